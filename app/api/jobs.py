@@ -16,7 +16,7 @@ from pydantic import ConfigDict
 from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context, Trainer
 from app.api.etags import etag, not_modified
-from app.api.paging import After, AfterNumber, Limit, Page, link_next
+from app.api.paging import After, AfterNumber, Limit, Moment, Page, link_next
 from app.api.schemas import EventView, JobView, StudentView, SubmitJob, View
 from app.api.sse import last_event_id
 from app.auth.authenticator import authorise_priority
@@ -84,10 +84,7 @@ def list_jobs(
     created_by: Annotated[
         str | None, Query(max_length=100, pattern=_TEXT, description="Id of an API key.")
     ] = None,
-    since: Annotated[
-        float | None,
-        Query(ge=0, le=253402300799, description="Earliest submission, seconds since the epoch."),
-    ] = None,
+    since: Moment = None,
     limit: Limit = 100,
     after: After = None,
 ) -> Page[JobView]:

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from app.api.border import BorderRoute
 from app.api.dependencies import Administrator, AppContext, Context, Operator, Reader, Trainer
-from app.api.paging import After, Limit, Page, link_next
+from app.api.paging import After, Limit, Moment, Page, link_next
 from app.api.schemas import AuditView, Body, SortedNames, Time, UnitView, View, WorkerView
 from app.domain.entities import ApiKey
 from app.services import audit, quotas, workers
@@ -27,7 +27,6 @@ Action = Annotated[str | None, Query(max_length=60, pattern=_TEXT, description="
 Object = Annotated[
     str | None, Query(max_length=500, pattern=_TEXT, description="Id of the object of the action.")
 ]
-Moment = Annotated[float | None, Query(ge=0, le=253402300799, description="Seconds since the epoch.")]
 
 
 @router.get("/audit")

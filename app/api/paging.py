@@ -6,9 +6,11 @@ from typing import Annotated, Generic, TypeVar
 from urllib.parse import quote
 
 from fastapi import Query
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
+
+from app.domain.moments import MAX_SECONDS, seconds_of
 
 Item = TypeVar("Item")
 
@@ -52,3 +54,34 @@ def next_page(request: Request, last_id: object) -> str:
     """The Link header to the next page: the same list after ``last_id``."""
     url = request.url.include_query_params(after=quote(str(last_id)))
     return f'<{url.path}?{url.query}>; rel="next"'
+
+
+def _seconds(value: object) -> object:
+    """Seconds since the epoch of a parameter; a number stays as it is."""
+    try:
+        return float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return seconds_of(str(value))
+
+
+Moment = Annotated[
+    Annotated[
+        float,
+        BeforeValidator(_seconds),
+        WithJsonSchema(
+            {
+                "anyOf": [
+                    {"type": "number", "minimum": 0, "maximum": MAX_SECONDS},
+                    {"type": "string", "format": "date-time"},
+                ]
+            }
+        ),
+        Field(ge=0, le=MAX_SECONDS, allow_inf_nan=False),
+    ]
+    | None,
+    Query(
+        description="Seconds since the epoch, or RFC 3339 with Z or an offset, as times are in responses.",
+        examples=[1767225600, "2026-01-01T00:00:00Z", "2026-01-01T09:00:00+09:00"],
+    ),
+]
+"""A moment that bounds a list, as seconds since the epoch."""

@@ -276,10 +276,37 @@ def test_the_log_is_read_in_pages_and_by_filters(world: World, problem):
     assert world.ask("GET", "/v1/audit", params={"actor": "nobody"}).json() == {"data": [], "has_more": False}
     assert world.ask("GET", "/v1/audit", params={"since": 4e9}).json()["data"] == []
     assert world.ask("GET", "/v1/audit", params={"until": 1.0}).json()["data"] == []
+    at = one[0]["at"]
+    [same] = world.ask("GET", "/v1/audit", params={"object": keys[2], "since": at}).json()["data"]
+    assert same["at"] == at, "a time of a response selects the record"
+    everything = len(world.ask("GET", "/v1/audit").json()["data"])
+    for before in ("2001-01-01T00:00:00Z", "2001-01-01T09:00:00+09:00", "1000000000"):
+        assert world.ask("GET", "/v1/audit", params={"until": before}).json()["data"] == []
+        assert len(world.ask("GET", "/v1/audit", params={"since": before}).json()["data"]) == everything
+    assert len(world.ask("GET", "/v1/audit?since=2001-01-01T09:00:00+09:00").json()["data"]) == everything
     problem(world.ask("GET", "/v1/audit", params={"actor": "a\0b"}), 400, "invalid_parameter")
     _, text = create_key(world.store, "trainer", {"train"})
     world.client.refresh()
     problem(world.client.get("/v1/audit", headers={"x-api-key": text}), 403, "scope_required")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("2026-01-31", "needs its time zone"),
+        ("2026-01-31T09:00:00", "needs its time zone"),
+        ("2026-02-30T00:00:00Z", "no such day"),
+        ("2h", "seconds since the epoch, or a time such as"),
+        ("", "seconds since the epoch, or a time such as"),
+        ("nan", "greater than or equal to 0"),
+        ("-1", "greater than or equal to 0"),
+        ("1e12", "less than or equal to"),
+    ],
+)
+@pytest.mark.parametrize("address", ["/v1/audit?since=", "/v1/audit?until=", "/v1/training-jobs?since="])
+def test_a_time_without_a_zone_is_refused(world: World, problem, address: str, value: str, why: str):
+    body = problem(world.ask("GET", f"{address}{value}"), 400, "invalid_parameter")
+    assert why in body["detail"]
 
 
 def test_the_address_is_that_of_the_client_behind_a_trusted_proxy(make_client, store: Store, pets):
