@@ -92,7 +92,7 @@ class SecretFiles(EnvSettingsSource):
 
     def _variables(self) -> set[str]:
         """The variables of settings that no earlier source gives, in lower case."""
-        names = set()
+        names: set[str] = set()
         for name, field in self.settings_cls.model_fields.items():
             found = [(key, variable) for key, variable, _ in self._extract_field_info(field, name)]
             if not any(key in self.current_state for key in (name, *(key for key, _ in found))):

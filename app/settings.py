@@ -332,7 +332,8 @@ class Settings(BaseSettings):
         settings_cls: type[BaseSettings],
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        **_others: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Arguments come before variables, and variables before files. Reading raises BadSecretFile."""
         return init_settings, env_settings, SecretFiles(settings_cls)
@@ -365,7 +366,11 @@ class Settings(BaseSettings):
     @classmethod
     def _names_an_absolute_file(cls, value: SecretStr | None) -> SecretStr | None:
         """Solvers have another working folder, so a relative file of SQLite is looked up here."""
-        match = value and re.fullmatch(r"(sqlite(?:\+\w+)?:///)([^/:?].*)", value.get_secret_value())
+        if value is None or not value.get_secret_value().strip():
+            return None
+        if not re.match(r"(sqlite|postgresql)(\+\w+)?://", value.get_secret_value()):
+            raise ValueError("must begin with postgresql:// or sqlite:///")
+        match = re.fullmatch(r"(sqlite(?:\+\w+)?:///)([^/:?].*)", value.get_secret_value())
         return SecretStr(f"{match[1]}{Path.cwd() / match[2]}") if match else value
 
     @field_validator("remote_teacher_tokens")

@@ -277,7 +277,11 @@ async def point_alias(
     return AliasView.of(moved)
 
 
-@router.delete("/{model}/aliases/{alias}", status_code=204, openapi_extra={"parameters": CONDITIONS[:1]})
+@router.delete(
+    "/{model}/aliases/{alias}",
+    status_code=204,
+    openapi_extra={"parameters": [{**CONDITIONS[0], "required": True}]},
+)
 async def delete_alias(
     model: ModelName, alias: AliasText, request: Request, context: Context, caller: Trainer
 ) -> None:

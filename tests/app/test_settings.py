@@ -31,6 +31,19 @@ def test_an_sqlite_address_leaves_the_jobs_in_the_data_folder(tmp_path: Path) ->
     assert settings.jobs_database_url == f"sqlite:///{tmp_path}/jobs.sqlite"
 
 
+@pytest.mark.parametrize("empty", ["", "  "])
+def test_an_empty_address_means_sqlite_in_the_data_folder(tmp_path: Path, empty: str):
+    settings = Settings(data_dir=tmp_path, database_url=SecretStr(empty))
+    assert settings.app_database_url == f"sqlite:///{tmp_path}/stms.sqlite"
+
+
+@pytest.mark.parametrize("wrong", ["stms.sqlite", "postgres://stms:hidden@db/stms", "mysql://db/stms"])
+def test_an_address_of_another_database_is_refused_without_showing_it(wrong: str):
+    with pytest.raises(ValidationError, match="must begin with postgresql:// or sqlite:///") as refused:
+        Settings(database_url=SecretStr(wrong))
+    assert "hidden" not in str(refused.value)
+
+
 def test_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STMS_PORT", "9000")
     assert Settings().port == 9000

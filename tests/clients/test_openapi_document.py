@@ -16,6 +16,11 @@ from typing import Any
 import httpx
 import pytest
 
+from app.services.keys import create_key
+from app.settings import Settings
+from app.store.engine import open_engine
+from app.store.unit_of_work import Store
+
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 HERE = Path(__file__).parent
 SECONDS = 600
@@ -48,8 +53,12 @@ def run(service: Any, folder: Path, *options: str) -> str:
 
 @pytest.mark.long
 def test_responses_match_the_openapi_document(start_service: Any, tmp_path: Path):
-    service = start_service(STMS_REQUIRE_KEYS="false")
-    report = run(service, tmp_path, "--max-examples", "10", "--checks", "all")
+    service = start_service()
+    store = Store(open_engine(Settings(data_dir=service.log.parent).app_database_url))
+    _, key = create_key(store, "schemathesis", {"operator"})
+    store.dispose()
+    authorization = ["--header", f"Authorization: Bearer {key}"]
+    report = run(service, tmp_path, "--max-examples", "10", "--checks", "all", *authorization)
     paths = httpx.get(f"http://{service.address}/openapi.json", trust_env=False).json()["paths"]
     operations = sum(map(len, paths.values()))
     assert f"Tested: {operations}" in report

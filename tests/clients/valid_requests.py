@@ -110,6 +110,8 @@ def _sparse_row(schema: Json, count: int) -> Json:
     row["properties"]["indices"] |= {"minItems": count, "maxItems": count}
     row["properties"]["indices"]["items"]["maximum"] = COLUMNS - 1
     row["properties"]["values"] |= {"minItems": count, "maxItems": count}
+    # With 1 the least and the largest index would be others.
+    row["properties"]["index_base"] = {"const": 0}
     return row
 
 

@@ -184,7 +184,11 @@ def arranged_row(
         if columns is not None:
             raise _not_a_list("x", None)
         first = inputs.first_index(row.index_base, "x")
-        return SparseRow([index - first for index in row.indices], row.values) if first else row
+        if not first:
+            return row
+        if faults := _index_faults(row, "x", 0, first, inputs.n_columns):
+            raise invalid(faults)
+        return SparseRow([index - first for index in row.indices], row.values)
     if columns is None:
         return row
     if len(row) != len(columns):
@@ -322,10 +326,17 @@ def _scatter(target: NDArray[np.float64], row: SparseRow, field: str, i: int, fi
     if len(row.indices) != len(row.values):
         message = f"{field}, row {i}: {len(row.indices)} indices but {len(row.values)} values."
         return [InputFault(f"{field}.values", "wrong_length", message, i)]
-    stop = first + len(target)
+    faults = _index_faults(row, field, i, first, len(target))
+    if not faults:
+        np.add.at(target, np.asarray(row.indices, dtype=np.int64) - first, row.values)
+    return faults
+
+
+def _index_faults(row: SparseRow, field: str, i: int, first: int, n_columns: int) -> list[InputFault]:
+    """The first index that no column has. first: of all indices."""
+    stop = first + n_columns
     outside = next((j for j in row.indices if not first <= j < stop), None)
-    if outside is not None:
-        message = f"{field}, row {i}: column index {outside} is outside {first} to {stop - 1}."
-        return [InputFault(f"{field}.indices", "wrong_columns", message, i)]
-    np.add.at(target, np.asarray(row.indices, dtype=np.int64) - first, row.values)
-    return []
+    if outside is None:
+        return []
+    message = f"{field}, row {i}: column index {outside} is outside {first} to {stop - 1}."
+    return [InputFault(f"{field}.indices", "wrong_columns", message, i)]

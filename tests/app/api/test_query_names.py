@@ -214,6 +214,13 @@ def test_sparse_rows_count_from_0_where_nothing_else_is_known(boxes):
         assert client.post(BOX, json={"x": row | more}).json()["score"] == 301.0
 
 
+def test_an_index_that_no_column_has_is_told_as_it_was_sent(boxes):
+    row = {"indices": [0, 2], "values": [1, 3], "index_base": 1}
+    for path, body in ((BOX, {"x": row}), (BOX, {"rows": [row]}), (PREDICT, {"x": row})):
+        response = boxes().post(path, json=body)
+        assert "column index 0 is outside 1 to 3" in response.json()["detail"]
+
+
 def test_an_explained_row_tells_what_is_outside_the_range(boxes):
     client = boxes(**NAMED)
     told = client.post(BOX, json={"x": [11, 0, 0.2], "explain": True}).json()
