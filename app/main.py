@@ -266,6 +266,11 @@ def _register_metrics(
         "Look-ups of students and teachers that were not in memory.",
         lambda: cache.misses,
     )
+    metrics.add_counter(
+        "stms_explained_rows_outside",
+        "Explained rows with a value outside the range of the training rows.",
+        lambda: cache.row_count.outside,
+    )
     metrics.add_gauge("stms_references", "References that are followed.", lambda: cache.reference_count)
     metrics.add_labelled_counter(
         "stms_reference_moves_failed", "Moved references that were not preloaded.", cache.moves_failed

@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 from app.domain.entities import ModelVersion
 from app.domain.errors import InputFault, NotFound
 from app.domain.names import split_qualified
-from app.serving.inputs import Inputs
+from app.serving.inputs import Inputs, RowCount
 from app.serving.loader import ModelSource, Teacher
 from app.serving.lru import LruCache, Part
 from app.serving.moves import Moves
@@ -98,6 +98,7 @@ class ModelCache:
         self._preloading = asyncio.Semaphore(_LOADERS - 1)
         self._threads = ThreadPoolExecutor(_LOADERS, thread_name_prefix="stms-load")
         self.hits = self.misses = 0
+        self.row_count = RowCount()
 
     @property
     def size(self) -> int:
@@ -292,7 +293,7 @@ class ModelCache:
         """The columns of a version, which are in memory once."""
         inputs = self._inputs.get(_name(version))
         if inputs is None:
-            inputs = self._inputs[_name(version)] = Inputs(version)
+            inputs = self._inputs[_name(version)] = Inputs(version, self.row_count)
         return inputs
 
     async def _preload(self, old: ModelVersion, new: ModelVersion) -> Sequence[Exception]:

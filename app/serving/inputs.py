@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
 
@@ -37,16 +38,24 @@ class Outside(NamedTuple):
     total: int
 
 
+@dataclass(slots=True)
+class RowCount:
+    """How many explained rows had columns outside the range of the training rows."""
+
+    outside: int = 0
+
+
 class Inputs:
     """The columns of one version, shared by all that is loaded of it.
 
     names: in the order of the columns; None if the version has not kept them. label: name of the label
     column of its data set, which rows with names may have, too. index_base: the first index of the svmlight
     file that the version was trained on; None for other versions. low, high: range of each column (d,), or
-    None.
+    None. row_count: counts what `outside` finds.
     """
 
-    def __init__(self, version: ModelVersion) -> None:
+    def __init__(self, version: ModelVersion, row_count: RowCount | None = None) -> None:
+        self._row_count = row_count or RowCount()
         known = version.inputs
         names: list[str] | None = known.get("columns")
         # Of two columns with one name none could be meant.
@@ -125,6 +134,7 @@ class Inputs:
         if self.low is None or self.high is None:
             return None
         is_outside = (table < self.low) | (table > self.high)
+        self._row_count.outside += int(is_outside.any(axis=1).sum())
         return [
             Outside([self.name_of(int(column)) for column in row.nonzero()[0][:MAX_OUTSIDE]], int(row.sum()))
             for row in is_outside

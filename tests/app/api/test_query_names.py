@@ -240,6 +240,15 @@ def test_an_explained_row_tells_what_is_outside_the_range(boxes):
     assert (told["outside"], told["outside_count"]) == (["length"], 1)
 
 
+def test_explained_rows_outside_the_range_are_counted(boxes):
+    client = boxes(**NAMED)
+    rows = {"rows": [[-1, 2, 0], [5, 0, 0.2], [11, 0, 0.2]]}
+    client.post(BOX, json=rows)
+    client.post(BOX, json={"x": [11, 0, 0.2], "explain": True})
+    client.post(BOTH, json=rows | {"classes": ["box", "bag"], "explain": True})
+    assert "stms_explained_rows_outside_total 3.0" in client.get("/metrics").text
+
+
 def test_rounding_to_float32_is_not_outside(boxes):
     client = boxes(**NAMED)
     ends = np.array([[10.0, 1.0, 0.3], [0.0, -1.0, 0.1]], dtype=np.float32)
