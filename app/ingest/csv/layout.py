@@ -15,10 +15,13 @@ from app.ingest.columns import (
     is_column_number,
     usual_labels,
 )
+from app.ingest.csv.blanks import with_single_blanks
 from app.ingest.options import GIVEN, Decision, ReadingOptions, separator_word
 from app.ingest.raw import Known, invalid_file
 
 SEPARATORS = (",", ";", "\t", "|")
+BLANK: Final = " "
+"""As separator: any number of blanks and tabs, see `app.ingest.csv.blanks`."""
 TRUTH: Final = {"true": 1.0, "false": 0.0}
 """Cells of columns of booleans, in any case."""
 
@@ -27,6 +30,8 @@ _LEAST_LINES = 10
 _SAMPLE_BYTES = 1024**2
 NULLS: Final = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "?"})
 """Cells that other programs write for a missing value, in lower case."""
+_LEAST_NUMBERS: Final = 0.5
+"""Smallest share of numbers among cells between blanks, which separate words as well."""
 _COMMA_NUMBER: Final = re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?")
 
 
@@ -82,9 +87,11 @@ def sniff(
     """Detect the layout from the beginning of a file. Raises InvalidRequest.
 
     The separator is the one of ``, ; tab |`` that splits the first lines into equally many cells, of which
-    the largest share are numbers, or else the most cells. Line 1 is a header if a cell of it is the name of
-    the label column that is asked for, or a usual one that does not occur again in its column, or if none of
-    the other cells is a number, true or false.
+    the largest share are numbers, or else the most cells; or blanks, if they do so with more numbers. Line 1
+    is a header if a cell of it is the name of the label column that is asked for, or a usual one that does
+    not occur again in its column, or if none of the other cells is a number, true or false.
+
+    The cells must be separated by single blanks where blanks are the separator, see `separator_of`.
 
     whole: ``beginning`` is the whole file, so its last line is complete. index: columns known to number the
     rows, each with the reason; by default the column that has the name of one. rows: given if the file is of
@@ -122,6 +129,11 @@ def sniff(
         tuple(map(tuple, data)),
         (Decision("separator", separator_word(separator), why), header, decimal),
     )
+
+
+def separator_of(beginning: bytes, options: ReadingOptions, *, whole: bool) -> str:
+    """The separator that `sniff` finds, also where runs of blanks separate the cells. Raises as it does."""
+    return _separator(_complete_lines(beginning, whole), options)[0]
 
 
 def variant_of(
@@ -234,12 +246,19 @@ def _separator(lines: Sequence[str], options: ReadingOptions) -> tuple[str, str]
         return options.separator, GIVEN
     qualities = {mark: _split_quality(lines, mark) for mark in SEPARATORS}
     best = max(SEPARATORS, key=qualities.__getitem__)
-    is_even, _, cells = qualities[best]
+    is_even, share, cells = qualities[best]
+    blanks = _split_quality([_with_single_blanks(line) for line in lines], BLANK)
+    if blanks[0] and blanks[1] >= _LEAST_NUMBERS and (not is_even or blanks[1] > share):
+        best, (is_even, _, cells) = BLANK, blanks
     if is_even:
         shown = "line 1" if len(lines) == 1 else f"each of the first {len(lines)} lines"
         return best, f"it splits {shown} into {cells} cells"
     _check_title(lines, SEPARATORS)
     return best, "no separator splits the first lines into equally many cells"
+
+
+def _with_single_blanks(line: str) -> str:
+    return with_single_blanks(line.encode(errors="surrogateescape")).decode(errors="surrogateescape")
 
 
 def _check_title(lines: Sequence[str], marks: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ import csv
 import mmap
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from pathlib import Path
@@ -21,8 +21,9 @@ from numpy.typing import NDArray
 from app.domain.errors import InputFault, InvalidRequest
 from app.ingest.columns import ambiguous_label, index_reason, label_doubt, likely_labels
 from app.ingest.csv.arrow import numbers_of, open_rows, text_columns, texts_of
+from app.ingest.csv.blanks import copy_with_single_blanks
 from app.ingest.csv.diagnose import find_faults
-from app.ingest.csv.layout import CsvLayout, is_number, sniff, variant_of
+from app.ingest.csv.layout import BLANK, CsvLayout, is_number, separator_of, sniff, variant_of
 from app.ingest.options import GIVEN, Decision, ReadingOptions
 from app.ingest.raw import DatasetLimits, FeatureRows, Known, RawData, RawPart, invalid_file, invalid_rows
 from core.data.labels import MAX_NAME_LENGTH
@@ -44,8 +45,7 @@ def read_csv(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawD
     Numbers are float64, labels are text without surrounding whitespace. Raises TooLarge, and InvalidRequest
     that names line, row and column of the first faults, or the columns that may hold the labels.
     """
-    with _mapped(path) as (text, start, end):
-        file = _File(path, text, start, end, limits, options)
+    with _opened(path, limits, options) as file:
         layout, table = file.read()
         columns = layout.columns
         labels = _labels(table.texts[columns.label], layout)
@@ -63,8 +63,8 @@ def read_csv(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawD
 
 def read_csv_rows(path: Path, limits: DatasetLimits, options: ReadingOptions, known: Known) -> FeatureRows:
     """Read rows of features without labels, as `read_csv` reads them beside labels; raises as it does."""
-    with _mapped(path) as (text, start, end):
-        layout, table = _File(path, text, start, end, limits, options, known).read()
+    with _opened(path, limits, options, known) as file:
+        layout, table = file.read()
     X = table.numbers["X"]
     decisions = (*layout.columns.decisions, *layout.decisions)
     return FeatureRows.of(layout.columns, X, decisions, _LineNumbers(path, layout, len(X)).all())
@@ -205,6 +205,19 @@ class _File:
             for k in read_as_text:
                 found[k] += texts_of(batch, k).to_pylist()
         return _Table({field: table[:stop] for field, table in tables.items()}, found)
+
+
+@contextmanager
+def _opened(
+    path: Path, limits: DatasetLimits, options: ReadingOptions, known: Known | None = None
+) -> Iterator[_File]:
+    """The file, or a copy in which single blanks separate the cells. Raises InvalidRequest."""
+    with ExitStack() as stack:
+        file = _File(path, *stack.enter_context(_mapped(path)), limits, options, known)
+        if separator_of(file.beginning, options, whole=file.is_whole) == BLANK:
+            copy = stack.enter_context(copy_with_single_blanks(path, limits.temp_folder))
+            file = _File(copy, *stack.enter_context(_mapped(copy)), limits, options, known)
+        yield file
 
 
 def _labels(labels: list[str], layout: CsvLayout) -> list[str]:
