@@ -6,7 +6,6 @@ blanks and tabs outside of quotes, and none at the ends of lines. Lines stay whe
 
 from __future__ import annotations
 
-import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,26 +15,21 @@ from typing import Final
 from app.ingest.raw import disk_full_as_unavailable
 
 _BLOCK_BYTES: Final = 1024**2
-_RUN: Final = re.compile(rb"[ \t]+")
-_RUN_OR_QUOTED: Final = re.compile(rb'"[^"]*"?|[ \t]+')
-_AT_ENDS: Final = re.compile(rb"^ | (?=\r?$)", re.MULTILINE)
 
 
 def with_single_blanks(text: bytes) -> bytes:
     """Complete lines with one blank between two cells."""
-    if b'"' not in text:
-        return _AT_ENDS.sub(b"", _RUN.sub(b" ", text))
-    # A blank within quotes may stand at the end of a line, too: it is put out of reach meanwhile.
-    quoted: list[bytes] = []
+    parts = text.split(b'"')
+    # Every second part stands within quotes.
+    parts[::2] = map(_shortened, parts[::2])
+    return b'"'.join(parts).strip(b" ")
 
-    def shortened(match: re.Match[bytes]) -> bytes:
-        if match[0][:1] != b'"':
-            return b" "
-        quoted.append(match[0])
-        return b'"'
 
-    parts = iter(_AT_ENDS.sub(b"", _RUN_OR_QUOTED.sub(shortened, text)).split(b'"'))
-    return next(parts) + b"".join(cell + part for cell, part in zip(quoted, parts, strict=True))
+def _shortened(text: bytes) -> bytes:
+    text = text.replace(b"\t", b" ")
+    while b"  " in text:
+        text = text.replace(b"  ", b" ")
+    return text.replace(b" \r\n", b"\r\n").replace(b" \n", b"\n").replace(b"\n ", b"\n")
 
 
 @contextmanager
