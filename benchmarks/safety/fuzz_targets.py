@@ -238,7 +238,7 @@ _CSVS: Final = (
 )
 _SVMLIGHTS: Final = (b"1 1:2 3:4.5 # c\n-1 2:1e3\n1 1:1\n-1 3:1\n", b"# x\na 0:1 7:2\nb 1:1\na 2:1\nb 0:3\n")
 _ADDRESSES: Final = (
-    b"1/v1/models/m/classes/a%20b:query?explain=true&class=a\ncontent-type: application/json\naccept: */*\n",
+    b"1/v1/models/m/classes/a%20b:query?explain=true\ncontent-type: application/json\naccept: */*\n",
     b"0/v2/models/m:a/versions/2/infer\ncontent-type:application/octet-stream\nx-tensor-shape:2, 3\n",
     b"1/v1/models/m:query?class=%C3%A9\ncontent-encoding:gzip\nx-tensor-dtype:float32\n",
 )

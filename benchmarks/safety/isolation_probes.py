@@ -103,6 +103,7 @@ def _inference(path: str) -> Routes:
         f"GET {path}": [Probe(path.format(model="{model}", version="1"))],
         f"POST {path}/infer": [Probe(f"{path.format(model='{model}', version='1')}/infer", _ROWS)],
         f"GET {path}/ready": [Probe(f"{path.format(model='{model}', version='1')}/ready")],
+        f"GET {path}/config": [Probe(f"{path.format(model='{model}', version='1')}/config")],
         f"GET {path}/stats": [Probe(f"{path.format(model='{model}', version='1')}/stats")],
     }
 
