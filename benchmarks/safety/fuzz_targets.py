@@ -10,7 +10,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,15 +20,17 @@ from pyarrow import parquet
 from safetensors.numpy import save
 
 from app.api.multipart import FormReader
+from app.domain.entities import ModelVersion
 from app.domain.errors import ServiceError
 from app.http.types import Body
 from app.ingest import dataset_format, formats, linear_head
 from app.ingest.formats import FileFormat
 from app.ingest.raw import DatasetLimits
 from app.ingest.validate import summarise, validate
+from app.serving.inputs import Inputs
 from app.serving.open_inference.paths import parse_path
 from app.serving.open_inference.requests import parse_inference
-from app.serving.query.negotiation import negotiate
+from app.serving.query.negotiation import OF_CLASSES, OF_ONE_CLASS, negotiate
 from app.serving.query.paths import parse_query_path
 from app.serving.query.requests import CLASS, RequestLimits, parse_classes, parse_request
 from benchmarks.safety.fuzz_heads import HEADS, compare_heads
@@ -56,6 +58,11 @@ _HEADERS: Final = (
     {b"content-type": b"application/x-npy"},
     {b"content-type": b"application/x-npy", b"content-encoding": b"deflate"},
     {b"content-type": b"application/octet-stream", b"x-tensor-dtype": b"float32", b"x-tensor-shape": b"2,2"},
+)
+_VERSION: Final = ModelVersion("m", 1, "", "", "", ("a", "b"), 2, "", {}, 0.0)
+_INPUTS: Final = tuple(
+    Inputs(replace(_VERSION, metrics={"inputs": known}))
+    for known in ({}, {"columns": ["a", "b"], "label_column": "kind"}, {"index_base": 1})
 )
 
 
@@ -121,7 +128,7 @@ def _query(data: bytes, _folder: Path) -> None:
     parse: Callable[..., Any] = parse_classes if data[0] & 64 else parse_request
     decoder = () if data[0] & 64 else (CLASS,)
     request = parse(*decoder, bytearray(data[1:]), format_, _LIMITS)
-    for _, table in request.blocks(2):
+    for _, table in request.blocks(_INPUTS[data[0] // 8 % len(_INPUTS)]):
         validate_rows(table, 2, field="rows")
 
 
@@ -130,13 +137,15 @@ def _address(data: bytes, _folder: Path) -> None:
     path, _, query = target.partition(b"?")
     parse_query_path(path) if data[0] & 1 else parse_path(path)
     headers = dict(line.split(b":", 1) for line in rest.splitlines() if b":" in line)
-    negotiate(headers, query)
+    negotiate(headers, query, OF_CLASSES if data[0] & 2 else OF_ONE_CLASS)
 
 
 def _inference(data: bytes, _folder: Path) -> None:
     length, _, body = data[1:].partition(b"\n")
     content: Body = bytearray(body)
-    parse_inference(content, length or None, _INFERENCE[data[0] % 2], 2, 1000)
+    inference = parse_inference(content, length or None, _INFERENCE[data[0] % 2], 2, 1000)
+    if inference.columns is not None:
+        _INPUTS[1].order(inference.columns, "inputs")
 
 
 def _form(data: bytes, _folder: Path) -> None:
@@ -202,6 +211,9 @@ def _queries() -> list[bytes]:
         {"x": {"indices": [0, 1], "values": [1, 2]}},
         {"rows": [[1, 2], {"indices": [1], "values": [3]}], "explain": True},
         {"x": [1, 2], "classes": ["a", "b"]},
+        {"x": {"b": 1, "kind": 2, "a": 2.5}},
+        {"rows": [{"a": 1, "b": 2}], "explain": True},
+        {"columns": ["b", "a"], "rows": [[1, 2]]},
     )
     bodies = [json.dumps(text).encode() for text in texts]
     gzip = zlib.compressobj(wbits=31)
@@ -210,6 +222,7 @@ def _queries() -> list[bytes]:
     return [
         *(b"\0" + body for body in bodies[:3]),
         b"A" + bodies[3],
+        *(b"\x0a" + body for body in bodies[4:]),
         b"\1" + packed,
         b"\2" + _npy(_X),
         b"\3" + zlib.compress(_npy(_X)),
@@ -222,10 +235,13 @@ def _inferences() -> list[bytes]:
     target = {"name": "class", "shape": [1], "datatype": "BYTES", "data": ["a"]}
     plain = {"id": "1", "inputs": [{**numbers, "data": [1, 2]}], "outputs": [{"name": "score"}]}
     nested = {"inputs": [{**numbers, "datatype": "INT32", "data": [[1, 2]]}, target]}
+    column = {"shape": [2, 1], "datatype": "INT64", "data": [1, 2]}
+    named = {"inputs": [{"name": name, **column} for name in ("b", "a")]}
     binary = json.dumps({"inputs": [{**numbers, "parameters": {"binary_data_size": 16}}]}).encode()
     return [
         b"0\n" + json.dumps(plain).encode(),
         b"1\n" + json.dumps(nested).encode(),
+        b"0\n" + json.dumps(named).encode(),
         b"0%d\n" % len(binary) + binary + _X[0].tobytes(),
         b"00\n" + _X.tobytes(),
     ]
@@ -240,7 +256,7 @@ _SVMLIGHTS: Final = (b"1 1:2 3:4.5 # c\n-1 2:1e3\n1 1:1\n-1 3:1\n", b"# x\na 0:1
 _ADDRESSES: Final = (
     b"1/v1/models/m/classes/a%20b:query?explain=true\ncontent-type: application/json\naccept: */*\n",
     b"0/v2/models/m:a/versions/2/infer\ncontent-type:application/octet-stream\nx-tensor-shape:2, 3\n",
-    b"1/v1/models/m:query?class=%C3%A9\ncontent-encoding:gzip\nx-tensor-dtype:float32\n",
+    b"3/v1/models/m:query?class=%C3%A9\ncontent-encoding:gzip\nx-tensor-dtype:float32\n",
 )
 _FORM: Final = (
     b'--b\r\nContent-Disposition: form-data; name="name"\r\n\r\ntext\r\n'
