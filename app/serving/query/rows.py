@@ -96,14 +96,14 @@ def decode(decoder: msgspec.json.Decoder[Decoded], data: Body, max_rows: int) ->
     try:
         body = decoder.decode(data)
     except UnicodeDecodeError as error:
-        raise InvalidRequest(
-            "The body cannot be read as JSON: it is not UTF-8.", code="malformed_json"
-        ) from error
+        raise _not_utf8() from error
     except (msgspec.DecodeError, RecursionError) as error:
         message, named = str(error), None
         if isinstance(error, msgspec.ValidationError):
             try:
                 named = _with_names(decoder, data)
+            except UnicodeDecodeError as second:
+                raise _not_utf8() from second
             except (msgspec.DecodeError, RecursionError) as second:
                 # It looks at the fields only, so that a row by names is no fault.
                 message = str(second)
@@ -123,6 +123,10 @@ def decode(decoder: msgspec.json.Decoder[Decoded], data: Body, max_rows: int) ->
                 f"The query has {len(rows)} rows; at most {max_rows} are allowed.", code="too_many_rows"
             )
     return body
+
+
+def _not_utf8() -> InvalidRequest:
+    return InvalidRequest("The body cannot be read as JSON: it is not UTF-8.", code="malformed_json")
 
 
 def fields_of(decoder: msgspec.json.Decoder[Decoded]) -> list[str]:
@@ -276,7 +280,9 @@ def _fill(target: NDArray[np.float64], raw: msgspec.Raw, i: int, inputs: Inputs 
     """Decode row ``i`` into ``target``, which holds zeros; returns its faults. Raises Unprocessable."""
     try:
         row = _ROW.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        raise _not_utf8() from error
+    except (msgspec.DecodeError, RecursionError) as error:
         named = _read_named(raw, i)
         if named is None:
             return explain_row(bytes(raw), "rows", i, str(error))
@@ -302,7 +308,9 @@ def _fill(target: NDArray[np.float64], raw: msgspec.Raw, i: int, inputs: Inputs 
 def _read_named(raw: msgspec.Raw, i: int) -> dict[str, Any] | None:
     try:
         return read_named(bytes(raw), "rows", i)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except UnicodeDecodeError as error:
+        raise _not_utf8() from error
+    except (msgspec.DecodeError, RecursionError):
         return None
 
 

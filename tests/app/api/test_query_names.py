@@ -214,6 +214,14 @@ def test_sparse_rows_count_from_0_where_nothing_else_is_known(boxes):
         assert client.post(BOX, json={"x": row | more}).json()["score"] == 301.0
 
 
+@pytest.mark.parametrize("form", [b'{"x": %s}', b'{"rows": [%s]}'])
+def test_names_that_are_not_utf_8_are_refused(boxes, problem: Check, form: bytes):
+    client = boxes(**NAMED)
+    for path in (BOX, PREDICT):
+        for row in (b'{"b\xce": 1}', b'{"a": 2, "k\xff": 2}', b'{"a": "\xff"}'):
+            problem(client.post(path, content=form % row), 400, "malformed_json")
+
+
 def test_an_index_that_no_column_has_is_told_as_it_was_sent(boxes):
     row = {"indices": [0, 2], "values": [1, 3], "index_base": 1}
     for path, body in ((BOX, {"x": row}), (BOX, {"rows": [row]}), (PREDICT, {"x": row})):
