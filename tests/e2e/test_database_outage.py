@@ -62,7 +62,11 @@ def test_no_query_of_a_loaded_model_is_refused_while_the_database_is_stopped(
     store.dispose()
     port = free_port()
     url = f"http://127.0.0.1:{port}"
-    environment = {"STMS_DATABASE_URL": address, "STMS_DATA_DIR": str(tmp_path / "data")}
+    environment = {
+        "STMS_DATABASE_URL": address,
+        "STMS_DATA_DIR": str(tmp_path / "data"),
+        "STMS_REQUIRE_KEYS": "true",
+    }
     with running([STMS, "api", "--port", str(port)], None, tmp_path, environment) as server:
         wait_until_it_answers(server, f"{url}/readyz", tmp_path)
         statuses: Counter[object] = Counter()

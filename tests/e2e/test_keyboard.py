@@ -148,7 +148,7 @@ def upload(person: Visit, folder: Path) -> None:
     with person.expect_refusal(400):
         person.press("Enter")
         outcome.locator(".note.bad").wait_for()
-    assert "row 90" in outcome.inner_text()
+    assert "Line 92" in outcome.inner_text()
     assert person.has_focus("form[data-upload] button"), "the focus stays where it was"
     path.write_text("\n".join(["length,width,kind", *rows]), encoding="utf-8")
     person.tab_to("#file", key="Shift+Tab")
