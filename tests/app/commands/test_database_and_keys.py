@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from app.commands import database
 from app.services.first_key import FIRST_KEY_ID
 from app.services.keys import KeyRing, all_keys, digest_of
 from app.store.engine import open_engine
@@ -39,7 +41,9 @@ def test_a_database_out_of_reach_is_a_sentence(run, command):
     assert "secret" not in result.output
 
 
-def test_the_schema_is_waited_for_with_progress_on_standard_error(run, tmp_path, empty_database_address):
+def test_the_schema_is_waited_for_with_progress_on_standard_error(
+    run, tmp_path, empty_database_address, monkeypatch
+):
     """As init containers do: another container runs the migration meanwhile."""
     folder, address = ("--data-dir", str(tmp_path)), {"STMS_DATABASE_URL": empty_database_address}
     short = run("db", "current", "--wait", "0.3", *folder, **address)
@@ -47,8 +51,15 @@ def test_the_schema_is_waited_for_with_progress_on_standard_error(run, tmp_path,
     assert short.stdout == ""
     assert short.stderr.count("Waiting for up to 0 s: The database has no schema, or an older one.") == 1
     assert "Error: The database has no schema" in short.stderr
-    migration = threading.Timer(0.7, upgrade, [empty_database_address])
-    migration.start()
+    migration = threading.Thread(target=upgrade, args=[empty_database_address])
+
+    def sleep(seconds: float) -> None:
+        if migration.ident is None:
+            migration.start()
+        time.sleep(seconds)
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
+    monkeypatch.setattr(database, "time", clock)
     waited = run("db", "current", "--wait", "60", *folder, **address)
     migration.join()
     assert waited.exit_code == 0
