@@ -89,7 +89,7 @@ class StmsApi(FastAPI):
         """Let a request without a key take its turn."""
         if self.query_handler is not None:
             pipeline = self.query_handler.pipeline
-            await pipeline.budgets.keyless_turns.turn(pipeline.authenticator.address_of(scope))
+            await pipeline.budgets.wait_without_key(pipeline.authenticator.address_of(scope))
 
     def serve_queries(self, queries: QueryHandler, inference: InferenceHandler) -> None:
         """Start to answer queries, on the fast path as well."""

@@ -175,11 +175,11 @@ def test_without_the_setting_nothing_is_added(make_client, key: str):
 def test_a_preflight_waits_for_its_turn(client, monkeypatch):
     turns: list[str] = []
 
-    async def turn(address: str) -> None:
+    async def turn(address: str, **_options: bool) -> None:
         turns.append(address)
 
     pipeline = client.app.query_handler.pipeline
-    monkeypatch.setattr(pipeline.budgets.keyless_turns, "turn", turn)
+    monkeypatch.setattr(pipeline.budgets, "wait_without_key", turn)
     assert preflight(client, CAT).status_code == 204
     assert turns == ["127.0.0.1"]
 
