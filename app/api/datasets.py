@@ -170,7 +170,7 @@ async def receive_dataset(
     """
     context.reader.check_queue(caller.tenant)
     limit = context.settings.max_upload_bytes
-    async with uploads.receive_upload(request, context, caller, "datasets", limit) as sent:
+    async with uploads.receive_upload(request, context, caller, "datasets", limit, _PARAMETERS) as sent:
         options = _options(sent, parameters)
         return await uploads.while_connected(
             request,

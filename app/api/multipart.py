@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from python_multipart.exceptions import FormParserError
@@ -10,10 +10,9 @@ from python_multipart.multipart import MultipartParser, parse_options_header
 
 from app.domain.errors import InvalidRequest
 from app.domain.names import find_unusable
+from app.http.parameters import check_known
 
-_MAX_FIELDS: Final = 20
 _MAX_FIELD_BYTES: Final = 4096
-_MAX_PARTS: Final = 100
 
 
 def boundary_of(content_type: str) -> bytes:
@@ -27,18 +26,19 @@ def boundary_of(content_type: str) -> bytes:
 class FormReader:
     """Incremental parser: the content of the file goes to ``write``, text fields to ``fields``.
 
-    filename, content_type: from the headers of the file's part. Raises InvalidRequest for invalid forms.
+    known: names of the text fields that there are; the file may have any name. filename, content_type: from
+    the headers of the file's part. Raises InvalidRequest for invalid forms, also those with other fields.
     """
 
-    def __init__(self, boundary: bytes, write: Callable[[bytes], object]) -> None:
+    def __init__(self, boundary: bytes, known: Collection[str], write: Callable[[bytes], object]) -> None:
         self.fields: dict[str, str] = {}
         self.filename: str | None = None
         self.content_type = ""
+        self._known = known
         self._write = write
         self._has_file = False
         self._ended = False
         self._in_file = False
-        self._parts = 0
         self._name = ""
         self._text = bytearray()
         self._header = bytearray()
@@ -73,9 +73,6 @@ class FormReader:
             raise InvalidRequest("The form has no file.", code="no_file")
 
     def _on_part_begin(self) -> None:
-        self._parts += 1
-        if self._parts > _MAX_PARTS:
-            raise _malformed(f"it has more than {_MAX_PARTS} parts")
         self._headers = {}
         self._text.clear()
 
@@ -103,6 +100,10 @@ class FormReader:
             self.filename = _text(options[b"filename"], "the name of the file")
             content_type = self._headers.get(b"content-type", b"").decode("latin-1")
             self.content_type = content_type.partition(";")[0].strip().lower()
+        else:
+            check_known([self._name], self._known, noun="field")
+            if self._name in self.fields:
+                raise _malformed(f"field {self._name!r} occurs twice")
 
     def _on_part_data(self, data: bytes, start: int, end: int) -> None:
         if self._in_file:
@@ -110,13 +111,11 @@ class FormReader:
             return
         self._text += data[start:end]
         if len(self._text) > _MAX_FIELD_BYTES:
-            raise _malformed(f"field {self._name!r:.80} is longer than {_MAX_FIELD_BYTES} bytes")
+            raise _malformed(f"field {self._name!r} is longer than {_MAX_FIELD_BYTES} bytes")
 
     def _on_part_end(self) -> None:
         if not self._in_file:
-            self.fields[self._name] = _text(self._text, f"field {self._name!r:.80}")
-            if len(self.fields) > _MAX_FIELDS:
-                raise _malformed(f"it has more than {_MAX_FIELDS} fields")
+            self.fields[self._name] = _text(self._text, f"field {self._name!r}")
 
     def _on_end(self) -> None:
         self._ended = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
@@ -45,13 +45,13 @@ class Upload:
 
 @asynccontextmanager
 async def receive_upload(
-    request: Request, context: AppContext, caller: ApiKey, noun: str, limit: int
+    request: Request, context: AppContext, caller: ApiKey, noun: str, limit: int, fields: Collection[str] = ()
 ) -> AsyncIterator[Upload]:
     """Write the upload to a temporary file in the cache folder, deleted at the end of the block.
 
     noun: what it becomes, "datasets" or "versions", for the quota of the caller's tenant. limit: bytes of the
-    file. Limits are checked before the first byte is taken if the length is declared, otherwise as soon as
-    they are exceeded.
+    file. fields: those that a form may have besides its file. Limits are checked before the first byte is
+    taken if the length is declared, otherwise as soon as they are exceeded.
 
     Raises TooLarge, Conflict and Overloaded beyond the limits, InvalidRequest when the body ends early or is
     not a valid form, and Unavailable when the disk is full.
@@ -61,7 +61,7 @@ async def receive_upload(
     admission = context.budgets.of_upload(caller)
     try:
         admission.enter()
-        async with _received(request, context.files, limit, room, admission) as upload:
+        async with _received(request, context.files, limit, room, fields, admission) as upload:
             yield upload
     finally:
         admission.close()
@@ -69,7 +69,12 @@ async def receive_upload(
 
 @asynccontextmanager
 async def _received(
-    request: Request, files: BlobCache, limit: int, room: int, admission: Admission
+    request: Request,
+    files: BlobCache,
+    limit: int,
+    room: int,
+    fields: Collection[str],
+    admission: Admission,
 ) -> AsyncIterator[Upload]:
     """As `receive_upload`. room: bytes that the tenant may still store."""
     header = request.headers.get("content-type", "")
@@ -86,7 +91,7 @@ async def _received(
     pieces = _within(stream_body(receive, most, length=length), room)
     with files.writing(f"stms-upload-{secrets.token_hex(8)}.tmp") as file:
         if is_form:
-            form = FormReader(boundary_of(header), file.write)
+            form = FormReader(boundary_of(header), fields, file.write)
             await _write_to(form.feed, pieces)
             form.finish()
             upload = Upload(file, form.filename, form.content_type, form.fields)
@@ -182,8 +187,9 @@ def _file(media_type: str) -> Json:
 
 def _form(media_types: Iterable[str], fields: Json) -> Json:
     """A form with one file of one of the content types."""
+    schema: Json = {"type": "object", "required": ["file"], "properties": {"file": _FILE, **fields}}
     return {
-        "schema": {"type": "object", "required": ["file"], "properties": {"file": _FILE, **fields}},
+        "schema": schema | {"additionalProperties": False},
         "encoding": {"file": {"contentType": ", ".join(media_types)}},
     }
 

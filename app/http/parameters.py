@@ -1,4 +1,4 @@
-"""The parameters of a query string: those that a path does not have are refused, never ignored."""
+"""The parameters of a query string or form: those that a path does not have are refused, never ignored."""
 
 from __future__ import annotations
 
@@ -11,8 +11,11 @@ from app.domain.near_names import near_name
 _MAX_UNKNOWN: Final = 20
 
 
-def check_known(given: Iterable[str], known: Collection[str]) -> None:
-    """Raise InvalidRequest for parameters that are not ``known``; it says which there are."""
+def check_known(given: Iterable[str], known: Collection[str], *, noun: str = "parameter") -> None:
+    """Raise InvalidRequest for parameters that are not ``known``; it says which there are.
+
+    noun: what they are, ``parameter`` of a query string or ``field`` of a form.
+    """
     unknown = sorted(set(given).difference(known))
     if not unknown:
         return
@@ -21,7 +24,7 @@ def check_known(given: Iterable[str], known: Collection[str]) -> None:
     near = near_name(unknown[0], names)
     hint = f" Is {near!r} meant?" if near else ""
     faults = [
-        InputFault(name, "unknown_parameter", f"There is no parameter {name!r:.100}, {there}.")
+        InputFault(name, f"unknown_{noun}", f"There is no {noun} {name!r:.100}, {there}.")
         for name in unknown[:_MAX_UNKNOWN]
     ]
-    raise InvalidRequest(faults[0].message + hint, code="unknown_parameter", faults=faults)
+    raise InvalidRequest(faults[0].message + hint, code=f"unknown_{noun}", faults=faults)

@@ -150,7 +150,7 @@ def _inference(data: bytes, _folder: Path) -> None:
 
 def _form(data: bytes, _folder: Path) -> None:
     written = bytearray()
-    form = FormReader(b"b", written.extend)
+    form = FormReader(b"b", ("name", "format"), written.extend)
     half = len(data) // 2
     form.feed(data[:half])
     form.feed(data[half:])
