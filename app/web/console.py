@@ -7,7 +7,6 @@ import shlex
 import time
 from typing import Annotated, Any, Final, TypeAlias, cast
 
-import msgspec
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
@@ -101,7 +100,7 @@ async def _answer(
     student = await context.cache.student(reference, label)
     settings = context.settings
     limits = RequestLimits(_MAX_ROW, 1, settings.max_query_work)
-    data = msgspec.json.encode({"x": row, "explain": True})
+    data = json.dumps({"x": row, "explain": True}).encode()
     started = time.perf_counter()
     body, rows, _ = await run_in_threadpool(answer_class, student, data, DEFAULT_FORMAT, limits)
     seconds = time.perf_counter() - started
@@ -120,8 +119,11 @@ def parsed_row(text: str) -> Row:
     if text.startswith(("[", "{")):
         try:
             value = parse_json(text.encode())
+            json.dumps(value)
         except InvalidRequest as error:
             raise _wrong_row(error.message.replace("body", "row", 1)) from error
+        except ValueError as error:
+            raise _wrong_row("A number of the row has too many digits.") from error
         is_body = isinstance(value, dict) and isinstance(value.get("x"), list | dict)
         return cast(Row, value["x"] if is_body else value)
     parts = text.replace(",", " ").replace(";", " ").split()

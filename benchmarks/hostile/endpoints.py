@@ -80,8 +80,8 @@ def aliases() -> list[Attack]:
         (
             "100 000 letters in the body",
             move("new", b'{"version": "' + b"a" * 100_000 + b'"}'),
-            422,
-            "invalid_body",
+            413,
+            "body_too_large",
         ),
         ("version 10^30", move("new", b'{"version": 1%s}' % (b"0" * 30)), 422, "invalid_body"),
         ("a version that is not there", move("new", b'{"version": 99}'), 404, "version_not_found"),

@@ -79,6 +79,8 @@ def test_what_is_wrong_with_a_question_is_shown_beside_it(sign_in: Enter, things
         ('{"x": 1}', "cat", "no names of columns"),
         ("1 2 3", "cow", "no class"),
         ("1 2 1e999", "cat", "x"),
+        (f"[{10**200}, 1, 2]", "cat", "x"),
+        ("[" + "9" * 4000 + ", 1, 2]", "cat", "x"),
     ):
         answer = person.post("/ui/ask", model="pets", at="1", row=row, **{"class": label})
         assert answer.status_code == 400, row
