@@ -78,7 +78,7 @@ CORE_LAYERS = (
     {"core.parameters", "core.registry", "core.run"},
     {"core.data"},
     {"core.solvers", "core.packed"},
-    {"core.features"},
+    {"core.encoding", "core.features"},
     {"core.teachers", "core.students", "core.labelling"},
     {"core.learners"},
     {"core.model_selection"},

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from core.data.column_layout import ColumnLayout
 from core.data.extras import NO_EXTRAS, NO_RAW_EXTRAS, Extras, RawExtras, View
 from core.data.labels import Coded, encode_labels, encode_with, missing_labels
 from core.data.validation import (
@@ -37,6 +38,7 @@ class LabelledData:
     a label.
     classes: K names exactly as given, see ``core.data.labels``: numbers by value, other names by code points.
     feature_names: d names, or None. extras: privileged columns, views and scores of a teacher, if any.
+    layout: which columns are numbers, indicators and terms, of rows that an encoder made.
     """
 
     X: Matrix
@@ -44,6 +46,7 @@ class LabelledData:
     classes: tuple[str, ...]
     feature_names: tuple[str, ...] | None = None
     extras: Extras = NO_EXTRAS
+    layout: ColumnLayout | None = None
 
     @classmethod
     def from_arrays(

@@ -23,4 +23,6 @@ def data_digest(data: LabelledData) -> str:
         digest.update(f"{name} {array.dtype.str} {array.shape};".encode())
         digest.update(np.ascontiguousarray(array).data)
     digest.update("".join(f"{view.name}\0{view.start}:{view.stop};" for view in data.views).encode())
+    if data.layout is not None:
+        digest.update(repr(data.layout).encode())
     return digest.hexdigest()

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from core.data.cell_values import PLAIN_NUMBER, plain_digits
 from core.data.validation import MAX_FAULTS
 from core.errors import Fault, InvalidProblem
 
@@ -26,8 +27,6 @@ MAX_DESCRIBED: Final = 1000
 MAX_CHARACTERS: Final = 100_000
 """Characters in the names of one such list, which ends before it has more."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,15}(\.[0-9]{1,15})?")
-_PLAIN = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{0,15})?")
-"""Numbers as programs write labels. Leading zeros and exponents make a code of digits, which is a text."""
 _ANY_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _TRUTH = frozenset({"true", "false"})
 _LOOK_ALIKE = str.maketrans(
@@ -91,8 +90,8 @@ def class_names(texts: Sequence[str]) -> list[str]:
     trimmed = [text.strip() for text in texts]
     known = [text for text in trimmed if text]
     numbers = [text for text in known if text.lower() != "nan"]
-    if numbers and all(map(_PLAIN.fullmatch, numbers)):
-        return ["" if text.lower() in ("", "nan") else _digits(text) for text in trimmed]
+    if numbers and all(map(PLAIN_NUMBER.fullmatch, numbers)):
+        return ["" if text.lower() in ("", "nan") else plain_digits(text) for text in trimmed]
     if all(text.lower() in _TRUTH for text in known):
         return [text.lower() for text in trimmed]
     return trimmed
@@ -124,14 +123,6 @@ def _look(name: str) -> str | float:
         )
     text = " ".join(text.split())
     return float(text) if text.isascii() and _ANY_NUMBER.fullmatch(text) else text
-
-
-def _digits(text: str) -> str:
-    """A plain number as its digits."""
-    whole, _, decimals = text.removeprefix("+").partition(".")
-    decimals = decimals.rstrip("0")
-    name = f"{whole}.{decimals}" if decimals else whole
-    return "0" if name == "-0" else name
 
 
 def missing_labels(labels: Any) -> NDArray[np.bool_]:

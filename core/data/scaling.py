@@ -8,6 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from core.data.column_layout import ColumnLayout
 from core.data.scaling_kind import Scaling
 from core.data.validation import row_blocks
 from core.types import FloatArray, Matrix
@@ -30,19 +31,34 @@ class Standardisation:
         return len(self.shift)
 
     def apply(self, X: Matrix) -> Matrix:
-        """Standardised copy of ``X`` (n, d), float64; CSR stays CSR where nothing is shifted, else dense."""
+        """Standardised copy of ``X`` (n, d), float64; CSR stays CSR if ``keeps_sparse``, otherwise dense."""
         if isinstance(X, np.ndarray):
             scaled = X - self.shift
-        elif self.shift.any():
-            scaled = X.toarray() - self.shift
+        elif self.keeps_sparse(X):
+            values = X.data * self.scale[X.indices]
+            if self.shift.any():
+                values -= (self.shift * self.scale)[X.indices]
+            return sp.csr_array((values, X.indices, X.indptr), shape=X.shape)
         else:
-            return sp.csr_array((X.data * self.scale[X.indices], X.indices, X.indptr), shape=X.shape)
+            scaled = X.toarray() - self.shift
         scaled *= self.scale
         return scaled
 
+    def keeps_sparse(self, X: Matrix) -> bool:
+        """Whether CSR rows stay CSR: columns that are shifted are stored in every row, and others are not."""
+        if isinstance(X, np.ndarray):
+            return False
+        shifted = np.flatnonzero(self.shift)
+        if not len(shifted) or len(shifted) == X.shape[1]:
+            return not len(shifted)
+        return bool((np.bincount(X.indices, minlength=X.shape[1])[shifted] == X.shape[0]).all())
 
-def fit_standardisation(X: Matrix, method: Scaling) -> Standardisation:
+
+def fit_standardisation(X: Matrix, method: Scaling, layout: ColumnLayout | None = None) -> Standardisation:
     """The standardisation that ``method`` asks for on ``X`` (n, d), finite values.
+
+    layout: if given, columns other than its numbers stay as they are; numbers are stored in every row, and
+    are standardised as dense columns are.
 
     Columns that do not vary, see `is_varying`, keep scale 1 (dense: and become 0 or nearly so), so nothing is
     divided by zero or by what rounding left.
@@ -50,6 +66,8 @@ def fit_standardisation(X: Matrix, method: Scaling) -> Standardisation:
     if method is Scaling.NONE:
         d = X.shape[1]
         return Standardisation(np.zeros(d), np.ones(d))
+    if layout is not None:
+        return _of_numbers(X, method, layout)
     if method is Scaling.IDF:
         n, occurrences = X.shape[0], _occurrences(X)
         idf = 1.0 + np.log((1 + n) / (1 + occurrences))
@@ -69,6 +87,17 @@ def fit_standardisation(X: Matrix, method: Scaling) -> Standardisation:
         # The mean of equal values is off by rounding; the value itself is not.
         shift = np.where(low == high, low, shift)
     return Standardisation(shift, 1.0 / np.where(constant, 1.0, spread))
+
+
+def _of_numbers(X: Matrix, method: Scaling, layout: ColumnLayout) -> Standardisation:
+    """Standardisation of the numbers alone. Terms have an idf already, so that this asks for nothing."""
+    shift, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
+    numbers = np.array(layout.numbers, dtype=np.intp)
+    if len(numbers) and method is not Scaling.IDF:
+        part = X[:, numbers]
+        of_numbers = fit_standardisation(part if isinstance(part, np.ndarray) else part.toarray(), method)
+        shift[numbers], scale[numbers] = of_numbers.shift, of_numbers.scale
+    return Standardisation(shift, scale)
 
 
 def is_varying(X: Matrix, low: NDArray[np.float64], high: NDArray[np.float64]) -> NDArray[np.bool_]:

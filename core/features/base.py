@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from core.data.scaling import Standardisation, column_moments, fit_standardisation
 from core.errors import Fault, InvalidProblem
-from core.features.spec import MAX_GAMMA, FeatureDtype, FeatureKind, FeatureSpec
+from core.features.spec import MAX_GAMMA, FeatureDtype, FeatureSpec
 from core.packed.codec import Arrays, Header, encode
 from core.packed.maps import PackedMap, frozen_array
 from core.types import Matrix
@@ -26,7 +27,7 @@ class FeatureMap(ABC):
     """
 
     FORMAT: ClassVar[str] = "stms.features.1"
-    kind: ClassVar[FeatureKind]
+    kind: ClassVar[str]
     dtype: FeatureDtype
 
     @classmethod
@@ -86,7 +87,7 @@ def kernel_standardisation(X: Matrix, spec: FeatureSpec) -> tuple[Standardisatio
     A kernel of x − l does not depend on a shift, but ‖x‖² + ‖l‖² − 2x·l loses digits far from the origin.
     Raises InvalidProblem for another number of factors than columns.
     """
-    fitted = fit_standardisation(X, spec.scaling)
+    fitted = fit_standardisation(X, spec.scaling, spec.layout)
     scale = fitted.scale
     if spec.column_factors is not None:
         if len(spec.column_factors) != len(scale):
@@ -95,6 +96,14 @@ def kernel_standardisation(X: Matrix, spec: FeatureSpec) -> tuple[Standardisatio
         scale = scale * np.array(spec.column_factors)
     centred = Standardisation(fitted.shift if sp.issparse(X) else column_moments(X)[0], scale)
     return centred, spec.gamma if spec.gamma is not None else scale_rule(X, centred)
+
+
+def before_terms(X: Matrix, spec: FeatureSpec) -> tuple[Any, FeatureSpec]:
+    """The columns of a kernel and its specification for these: dense ones where terms of texts follow."""
+    layout = spec.layout
+    if layout is None or not layout.terms or isinstance(X, np.ndarray):
+        return X, spec
+    return X[:, : layout.dense].toarray(), replace(spec, layout=replace(layout, columns=layout.dense))
 
 
 def as_float64(X: Any) -> Any:

@@ -31,7 +31,7 @@ class LinearMap(FeatureMap):
     @classmethod
     def fit(cls, X: Matrix, spec: FeatureSpec, seed: int) -> LinearMap:
         del seed
-        return cls(fit_standardisation(X, spec.scaling), spec.dtype)
+        return cls(fit_standardisation(X, spec.scaling, spec.layout), spec.dtype)
 
     @classmethod
     def restore(cls, header: Header, arrays: Arrays, dtype: FeatureDtype) -> LinearMap:
@@ -50,7 +50,7 @@ class LinearMap(FeatureMap):
 
     def transform(self, X: Matrix) -> Matrix:
         X = validate_rows(X, self.n_columns)
-        if sp.issparse(X) and not self.standardisation.shift.any():
+        if self.standardisation.keeps_sparse(X):
             constant = sp.csr_array(np.ones((X.shape[0], 1)))
             return sp.csr_array(
                 sp.hstack([self.standardisation.apply(X), constant], format="csr", dtype=self.dtype)

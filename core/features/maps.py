@@ -5,6 +5,8 @@
     kernel     the same with all training rows as L, the exact kernel
     fourier    φ(x) = (√(2/p) cos(Ωx' + β), 1), Ω ~ N(0, 2γ), β ~ U[0, 2π)      Rahimi and Recht (2007)
 
+Terms of texts stay as they are beside each of these, see ``core.features.beside_terms``.
+
 x' is the standardised row, k(x, l) = exp(−γ‖x − l‖²). The constant 1 comes last, so there is always a bias.
 """
 
@@ -18,6 +20,7 @@ from core.data.dataset import validate_rows
 from core.data.scaling_kind import Scaling
 from core.errors import InvalidPackage
 from core.features.base import FeatureMap, scale_rule
+from core.features.beside_terms import BesideTermsMap
 from core.features.choice import choose_features
 from core.features.examples import Examples
 from core.features.fourier import FourierMap
@@ -38,7 +41,9 @@ __all__ = [
     "scale_rule",
 ]
 
-_MAPS: dict[str, type[FeatureMap]] = {one.kind: one for one in (LinearMap, NystroemMap, FourierMap)}
+_MAPS: dict[str, type[FeatureMap]] = {
+    one.kind: one for one in (LinearMap, NystroemMap, FourierMap, BesideTermsMap)
+}
 _FITTED_AS = {"kernel": NystroemMap.kind}
 """The exact kernel is a Nyström map whose landmarks are all rows."""
 
@@ -50,6 +55,9 @@ def fit_feature_map(X: Matrix, spec: FeatureSpec, seed: int) -> FeatureMap:
     """
     rows = validate_rows(X, None)
     chosen = choose_features(spec, rows).spec
+    has_terms = chosen.layout is not None and chosen.layout.terms > 0
+    if has_terms and chosen.kind != LinearMap.kind:
+        return BesideTermsMap.fit(rows, chosen, seed)
     return _MAPS[_FITTED_AS.get(chosen.kind, chosen.kind)].fit(rows, chosen, seed)
 
 
@@ -65,7 +73,7 @@ def refitted(examples: Examples, rows: IntArray) -> Examples:
     if fitted is None or spec is None or not sp.issparse(examples.X):
         return examples
     chosen = choose_features(spec, examples.X).spec
-    if chosen.kind != LinearMap.kind or chosen.scaling is not Scaling.ZSCORE:
+    if chosen.kind != LinearMap.kind or chosen.scaling is not Scaling.ZSCORE or chosen.layout is not None:
         return examples
     own = fit_feature_map(examples.X[rows], chosen, 0)
     return Examples(examples.X, own.transform(examples.X), own, chosen, all_extras=examples.extras)

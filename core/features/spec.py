@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias, final
 
+from core.data.column_layout import ColumnLayout
 from core.data.scaling_kind import Scaling
 from core.errors import Fault, InvalidProblem
 from core.parameters import Doc, Ge, Gt, Le, check_parameters
@@ -21,8 +22,9 @@ MAX_KERNEL_ROWS = 5000
 class FeatureSpec:
     """How raw rows become feature vectors φ(x). Raises InvalidProblem naming every wrong field.
 
-    column_factors: of the scaled columns, (d,), positive, for an RBF kernel; a search learns them
-    (``model_selection.column_factors``), a user does not set them. None: all are 1.
+    Two fields are not set by users. column_factors: of the scaled columns, (d,), positive, for an RBF kernel;
+    a search learns them (``model_selection.column_factors``). None: all are 1. layout: of encoded rows,
+    where only numbers are scaled, and terms stay linear beside any kernel of the other columns.
     """
 
     kind: Annotated[
@@ -52,6 +54,7 @@ class FeatureSpec:
         "float64"
     )
     column_factors: tuple[float, ...] | None = None
+    layout: ColumnLayout | None = None
 
     def __post_init__(self) -> None:
         check_parameters(self, "features")
@@ -64,8 +67,9 @@ class FeatureSpec:
             object.__setattr__(self, "column_factors", factors)
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields, JSON-ready; without ``column_factors`` where there are none."""
-        values = asdict(self)
+        """All fields but ``layout``, JSON-ready; without ``column_factors`` where there are none."""
+        values = asdict(replace(self, layout=None))
+        del values["layout"]
         factors = values.pop("column_factors")
         return values if factors is None else values | {"column_factors": list(factors)}
 

@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 from scipy.linalg import inv
 
-from core.features.base import kernel_standardisation
+from core.features.base import before_terms, kernel_standardisation
 from core.features.spec import FeatureSpec
 from core.model_selection.quick_choice import comparison_rows
 from core.run import Run
@@ -46,6 +46,7 @@ def learn_column_factors(
     arguments and seed give the same factors. Raises Cancelled.
     """
     with one_blas_thread():
+        X, spec = before_terms(X, spec)
         standardisation, gamma = kernel_standardisation(X, spec)
         logs = np.zeros(X.shape[1])
         memory, size, limit = np.zeros_like(logs), 0.0, min(ROWS, 2 * len(labels) // 3)

@@ -24,7 +24,7 @@ from scipy.spatial.distance import cdist
 
 from core.data.scaling import fit_standardisation
 from core.data.scaling_kind import Scaling
-from core.features.base import kernel_standardisation
+from core.features.base import before_terms, kernel_standardisation
 from core.features.choice import USUAL_LANDMARKS, WIDE, rbf_features
 from core.features.spec import MAX_GAMMA, FeatureSpec
 from core.run import Run
@@ -33,6 +33,8 @@ from core.types import FloatArray, IntArray, Matrix
 
 ROWS: Final = 800
 """Rows that the maps are compared on."""
+ROWS_WITH_TERMS: Final = 2000
+"""The same where there are terms of texts: what they are worth shows on more rows."""
 RAREST: Final = 10
 """At least so many rows of each class are among them, if there are as many; fewer of more than 40 classes."""
 MOST_CLASSES: Final = 400
@@ -111,7 +113,7 @@ def measure_maps(
     spec: FeatureSpec, X: Matrix, labels: IntArray, n_classes: int, run: Run = Run()
 ) -> tuple[list[MeasuredMap], int]:
     """Every map with its leave-one-out F, and the number of rows compared on; see ``choose_quickly``."""
-    rows = comparison_rows(labels, n_classes, run.seed)
+    rows = comparison_rows(labels, n_classes, run.seed, ROWS_WITH_TERMS if _has_terms(spec) else None)
     classes, codes = np.unique(labels[rows], return_inverse=True)
     measured: list[MeasuredMap] = []
     with one_blas_thread():
@@ -166,21 +168,38 @@ def comparison_rows(
 
 def _kernels(spec: FeatureSpec, X: Matrix, rows: IntArray) -> Iterator[tuple[FeatureSpec, FloatArray]]:
     """Every map that is compared, with the kernel matrix of the rows, its constant feature included."""
-    sparse = sp.issparse(X)
-    for scaling in (
-        (Scaling.IDF, Scaling.NONE, Scaling.ZSCORE) if sparse else (Scaling.ZSCORE, Scaling.MINMAX)
-    ):
-        scaled = fit_standardisation(X, scaling).apply(X[rows])
-        product: Any = scaled @ scaled.T
-        kernel = product if isinstance(product, np.ndarray) else product.toarray()
-        yield replace(spec, kind="linear", scaling=scaling), kernel + 1.0
-    if X.shape[1] > WIDE or X.shape[0] > MOST_KERNEL_ROWS:
+    for scaling in _linear_scalings(spec, X):
+        scaled = fit_standardisation(X, scaling, spec.layout).apply(X[rows])
+        yield replace(spec, kind="linear", scaling=scaling), _products(scaled) + 1.0
+    if X.shape[0] > MOST_KERNEL_ROWS:
         return
+    dense, of_dense = before_terms(X, spec)
+    if not 0 < dense.shape[1] <= WIDE:
+        return
+    beside = 1.0 if dense is X else _products(X[rows][:, dense.shape[1] :]) + 1.0
     for scaling in (Scaling.ZSCORE, Scaling.MINMAX, Scaling.NONE):
-        gamma, distances = _squared_distances(X, replace(spec, scaling=scaling), rows)
+        gamma, distances = _squared_distances(dense, replace(of_dense, scaling=scaling), rows)
         for factor in WIDTHS:
             width = min(factor * gamma, MAX_GAMMA)
-            yield replace(spec, kind="kernel", scaling=scaling, gamma=width), np.exp(-width * distances) + 1.0
+            kernel = np.exp(-width * distances) + beside
+            yield replace(spec, kind="kernel", scaling=scaling, gamma=width), kernel
+
+
+def _has_terms(spec: FeatureSpec) -> bool:
+    return spec.layout is not None and spec.layout.terms > 0
+
+
+def _linear_scalings(spec: FeatureSpec, X: Matrix) -> tuple[Scaling, ...]:
+    if spec.layout is not None:
+        return (Scaling.ZSCORE, Scaling.MINMAX) if spec.layout.numbers else (Scaling.NONE,)
+    return (Scaling.IDF, Scaling.NONE, Scaling.ZSCORE) if sp.issparse(X) else (Scaling.ZSCORE, Scaling.MINMAX)
+
+
+def _products(rows: Matrix) -> FloatArray:
+    """Inner products of all rows, (n, n)."""
+    product: Any = rows @ rows.T
+    dense: FloatArray = product if isinstance(product, np.ndarray) else product.toarray()
+    return dense
 
 
 def _best_ridge(kernel: FloatArray, labels: IntArray, n_classes: int) -> tuple[float, float]:

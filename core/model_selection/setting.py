@@ -16,6 +16,7 @@ from joblib import Parallel, delayed
 from core.data.dataset import LabelledData
 from core.data.scaling import fit_standardisation
 from core.data.scaling_kind import Scaling
+from core.features.base import before_terms
 from core.features.examples import Examples
 from core.features.maps import fit_feature_map, scale_rule
 from core.features.spec import FeatureSpec
@@ -109,7 +110,8 @@ def candidate_specs(data: LabelledData, search: Search) -> list[FeatureSpec]:
         if not search.gamma_factors:
             specs.append(base)
             continue
-        rule = scale_rule(data.X, fit_standardisation(data.X, scaling))
+        X, of_kernel = before_terms(data.X, base)
+        rule = scale_rule(X, fit_standardisation(X, scaling, of_kernel.layout))
         specs += [replace(base, gamma=float(f"{factor * rule:.4g}")) for factor in search.gamma_factors]
     return specs
 

@@ -4,6 +4,7 @@
     rbf       b_j(x) = exp(−‖(x − shift)·scale − l_j‖²)                  √γ is inside scale and l_j
     fourier   b_j(x) = cos(ω_j·x + β_j)                                  standardisation is inside ω_j and β_j
     unit_rbf, hellinger_rbf: rbf of the scaled row, x / ‖x‖ or √(x / Σ_j x_j)
+    …_beside_terms: any of these for the first columns, and terms of texts as they are
 
 What is linear after it (whitening, √(2/p), weights) is folded into the coefficients of a student or teacher.
 """
@@ -274,6 +275,49 @@ class RowScaledBasis(PackedMap):
 
 
 @final
+@dataclass(frozen=True, eq=False)
+class BesideTerms(PackedMap):
+    """b(x) = (b'(z), t): a basis b' of the columns z before the terms t of texts, and these.
+
+    of_dense: b'. n_terms: how many columns t has, at least 1.
+    """
+
+    of_dense: PackedMap
+    n_terms: int
+
+    def __post_init__(self) -> None:
+        if self.n_terms < 1:
+            raise InvalidProblem(Fault("n_terms", "out_of_bounds", "A map beside terms needs terms."))
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        """That of the basis, with a suffix."""
+        return self.of_dense.kind + _BESIDE
+
+    @property
+    def n_columns(self) -> int:
+        return self.of_dense.n_columns + self.n_terms
+
+    @property
+    def n_basis(self) -> int:
+        return self.of_dense.n_basis + self.n_terms
+
+    def row(self, x: Floats) -> Floats:
+        d = self.of_dense.n_columns
+        return np.concatenate([self.of_dense.row(x[:d]), x[d:]])
+
+    def block(self, X: Floats) -> Floats:
+        d = self.of_dense.n_columns
+        return np.hstack([self.of_dense.block(X[:, :d]), X[:, d:]])
+
+    def arrays(self) -> Arrays:
+        return self.of_dense.arrays()
+
+
+_BESIDE: Final = "_beside_terms"
+
+
+@final
 class UnitRbfBasis(RowScaledBasis):
     """A kernel's basis of x / ‖x‖."""
 
@@ -302,13 +346,18 @@ def with_scaled_rows(basis: RbfBasis, row_scaling: RowScaling) -> PackedMap:
 
 def map_header(packed: PackedMap) -> Header:
     """What the header of a package says of its map."""
-    return {"kind": packed.kind, "n_columns": packed.n_columns}
+    header: Header = {"kind": packed.kind, "n_columns": packed.n_columns}
+    return header | ({"n_terms": packed.n_terms} if isinstance(packed, BesideTerms) else {})
 
 
 def map_from(header: Header, arrays: Arrays) -> PackedMap:
     """The map of a package; takes its arrays out of ``arrays``. Raises InvalidPackage or InvalidProblem."""
     n_columns = take(header, "n_columns", int)
     kind = take(header, "kind", str)
+    if kind.endswith(_BESIDE):
+        n_terms = take(header, "n_terms", int)
+        inner: Header = {"kind": kind.removesuffix(_BESIDE), "n_columns": n_columns - n_terms}
+        return BesideTerms(map_from(inner, arrays), n_terms)
     packed: PackedMap
     if kind == LinearBasis.kind:
         packed = LinearBasis(n_columns)

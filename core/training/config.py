@@ -17,6 +17,7 @@ from core.teachers.base import TeacherSpec
 from core.teachers.ssvm import SSVM
 
 if TYPE_CHECKING:
+    from core.data.column_layout import ColumnLayout
     from core.model_selection.quick_choice import QuickChoice
     from core.model_selection.setting_search import Setting
     from core.packed.calibration import Calibration
@@ -102,6 +103,10 @@ class TrainingConfig:
             if spec.name == name:
                 return spec
         raise InvalidProblem(Fault("method", "unknown_choice", f"the run has no student {name!r}"))
+
+    def with_layout(self, layout: ColumnLayout | None) -> TrainingConfig:
+        """The same for rows of a layout."""
+        return self if layout is None else replace(self, features=replace(self.features, layout=layout))
 
     def with_choice(self, choice: QuickChoice, n: int) -> TrainingConfig:
         """The same with the features and the loss weights that were chosen for n training rows."""

@@ -13,10 +13,13 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+import scipy.sparse as sp
 
+from core.data.column_layout import ColumnLayout
 from core.data.dataset import LabelledData
 from core.data.digest import data_digest
 from core.errors import Fault, InvalidPackage, InvalidProblem
+from core.features.beside_terms import BesideTermsMap
 from core.features.choice import FeatureChoice, choose_features
 from core.features.examples import Examples
 from core.features.maps import FeatureMap, feature_map_from_bytes, fit_feature_map
@@ -226,11 +229,12 @@ class Preparation:
             message = "the stored preparation was made from other data"
             raise InvalidProblem(Fault("data", "other_data", message))
         choice: QuickChoice | Setting | None = None
+        config = config.with_layout(data.layout)
         if config.searches_job:
-            choice = _stored(header, "setting", Setting)
+            choice = _stored(header, "setting", Setting, data.layout)
             config = config.with_setting(choice)
         elif config.automatic:
-            choice = _stored(header, "choice", QuickChoice)
+            choice = _stored(header, "choice", QuickChoice, data.layout)
             config = config.with_choice(choice, known.n)
         if header.get("recipe") != config.recipe():
             message = "the stored preparation was made with other features, teacher, folds or seed"
@@ -274,6 +278,7 @@ def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run =
 def _prepared(data: LabelledData, config: TrainingConfig, run: Run) -> Preparation:
     """``prepare`` for rows that all have a label."""
     stages = Stages(run)
+    config = config.with_layout(data.layout)
     if config.tuning is not None:
         refuse_lone_rows(data.y, data.classes)
     check_needs(data, config.teacher, config.students)
@@ -368,26 +373,35 @@ def _transform(feature_map: FeatureMap, X: Matrix, stages: Stages) -> Matrix:
         features = feature_map.transform(X)
         stages.run.report("features", n, n)
         return features
-    features = np.empty((n, feature_map.n_features_out), dtype=feature_map.dtype)
+    is_sparse = isinstance(feature_map, BesideTermsMap)
+    features = np.empty((0 if is_sparse else n, feature_map.n_features_out), dtype=feature_map.dtype)
+    parts: list[Matrix] = []
     for start in range(0, n, _ROWS_AT_ONCE):
         stages.run.check_cancel()
         stop = min(start + _ROWS_AT_ONCE, n)
-        features[start:stop] = feature_map.transform(X[start:stop])
+        block = feature_map.transform(X[start:stop])
+        if is_sparse:
+            parts.append(block)
+        else:
+            features[start:stop] = block
         stages.run.report("features", stop, n)
-    return features
+    return sp.csr_array(sp.vstack(parts, format="csr")) if is_sparse else features
 
 
 def _choice_header(choice: QuickChoice | Setting | None) -> dict[str, Any]:
     if choice is None:
         return {}
-    return {"setting" if isinstance(choice, Setting) else "choice": asdict(choice)}
+    values = asdict(choice)
+    # The layout is that of the data, which the preparation is restored for.
+    del values["features"]["layout"]
+    return {"setting" if isinstance(choice, Setting) else "choice": values}
 
 
-def _stored(header: Header, name: str, kind: type[C]) -> C:
-    """The choice that ``_choice_header`` stored. Raises InvalidPackage."""
+def _stored(header: Header, name: str, kind: type[C], layout: ColumnLayout | None) -> C:
+    """The choice that ``_choice_header`` stored, for data of a layout. Raises InvalidPackage."""
     try:
         values = dict(header[name])
-        return kind(FeatureSpec(**values.pop("features")), **values)
+        return kind(FeatureSpec(**values.pop("features"), layout=layout), **values)
     except (KeyError, TypeError, ValueError) as error:
         raise InvalidPackage(f"The preparation has an unusable choice of features: {error}") from error
 

@@ -1,0 +1,245 @@
+"""Fits encoders to the rows of training. Labels are never used, so folds of a cross-validation may share one.
+
+Which columns a kind becomes is in ``core.packed.encoder``. A category that is encoded by the mean of its
+labels breaks promised rates of false positives, and gains nothing over its values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import scipy.sparse as sp
+
+from core.data.cell_values import microseconds_of
+from core.data.schema import ColumnSchema, Kind, cells_as
+from core.data.table import NumberCells, Table, TextCells, VectorCells
+from core.errors import Fault, InvalidProblem
+from core.packed.encoded_columns import (
+    CYCLES,
+    MAX_VALUES,
+    CategoryColumn,
+    ColumnEncoder,
+    DateColumn,
+    NumberColumn,
+    TextColumn,
+    VectorColumn,
+)
+from core.packed.encoder import EncodedRows, Encoder
+from core.packed.term_table import MAX_TERMS, TermTable, idf_of
+from core.packed.terms import Family, TextBatch, batches
+from core.types import Matrix
+
+FAMILIES: Final[tuple[Family, ...]] = ("words", "pairs", "characters3")
+"""Of eight open sets of texts, from tweets to news, these three together are best or nearly so on each."""
+LEAST_ROWS_OF_VALUE: Final = 5
+LEAST_ROWS_OF_TERM: Final = 2
+LEAST_GAPS: Final = 10
+SMALL: Final = 200
+"""Of so few rows, two with a value are enough for a column."""
+
+_DAY: Final = 86_400_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnRules:
+    """What a sender says of how a column enters. missing: whether gaps are accepted; None: as in training.
+
+    refuses_unseen: whether a category's value that training did not have is an error.
+    families: of the terms of texts.
+    """
+
+    missing: bool | None = None
+    refuses_unseen: bool = False
+    families: tuple[Family, ...] = FAMILIES
+
+
+USUAL_RULES: Final = ColumnRules()
+
+
+def fit_encoder(
+    table: Table,
+    schema: Sequence[ColumnSchema],
+    rules: Mapping[str, ColumnRules] | None = None,
+    ignored: Collection[str] = (),
+) -> Encoder:
+    """The encoder of the rows of a table.
+
+    schema: of its columns. rules: of some columns by name. ignored: further columns that rows may have, such
+    as that of the labels. Raises InvalidProblem where no column is left, and for cells that are nothing of
+    the kind that was said.
+    """
+    chosen = dict(rules or {})
+    columns: list[ColumnEncoder] = []
+    unused = []
+    for column in schema:
+        if column.kind is Kind.IGNORE:
+            unused.append(column.name)
+            continue
+        fitted = _fit(table, column, chosen.get(column.name, USUAL_RULES))
+        # A column whose texts share no term says nothing.
+        if fitted.width or any(map(len, fitted.tables)):
+            columns.append(fitted)
+        else:
+            unused.append(column.name)
+    if not columns:
+        message = (
+            "No column of the table says anything: each is constant, without values, or identifies rows."
+        )
+        raise InvalidProblem(Fault("X", "no_columns", message))
+    kept = _within_limit(columns)
+    names = {column.name for column in kept}
+    others = [name for name in [*unused, *ignored] if name not in names]
+    encoder = Encoder(tuple(kept), tuple(dict.fromkeys(others)), np.zeros(sum(one.width for one in kept)))
+    means = encoder.encode(table).dense.mean(axis=0)
+    return Encoder(encoder.columns, encoder.ignored, means)
+
+
+def matrix_of(rows: EncodedRows, encoder: Encoder) -> Matrix:
+    """Encoded rows as dense numbers (n, d), or as CSR where there are terms.
+
+    In CSR the numbers are stored in every row, also where they are 0: they may be shifted.
+    """
+    if rows.entries is None:
+        return rows.dense
+    layout = encoder.layout
+    stored = rows.dense != 0.0
+    stored[:, list(layout.numbers)] = True
+    at_rows, at_columns = np.nonzero(stored)
+    place = (
+        np.concatenate([at_rows, rows.entries.rows]),
+        np.concatenate([at_columns, rows.entries.columns + layout.dense]),
+    )
+    values = np.concatenate([rows.dense[stored], rows.entries.values])
+    order = np.lexsort((place[1], place[0]))
+    starts = np.zeros(len(rows.dense) + 1, dtype=np.int32)
+    np.cumsum(np.bincount(place[0], minlength=len(rows.dense)), out=starts[1:])
+    triple = (values[order], place[1][order].astype(np.int32), starts)
+    matrix = sp.csr_array(triple, shape=(len(rows.dense), layout.columns))
+    matrix.has_canonical_format = True
+    return matrix
+
+
+def _fit(table: Table, column: ColumnSchema, rules: ColumnRules) -> ColumnEncoder:
+    cells = cells_as(column.name, table.column(column.name), column.kind, column.pattern)
+    gaps = int(cells.is_gap.sum())
+    required = gaps == 0 if rules.missing is None else not rules.missing
+    marks_gaps = gaps >= LEAST_GAPS
+    if isinstance(cells, VectorCells):
+        known = cells.values[~cells.is_gap]
+        return VectorColumn(column.name, required, np.median(known, axis=0), marks_gaps)
+    if isinstance(cells, NumberCells):
+        return _number(column, cells, required, marks_gaps)
+    if column.kind is Kind.DATE:
+        return _date(column, cells, required, marks_gaps)
+    if column.kind is Kind.TEXT:
+        return TextColumn(column.name, required, fit_terms(cells, rules.families))
+    return _category(column, cells, required, marks_gaps, rules)
+
+
+def _number(column: ColumnSchema, cells: NumberCells, required: bool, marks_gaps: bool) -> NumberColumn:
+    known = cells.values[~cells.is_gap]
+    is_truth = column.kind is Kind.BOOLEAN
+    low, high = (0.0, 1.0) if is_truth or not len(known) else (float(known.min()), float(known.max()))
+    fallback = float(np.median(known)) if len(known) else 0.0
+    return NumberColumn(column.name, required, fallback, marks_gaps, low, high, is_truth)
+
+
+def _category(
+    column: ColumnSchema, cells: TextCells, required: bool, marks_gaps: bool, rules: ColumnRules
+) -> CategoryColumn:
+    counts, n = cells.counts, len(cells)
+    least = LEAST_ROWS_OF_VALUE if n >= SMALL else LEAST_ROWS_OF_TERM
+    keys = list(cells.texts)
+    by_count = sorted((-int(count), key) for key, count in zip(keys, counts, strict=True) if count > 0)
+    values = tuple(sorted(key for count, key in by_count[:MAX_VALUES] if -count >= least))
+    rare = tuple(sorted({key for _, key in by_count}.difference(values)))
+    tables = fit_terms(cells, rules.families) if len(by_count) > MAX_VALUES else ()
+    return CategoryColumn(
+        column.name, required, values, rare, bool(rare), marks_gaps, rules.refuses_unseen, tables
+    )
+
+
+def _date(column: ColumnSchema, cells: TextCells, required: bool, marks_gaps: bool) -> DateColumn:
+    of_text = [microseconds_of(text, column.pattern) or 0 for text in cells.texts]
+    moments = np.array(of_text, dtype=np.int64)[cells.codes[cells.codes >= 0]]
+    if not len(moments):
+        moments = np.zeros(1, dtype=np.int64)
+    low, high = int(moments.min()), int(moments.max())
+    days = moments // _DAY
+    varying = {
+        "hour": len(np.unique(moments % _DAY)) > 1,
+        "weekday": len(np.unique(days % 7)) > 1,
+        "yearday": high - low > 30 * _DAY,
+    }
+    middle = int(np.sort(moments)[len(moments) // 2])
+    cycles = tuple(cycle for cycle in CYCLES if varying[cycle])
+    first = low // _DAY * _DAY
+    return DateColumn(column.name, required, first, middle, cycles, marks_gaps, column.pattern, low, high)
+
+
+def fit_terms(cells: TextCells, families: Sequence[Family]) -> tuple[TermTable, ...]:
+    """The terms that at least two rows have, by families. Texts that occur often count as often."""
+    weight = cells.counts
+    rows = int(weight.sum())
+    found: dict[Family, list[tuple[np.ndarray, np.ndarray]]] = {family: [] for family in families}
+    start = 0
+    for texts in batches(cells.texts):
+        batch = TextBatch(texts)
+        for family in families:
+            counted = batch.count(family)
+            found[family].append((counted.terms, weight[counted.rows + start]))
+        start += batch.n
+    return tuple(_term_table(family, parts, rows) for family, parts in found.items())
+
+
+def _term_table(family: Family, parts: Sequence[tuple[np.ndarray, np.ndarray]], rows: int) -> TermTable:
+    terms = np.concatenate([part[0] for part in parts]) if parts else np.empty(0, dtype=np.uint64)
+    weights = np.concatenate([part[1] for part in parts]) if parts else np.empty(0, dtype=np.int64)
+    known, inverse = np.unique(terms, return_inverse=True)
+    occurrences = np.bincount(inverse, weights, minlength=len(known)).astype(np.int64)
+    kept = occurrences >= LEAST_ROWS_OF_TERM
+    known, occurrences = _most_frequent(known[kept], occurrences[kept], MAX_TERMS)
+    return TermTable(family, known, idf_of(rows, occurrences.tolist()), int(idf_of(rows, [0])[0]))
+
+
+def _most_frequent(terms: np.ndarray, occurrences: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:
+    if len(terms) <= limit:
+        return terms, occurrences
+    first = np.sort(np.lexsort((terms, -occurrences))[:limit])
+    return terms[first], occurrences[first]
+
+
+def _within_limit(columns: Sequence[ColumnEncoder]) -> list[ColumnEncoder]:
+    """The columns with at most `MAX_TERMS` terms together, the most frequent ones of each family."""
+    sizes = [len(table) for column in columns for table in column.tables]
+    if sum(sizes) <= MAX_TERMS:
+        return list(columns)
+    # The largest limit of a table with which all fit.
+    limit = _equal_limit(sizes)
+    limited: list[ColumnEncoder] = []
+    for column in columns:
+        if not isinstance(column, TextColumn | CategoryColumn):
+            limited.append(column)
+            continue
+        limited.append(replace(column, term_tables=tuple(_limited(one, limit) for one in column.tables)))
+    return limited
+
+
+def _equal_limit(sizes: Sequence[int]) -> int:
+    left, limit = MAX_TERMS, 0
+    ascending = sorted(sizes)
+    for place, size in enumerate(ascending):
+        limit = left // (len(ascending) - place)
+        if size >= limit:
+            return limit
+        left -= size
+    return limit
+
+
+def _limited(table: TermTable, limit: int) -> TermTable:
+    # The rarer a term, the larger its idf.
+    terms, idf = _most_frequent(table.terms, -table.idf, limit)
+    return TermTable(table.family, terms, -idf, table.unknown_idf)

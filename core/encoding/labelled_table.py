@@ -1,0 +1,115 @@
+"""Labelled rows of raw cells, and what becomes of them once an encoder is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.data.dataset import LabelledData
+from core.data.extras import NO_EXTRAS, Extras, View
+from core.data.schema import ColumnSchema, KindSpec, infer_column
+from core.data.table import Table
+from core.encoding.fit import ColumnRules, fit_encoder, matrix_of
+from core.errors import Fault, InvalidProblem
+from core.packed.encoder import Encoder
+from core.types import IntArray
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LabelledTable:
+    """n rows of raw cells, each of one of K classes.
+
+    table: the columns that may be used, without labels. schema: one entry for each of them. y: (n,) int32
+    codes 0..K−1, −1 for a row without a label. classes: K names, as in `LabelledData`.
+    known: names of further columns of the file, such as that of the labels, which rows to be asked about may
+    have, too. views: names of the columns of each view by its name; the columns of a view stand side by side.
+    extras: privileged columns and scores of a teacher, if any, without views.
+    """
+
+    table: Table
+    schema: tuple[ColumnSchema, ...]
+    y: NDArray[np.int32]
+    classes: tuple[str, ...]
+    known: tuple[str, ...] = ()
+    views: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    extras: Extras = NO_EXTRAS
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+        return self.table.n
+
+    @property
+    def d(self) -> int:
+        """Columns."""
+        return len(self.table.names)
+
+    @property
+    def K(self) -> int:  # noqa: N802
+        """Classes."""
+        return len(self.classes)
+
+    @property
+    def class_counts(self) -> IntArray:
+        """Rows of each class, (K,), without rows that have no label."""
+        return np.bincount(self.y[self.y >= 0], minlength=self.K)
+
+    @property
+    def unlabelled(self) -> int:
+        """Rows without a label."""
+        return int(np.count_nonzero(self.y < 0))
+
+    def take(self, rows: IntArray) -> LabelledTable:
+        """Some of the rows, given by their numbers, with their extras; classes and schema stay."""
+        return replace(self, table=self.table.take(rows), y=self.y[rows], extras=self.extras.take(rows))
+
+    def labelled(self) -> LabelledTable:
+        """The rows with a label; the same table if all have one."""
+        return self.take(np.flatnonzero(self.y >= 0)) if self.unlabelled else self
+
+    def with_kinds(self, said: Mapping[str, KindSpec]) -> LabelledTable:
+        """The same rows where some columns, by name, have another kind. Raises InvalidProblem."""
+        unknown = [name for name in said if name not in self.table.names]
+        if unknown:
+            message = f"The data set has no column {unknown[0]!r:.80}."
+            raise InvalidProblem(Fault("inputs.columns", "unknown_column", message))
+        schema = tuple(
+            infer_column(column.name, self.table.column(column.name), said[column.name])
+            if column.name in said
+            else column
+            for column in self.schema
+        )
+        return replace(self, schema=schema)
+
+    def encoder(self, rules: Mapping[str, ColumnRules] | None = None) -> Encoder:
+        """The encoder of these rows, fitted to those with a label. Raises InvalidProblem."""
+        return fit_encoder(self.labelled().table, self.schema, rules, self.known)
+
+    def encoded(self, encoder: Encoder) -> LabelledData:
+        """The rows as numbers. Raises InvalidProblem for columns that are missing or of another kind."""
+        X = matrix_of(encoder.encode(self.table), encoder)
+        extras = replace(self.extras, views=_ranges(self.views, encoder))
+        return LabelledData(X, self.y, self.classes, extras=extras, layout=encoder.layout)
+
+
+def _ranges(views: Collection[tuple[str, tuple[str, ...]]], encoder: Encoder) -> tuple[View, ...]:
+    """The encoded columns of each view. Raises InvalidProblem for texts, whose terms stand elsewhere."""
+    if not views:
+        return ()
+    start, place = 0, {}
+    for column in encoder.columns:
+        place[column.name] = (start, start + column.width)
+        start += column.width
+    found = []
+    for view, names in views:
+        used = [name for name in names if name in place]
+        texts = [column.name for column in encoder.columns if column.name in used and column.tables]
+        if texts or not used:
+            what = f"has the column of texts {texts[0]!r:.80}" if texts else "has no column that is used"
+            message = f"The view {view!r:.80} {what}; its columns must be numbers, dates or few categories."
+            raise InvalidProblem(Fault("views", "view_of_texts" if texts else "empty", message))
+        found.append(View(view, place[used[0]][0], place[used[-1]][1]))
+    return tuple(sorted(found, key=lambda one: one.start))
