@@ -31,10 +31,12 @@ class _Expected:
 
     kinds: Python types of the JSON values that need no further look, which are objects unless they have any
     names: the fields of a model are checked by the model. most: items, None if there is no bound.
+    models: whether it is an object with any names and models as their values.
     """
 
     kinds: frozenset[type]
     most: int | None
+    models: bool = False
 
 
 _COLLECTIONS: Final = frozenset({"list", "tuple", "dict"})
@@ -64,7 +66,7 @@ def _expected(field: FieldInfo) -> _Expected:
     if annotation is not Any and not _has_dict(annotation):
         kinds.add(dict)
     most = next((one.max_length for one in field.metadata if isinstance(one, MaxLen)), None)
-    return _Expected(frozenset(kinds), most)
+    return _Expected(frozenset(kinds), most, _has_models(annotation))
 
 
 def _fail_fast(schema: Any) -> None:
@@ -92,6 +94,8 @@ def _checked_items(value: Any, field: _Expected, place: tuple[int | str, ...]) -
         return _checked_list(value, field, place, range(len(value)))
     names = list(value)
     _checked_list(names, _NAMES, place, names)
+    if field.models:
+        return value
     return dict(zip(names, _checked_list(list(value.values()), field, place, names), strict=True))
 
 
@@ -131,6 +135,12 @@ def _has_dict(annotation: Any) -> bool:
     return get_origin(annotation) is dict or any(
         _has_dict(part) for part in get_args(annotation) if not _is_constraint(part)
     )
+
+
+def _has_models(annotation: Any) -> bool:
+    """Whether the annotated type is an object with any names and a model for each."""
+    parts = get_args(annotation)
+    return get_origin(annotation) is dict and isinstance(parts[1], type) and issubclass(parts[1], BaseModel)
 
 
 def _accepts(annotation: Any, kind: type) -> bool:

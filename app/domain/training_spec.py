@@ -20,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from app.domain.input_parameters import InputParameters
 from app.domain.names import AliasName, Reference
 from app.domain.parameter_fields import AsJson, NameOf, OneOf, SpecModel, declared, model_of
 from app.domain.remote_teacher import RemoteScores
@@ -238,6 +239,9 @@ class TrainingSpec(SpecModel):
         None,
         description="A stage before training that labels the rows without a label; null: students learn the"
         " teacher's answers on them.",
+    )
+    inputs: InputParameters | None = Field(
+        None, description="What is said of the columns of records; null: as the data set has them."
     )
     features: Features = FeatureSpec()
     teacher: Teacher = Field(TeacherChoice(), json_schema_extra={"default": _TEACHER.write(TeacherChoice())})

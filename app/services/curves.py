@@ -93,6 +93,7 @@ def publish_thresholds(
             classes=labels,
             columns=version.columns,
             teacher_digest=version.teacher_digest,
+            encoder_digest=version.encoder_digest,
             metrics=totals.metrics() | ({"inputs": version.inputs} if version.inputs else {}),
             alias=None,
             facts={"base": version.version, "thresholds": dict(list(thresholds.items())[:_AUDITED])},

@@ -250,6 +250,7 @@ def publish(
     columns: int,
     teacher_digest: str,
     metrics: Json,
+    encoder_digest: str | None = None,
     alias: str | None = DEFAULT_ALIAS,
     packed_labels: bytes | None = None,
     facts: Json | None = None,
@@ -287,6 +288,7 @@ def publish(
         class_count=len(classes),
         class_table=class_table,
         tenant=job.tenant,
+        encoder_digest=encoder_digest,
     )
     models.publish(version)
     changed: Json = {"version": number}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import islice
 from typing import Final
 
-from app.domain.entities import WORKER_ALIVE_SECONDS, Dataset
+from app.domain.entities import WORKER_ALIVE_SECONDS, Dataset, Json
 from app.domain.errors import InputFault, InvalidRequest, NotFound, Unprocessable
 from app.domain.near_names import known_names
 from app.domain.origins import AllowedServers, Origin, not_allowed
@@ -16,6 +16,8 @@ from app.services import quotas
 from app.settings import Settings
 from app.store.unit_of_work import UnitOfWork
 from core.data.extras import EXTRAS
+from core.data.schema import Kind
+from core.packed.encoded_columns import MAX_VALUES
 from core.students.base import StudentSpec
 from core.teachers.base import TeacherSpec
 
@@ -151,7 +153,8 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
                 f"{labelled} rows cannot be split at {fraction} so that both parts have all "
                 f"{dataset.class_count} classes.",
             )
-    if dataset.summary.get("sparse"):
+    _check_inputs(dataset, spec)
+    if dataset.summary.get("sparse") or _has_texts(dataset, spec):
         _check_sparse(spec)
     _check_extras(dataset, spec)
     rows = int((labelled if spec.labelling is None else dataset.rows) * (1.0 - (fraction or 0.0)))
@@ -238,6 +241,44 @@ def _check_labelling(dataset: Dataset, spec: TrainingSpec, labelled: int) -> Non
         raise _unfit("hyperparameters.evaluation.test_fraction", "no_labels", message)
 
 
+def _check_inputs(dataset: Dataset, spec: TrainingSpec) -> None:
+    """Reject columns of ``inputs`` that the data set does not have, as far as it lists its columns.
+
+    A teacher from outside takes numbers, so it is rejected for records.
+    """
+    said = spec.inputs is not None and bool(spec.inputs.columns)
+    is_from_outside = spec.teacher.model is not None or isinstance(spec.teacher.spec, RemoteScores)
+    if is_from_outside and (said or "schema" in dataset.summary):
+        message = "A teacher from outside takes rows of numbers, and the rows of this job are records."
+        raise _unfit("hyperparameters.teacher", "needs_numbers", message)
+    if spec.inputs is None or not said:
+        return
+    field, listed = "hyperparameters.inputs.columns", _listed_columns(dataset)
+    names = [name for name in (column.get("name") for column in listed) if name]
+    if not names:
+        message = "The columns of the data set have no names, so nothing can be said of them by name."
+        raise _unfit(field, "no_names", message)
+    unknown = next((name for name in spec.inputs.columns if name not in names), None)
+    if unknown is not None and len(listed) == dataset.columns:
+        message = f"The data set has no column {unknown!r:.100}; {known_names(unknown, names, 'columns')}"
+        raise _unfit(f"{field}.{unknown:.100}", "unknown_column", message)
+
+
+def _has_texts(dataset: Dataset, spec: TrainingSpec) -> bool:
+    """Whether records of the data set become sparse rows: they have texts, or a category of many values."""
+    kinds = {} if spec.inputs is None else {name: one.kind for name, one in spec.inputs.kinds.items()}
+    for column in dataset.summary.get("schema", ()):
+        kind = kinds.get(column["name"], column["kind"])
+        if kind == Kind.TEXT or (kind == Kind.CATEGORY and column["distinct"] > MAX_VALUES):
+            return True
+    return Kind.TEXT in kinds.values()
+
+
+def _listed_columns(dataset: Dataset) -> Sequence[Json]:
+    found: Sequence[Json] = dataset.summary.get("schema") or dataset.summary.get("features") or ()
+    return found
+
+
 def _check_sparse(spec: TrainingSpec) -> None:
     if spec.compact is not None:
         raise _unfit(
@@ -267,7 +308,9 @@ def _check_extras(dataset: Dataset, spec: TrainingSpec) -> None:
 
 def _check_test_data(uow: UnitOfWork, test: Dataset, train: Dataset) -> None:
     field = "hyperparameters.evaluation.dataset_id"
-    if test.columns != train.columns:
+    # Records are matched by the names of their columns, when they are read.
+    has_records = "schema" in test.summary or "schema" in train.summary
+    if test.columns != train.columns and not has_records:
         message = f"The test data has {test.columns} columns, the training data {train.columns}."
         raise _bad_data(field, "wrong_columns", message)
     unknown = sorted(set(uow.datasets.classes(test.id)) - set(uow.datasets.classes(train.id)))

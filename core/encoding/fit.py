@@ -7,7 +7,7 @@ labels breaks promised rates of false positives, and gains nothing over its valu
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from core.data.cell_values import microseconds_of
 from core.data.schema import ColumnSchema, Kind, cells_as
 from core.data.table import NumberCells, Table, TextCells, VectorCells
+from core.encoding.rules import USUAL_RULES, ColumnRules
 from core.errors import Fault, InvalidProblem
 from core.packed.encoded_columns import (
     CYCLES,
@@ -32,8 +33,6 @@ from core.packed.term_table import MAX_TERMS, TermTable, idf_of
 from core.packed.terms import Family, TextBatch, batches
 from core.types import Matrix
 
-FAMILIES: Final[tuple[Family, ...]] = ("words", "pairs", "characters3")
-"""Of eight open sets of texts, from tweets to news, these three together are best or nearly so on each."""
 LEAST_ROWS_OF_VALUE: Final = 5
 LEAST_ROWS_OF_TERM: Final = 2
 LEAST_GAPS: Final = 10
@@ -43,33 +42,19 @@ SMALL: Final = 200
 _DAY: Final = 86_400_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnRules:
-    """What a sender says of how a column enters. missing: whether gaps are accepted; None: as in training.
-
-    refuses_unseen: whether a category's value that training did not have is an error.
-    families: of the terms of texts.
-    """
-
-    missing: bool | None = None
-    refuses_unseen: bool = False
-    families: tuple[Family, ...] = FAMILIES
-
-
-USUAL_RULES: Final = ColumnRules()
-
-
 def fit_encoder(
     table: Table,
     schema: Sequence[ColumnSchema],
     rules: Mapping[str, ColumnRules] | None = None,
     ignored: Collection[str] = (),
+    *,
+    takes_others: bool = False,
 ) -> Encoder:
     """The encoder of the rows of a table.
 
     schema: of its columns. rules: of some columns by name. ignored: further columns that rows may have, such
-    as that of the labels. Raises InvalidProblem where no column is left, and for cells that are nothing of
-    the kind that was said.
+    as that of the labels. takes_others: whether rows may have any other columns. Raises InvalidProblem where
+    no column is left, and for cells that are nothing of the kind that was said.
     """
     chosen = dict(rules or {})
     columns: list[ColumnEncoder] = []
@@ -92,9 +77,9 @@ def fit_encoder(
     kept = _within_limit(columns)
     names = {column.name for column in kept}
     others = [name for name in [*unused, *ignored] if name not in names]
-    encoder = Encoder(tuple(kept), tuple(dict.fromkeys(others)), np.zeros(sum(one.width for one in kept)))
-    means = encoder.encode(table).dense.mean(axis=0)
-    return Encoder(encoder.columns, encoder.ignored, means)
+    unfinished = np.zeros(sum(one.width for one in kept))
+    encoder = Encoder(tuple(kept), tuple(dict.fromkeys(others)), unfinished, takes_others)
+    return replace(encoder, means=encoder.encode(table).dense.mean(axis=0))
 
 
 def matrix_of(rows: EncodedRows, encoder: Encoder) -> Matrix:

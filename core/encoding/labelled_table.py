@@ -6,13 +6,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from core.data.dataset import LabelledData
 from core.data.extras import NO_EXTRAS, Extras, View
-from core.data.schema import ColumnSchema, KindSpec, infer_column
-from core.data.table import Table
-from core.encoding.fit import ColumnRules, fit_encoder, matrix_of
+from core.data.schema import ColumnSchema, Kind, KindSpec, infer_column
+from core.data.table import NumberCells, Table
+from core.encoding.fit import fit_encoder, matrix_of
+from core.encoding.rules import ColumnRules
 from core.errors import Fault, InvalidProblem
 from core.packed.encoder import Encoder
 from core.types import IntArray
@@ -62,6 +64,21 @@ class LabelledTable:
         """Rows without a label."""
         return int(np.count_nonzero(self.y < 0))
 
+    @classmethod
+    def of_numbers(cls, data: LabelledData) -> LabelledTable:
+        """The table of rows of numbers, whose columns have names. Raises InvalidProblem without these."""
+        if data.feature_names is None or sp.issparse(data.X):
+            what = "are sparse" if sp.issparse(data.X) else "have no names"
+            message = f"The columns of the data set {what}, so nothing can be said of them by name."
+            raise InvalidProblem(Fault("inputs.columns", "no_names", message))
+        names = data.feature_names
+        columns = tuple(NumberCells(data.X[:, k].astype(np.float64)) for k in range(data.d))
+        number = KindSpec(Kind.NUMBER)
+        schema = tuple(map(infer_column, names, columns, [number] * len(names)))
+        views = tuple((view.name, names[view.columns]) for view in data.views)
+        extras = replace(data.extras, views=())
+        return cls(Table(names, columns), schema, data.y, data.classes, views=views, extras=extras)
+
     def take(self, rows: IntArray) -> LabelledTable:
         """Some of the rows, given by their numbers, with their extras; classes and schema stay."""
         return replace(self, table=self.table.take(rows), y=self.y[rows], extras=self.extras.take(rows))
@@ -84,9 +101,16 @@ class LabelledTable:
         )
         return replace(self, schema=schema)
 
-    def encoder(self, rules: Mapping[str, ColumnRules] | None = None) -> Encoder:
-        """The encoder of these rows, fitted to those with a label. Raises InvalidProblem."""
-        return fit_encoder(self.labelled().table, self.schema, rules, self.known)
+    def encoder(
+        self, rules: Mapping[str, ColumnRules] | None = None, *, takes_others: bool = False
+    ) -> Encoder:
+        """The encoder of these rows, fitted to those with a label; to all if none has one.
+
+        rules: of some columns by name. takes_others: whether rows to be asked about may have any further
+        columns. Raises InvalidProblem.
+        """
+        known = self.labelled() if self.unlabelled < self.n else self
+        return fit_encoder(known.table, self.schema, rules, self.known, takes_others=takes_others)
 
     def encoded(self, encoder: Encoder) -> LabelledData:
         """The rows as numbers. Raises InvalidProblem for columns that are missing or of another kind."""

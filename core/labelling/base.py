@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,12 @@ from core.packed.codec import Buffer, decode, encode, take, take_array
 
 if TYPE_CHECKING:
     from core.data.dataset import LabelledData
+    from core.encoding.labelled_table import LabelledTable
     from core.run import Run
     from core.solvers.solution import Summary
     from core.types import FloatArray, IntArray
+
+Rows = TypeVar("Rows", bound="LabelledData | LabelledTable")
 
 _FORMAT = "stms.labels.1"
 _MAX_COUNTED = 1000
@@ -82,13 +85,13 @@ class Labelling:
             take(header, "details", dict),
         )
 
-    def of_rows(self, rows: IntArray, data: LabelledData) -> Labelling:
+    def of_rows(self, rows: IntArray, data: LabelledData | LabelledTable) -> Labelling:
         """The labelling of ``data``, of which these are the labels of ``rows``; others keep their own."""
         codes, certainty = data.y.copy(), np.full(data.n, np.nan, dtype=np.float32)
         codes[rows], certainty[rows] = self.codes, self.certainty
         return replace(self, codes=codes, certainty=certainty)
 
-    def applied_to(self, data: LabelledData) -> LabelledData:
+    def applied_to(self, data: Rows) -> Rows:
         """The same rows with these labels. Raises InvalidProblem for another number of rows."""
         if len(self.codes) != data.n:
             message = f"there are {len(self.codes)} labels for {data.n} rows"

@@ -50,7 +50,7 @@ class EncodedRows:
 class Encoder:
     """columns: how each used column is encoded, in the order of the table. ignored: names of the columns of
     the table that are not used, so that its rows may be asked about as they are. means: of each dense column
-    in training, (dense columns,).
+    in training, (dense columns,). takes_others: whether rows may have further columns, which are not used.
 
     Raises InvalidProblem where these do not fit together.
     """
@@ -60,6 +60,7 @@ class Encoder:
     columns: tuple[ColumnEncoder, ...]
     ignored: tuple[str, ...]
     means: Floats
+    takes_others: bool = False
 
     def __post_init__(self) -> None:
         names = [*(column.name for column in self.columns), *self.ignored]
@@ -152,7 +153,8 @@ class Encoder:
                 arrays[f"{place}.{table.family}.idf"] = table.idf
             entry: Header = {"name": column.name, "kind": str(column.kind), **column.header()}
             described.append(entry | ({"terms": families} if families else {}))
-        text = json.dumps([described, list(self.ignored)], ensure_ascii=False, separators=(",", ":"))
+        header = [described, list(self.ignored), self.takes_others]
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":"))
         arrays["columns"] = np.frombuffer(text.encode(), dtype=np.uint8)
         return encode({"format": self.FORMAT}, arrays)
 
@@ -162,12 +164,12 @@ class Encoder:
         _, arrays = decode(data, cls.FORMAT)
         with package_errors("encoder"):
             try:
-                described, ignored = json.loads(take_array(arrays, "columns").tobytes())
+                described, ignored, takes_others = json.loads(take_array(arrays, "columns").tobytes())
                 columns = tuple(column_from(entry, place, arrays) for place, entry in enumerate(described))
-                if not all(isinstance(name, str) for name in ignored):
-                    raise InvalidPackage("The encoder in the package ignores a column without a name.")
+                if not all(isinstance(name, str) for name in ignored) or type(takes_others) is not bool:
+                    raise InvalidPackage("The encoder in the package says nothing usable of other columns.")
             except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
                 if isinstance(error, InvalidProblem | InvalidPackage):
                     raise
                 raise InvalidPackage(f"The encoder in the package is not usable: {error}.") from error
-            return cls(columns, tuple(ignored), take_array(arrays, "means"))
+            return cls(columns, tuple(ignored), take_array(arrays, "means"), takes_others)

@@ -58,7 +58,7 @@ def test_a_row_passes_few_files_from_upload_to_student(tmp_path: Path, iris: tup
     everything = sorted(trace.functions())
     shared = PASSED_BY_EVERY_REQUEST + PASSED_BY_EVERY_TRANSACTION + HEARTBEATS + VOCABULARY
     passed = [file for file in everything if not file.startswith(shared)]
-    for part in ("api/uploads", "ingest/validate", "jobs/workflow/steps", "jobs/solver/session"):
+    for part in ("api/uploads", "ingest/validate", "jobs/workflow/steps", "jobs/solver/job_data"):
         assert f"app/{part}.py" in passed, "a process was not traced"
     message = f"{len(passed)} files between upload and student, {len(everything)} with shared ones: {passed}"
     assert len(passed) <= MAX_FILES, message

@@ -6,7 +6,8 @@ It reads commands from standard input and answers on standard output, in the mes
 open {database_url, dataset_id, spec, threads, log_level, …} → opened {threads}
 label {}                     → progress…, labelled {report, transfer} + [labels], of a job with a labelling
 prepare {targets}            → progress…, prepared {summary, seconds, metrics, transfers} + [preparation,
-                               packed teacher], empty where `transfers` names a file of the cache instead
+                               packed teacher, encoder of records if there is one], empty where `transfers`
+                               names a file of the cache instead
 restore {preparation_digest} → progress…, restored
 either of these two          → scored {part, first, rows} + [scores], for each batch of a remote teacher
 train {students}             → started, progress…, student {…} + [packed, trace of its search if there is one]
@@ -49,11 +50,12 @@ from app.plugins import load_plugins
 from app.processes.os_process import deprioritise, limit_memory
 
 if TYPE_CHECKING:
+    from app.jobs.solver.job_data import JobData
     from app.jobs.solver.remote_scores import RemoteScorer
     from app.jobs.solver.session import BatchContext, TrainingSession
     from app.store.unit_of_work import Store
-    from core.data.dataset import LabelledData
     from core.labelling.base import Labelling
+    from core.packed.encoder import Encoder
     from core.run import Run
     from core.types import Progress
 
@@ -118,7 +120,7 @@ class CommandHandler:
 
     def label(self, _command: Json) -> None:
         """Asked again after the disk was full, it repeats only the writing."""
-        from app.jobs.solver.session import label_rows
+        from app.jobs.solver.job_data import label_rows
         from app.jobs.solver.transfer import Transfer
 
         if self._labels is None:
@@ -136,19 +138,22 @@ class CommandHandler:
 
     def prepare(self, command: Json) -> None:
         """Asked again after the disk was full, it repeats only the writing."""
-        from app.jobs.solver.session import TrainingSession, load_head
+        from app.jobs.solver.job_data import load_head
+        from app.jobs.solver.session import TrainingSession
         from app.jobs.solver.transfer import Transfer
 
         session, report = self._session, self._report
         if session is None or report is None:
-            parts = self._parts()
-            head = load_head(self._store, self._files, self._spec, parts[0])
-            session = TrainingSession.prepared(parts, self._spec, self._run(), head)
+            rows = self._rows()
+            head = load_head(self._store, self._files, self._spec, rows.train)
+            session = TrainingSession.prepared(rows, self._spec, self._run(), head)
             report = session.teacher_report(command["targets"]) | {"threads": self._threads}
             self._session, self._report = session, report
         # One after the other: content moved to a file leaves the memory before the next is packed.
         transfers = [Transfer.of(self._files, session.preparation.to_bytes())]
         transfers.append(Transfer.of(self._files, session.preparation.packed_teacher().to_bytes()))
+        if session.encoder is not None:
+            transfers.append(Transfer.of(self._files, session.encoder.to_bytes()))
         metrics = report["metrics"]
         for at in range(METRICS_PER_MESSAGE, len(metrics), METRICS_PER_MESSAGE):
             self._answers.send("measured", {"metrics": metrics[at : at + METRICS_PER_MESSAGE]})
@@ -157,18 +162,19 @@ class CommandHandler:
         self._answers.send("prepared", report | headers, *(transfer.data or b"" for transfer in transfers))
 
     def restore(self, command: Json) -> None:
-        from app.jobs.solver.session import TrainingSession, load_head
+        from app.jobs.solver.job_data import load_head
+        from app.jobs.solver.session import TrainingSession
         from app.store.blob_cache import open_blob
         from core.training.preparation import Preparation
 
         digest = command["preparation_digest"]
         stored = self._files.with_refetch(lambda: open_blob(self._store, self._files, digest).whole(), digest)
-        parts = self._parts()
+        rows = self._rows()
         if Preparation.is_outdated(stored):  # the job was started by an earlier version
-            head = load_head(self._store, self._files, self._spec, parts[0])
-            session = TrainingSession.prepared(parts, self._spec, self._run(), head)
+            head = load_head(self._store, self._files, self._spec, rows.train)
+            session = TrainingSession.prepared(rows, self._spec, self._run(), head)
         else:
-            session = TrainingSession.restored(stored, parts, self._spec, self._answers.progress)
+            session = TrainingSession.restored(stored, rows, self._spec, self._answers.progress)
         self._session = session
         self._answers.send("restored")
 
@@ -217,8 +223,8 @@ class CommandHandler:
         scratch = Scratch(Path(self._settings.cache_dir), bytes.fromhex(self._settings.cache_key))
         return Run(n_threads=self._threads, progress=self._answers.progress, scratch=scratch)
 
-    def _parts(self) -> tuple[LabelledData, LabelledData | None]:
-        from app.jobs.solver.session import load_parts
+    def _rows(self) -> JobData:
+        from app.jobs.solver.job_data import load_job_data
         from core.types import Progress
 
         self._answers.progress(Progress("data", 0, 1))
@@ -229,7 +235,21 @@ class CommandHandler:
             labels, _ = load_labels(self._store, self._files, self._job_id)
         teacher = self._spec.teacher.spec
         score = self._scorer(teacher).with_scores if isinstance(teacher, RemoteScores) else None
-        return load_parts(self._store, self._files, self._dataset_id, self._spec, labels, score)
+        return load_job_data(
+            self._store, self._files, self._dataset_id, self._spec, labels, score, self._encoder()
+        )
+
+    def _encoder(self) -> Encoder | None:
+        """The encoder that the job has stored; None if it has none, or not yet."""
+        from app.store.blob_cache import open_blob
+        from core.packed.encoder import Encoder
+
+        digest = self._settings.encoder_digest
+        if not digest:
+            return None
+        return self._files.with_refetch(
+            lambda: Encoder.from_bytes(open_blob(self._store, self._files, digest).whole()), digest
+        )
 
     def _scorer(self, teacher: RemoteScores) -> RemoteScorer:
         from app.jobs.solver.remote_scores import RemoteScorer
@@ -294,6 +314,7 @@ def warm_up() -> None:
     """Load all that any job needs, including the compiled kernels, by training on four rows."""
     import numpy as np
 
+    from app.jobs.solver.job_data import JobData
     from app.jobs.solver.session import TrainingSession
     from core.data.dataset import LabelledData
     from core.run import Run
@@ -301,7 +322,7 @@ def warm_up() -> None:
     X = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 0.9], [0.9, 0.0]])
     data = LabelledData.from_arrays(X, np.array(["a", "b", "a", "b"]))
     spec = TrainingSpec()
-    session = TrainingSession.prepared((data, data), spec, Run(n_threads=1))
+    session = TrainingSession.prepared(JobData(data, data), spec, Run(n_threads=1))
     context = session.context([(0, spec.served_method)], 1, lambda _progress: None)
     session.student(0, spec.served_method, context, lambda _progress: None)
 

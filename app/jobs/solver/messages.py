@@ -40,7 +40,8 @@ class SolverSettings:
     memory_bytes: limit of the process's memory; 0 for none. stall_seconds: without an answer and without
     processor time, after which the process counts as hung; 0 for no limit. job_id: for its log, and for the
     stored scores of a remote teacher. remote_teachers: origins that may be asked, as the setting lists them.
-    remote_token: bearer token for the job's remote teacher; empty for none.
+    remote_token: bearer token for the job's remote teacher; empty for none. encoder_digest: blob of the
+    encoder that the job has stored; empty for none.
     """
 
     dataset_id: str
@@ -58,6 +59,7 @@ class SolverSettings:
     log_format: str = "text"
     remote_teachers: str = ""
     remote_token: str = field(default="", repr=False)
+    encoder_digest: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +72,21 @@ class LabellingResult:
 
 @dataclass(frozen=True, slots=True)
 class PreparationResult:
-    """report: the teacher's summary, seconds by stage and metrics. The two transfers are packages of core."""
+    """report: the teacher's summary, seconds by stage and metrics. The transfers are packages of core.
+
+    encoder: of records; None where rows are numbers.
+    """
 
     report: Json
     preparation: Transfer
     teacher: Transfer
+    encoder: Transfer | None = None
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """All of them."""
+        both = (self.preparation, self.teacher)
+        return both if self.encoder is None else (*both, self.encoder)
 
 
 @dataclass(frozen=True, slots=True)

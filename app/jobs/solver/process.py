@@ -196,9 +196,9 @@ class Solver:
             more += answer.header["metrics"]
         self._has_preparation = True
         headers = answer.header.get("transfers", [None] * len(answer.blobs))
-        preparation, teacher = map(Transfer.from_header, headers, answer.blobs)
+        transfers = map(Transfer.from_header, headers, answer.blobs)
         metrics = [*answer.header.get("metrics", ()), *more]
-        return PreparationResult(answer.header | {"metrics": metrics}, preparation, teacher)
+        return PreparationResult(answer.header | {"metrics": metrics}, *transfers)
 
     def train(
         self, keys: Sequence[StudentKey], preparation_digest: str, report: Report

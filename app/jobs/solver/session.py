@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import msgspec
-import numpy as np
 
 from app.domain.entities import Json
 from app.domain.training_spec import TrainingSpec
-from app.services.datasets import load_dataset
-from app.services.imported_teacher import teacher_rows
-from app.store.blob_cache import BlobCache
-from app.store.unit_of_work import Store
+from app.jobs.solver.job_data import JobData
 from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
-from core.labelling.base import Labelling
 from core.model_selection.folds import Folds
 from core.model_selection.setting_search import Setting
 from core.packed.codec import Buffer
+from core.packed.encoder import Encoder
 from core.run import Run
 from core.teachers.linear_head import ImportedHead, LinearHead
 from core.training.config import TrainingConfig
@@ -29,7 +24,7 @@ from core.training.evaluation import ClassResult, Evaluator
 from core.training.pipeline import measure
 from core.training.preparation import Preparation, prepare
 from core.training.student_training import TrainedStudent, class_batches, train_student
-from core.types import IntArray, ProgressCallback
+from core.types import ProgressCallback
 
 MAX_CURVES = 20_000
 """Students of jobs with more classes have no curves, which take some kilobytes each."""
@@ -54,95 +49,6 @@ def config_of(spec: TrainingSpec, head: LinearHead | None = None) -> TrainingCon
         guard=spec.guard.kind or "off",
         seed=spec.seed,
     )
-
-
-Score: TypeAlias = Callable[[LabelledData, int], LabelledData]
-"""Gives rows the scores of a remote teacher; 0 for the training part, 1 for the test part."""
-
-
-def load_parts(
-    store: Store,
-    files: BlobCache,
-    dataset_id: str,
-    spec: TrainingSpec,
-    labels: Labelling | None = None,
-    score: Score | None = None,
-) -> tuple[LabelledData, LabelledData | None]:
-    """The training rows, and the test rows if the job has any, with labels coded by the training classes.
-
-    labels: what the job's labelling has found for all training rows of the data set; rows are held out by
-    the labels that were given. score: of a remote teacher.
-    Raises NotFound, InvalidProblem, and what ``score`` raises.
-    """
-    train, test = load_dataset(store, files, dataset_id)
-    measured = _held_out_rows(train, spec)
-    if labels is not None:
-        train = labels.applied_to(train)
-    if spec.evaluation.dataset_id is not None:
-        other, _ = load_dataset(store, files, spec.evaluation.dataset_id)
-        other = other.labelled()
-        names = np.asarray(other.classes)[other.y]
-        test = LabelledData.with_codes(other.X, names, train.classes, n_columns=train.d)
-    fraction = spec.evaluation.test_fraction
-    if score is not None:
-        train = score(train, 0)
-        test = score(test, 1) if test is not None and fraction is None else None
-    if len(measured):
-        # The split takes scores along, so that which rows are asked for does not depend on it.
-        train, test = train.take(_others(train, measured)), train.take(measured)
-    return train, test
-
-
-def label_rows(
-    store: Store,
-    files: BlobCache,
-    dataset_id: str,
-    spec: TrainingSpec,
-    n_threads: int,
-    progress: ProgressCallback,
-) -> Labelling:
-    """Labels for the training rows of a data set. Rows that the job holds out take no part, and keep theirs.
-
-    Raises NotFound, InvalidProblem.
-    """
-    if spec.labelling is None:
-        raise RuntimeError("the job has no labelling")
-    data, _ = load_dataset(store, files, dataset_id)
-    rows = _others(data, _held_out_rows(data, spec))
-    run = Run(spec.seed, n_threads=n_threads, progress=progress)
-    return spec.labelling.label(data.take(rows), run.stage("labelling")).of_rows(rows, data)
-
-
-def _others(data: LabelledData, rows: IntArray) -> IntArray:
-    return np.setdiff1d(np.arange(data.n), rows)
-
-
-def _held_out_rows(data: LabelledData, spec: TrainingSpec) -> IntArray:
-    """Ascending row numbers of a stratified part of the labelled rows, the same for the same seed."""
-    fraction, seed = spec.evaluation.test_fraction, spec.seed
-    if fraction is None or spec.evaluation.dataset_id is not None:
-        return np.empty(0, dtype=np.intp)
-    from sklearn.model_selection import StratifiedShuffleSplit  # a second of start that most jobs do not need
-
-    splitter = StratifiedShuffleSplit(n_splits=1, test_size=fraction, random_state=seed)
-    try:
-        known = np.flatnonzero(data.y >= 0)
-        _, held_out = next(splitter.split(np.zeros(len(known)), data.y[known]))
-    except ValueError as error:
-        fault = Fault("evaluation.test_fraction", "cannot_split", f"The rows cannot be split: {error}")
-        raise InvalidProblem(fault) from error
-    rows: IntArray = np.sort(known[held_out])
-    return rows
-
-
-def load_head(store: Store, files: BlobCache, spec: TrainingSpec, data: LabelledData) -> LinearHead | None:
-    """The imported teacher's rows for the classes of the data; None without an imported teacher.
-
-    Raises NotFound, Unavailable, InvalidProblem.
-    """
-    if spec.teacher.model is None:
-        return None
-    return LinearHead(*teacher_rows(store, files, spec.teacher.model, data.classes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,43 +82,43 @@ class TrainingSession:
     data: LabelledData
     preparation: Preparation
     evaluator: Evaluator | None
+    encoder: Encoder | None = None
 
     @classmethod
     def prepared(
         cls,
-        parts: tuple[LabelledData, LabelledData | None],
+        rows: JobData,
         spec: TrainingSpec,
         run: Run,
         head: LinearHead | None = None,
     ) -> TrainingSession:
         """Fit features and teacher. head: an imported teacher, which is not fitted. Raises InvalidProblem."""
         config = config_of(spec, head)
-        made = prepare(parts[0], config, run)
-        return cls._of(parts, made)
+        made = prepare(rows.train, config, run)
+        return cls._of(rows, made)
 
     @classmethod
     def restored(
         cls,
         stored: Buffer,
-        parts: tuple[LabelledData, LabelledData | None],
+        rows: JobData,
         spec: TrainingSpec,
         progress: ProgressCallback,
     ) -> TrainingSession:
         """Recompute features and scores from a stored preparation. Raises InvalidProblem, InvalidPackage."""
         config = config_of(spec)
-        made = Preparation.from_bytes(stored, parts[0], config, Run(progress=progress))
-        return cls._of(parts, made)
+        made = Preparation.from_bytes(stored, rows.train, config, Run(progress=progress))
+        return cls._of(rows, made)
 
     @classmethod
     def _of(
         cls,
-        parts: tuple[LabelledData, LabelledData | None],
+        rows: JobData,
         preparation: Preparation,
     ) -> TrainingSession:
-        data, test = parts
-        draws_curves = len(preparation.classes) <= MAX_CURVES
+        test, draws_curves = rows.test, len(preparation.classes) <= MAX_CURVES
         evaluator = None if test is None else Evaluator.of(preparation, test, draws_curves=draws_curves)
-        return cls(preparation.config, data, preparation, evaluator)
+        return cls(preparation.config, rows.train, preparation, evaluator, rows.encoder)
 
     def teacher_report(self, targets: Sequence[int]) -> Json:
         """Summary of the teacher's fit and its metrics as a binary classifier of each target; JSON-ready."""

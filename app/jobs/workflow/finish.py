@@ -151,6 +151,7 @@ def _publish(uow: UnitOfWork, job: Job, plan: JobPlan, totals: StudentTotals, la
         classes=plan.classes,
         columns=plan.dataset.columns,
         teacher_digest=str(job.teacher_digest),
+        encoder_digest=job.encoder_digest,
         metrics=totals.metrics() | ({"inputs": inputs} if inputs else {}),
         alias=plan.spec.alias,
         packed_labels=labels,

@@ -126,6 +126,8 @@ def store_preparation(
     preparation, teacher = result.preparation.finish(uow), result.teacher.finish(uow)
     store_teacher_metrics(uow, job_id, attempt, result.report["metrics"])
     digests = {"preparation_digest": preparation, "teacher_digest": teacher}
+    if result.encoder is not None:
+        digests["encoder_digest"] = result.encoder.finish(uow)
     provenance = {**job.provenance, **digests} | {
         name: result.report[name] for name in ("threads", "features", "search") if name in result.report
     }

@@ -133,11 +133,7 @@ class UnitRunner:
             if self._starts > _MAX_STARTS:
                 raise self._too_many_starts()
             result = self._with_metrics_stored(
-                self._stored(
-                    solver,
-                    partial(solver.prepare, targets),
-                    lambda made: (made.preparation, made.teacher),
-                )
+                self._stored(solver, partial(solver.prepare, targets), lambda made: made.transfers)
             )
         self._runner.run(steps.store_preparation, *self._attempt, result, unit=self._unit.number)
         return self._check.retry_while_unavailable(self._read_job)
@@ -281,6 +277,7 @@ class UnitRunner:
             log_format=settings.log_format,
             remote_teachers=settings.remote_teachers,
             remote_token=_remote_token(settings, job),
+            encoder_digest=job.encoder_digest or "",
         )
 
 

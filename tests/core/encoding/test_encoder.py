@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from core.data.schema import Kind, KindSpec, infer_schema
 from core.data.table import NumberCells, Table, TextCells, VectorCells
-from core.encoding.fit import ColumnRules, fit_encoder, matrix_of
+from core.encoding.fit import fit_encoder, matrix_of
+from core.encoding.rules import ColumnRules
 from core.errors import InvalidPackage, InvalidProblem
 from core.packed.encoder import Encoder
 

@@ -22,9 +22,10 @@ from app.domain.entities import Dataset
 from app.domain.errors import NotFound
 from app.domain.training_spec import TrainingSpec
 from app.jobs.solver import main, transfer
+from app.jobs.solver.job_data import load_job_data
 from app.jobs.solver.main import Answers, failure, serve
 from app.jobs.solver.messages import Message, read_message, write_message
-from app.jobs.solver.session import BatchContext, TrainingSession, config_of, load_parts
+from app.jobs.solver.session import BatchContext, TrainingSession, config_of
 from app.processes import os_process
 from app.services.datasets import register_dataset
 from app.services.head_import import import_head
@@ -34,6 +35,7 @@ from app.store.unit_of_work import Store
 from core.errors import Fault, InvalidProblem
 from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent, PackedTeacher
+from core.packed.encoder import Encoder
 from core.run import Run
 from core.solvers.kernel import system, tile_file
 from core.training.pipeline import train
@@ -70,6 +72,7 @@ def iris(sqlite_store: Store, tmp_path: Path) -> Dataset:
         y_train=y[::2],
         X_test=X[1::2],
         y_test=y[1::2],
+        feature_names=np.array(["f0", "f1", "f2", "f3"]),
     )
 
 
@@ -78,7 +81,10 @@ def conversation(sqlite_store: Store, sqlite_address: str, iris: Dataset, tmp_pa
     """Sends commands to a solver and returns its answers, with progress only on request."""
 
     def talk(
-        *commands: dict[str, Any], spec: dict[str, Any] | None = None, progress: bool = False
+        *commands: dict[str, Any],
+        spec: dict[str, Any] | None = None,
+        progress: bool = False,
+        encoder_digest: str = "",
     ) -> list[Message]:
         said, answered = io.BytesIO(), io.BytesIO()
         order = {
@@ -90,6 +96,7 @@ def conversation(sqlite_store: Store, sqlite_address: str, iris: Dataset, tmp_pa
             "log_level": "INFO",
             "cache_dir": str(tmp_path / "cache"),
             "cache_disk_bytes": 2**30,
+            "encoder_digest": encoder_digest,
         }
         for command in (order, *commands):
             write_message(said, command)
@@ -126,7 +133,7 @@ TRAIN = {"type": "train", "students": [[0, "gsvm"], [2, "gsvm"], [2, "svm"]]}
 
 def test_students_of_a_session_equal_those_of_the_training_pipeline(conversation, sqlite_store, iris, files):
     spec = TrainingSpec.model_validate(SPEC)
-    data, test = load_parts(sqlite_store, files, iris.id, spec)
+    data, test, _ = load_job_data(sqlite_store, files, iris.id, spec)
     whole = train(data, config_of(spec), test=test, run=Run(n_threads=1))
 
     opened, prepared, *answers = conversation(PREPARE, TRAIN, spec=SPEC)
@@ -157,7 +164,7 @@ TUNED = {
 
 def test_tuned_students_are_those_of_core_and_carry_their_trace(conversation, sqlite_store, iris, files):
     spec = TrainingSpec.model_validate(TUNED)
-    data, test = load_parts(sqlite_store, files, iris.id, spec)
+    data, test, _ = load_job_data(sqlite_store, files, iris.id, spec)
     whole = train(data, config_of(spec), test=test, run=Run(n_threads=1))
     _, prepared, *answers = conversation(PREPARE, TRAIN, spec=TUNED)
     with sqlite_store.begin() as uow:
@@ -261,7 +268,7 @@ def test_the_batch_context_does_not_change_students(sqlite_store, iris, files):
     spec = TrainingSpec.model_validate(SPEC | budget)
     reported = []
     run = Run(n_threads=1, progress=reported.append)
-    session = TrainingSession.prepared(load_parts(sqlite_store, files, iris.id, spec), spec, run)
+    session = TrainingSession.prepared(load_job_data(sqlite_store, files, iris.id, spec), spec, run)
     pairs = [(1, "compact"), (1, "svm")]
     assert session.batches(pairs) == [pairs]
     context = session.context(pairs, 8, reported.append)
@@ -323,6 +330,20 @@ def test_another_process_trains_the_same_students_from_a_stored_preparation(conv
     # A preparation is valid for its own hyper-parameters only.
     other = conversation(restore, spec=SPEC | {"seed": 4})
     assert (other[1].type, other[1].header["code"]) == ("failed", "other_config")
+
+
+def test_the_encoder_of_records_travels_with_the_preparation_and_is_taken_up(conversation, sqlite_store):
+    spec = SPEC | {"inputs": {"columns": {"f0": {"kind": "category"}}}}
+    prepared = conversation(PREPARE, TRAIN, spec=spec)
+    preparation, _, packed = prepared[1].blobs
+    encoder = Encoder.from_bytes(packed)
+    assert encoder.columns[0].kind == "category"
+    with sqlite_store.begin() as uow:
+        digests = [uow.blobs.put([blob])[0] for blob in (preparation, packed)]
+    restore = {"type": "restore", "preparation_digest": digests[0]}
+    again = conversation(restore, TRAIN, spec=spec, encoder_digest=digests[1])
+    assert again[1].type == "restored"
+    assert [one.blobs for one in student(again).values()] == [one.blobs for one in student(prepared).values()]
 
 
 def test_large_packages_are_transferred_as_cached_files(conversation, sqlite_store, files, monkeypatch):
@@ -486,13 +507,13 @@ def test_progress_is_limited_in_rate_and_its_gap_relative():
 
 def test_a_share_of_the_rows_is_held_out_and_stays_the_same(sqlite_store, iris, files):
     spec = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.2}, "seed": 1})
-    train_part, test_part = load_parts(sqlite_store, files, iris.id, spec)
-    again, _ = load_parts(sqlite_store, files, iris.id, spec)
+    train_part, test_part, _ = load_job_data(sqlite_store, files, iris.id, spec)
+    again, *_ = load_job_data(sqlite_store, files, iris.id, spec)
     assert (train_part.n, test_part.n) == (60, 15)
     assert test_part.class_counts.tolist() == [5, 5, 5]
     assert np.array_equal(train_part.X, again.X)
     together = np.concatenate([train_part.X, test_part.X])
-    whole, _ = load_parts(sqlite_store, files, iris.id, TrainingSpec())
+    whole, *_ = load_job_data(sqlite_store, files, iris.id, TrainingSpec())
     assert np.array_equal(np.sort(together, axis=0), np.sort(whole.X, axis=0))
 
 
@@ -501,10 +522,10 @@ def test_rows_without_a_label_are_not_measured(sqlite_store, iris, tmp_path, fil
     labels = np.where(np.arange(150) % 3 == 1, np.nan, y)
     partly = register(sqlite_store, tmp_path, "partly", "accept", X=X, y=labels)
     spec = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.2}})
-    train_part, test_part = load_parts(sqlite_store, files, partly.id, spec)
+    train_part, test_part, _ = load_job_data(sqlite_store, files, partly.id, spec)
     assert (train_part.n, train_part.unlabelled, test_part.n, test_part.unlabelled) == (130, 50, 20, 0)
     spec = TrainingSpec.model_validate({"evaluation": {"dataset_id": partly.id}})
-    _, test_part = load_parts(sqlite_store, files, iris.id, spec)
+    _, test_part, _ = load_job_data(sqlite_store, files, iris.id, spec)
     assert test_part.n == 100
     assert np.array_equal(test_part.y, y[np.arange(150) % 3 != 1])
 
@@ -512,7 +533,7 @@ def test_rows_without_a_label_are_not_measured(sqlite_store, iris, tmp_path, fil
 def test_rows_that_cannot_be_split_are_refused(sqlite_store, iris, files):
     spec = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.01}})
     with pytest.raises(InvalidProblem) as refused:
-        load_parts(sqlite_store, files, iris.id, spec)
+        load_job_data(sqlite_store, files, iris.id, spec)
     assert refused.value.faults[0].field == "evaluation.test_fraction"
 
 
@@ -520,7 +541,7 @@ def test_another_data_set_is_coded_with_the_classes_of_training(sqlite_store, ir
     X, y = load_iris(return_X_y=True)
     other = register(sqlite_store, tmp_path, "other", X=X[y > 0], y=y[y > 0])
     spec = TrainingSpec.model_validate({"evaluation": {"dataset_id": other.id}})
-    _, test = load_parts(sqlite_store, files, iris.id, spec)
+    _, test, _ = load_job_data(sqlite_store, files, iris.id, spec)
     assert test.classes == ("0", "1", "2")
     assert test.class_counts.tolist() == [0, 50, 50]
 

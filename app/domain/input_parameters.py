@@ -1,0 +1,75 @@
+"""What a job may say of the columns of a data set: their kinds, and how they are encoded."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from app.domain.parameter_fields import SpecModel
+from core.data.schema import KindSpec
+from core.encoding.rules import FAMILIES, ColumnRules
+from core.errors import InvalidProblem
+from core.packed.terms import Family
+
+MAX_COLUMNS: Final = 10_000
+
+
+def _checked_kind(text: str) -> str:
+    try:
+        KindSpec.parse(text)
+    except InvalidProblem as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+class ColumnParameters(SpecModel):
+    """What is said of one column."""
+
+    kind: Annotated[str, StringConstraints(max_length=100), AfterValidator(_checked_kind)] | None = Field(
+        None,
+        description="number, boolean, category, date (date:%d/%m/%Y for other dates than those of ISO 8601),"
+        " text, vector or ignore; null: as the data set has it.",
+    )
+    missing: Literal["accept", "refuse"] | None = Field(
+        None, description="Whether a row may have no value; null: if a training row had none."
+    )
+    unseen: Literal["accept", "refuse"] = Field(
+        "accept", description="Whether a category may have a value that no training row had."
+    )
+    terms: tuple[Family, ...] | None = Field(
+        None,
+        min_length=1,
+        max_length=5,
+        description="What counts in a text; null: words, pairs of words, and three letters in a row.",
+        json_schema_extra={"uniqueItems": True},
+    )
+
+    @property
+    def rules(self) -> ColumnRules:
+        """The same as core has it."""
+        families = FAMILIES if self.terms is None else tuple(dict.fromkeys(self.terms))
+        missing = None if self.missing is None else self.missing == "accept"
+        return ColumnRules(missing, self.unseen == "refuse", families)
+
+
+class InputParameters(SpecModel):
+    """What is said of the columns of records."""
+
+    columns: dict[Annotated[str, StringConstraints(min_length=1, max_length=400)], ColumnParameters] = Field(
+        {}, max_length=MAX_COLUMNS, description="Of some columns, by name."
+    )
+    extra: Literal["refuse", "ignore"] = Field(
+        "refuse", description="Whether a record may have columns that the data set does not have."
+    )
+
+    @property
+    def kinds(self) -> dict[str, KindSpec]:
+        """The kinds that are said, by the name of the column."""
+        said = {name: one.kind for name, one in self.columns.items()}
+        return {name: KindSpec.parse(kind) for name, kind in said.items() if kind is not None}
+
+    @property
+    def rules(self) -> dict[str, ColumnRules]:
+        """How columns are encoded, by name."""
+        return {name: one.rules for name, one in self.columns.items()}

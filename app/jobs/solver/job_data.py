@@ -1,0 +1,176 @@
+"""The rows of a job as numbers: those it trains on, those it is measured on, and the encoder of records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from app.domain.input_parameters import InputParameters
+from app.domain.training_spec import TrainingSpec
+from app.services.datasets import load_dataset
+from app.services.imported_teacher import teacher_rows
+from app.store.blob_cache import BlobCache
+from app.store.unit_of_work import Store
+from core.data.dataset import LabelledData
+from core.data.labels import encode_with
+from core.encoding.labelled_table import LabelledTable
+from core.errors import Fault, InvalidProblem
+from core.labelling.base import Labelling
+from core.packed.encoder import Encoder
+from core.run import Run
+from core.teachers.linear_head import LinearHead
+from core.types import IntArray, ProgressCallback
+
+Rows: TypeAlias = LabelledData | LabelledTable
+Score: TypeAlias = Callable[[LabelledData, int], LabelledData]
+"""Gives rows the scores of a remote teacher; 0 for the training part, 1 for the test part."""
+
+
+class JobData(NamedTuple):
+    """train: the training rows. test: those that students are measured on, with labels coded by the training
+    classes, or None. encoder: that made numbers of the records of both; None where they were numbers.
+    """
+
+    train: LabelledData
+    test: LabelledData | None
+    encoder: Encoder | None = None
+
+
+def load_job_data(
+    store: Store,
+    files: BlobCache,
+    dataset_id: str,
+    spec: TrainingSpec,
+    labels: Labelling | None = None,
+    score: Score | None = None,
+    encoder: Encoder | None = None,
+) -> JobData:
+    """The rows of a job.
+
+    labels: what the job's labelling has found for all training rows of the data set; rows are held out by
+    the labels that were given. score: of a remote teacher. encoder: that the job has fitted before; without
+    one it is fitted to the training rows alone.
+    Raises NotFound, InvalidProblem, and what ``score`` raises.
+    """
+    train, test = _load(store, files, dataset_id, spec.inputs)
+    measured = _held_out_rows(train, spec)
+    if labels is not None:
+        train = labels.applied_to(train)
+    if spec.evaluation.dataset_id is not None:
+        inputs = spec.inputs if isinstance(train, LabelledTable) else None
+        test, _ = _load(store, files, spec.evaluation.dataset_id, inputs)
+        test = _with_classes_of(train, test.labelled())
+    if score is not None:
+        train, test = _scored(score, train, test, wants_test=spec.evaluation.test_fraction is None)
+    if len(measured):
+        # The split takes scores along, so that which rows are asked for does not depend on it.
+        train, test = train.take(_others(train, measured)), train.take(measured)
+    return _encoded(train, test, spec.inputs, encoder)
+
+
+def label_rows(
+    store: Store,
+    files: BlobCache,
+    dataset_id: str,
+    spec: TrainingSpec,
+    n_threads: int,
+    progress: ProgressCallback,
+) -> Labelling:
+    """Labels for the training rows of a data set. Rows that the job holds out take no part, and keep theirs.
+
+    Raises NotFound, InvalidProblem.
+    """
+    if spec.labelling is None:
+        raise RuntimeError("the job has no labelling")
+    data, _ = _load(store, files, dataset_id, spec.inputs)
+    rows = _others(data, _held_out_rows(data, spec))
+    run = Run(spec.seed, n_threads=n_threads, progress=progress)
+    numbers = _encoded(data.take(rows), None, spec.inputs, None).train
+    return spec.labelling.label(numbers, run.stage("labelling")).of_rows(rows, data)
+
+
+def load_head(store: Store, files: BlobCache, spec: TrainingSpec, data: LabelledData) -> LinearHead | None:
+    """The imported teacher's rows for the classes of the data; None without an imported teacher.
+
+    Raises NotFound, Unavailable, InvalidProblem.
+    """
+    if spec.teacher.model is None:
+        return None
+    return LinearHead(*teacher_rows(store, files, spec.teacher.model, data.classes))
+
+
+def _load(
+    store: Store, files: BlobCache, dataset_id: str, inputs: InputParameters | None
+) -> tuple[Rows, Rows | None]:
+    """Training part and test part of a data set; tables, if anything is said of its columns."""
+    train, test = load_dataset(store, files, dataset_id)
+    if inputs is None or not inputs.columns:
+        return train, test
+    kinds = inputs.kinds
+    return _as_table(train).with_kinds(kinds), None if test is None else _as_table(test).with_kinds(kinds)
+
+
+def _as_table(rows: Rows) -> LabelledTable:
+    return rows if isinstance(rows, LabelledTable) else LabelledTable.of_numbers(rows)
+
+
+def _encoded(
+    train: Rows, test: Rows | None, inputs: InputParameters | None, encoder: Encoder | None
+) -> JobData:
+    """Both parts as numbers. Raises InvalidProblem where the test part lacks a column of training."""
+    if isinstance(train, LabelledData):
+        if isinstance(test, LabelledTable):
+            # Training rows without a gap, of numbers alone, are encoded as they are.
+            test = test.encoded(LabelledTable.of_numbers(train).encoder())
+        return JobData(train, test)
+    if encoder is None:
+        said = InputParameters() if inputs is None else inputs
+        encoder = train.encoder(said.rules, takes_others=said.extra == "ignore")
+    return JobData(
+        train.encoded(encoder), None if test is None else _as_table(test).encoded(encoder), encoder
+    )
+
+
+def _with_classes_of(train: Rows, test: Rows) -> Rows:
+    """Test rows with labels coded by the training classes. Raises InvalidProblem for any other label."""
+    names = np.asarray(test.classes)[test.y]
+    if isinstance(test, LabelledTable):
+        codes, classes = encode_with(names, train.classes)
+        return replace(test, y=codes, classes=classes)
+    width = train.d if isinstance(train, LabelledData) else None
+    return LabelledData.with_codes(test.X, names, train.classes, test.feature_names, n_columns=width)
+
+
+def _scored(
+    score: Score, train: Rows, test: Rows | None, *, wants_test: bool
+) -> tuple[LabelledData, LabelledData | None]:
+    """Rows with the scores of a remote teacher, which takes numbers. Raises InvalidProblem for records."""
+    if isinstance(train, LabelledTable) or isinstance(test, LabelledTable):
+        message = "A remote teacher takes rows of numbers, and the data set has records."
+        raise InvalidProblem(Fault("teacher.method", "needs_numbers", message))
+    return score(train, 0), score(test, 1) if test is not None and wants_test else None
+
+
+def _others(data: Rows, rows: IntArray) -> IntArray:
+    return np.setdiff1d(np.arange(data.n), rows)
+
+
+def _held_out_rows(data: Rows, spec: TrainingSpec) -> IntArray:
+    """Ascending row numbers of a stratified part of the labelled rows, the same for the same seed."""
+    fraction, seed = spec.evaluation.test_fraction, spec.seed
+    if fraction is None or spec.evaluation.dataset_id is not None:
+        return np.empty(0, dtype=np.intp)
+    from sklearn.model_selection import StratifiedShuffleSplit  # a second of start that most jobs do not need
+
+    splitter = StratifiedShuffleSplit(n_splits=1, test_size=fraction, random_state=seed)
+    try:
+        known = np.flatnonzero(data.y >= 0)
+        _, held_out = next(splitter.split(np.zeros(len(known)), data.y[known]))
+    except ValueError as error:
+        fault = Fault("evaluation.test_fraction", "cannot_split", f"The rows cannot be split: {error}")
+        raise InvalidProblem(fault) from error
+    rows: IntArray = np.sort(known[held_out])
+    return rows

@@ -1,0 +1,108 @@
+"""The rows of a job whose columns are records: kinds that are said, encoders that are fitted and taken up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from app.domain.training_spec import TrainingSpec
+from app.jobs.solver.job_data import load_job_data
+from app.jobs.solver.session import TrainingSession
+from app.services.datasets import register_dataset
+from app.settings import Settings
+from app.store.blob_cache import BlobCache
+from app.store.unit_of_work import Store
+from core.errors import InvalidProblem
+from core.packed.encoder import Encoder
+from core.run import Run
+
+
+def stored(store: Store, files: BlobCache, content: bytes) -> str:
+    with files.writing("upload.tmp") as file:
+        file.write(content)
+        dataset, _ = register_dataset(
+            store, files, file, created_by="key_1", limits=Settings(), name="colours", filename="a.csv"
+        )
+    return dataset.id
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> BlobCache:
+    return BlobCache(tmp_path / "cache", 2**30, b"k" * 32)
+
+
+@pytest.fixture
+def colours(sqlite_store: Store, files: BlobCache) -> str:
+    """Rows whose class depends on a number that is a name."""
+    rng = np.random.default_rng(0)
+    rows = [f"{rng.normal():.3f},{k % 5},{'yes' if k % 5 in (1, 3) else 'no'}" for k in range(200)]
+    return stored(sqlite_store, files, "\n".join(["size,colour,label", *rows]).encode())
+
+
+def spec(**inputs: object) -> TrainingSpec:
+    return TrainingSpec.model_validate({"inputs": inputs, "evaluation": {"test_fraction": 0.2}})
+
+
+def test_a_kind_that_is_said_makes_records_of_numbers(sqlite_store: Store, files: BlobCache, colours: str):
+    said = spec(columns={"colour": {"kind": "category", "unseen": "refuse"}}, extra="ignore")
+    rows = load_job_data(sqlite_store, files, colours, said)
+    assert rows.encoder is not None
+    size, colour = rows.encoder.columns
+    assert (size.kind, colour.kind, colour.width) == ("number", "category", 5)
+    assert rows.encoder.takes_others
+    with pytest.raises(InvalidProblem):
+        colour.checked("7")
+    assert (rows.train.n, rows.train.d) == (160, 6)
+    assert rows.test is not None
+    assert rows.test.layout == rows.train.layout == rows.encoder.layout
+    plain = load_job_data(sqlite_store, files, colours, spec())
+    assert plain.encoder is None
+    assert plain.train.layout is None
+
+
+def test_the_encoder_that_a_job_has_stored_is_taken_up(sqlite_store: Store, files: BlobCache, colours: str):
+    said = spec(columns={"colour": {"kind": "category"}})
+    first = load_job_data(sqlite_store, files, colours, said)
+    assert first.encoder is not None
+    stored_one = Encoder.from_bytes(first.encoder.to_bytes())
+    again = load_job_data(sqlite_store, files, colours, said, encoder=stored_one)
+    assert again.encoder is stored_one
+    np.testing.assert_array_equal(again.train.X, first.train.X)
+    session = TrainingSession.prepared(first, said, Run(0))
+    restored = TrainingSession.restored(session.preparation.to_bytes(), again, said, lambda _: None)
+    assert restored.preparation.to_bytes() == session.preparation.to_bytes()
+    key = (1, said.served_method)
+    artifact = session.student(*key, session.context([key], 1, lambda _: None), lambda _: None)
+    assert artifact.row["metrics"]["f1"] == 1.0
+
+
+def test_a_test_set_of_records_is_matched_by_name(sqlite_store: Store, files: BlobCache, colours: str):
+    turned = stored(sqlite_store, files, b"colour,size,label\n1,0.5,yes\n2,0.1,no\n3,0.2,yes\n0,0,no\n")
+    said = TrainingSpec.model_validate(
+        {"inputs": {"columns": {"colour": {"kind": "category"}}}, "evaluation": {"dataset_id": turned}}
+    )
+    rows = load_job_data(sqlite_store, files, colours, said)
+    assert rows.test is not None
+    assert rows.test.classes == ("no", "yes")
+    assert rows.test.X[:, 0].tolist() == [0.5, 0.1, 0.2, 0.0]
+    assert rows.test.X[0].tolist() == [0.5, 0, 1, 0, 0, 0]
+
+
+def test_rows_without_names_have_no_kinds(sqlite_store: Store, files: BlobCache):
+    bare = stored(sqlite_store, files, b"1,2,a\n2,3,b\n3,5,a\n4,4,b\n")
+    with pytest.raises(InvalidProblem, match="have no names"):
+        load_job_data(sqlite_store, files, bare, spec(columns={"x": {"kind": "category"}}))
+
+
+def test_what_is_said_of_columns_is_checked():
+    for wrong in (
+        {"columns": {"a": {"kind": "colour"}}},
+        {"columns": {"a": {"kind": "number:%d"}}},
+        {"columns": {"a": {"terms": []}}},
+        {"columns": {"a": {"width": 3}}},
+        {"extra": "yes"},
+    ):
+        with pytest.raises(ValueError, match="validation error"):
+            TrainingSpec.model_validate({"inputs": wrong})
