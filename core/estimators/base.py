@@ -10,12 +10,21 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    column_or_1d,
+    validate_data,
+)
 
 from core.data.dataset import LabelledData
+from core.data.frames import has_records, is_frame, table_of_frame
+from core.data.schema import infer_schema
+from core.encoding.fit import fit_encoder, matrix_of
 from core.errors import Fault, InvalidProblem
 from core.features.maps import FeatureMap
 from core.features.spec import FeatureKind, FeatureSpec
+from core.packed.encoder import Encoder
 from core.training.preparation import Preparation
 from core.types import FloatArray, IntArray, Matrix
 
@@ -31,18 +40,42 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     classes_: NDArray[Any]
     feature_map_: FeatureMap
+    encoder_: Encoder | None
 
-    def _labelled(self, X: ArrayLike, y: ArrayLike) -> tuple[Matrix, NDArray[Any]]:
-        """Validated rows (n, d) and labels (n,); sets ``n_features_in_``. Raises ValueError."""
+    def _labelled(self, X: Any, y: ArrayLike) -> tuple[Matrix, NDArray[Any]]:
+        """Validated rows (n, d) and labels (n,); sets ``n_features_in_`` and ``encoder_``.
+
+        A data frame with texts, dates, truth values or gaps is encoded; ``encoder_`` is None for numbers.
+        Raises ValueError.
+        """
+        self.encoder_ = None
+        if is_frame(X) and has_records(X):
+            table = table_of_frame(X)
+            labels = column_or_1d(y)
+            check_classification_targets(labels)
+            check_consistent_length(range(table.n), labels)
+            self.encoder_ = fit_encoder(table, infer_schema(table))
+            self.n_features_in_ = len(table.names)
+            self.feature_names_in_ = np.array(table.names, dtype=object)
+            return matrix_of(self.encoder_.encode(table), self.encoder_), np.asarray(labels)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=(np.float64, np.float32))
         check_classification_targets(y)
         return as_matrix(X), np.asarray(y)
 
-    def _mapped(self, X: ArrayLike) -> Matrix:
+    def _mapped(self, X: Any) -> Matrix:
         """Φ (n, m) of the rows to predict. Raises NotFittedError, ValueError."""
         check_is_fitted(self)
+        if self.encoder_ is not None:
+            return self.feature_map_.transform(self._encoded(X, self.encoder_))
         X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
         return self.feature_map_.transform(as_matrix(X))
+
+    def _encoded(self, X: Any, encoder: Encoder) -> Matrix:
+        """Rows of a data frame, whose columns are found by name. Raises ValueError."""
+        if not is_frame(X):
+            message = "X must be a data frame with the columns that the estimator was fitted to."
+            raise InvalidProblem(Fault("X", "not_a_frame", message))
+        return matrix_of(encoder.encode(table_of_frame(X)), encoder)
 
     def _with_largest(self, scores: FloatArray) -> NDArray[Any]:
         """The class with the largest of a row's scores (n, K), for each row, (n,)."""
@@ -81,10 +114,16 @@ def classes_of(labels: NDArray[Any]) -> tuple[NDArray[Any], IntArray]:
     return classes, codes
 
 
-def labelled_data(rows: Matrix, codes: IntArray, classes: NDArray[Any]) -> LabelledData:
-    """Training data from validated arrays; as in scikit-learn, a class may have a single example."""
+def labelled_data(
+    rows: Matrix, codes: IntArray, classes: NDArray[Any], encoder: Encoder | None = None
+) -> LabelledData:
+    """Training data from validated arrays; as in scikit-learn, a class may have a single example.
+
+    encoder: that made the rows, if any.
+    """
     names = tuple(str(name) for name in classes.tolist())
-    return LabelledData(rows, codes.astype(np.int32), names)
+    layout = None if encoder is None else encoder.layout
+    return LabelledData(rows, codes.astype(np.int32), names, layout=layout)
 
 
 def as_matrix(X: Any) -> Matrix:

@@ -2,7 +2,7 @@
 
 Both take the same feature parameters: ``features`` ("linear", "kernel", "nystroem", "fourier" or
 "auto"), ``n_components``, ``gamma`` and ``scaling`` as in ``FeatureSpec``, and ``random_state``, which makes
-a fit repeatable. X is dense or CSR.
+a fit repeatable. X is dense or CSR, or a data frame, whose texts, categories, dates and gaps are encoded.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class GatedSVMClassifier(_StudentEstimator):
             target, self.classes_ = 1, classes
         else:
             target, self.classes_ = self._code_of_target(classes), np.array([False, True])
-        preparation = prepare(labelled_data(rows, codes, classes), self._config())
+        preparation = prepare(labelled_data(rows, codes, classes, self.encoder_), self._config())
         trained = train_student(preparation, target)
         self.feature_map_ = preparation.feature_map
         self._fitted = trained.fitted
@@ -300,7 +300,8 @@ class STMSClassifier(_StudentEstimator):
         rows, labels = self._labelled(X, y)
         self.classes_, codes = classes_of(labels)
         n_threads = effective_n_jobs(self.n_jobs)
-        model = train(labelled_data(rows, codes, self.classes_), self._config(), run=Run(n_threads=n_threads))
+        data = labelled_data(rows, codes, self.classes_, self.encoder_)
+        model = train(data, self._config(), run=Run(n_threads=n_threads))
         self.feature_map_ = model.preparation.feature_map
         self._trained = [*model.trained]
         self.students_: dict[str, PackedStudent] = model.students

@@ -56,7 +56,7 @@ class StructuralSVMClassifier(Estimator):
             teacher=SSVM(self.C, self.tolerance, self.max_epochs),
             seed=self._seed(),
         )
-        preparation = prepare(labelled_data(rows, codes, self.classes_), config)
+        preparation = prepare(labelled_data(rows, codes, self.classes_, self.encoder_), config)
         self.feature_map_ = preparation.feature_map
         teacher = preparation.teacher
         if not isinstance(teacher, LinearTeacher):
