@@ -217,6 +217,12 @@ _LEARNERS = frozenset({"features", "teacher", "student", "compact", "tuning"})
 
 _LINEAR_FEATURES: dict[str, Any] = {"properties": {"features": {"properties": {"kind": {"const": "linear"}}}}}
 _NO_HEAD: dict[str, Any] = {"properties": {"teacher": _absent("model")}}
+_GIVEN_FEATURES: dict[str, Any] = {
+    "properties": {
+        "automatic": {"enum": [False, None]},
+        "tuning": {"anyOf": [{"type": "null"}, {"properties": {"scope": {"not": {"const": "job"}}}}]},
+    }
+}
 _BASELINES: dict[str, Any] = {
     "required": ["evaluation"],
     "properties": {"evaluation": {"required": ["baselines"], "properties": {"baselines": {"minItems": 1}}}},
@@ -231,6 +237,7 @@ class TrainingSpec(SpecModel):
             "allOf": [
                 {"anyOf": [_LINEAR_FEATURES, _NO_HEAD]},
                 {"anyOf": [_absent("compact"), _absent("tuning"), _BASELINES]},
+                {"anyOf": [_GIVEN_FEATURES, _NO_HEAD]},
             ]
         }
     )

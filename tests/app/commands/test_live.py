@@ -338,9 +338,14 @@ def test_what_the_server_refuses_is_told_and_ends_with_1(ask, trained, arguments
 
 
 @pytest.mark.long
-def test_a_job_can_be_started_without_waiting_and_cancelled(ask, trained, csv_file):
-    dataset = json.loads(ask("datasets", "list", "--json").stdout)[0]["id"]
-    started = ask("train", dataset, "--model", "other", "--no-wait", "--set", "automatic=false")
+def test_a_job_can_be_started_without_waiting_and_cancelled(ask, trained, tmp_path):
+    # So many rows and points that no machine is done before the job is cancelled.
+    rows = np.random.default_rng(0).normal(size=(5000, 20)).round(3)
+    lines = [",".join([*map(str, row), f"class{k % 7}"]) for k, row in enumerate(rows)]
+    file = tmp_path / "noise.csv"
+    file.write_text("\n".join(lines), encoding="utf-8")
+    dataset = json.loads(ask("datasets", "upload", str(file), "--json").stdout)["id"]
+    started = ask("train", dataset, "--model", "other", "--no-wait", "--set", "tuning.strategy=exhaustive")
     assert started.exit_code == 0
     found = re.search(r"Job (\S+) is accepted; follow it with `stms jobs wait", started.stdout)
     assert found
