@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
@@ -31,6 +33,11 @@ CONTENT_TYPES = {
     ".npz": "application/x-npz",
     ".safetensors": "application/x-safetensors",
     ".parquet": "application/vnd.apache.parquet",
+    ".arrow": "application/vnd.apache.arrow.file",
+    ".arrows": "application/vnd.apache.arrow.stream",
+    ".jsonl": "application/x-ndjson",
+    ".ndjson": "application/x-ndjson",
+    ".arff": "text/x-arff",
 }
 """Content types of data sets by file ending."""
 
@@ -140,6 +147,14 @@ def upload(
     }
     headers = {"Content-Type": CONTENT_TYPES.get(file.suffix.lower(), _BINARY)}
     return Call("POST", "/v1/datasets", decoded, _without_none(params), headers, file=file)
+
+
+def listed(texts: Iterable[str]) -> str | None:
+    """Texts as one line with commas between them, quoted where they have some; None for no text."""
+    out = io.StringIO()
+    parts = list(texts)
+    csv.writer(out, lineterminator="").writerow(parts)
+    return out.getvalue() if parts else None
 
 
 def upload_rows(

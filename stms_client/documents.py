@@ -123,12 +123,13 @@ class Dataset(TypedDict):
 class DatasetRow(TypedDict):
     """A row of a data set. id: its number, counted from 0 in its part. label: null if it has none.
 
-    x: its values, in a form that queries take.
+    x: its values, in a form that queries take; of a table of raw cells by the names of the columns, null for
+    gaps.
     """
 
     id: int
     label: str | None
-    x: list[float] | SparseValues
+    x: list[float] | SparseValues | dict[str, Any]
 
 
 class Decision(TypedDict):
@@ -329,6 +330,20 @@ class Progress(TypedDict):
 
     done: int
     total: int
+
+
+class Reading(TypedDict):
+    """What would be stored of a file that was only read. Fields as those of a data set."""
+
+    source_format: str
+    rows: int
+    test_rows: int
+    columns: int
+    classes: list[str]
+    class_count: int
+    classes_truncated: bool
+    reading: list[Decision]
+    summary: dict[str, Any]
 
 
 class Server(TypedDict):

@@ -16,7 +16,15 @@ from app.api.dependencies import AppContext, Context, Trainer
 from app.api.etags import etag, not_modified
 from app.api.jobs import JobId
 from app.api.paging import After, AfterNumber, Limit, Page, link_next
-from app.api.schemas import Body, ClassView, DatasetRowView, DatasetView, ListedDatasetView, View
+from app.api.schemas import (
+    Body,
+    ClassView,
+    DatasetRowView,
+    DatasetView,
+    ListedDatasetView,
+    ReadingView,
+    View,
+)
 from app.domain.entities import ApiKey, Dataset
 from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME, USABLE
 from app.ingest.reading import DatasetContent
@@ -29,7 +37,21 @@ labels_router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"], ro
 
 _LISTED_CLASSES: Final = 1000
 """Classes in the document of a data set; the others are on pages of their own."""
-_READING = ("label_column", "header", "separator", "decimal", "index_column", "index_base", "unlabelled")
+_READING = (
+    "label_column",
+    "header",
+    "separator",
+    "decimal",
+    "index_column",
+    "index_base",
+    "columns",
+    "null_values",
+    "skip_lines",
+    "column_names",
+    "encoding",
+    "rare_classes",
+    "unlabelled",
+)
 _PARAMETERS = ("name", "filename", "format", *_READING)
 
 DatasetId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
@@ -49,7 +71,8 @@ FormatName = Annotated[
     Query(
         alias="format",
         max_length=20,
-        description="csv, svmlight, npz, npy, safetensors or parquet; detected by default.",
+        description="csv, svmlight, npz, npy, safetensors, parquet, arrow, jsonl or arff; detected by"
+        " default.",
         json_schema_extra=uploads.FORMAT,
     ),
 ]
@@ -101,6 +124,57 @@ IndexBase = Annotated[
         json_schema_extra=uploads.INDEX_BASE,
     ),
 ]
+Columns = Annotated[
+    str | None,
+    Query(
+        max_length=uploads.MAX_LIST,
+        description="Kinds of columns, which are found by default: NAME:KIND of each, separated by commas."
+        " KIND is number, boolean, category, date, text, vector or ignore, or date: and a pattern such as"
+        " %d/%m/%Y.",
+    ),
+]
+NullValues = Annotated[
+    str | None,
+    Query(
+        max_length=uploads.MAX_LIST,
+        description="Further tokens that stand for a missing value, separated by commas.",
+    ),
+]
+SkipLines = Annotated[
+    str | None,
+    Query(
+        max_length=10,
+        description="Number of lines above the table of a CSV file, 0 to 1000.",
+        json_schema_extra=uploads.SKIP_LINES,
+    ),
+]
+ColumnNames = Annotated[
+    str | None,
+    Query(
+        max_length=uploads.MAX_LIST,
+        description="Names of the columns of a CSV file, separated by commas; with header=yes in place of"
+        " its own.",
+    ),
+]
+Encoding = Annotated[
+    str | None,
+    Query(
+        max_length=20,
+        description="Encoding of a CSV file: utf-8, the default, latin-1 or windows-1252.",
+        json_schema_extra=uploads.ENCODING,
+    ),
+]
+RareClasses = Annotated[
+    str | None,
+    Query(
+        max_length=10,
+        description="drop: leave out the rows of classes of a single row; refuse, the default: name them.",
+        json_schema_extra=uploads.RARE_CLASSES,
+    ),
+]
+Dry = Annotated[
+    bool, Query(description="Whether the file is only read and described, and nothing is stored.")
+]
 Unlabelled = Annotated[
     str | None,
     Query(
@@ -115,7 +189,12 @@ Unlabelled = Annotated[
     "",
     status_code=201,
     openapi_extra={"requestBody": uploads.DATASET_BODY},
-    responses={200: {"description": "The same bytes are registered already.", "model": DatasetView}},
+    responses={
+        200: {
+            "description": "The same bytes are registered already; with dry_run, what would be registered.",
+            "model": DatasetView | ReadingView,
+        }
+    },
 )
 async def upload_dataset(
     request: Request,
@@ -131,14 +210,23 @@ async def upload_dataset(
     decimal: Decimal = None,
     index_column: IndexColumn = None,
     index_base: IndexBase = None,
+    columns: Columns = None,
+    null_values: NullValues = None,
+    skip_lines: SkipLines = None,
+    column_names: ColumnNames = None,
+    encoding: Encoding = None,
+    rare_classes: RareClasses = None,
     unlabelled: Unlabelled = None,
-) -> DatasetView:
-    """Upload a data set: CSV, svmlight, .npz, safetensors or Parquet, as the body or as the file of a form.
+    dry_run: Dry = False,
+) -> DatasetView | ReadingView:
+    """Upload a data set: CSV, JSON Lines, Parquet, Arrow, ARFF, svmlight, .npz or safetensors, as the body or
+    as the file of a form.
 
     The digest of its bytes identifies it, so uploading the same file again changes nothing, unless it is read
     in another way. ``reading`` in the response says how it was read; what is doubtful is an error that names
     the parameter which settles it. The whole file is validated before it is stored; errors name row and
-    column.
+    column. Texts, categories, dates and gaps make it a table of raw cells, whose columns ``summary.schema``
+    describes.
     """
     parameters = {
         "name": name,
@@ -150,8 +238,17 @@ async def upload_dataset(
         "decimal": decimal,
         "index_column": index_column,
         "index_base": index_base,
+        "columns": columns,
+        "null_values": null_values,
+        "skip_lines": skip_lines,
+        "column_names": column_names,
+        "encoding": encoding,
+        "rare_classes": rare_classes,
         "unlabelled": unlabelled,
     }
+    if dry_run:
+        response.status_code = 200
+        return _reading(await inspect_dataset(request, context, caller, parameters))
     dataset, created = await receive_dataset(request, context, caller, parameters)
     if not created:
         response.status_code = 200
@@ -179,6 +276,26 @@ async def receive_dataset(
                 context.files,
                 sent.file,
                 created_by=caller.id,
+                limits=context.settings,
+                read=lambda order: context.reader.read(order, DatasetContent, gone, Caller.of(caller)),
+                **options,
+            ),
+        )
+
+
+async def inspect_dataset(
+    request: Request, context: AppContext, caller: ApiKey, parameters: dict[str, str | None]
+) -> DatasetContent:
+    """What would be registered of the file in a request; parameters and errors as `receive_dataset`."""
+    context.reader.check_queue(caller.tenant)
+    limit = context.settings.max_upload_bytes
+    async with uploads.receive_upload(request, context, caller, "datasets", limit, _PARAMETERS) as sent:
+        options = _options(sent, parameters)
+        return await uploads.while_connected(
+            request,
+            lambda gone: datasets.inspect_file(
+                context.files,
+                sent.file,
                 limits=context.settings,
                 read=lambda order: context.reader.read(order, DatasetContent, gone, Caller.of(caller)),
                 **options,
@@ -372,6 +489,20 @@ def _view(store: Store, dataset: Dataset) -> DatasetView:
     is_truncated = len(classes) < dataset.class_count
     return DatasetView.model_validate(
         fields | {"classes": list(classes), "classes_truncated": is_truncated, "reading": dataset.reading}
+    )
+
+
+def _reading(content: DatasetContent) -> ReadingView:
+    return ReadingView(
+        source_format=content.source_format,
+        rows=content.rows,
+        test_rows=content.test_rows,
+        columns=content.columns,
+        classes=list(content.classes[:_LISTED_CLASSES]),
+        class_count=len(content.classes),
+        classes_truncated=len(content.classes) > _LISTED_CLASSES,
+        reading=content.summary["reading"],
+        summary=content.summary,
     )
 
 

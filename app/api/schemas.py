@@ -100,6 +100,20 @@ class DatasetView(View):
     tenant: str
 
 
+class ReadingView(View):
+    """What would be stored of a file that was only read. Fields as those of a data set."""
+
+    source_format: str
+    rows: int
+    test_rows: int
+    columns: int
+    classes: list[str]
+    class_count: int
+    classes_truncated: bool
+    reading: list[DecisionView]
+    summary: Json
+
+
 class SparseValues(View):
     """A row of a sparse data set: the columns and values that are stored; others are 0.
 
@@ -114,12 +128,13 @@ class SparseValues(View):
 class DatasetRowView(View):
     """A row of a data set. id: its number, counted from 0 in its part. label: null if it has none.
 
-    x: its values, in a form that queries take.
+    x: its values, in a form that queries take; of a table of raw cells by the names of the columns, null for
+    gaps.
     """
 
     id: int
     label: str | None
-    x: list[float] | SparseValues
+    x: list[float] | SparseValues | Json
 
 
 class SubmitJob(Body):

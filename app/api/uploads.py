@@ -154,6 +154,11 @@ MEDIA_TYPES: Final = {
     "application/x-npz": "npz",
     "application/x-safetensors": "safetensors",
     "application/vnd.apache.parquet": "parquet",
+    "application/vnd.apache.arrow.file": "arrow",
+    "application/vnd.apache.arrow.stream": "arrow",
+    "application/x-ndjson": "jsonl",
+    "application/jsonl": "jsonl",
+    "text/x-arff": "arff",
 }
 """Formats of data sets by content type."""
 
@@ -163,12 +168,18 @@ _FILE: Final[Json] = {"type": "string", "format": "binary"}
 
 NAME_OR_EMPTY: Final[Json] = {"pattern": f"^$|{DISPLAY_NAME}", "maxLength": MAX_DISPLAY_NAME}
 """The name of a data set; an empty one means the name of its file."""
-FORMAT: Final[Json] = {"pattern": "^(csv|svmlight|npz|npy|safetensors|parquet)?$"}
+FORMAT: Final[Json] = {"pattern": "^(csv|svmlight|npz|npy|safetensors|parquet|arrow|jsonl|arff)?$"}
 LABEL_COLUMN: Final[Json] = {"maxLength": 400}
 HEADER: Final[Json] = {"pattern": "^(auto|yes|no)?$"}
 SEPARATOR: Final[Json] = {"pattern": "^(auto|comma|semicolon|tab|pipe|space|[,;|\\t ])?$"}
 DECIMAL: Final[Json] = {"pattern": "^(auto|point|comma|[.,])?$"}
 INDEX_BASE: Final[Json] = {"pattern": "^(auto|0|1)?$"}
+MAX_LIST: Final = 4000
+"""Characters of a list of names or tokens."""
+LIST: Final[Json] = {"maxLength": MAX_LIST}
+SKIP_LINES: Final[Json] = {"pattern": "^([0-9]{1,3}|1000)?$"}
+ENCODING: Final[Json] = {"pattern": "^(auto|utf-8|latin-1|windows-1252)?$"}
+RARE_CLASSES: Final[Json] = {"pattern": "^(refuse|drop)?$"}
 UNLABELLED: Final[Json] = {"pattern": "^(refuse|accept)?$"}
 
 _CSV_EXAMPLE: Final = (
@@ -211,6 +222,12 @@ DATASET_BODY: Final = _body(
         "decimal": {"type": "string", **DECIMAL},
         "index_column": {"type": "string", **LABEL_COLUMN},
         "index_base": {"type": "string", **INDEX_BASE},
+        "columns": {"type": "string", **LIST},
+        "null_values": {"type": "string", **LIST},
+        "skip_lines": {"type": "string", **SKIP_LINES},
+        "column_names": {"type": "string", **LIST},
+        "encoding": {"type": "string", **ENCODING},
+        "rare_classes": {"type": "string", **RARE_CLASSES},
         "unlabelled": {"type": "string", **UNLABELLED},
     },
 )

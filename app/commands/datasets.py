@@ -8,8 +8,16 @@ from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from rich.markup import escape
 
+from app.commands.inspection import (
+    inspected,
+    kinds_of,
+    listed,
+    names_of,
+    print_notes,
+    print_schema,
+    show_reading,
+)
 from app.commands.output import (
     Json,
     JsonOption,
@@ -41,7 +49,10 @@ commands = typer.Typer(no_args_is_help=True)
 FileArgument = Annotated[
     Path,
     typer.Argument(
-        exists=True, dir_okay=False, readable=True, help="CSV, svmlight, .npz, safetensors or Parquet."
+        exists=True,
+        dir_okay=False,
+        readable=True,
+        help="CSV, JSON Lines, Parquet, Arrow, ARFF, svmlight, .npz or safetensors.",
     ),
 ]
 NameOption = Annotated[
@@ -50,7 +61,9 @@ NameOption = Annotated[
 FormatOption = Annotated[
     str | None,
     typer.Option(
-        "--format", help="csv, svmlight, npz, safetensors or parquet. [default: from the file name]"
+        "--format",
+        help="csv, jsonl, parquet, arrow, arff, svmlight, npz, npy or safetensors."
+        " [default: from the file name]",
     ),
 ]
 LabelOption = Annotated[
@@ -82,6 +95,32 @@ IndexOption = Annotated[
 BaseOption = Annotated[
     str | None, typer.Option("--index-base", help="First index of svmlight rows: 0 or 1. [default: auto]")
 ]
+ColumnOption = Annotated[
+    list[str],
+    typer.Option(
+        "--column",
+        metavar="NAME:KIND",
+        help="Kind of a column: number, boolean, category, date, text, vector, ignore, or date:PATTERN."
+        " Repeatable. [default: found]",
+    ),
+]
+NullOption = Annotated[
+    list[str], typer.Option("--null", metavar="TOKEN", help="A token of missing values. Repeatable.")
+]
+SkipOption = Annotated[
+    int | None, typer.Option("--skip-lines", min=0, help="Lines above the table of a CSV file.")
+]
+NamesOption = Annotated[
+    str | None,
+    typer.Option("--column-names", help="Names of the columns of a CSV file without a header: a,b,c"),
+]
+EncodingOption = Annotated[
+    str | None, typer.Option("--encoding", help="utf-8, latin-1 or windows-1252. [default: utf-8]")
+]
+RareOption = Annotated[
+    str | None,
+    typer.Option("--rare-classes", help="drop: leave out classes of a single row. [default: refuse]"),
+]
 UnlabelledOption = Annotated[
     str | None, typer.Option("--unlabelled", help="accept: keep rows without a label. [default: refuse]")
 ]
@@ -98,6 +137,12 @@ def upload(
     decimal: DecimalOption = None,
     index_column: IndexOption = None,
     index_base: BaseOption = None,
+    column: ColumnOption = [],  # noqa: B006
+    null: NullOption = [],  # noqa: B006
+    skip_lines: SkipOption = None,
+    column_names: NamesOption = None,
+    encoding: EncodingOption = None,
+    rare_classes: RareOption = None,
     unlabelled: UnlabelledOption = None,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
@@ -122,12 +167,64 @@ def upload(
             decimal=decimal,
             index_column=index_column,
             index_base=index_base,
+            columns=kinds_of(column),
+            null_values=null,
+            skip_lines=skip_lines,
+            column_names=names_of(column_names),
+            encoding=encoding,
+            rare_classes=rare_classes,
             unlabelled=unlabelled,
         )
     if as_json:
         print_json(dataset)
     else:
         _show(dataset)
+
+
+@commands.command()
+def inspect(
+    file: FileArgument,
+    file_format: FormatOption = None,
+    label_column: LabelOption = None,
+    header: HeaderOption = None,
+    separator: SeparatorOption = None,
+    decimal: DecimalOption = None,
+    index_column: IndexOption = None,
+    index_base: BaseOption = None,
+    column: ColumnOption = [],  # noqa: B006
+    null: NullOption = [],  # noqa: B006
+    skip_lines: SkipOption = None,
+    column_names: NamesOption = None,
+    encoding: EncodingOption = None,
+    rare_classes: RareOption = None,
+    unlabelled: UnlabelledOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Read a file on this computer as an upload would be read, and show its columns. Nothing is sent.
+
+    Example:  stms datasets inspect adult.csv --column education-num:category
+    """
+    content = inspected(
+        file,
+        file_format,
+        label_column=label_column,
+        header=header,
+        separator=separator,
+        decimal=decimal,
+        index_column=index_column,
+        index_base=index_base,
+        columns=listed(column),
+        null_values=listed(null),
+        skip_lines=None if skip_lines is None else str(skip_lines),
+        column_names=column_names,
+        encoding=encoding,
+        rare_classes=rare_classes,
+        unlabelled=unlabelled,
+    )
+    if as_json:
+        print_json(content)
+    else:
+        show_reading(content)
 
 
 @commands.command("list")
@@ -215,7 +312,7 @@ def delete(
     say(f"Data set {dataset_id} is deleted.")
 
 
-def send_file(client: RemoteServer, file: Path, **options: str | None) -> Json:
+def send_file(client: RemoteServer, file: Path, **options: Any) -> Json:
     """Upload a file with a progress bar on standard error; returns the data set's JSON.
 
     options: as in `stms_client.sync.Client.upload_dataset`.
@@ -241,9 +338,8 @@ def _show(dataset: Json) -> None:
         "created": clock(dataset["created_at"]),
     }
     print_fields(fields | _extras(summary) | reading_fields(dataset))
-    for warning in summary.get("warnings", []):
-        text = warning["message"] if isinstance(warning, dict) else warning
-        say(f"[yellow]Note:[/] {escape(text)}")
+    print_schema(summary)
+    print_notes(summary)
 
 
 def reading_fields(dataset: Json) -> dict[str, str]:
@@ -257,6 +353,9 @@ def reading_fields(dataset: Json) -> dict[str, str]:
 def _values(row: Mapping[str, Any]) -> str:
     """The first values of a row; of a sparse one the stored values with their columns."""
     x = row["x"]
+    if isinstance(x, dict) and set(x) != {"indices", "values", "index_base"}:
+        shown = [f"{name}={value!r:.40}" for name, value in islice(x.items(), _SHOWN_VALUES)]
+        return " ".join(shown) + (" …" if len(x) > _SHOWN_VALUES else "")
     is_dense = isinstance(x, list)
     values = x if is_dense else list(zip(x["indices"], x["values"], strict=True))
     texts = [f"{value:g}" if is_dense else f"{value[0]}:{value[1]:g}" for value in values[:_SHOWN_VALUES]]

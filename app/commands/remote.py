@@ -114,7 +114,7 @@ class RemoteServer:
         with _client_errors():
             yield from self._client.pages(path, **params)
 
-    def upload(self, file: Path, progress: Callable[[int, int], None], **options: str | None) -> Json:
+    def upload(self, file: Path, progress: Callable[[int, int], None], **options: Any) -> Json:
         """Upload a data set; ``options`` as in `Client.upload_dataset`."""
         with _client_errors():
             return cast(Json, self._client.upload_dataset(file, progress=progress, **options))

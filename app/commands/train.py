@@ -11,20 +11,27 @@ from rich.markup import escape
 
 from app.commands.datasets import (
     BaseOption,
+    ColumnOption,
     DecimalOption,
+    EncodingOption,
     FormatOption,
     HeaderOption,
     IndexOption,
     LabelOption,
+    NamesOption,
+    NullOption,
+    RareOption,
     SeparatorOption,
+    SkipOption,
     UnlabelledOption,
     reading_fields,
     send_file,
 )
 from app.commands.hyperparameters import ParamsOption, SetOption, TuneOption, read_hyperparameters
+from app.commands.inspection import kinds_of, names_of
 from app.commands.job_progress import follow, report_end
 from app.commands.output import CommandFailed, Json, JsonOption, error_console, print_json, say
-from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, TenantOption, connect
+from app.commands.remote import DEFAULT_SERVER, KeyOption, RemoteServer, ServerOption, TenantOption, connect
 
 _DATASET_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -46,6 +53,12 @@ def train(
     decimal: DecimalOption = None,
     index_column: IndexOption = None,
     index_base: BaseOption = None,
+    column: ColumnOption = [],  # noqa: B006
+    null: NullOption = [],  # noqa: B006
+    skip_lines: SkipOption = None,
+    column_names: NamesOption = None,
+    encoding: EncodingOption = None,
+    rare_classes: RareOption = None,
     unlabelled: UnlabelledOption = None,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
@@ -81,19 +94,37 @@ def train(
                 decimal=decimal,
                 index_column=index_column,
                 index_base=index_base,
+                columns=kinds_of(column),
+                null_values=null,
+                skip_lines=skip_lines,
+                column_names=names_of(column_names),
+                encoding=encoding,
+                rare_classes=rare_classes,
                 unlabelled=unlabelled,
             )
             dataset_id = uploaded["id"]
             _report(uploaded)
         elif not _DATASET_ID.fullmatch(dataset):
             raise CommandFailed(f"The file {dataset} does not exist, and this is not the id of a data set.")
-        body = {"dataset_id": dataset_id, "model": model, "hyperparameters": hyperparameters}
-        if priority != "normal":
-            body["priority"] = priority
-        job = client.post("/v1/training-jobs", body)
+        job = _submitted(client, dataset_id, model, hyperparameters, priority)
         if wait:
             error_console().print(f"Job {job['id']} is accepted.")
             job = follow(client, job["id"])
+    _print(job, wait, as_json)
+
+
+def _submitted(
+    client: RemoteServer, dataset_id: str, model: str, hyperparameters: Json, priority: str
+) -> Json:
+    body: Json = {"dataset_id": dataset_id, "model": model, "hyperparameters": hyperparameters}
+    if priority != "normal":
+        body["priority"] = priority
+    job: Json = client.post("/v1/training-jobs", body)
+    return job
+
+
+def _print(job: Json, wait: bool, as_json: bool) -> None:
+    """Print a job. wait: whether it has ended, which gives the exit code."""
     if as_json:
         print_json(job)
     elif not wait:

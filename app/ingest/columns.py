@@ -275,6 +275,31 @@ def is_column_number(wanted: str) -> bool:
     return digits.isascii() and digits.isdigit() and len(digits) < 8
 
 
+def distinct_names(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, of which those that occurred before have a number at their end; blank ones stay."""
+    given, taken = set(names), set[str]()
+    numbers: dict[str, int] = {}
+    found = []
+    for name in names:
+        one = name
+        while one in taken and name.strip():
+            numbers[name] = numbers.get(name, 1) + 1
+            one = f"{name}_{numbers[name]}"
+            if one in given:
+                one = name
+        taken.add(one)
+        found.append(one)
+    return tuple(found)
+
+
+def renamed_warning(before: Sequence[str], names: Sequence[str]) -> list[tuple[str, str]]:
+    """The warning that columns of one name have got names of their own."""
+    renamed = [name for old, name in zip(before, names, strict=True) if old != name]
+    if not renamed:
+        return []
+    return [("renamed_columns", f"Columns of one name were given names of their own: {_listed(renamed)}.")]
+
+
 def usual_labels(names: Sequence[str] | None, skipped: Collection[int] = ()) -> list[int]:
     """Positions of the columns that have a usual name of a label."""
     words = {

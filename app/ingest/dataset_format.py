@@ -2,45 +2,63 @@
 
 Arrays ``train.X`` (or ``train.X.data``, ``.indices``, ``.indptr``) and ``train.y``, ``train.privileged`` and
 ``train.teacher_scores`` if there are any, the same for ``test`` if there is a test part, and ``names``: UTF-8
-JSON of classes, feature names, the number of columns, and ``extras``, names and views of each part.
+JSON of classes, feature names, the number of columns, and ``extras``, names and views of each part. This is
+format 1, of numbers; tables of raw cells are stored in format 2, see `app.ingest.table_format`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from app.ingest.dataset_rows import DTYPES, FORMAT
+from app.ingest.dataset_rows import DTYPES, FORMAT, TABLE_FORMAT
+from app.ingest.table_format import arrays_of, parts_of
 from core.data.dataset import LabelledData
 from core.data.extras import Extras, View
+from core.encoding.labelled_table import LabelledTable
 from core.packed.codec import safetensors_header
 from core.types import Matrix
 
 _CHUNK_BYTES = 1024**2
 
 
-def encode(train: LabelledData, test: LabelledData | None) -> Iterator[bytes]:
+Parts: TypeAlias = tuple[LabelledData, LabelledData | None] | tuple[LabelledTable, LabelledTable | None]
+"""Training part and test part, if there is one, of numbers or of raw cells."""
+
+
+def encode(train: LabelledData | LabelledTable, test: LabelledData | LabelledTable | None) -> Iterator[bytes]:
     """Yield the file in chunks of at most 1 MiB. Equal data give equal bytes."""
-    arrays = dict(_arrays("train", train)) | dict(() if test is None else _arrays("test", test))
-    arrays["names"] = np.frombuffer(_names(train, test), dtype=np.uint8)
+    if isinstance(train, LabelledTable):
+        arrays = arrays_of(train, test if isinstance(test, LabelledTable) else None)
+        return _file(TABLE_FORMAT, arrays)
+    arrays = dict(_arrays("train", train))
+    parts = {"train": train}
+    if isinstance(test, LabelledData):
+        arrays |= dict(_arrays("test", test))
+        parts["test"] = test
+    arrays["names"] = np.frombuffer(_names(parts), dtype=np.uint8)
+    return _file(FORMAT, arrays)
+
+
+def _file(name: str, arrays: dict[str, NDArray[Any]]) -> Iterator[bytes]:
     # The widest items come first, so that every array begins at a multiple of its item size.
     ordered = sorted(arrays.items(), key=lambda item: (-item[1].dtype.itemsize, item[0]))
     header, _ = safetensors_header(
-        {"format": FORMAT}, ((name, array.dtype, array.shape) for name, array in ordered)
+        {"format": name}, ((name, array.dtype, array.shape) for name, array in ordered)
     )
     yield header
     for _, array in ordered:
-        view = array.reshape(-1).view(np.uint8).data
+        view = array.reshape(-1).view(np.uint8).data if array.size else memoryview(b"")
         for start in range(0, len(view), _CHUNK_BYTES):
             yield bytes(view[start : start + _CHUNK_BYTES])
 
 
-def decode(buffer: bytearray | memoryview) -> tuple[LabelledData, LabelledData | None]:
+def decode(buffer: bytearray | memoryview) -> Parts:
     """Training part and test part of a file that `encode` wrote; the arrays are views of ``buffer``.
 
     The caller has verified the digest, so the content is not checked again. Raises ValueError for a file of
@@ -48,8 +66,9 @@ def decode(buffer: bytearray | memoryview) -> tuple[LabelledData, LabelledData |
     """
     length = int.from_bytes(buffer[:8], "little")
     index = json.loads(bytes(buffer[8 : 8 + length]))
-    if index.pop("__metadata__", {}).get("format") != FORMAT:
-        raise ValueError(f"The blob is not a data set of format {FORMAT}.")
+    file_format = index.pop("__metadata__", {}).get("format")
+    if file_format not in (FORMAT, TABLE_FORMAT):
+        raise ValueError(f"The blob is not a data set of format {FORMAT} or {TABLE_FORMAT}.")
     arrays = {
         name: np.frombuffer(
             memoryview(buffer)[8 + length :][entry["data_offsets"][0] : entry["data_offsets"][1]],
@@ -57,6 +76,8 @@ def decode(buffer: bytearray | memoryview) -> tuple[LabelledData, LabelledData |
         ).reshape(entry["shape"])
         for name, entry in index.items()
     }
+    if file_format == TABLE_FORMAT:
+        return parts_of(arrays)
     names = json.loads(arrays["names"].tobytes())
     train = _part("train", arrays, names)
     return train, _part("test", arrays, names) if "test.y" in arrays else None
@@ -73,13 +94,13 @@ def _arrays(part: str, data: LabelledData) -> Iterator[tuple[str, NDArray[Any]]]
         yield f"{part}.{name}", np.ascontiguousarray(array)
 
 
-def _names(train: LabelledData, test: LabelledData | None) -> bytes:
+def _names(parts: dict[str, LabelledData]) -> bytes:
+    train = parts["train"]
     names: dict[str, Any] = {
         "classes": train.classes,
         "feature_names": train.feature_names,
         "columns": train.d,
     }
-    parts = {"train": train} if test is None else {"train": train, "test": test}
     extras = {part: _named(data.extras) for part, data in parts.items() if data.extras.offers}
     if extras:
         names["extras"] = extras

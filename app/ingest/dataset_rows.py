@@ -1,6 +1,6 @@
 """Reads single rows of a stored data set, with NumPy alone: a server shows some without loading the others.
 
-The file is that of `app.ingest.dataset_format`.
+The file is that of `app.ingest.dataset_format`, or of `app.ingest.table_format`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FORMAT: Final = "stms.dataset.1"
+TABLE_FORMAT: Final = "stms.dataset.2"
 DTYPES: Final = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "|u1"}
 MAX_VALUES: Final = 200_000
 """Most values of a page of rows; a longer row is a page of its own."""
@@ -28,12 +29,19 @@ class StoredRow:
     """One row. number: counted from 0 in its part. code: of its class, −1 without a label.
 
     x: all values, or of a sparse data set ``indices`` and ``values`` of those that are stored, and
-    ``index_base``, 0.
+    ``index_base``, 0. is_record: whether x has the cells of a table by the names of its columns instead, None
+    for gaps.
     """
 
     number: int
     code: int
     x: list[float] | dict[str, Any]
+    is_record: bool = False
+
+    @property
+    def size(self) -> int:
+        """Values of the row."""
+        return len(self.x) if self.is_record or isinstance(self.x, list) else len(self.x["values"])
 
 
 class StoredPart:
@@ -47,8 +55,15 @@ class StoredPart:
         length = int.from_bytes(read(0, 8), "little")
         self._start = 8 + length
         self._index = json.loads(bytes(read(8, self._start)))
-        if self._index.pop("__metadata__", {}).get("format") != FORMAT:
-            raise ValueError(f"The blob is not a data set of format {FORMAT}.")
+        file_format = self._index.pop("__metadata__", {}).get("format")
+        if file_format not in (FORMAT, TABLE_FORMAT):
+            raise ValueError(f"The blob is not a data set of format {FORMAT} or {TABLE_FORMAT}.")
+        self._columns, self._truths = (), frozenset[int]()
+        if file_format == TABLE_FORMAT:
+            entry = self._index["names"]["data_offsets"]
+            names = json.loads(bytes(read(self._start + entry[0], self._start + entry[1])))
+            self._columns = tuple(names["columns"])
+            self._truths = frozenset(names["truths"].get(part, ()))
         [self.n] = self._index[f"{part}.y"]["shape"]
 
     def rows(self, *, code: int | None, after: int, limit: int) -> tuple[Sequence[StoredRow], bool]:
@@ -65,7 +80,7 @@ class StoredPart:
         values = 0
         for number in map(int, numbers[:limit]):
             row = self._row(number)
-            values += len(row.x["values"] if isinstance(row.x, dict) else row.x)
+            values += row.size
             if rows and values > MAX_VALUES:
                 return rows, True
             rows.append(row)
@@ -73,6 +88,9 @@ class StoredPart:
 
     def _row(self, number: int) -> StoredRow:
         code = int(self._array("y", number, number + 1)[0])
+        if self._columns:
+            cells = {name: self._cell(k, number) for k, name in enumerate(self._columns)}
+            return StoredRow(number, code, cells, is_record=True)
         if f"{self._part}.X" in self._index:
             return StoredRow(number, code, self._array("X", number, number + 1)[0].tolist())
         begin, end = map(int, self._array("X.indptr", number, number + 2))
@@ -82,6 +100,24 @@ class StoredPart:
             "index_base": 0,
         }
         return StoredRow(number, code, stored)
+
+    def _cell(self, column: int, row: int) -> Any:
+        """The value of a cell of a table, ready for JSON; None for a gap."""
+        name = f"c{column}"
+        value = self._array(name, row, row + 1)[0]
+        if value.dtype == np.int32:
+            if value < 0:
+                return None
+            begin, end = map(int, self._array(f"{name}.offsets", int(value), int(value) + 2))
+            return self._array(f"{name}.texts", begin, end).tobytes().decode()
+        if np.isnan(value).all():
+            return None
+        if value.ndim:
+            return value.tolist()
+        number = float(value)
+        if column in self._truths:
+            return bool(number)
+        return int(number) if number.is_integer() else number
 
     def _array(self, name: str, first: int, end: int) -> NDArray[Any]:
         """Entries of an array along its first axis."""

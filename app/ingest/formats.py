@@ -20,6 +20,9 @@ class FileFormat(StrEnum):
     NPY = "npy"
     SAFETENSORS = "safetensors"
     PARQUET = "parquet"
+    ARROW = "arrow"
+    JSONL = "jsonl"
+    ARFF = "arff"
 
 
 _EXTENSIONS: Mapping[str, FileFormat] = {
@@ -33,12 +36,22 @@ _EXTENSIONS: Mapping[str, FileFormat] = {
     ".safetensors": FileFormat.SAFETENSORS,
     ".parquet": FileFormat.PARQUET,
     ".pq": FileFormat.PARQUET,
+    ".arrow": FileFormat.ARROW,
+    ".arrows": FileFormat.ARROW,
+    ".feather": FileFormat.ARROW,
+    ".ipc": FileFormat.ARROW,
+    ".jsonl": FileFormat.JSONL,
+    ".ndjson": FileFormat.JSONL,
+    ".arff": FileFormat.ARFF,
 }
 _MAGIC: Mapping[bytes, FileFormat] = {
     b"PK\x03\x04": FileFormat.NPZ,
     b"\x93NUMPY": FileFormat.NPY,
     b"PAR1": FileFormat.PARQUET,
+    b"ARROW1": FileFormat.ARROW,
+    b"\xff\xff\xff\xff": FileFormat.ARROW,
 }
+_OF_TEXT = frozenset({FileFormat.CSV, FileFormat.SVMLIGHT, FileFormat.JSONL, FileFormat.ARFF})
 _OTHER_MAGIC: Mapping[bytes, str] = {
     b"\x1f\x8b": "compressed by gzip; send it uncompressed",
     b"BZh": "compressed by bzip2; send it uncompressed",
@@ -51,8 +64,8 @@ _OTHER_MAGIC: Mapping[bytes, str] = {
     b"%PDF": "a PDF document",
     b"\x89PNG": "a PNG image",
     b"\xff\xd8\xff": "a JPEG image",
-    b"\xff\xfe": "UTF-16 text; send it as UTF-8",
-    b"\xfe\xff": "UTF-16 text; send it as UTF-8",
+    b"\xff\xfe": "UTF-16 text, as some spreadsheet programs write it; save it as UTF-8",
+    b"\xfe\xff": "UTF-16 text, as some spreadsheet programs write it; save it as UTF-8",
 }
 _SVMLIGHT_LINE = re.compile(rb"\S+(?:[ \t]+[0-9]+:[^\s:]+)+\s*(?:#.*)?")
 _SAMPLE_BYTES = 64 * 1024
@@ -70,7 +83,7 @@ def detect(path: Path, *, declared: str | None, filename: str | None) -> FileFor
     expected = _expected(declared, filename)
     detected = FileFormat.SAFETENSORS if is_safetensors(beginning) else by_magic(beginning)
     if detected is None:
-        return expected if expected in (FileFormat.CSV, FileFormat.SVMLIGHT) else _text(beginning, expected)
+        return expected if expected in _OF_TEXT else _text(beginning, expected)
     if expected not in (None, detected):
         raise UnsupportedFormat(
             f"The file was declared as {expected}, but its content is {detected}.", code="wrong_format"
@@ -121,6 +134,21 @@ def read(
 
             options.only("a Parquet file", parquet.OPTIONS)
             return parquet.read_parquet(path, limits, options)
+        case FileFormat.ARROW:
+            from app.ingest import arrow_file
+
+            options.only("an Arrow file", arrow_file.OPTIONS)
+            return arrow_file.read_arrow(path, limits, options)
+        case FileFormat.JSONL:
+            from app.ingest import jsonl
+
+            options.only("a file of JSON lines", jsonl.OPTIONS)
+            return jsonl.read_jsonl(path, limits, options)
+        case FileFormat.ARFF:
+            from app.ingest import arff
+
+            options.only("an ARFF file", arff.OPTIONS)
+            return arff.read_arff(path, limits, options)
 
 
 def named(declared: str | None) -> FileFormat | None:
@@ -166,5 +194,9 @@ def _text(beginning: bytes, expected: FileFormat | None) -> FileFormat:
             f"The file was declared as {expected}, but its content is text.", code="wrong_format"
         )
     lines = (line.rstrip() for line in beginning.removeprefix(_BOM).splitlines())
-    first = next((line for line in lines if line and not line.startswith(b"#")), b"")
+    first = next((line for line in lines if line and not line.startswith((b"#", b"%"))), b"")
+    if first.lstrip().startswith(b"{"):
+        return FileFormat.JSONL
+    if first.lower().startswith(b"@relation"):
+        return FileFormat.ARFF
     return FileFormat.SVMLIGHT if _SVMLIGHT_LINE.fullmatch(first) else FileFormat.CSV

@@ -5,12 +5,16 @@ Each decision is a record that is stored with the data set, and each can be said
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import csv
+import re
+from collections.abc import Collection, Mapping
 from typing import Final, Literal
 
 import msgspec
 
 from app.domain.errors import InputFault, InvalidRequest
+from core.data.schema import Kind, KindSpec
+from core.errors import InvalidProblem
 
 SEPARATORS: Final = {"comma": ",", "semicolon": ";", "tab": "\t", "pipe": "|", "space": " "}
 """Separators that have a word; the first four are recognised."""
@@ -25,7 +29,14 @@ _CHOICES: Final = {
     "header": ("auto", "yes", "no"),
     "decimal": ("auto", *_DECIMAL_OF),
     "index_base": ("auto", "0", "1"),
+    "encoding": ("auto", "utf-8", "latin-1", "windows-1252"),
+    "rare_classes": ("refuse", "drop"),
 }
+MAX_SKIPPED: Final = 1000
+"""Most lines above a table that can be left out."""
+MAX_SAID: Final = 10_000
+"""Most columns or tokens that an option lists."""
+_SAID_KIND: Final = re.compile(rf"(.+?):((?:{'|'.join(Kind)})(?::.*)?)", re.DOTALL)
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -44,7 +55,10 @@ class ReadingOptions(msgspec.Struct, frozen=True):
     label_column, index_column: name, or number counted from 0, negative from the end; the index column is
     left out, and ``"none"`` says that there is none. header: whether line 1 names the columns. separator: one
     character. decimal: sign of decimals, point or comma. index_base: first index of sparse rows, 0 or 1.
-    unlabelled: whether training rows may have no label.
+    columns: kinds of columns by name, as `KindSpec.parse` takes them. null_values: further tokens that stand
+    for a missing value. skip_lines: how many lines stand above the table. column_names: of a file without a
+    header, or in place of it. encoding: of a CSV file, UTF-8 by default. rare_classes: ``"drop"`` leaves out
+    the rows of classes that are too small. unlabelled: whether training rows may have no label.
     """
 
     label_column: str | None = None
@@ -53,6 +67,12 @@ class ReadingOptions(msgspec.Struct, frozen=True):
     decimal: Literal[".", ","] | None = None
     index_column: str | None = None
     index_base: Literal[0, 1] | None = None
+    columns: dict[str, str] | None = None
+    null_values: tuple[str, ...] | None = None
+    skip_lines: int | None = None
+    column_names: tuple[str, ...] | None = None
+    encoding: Literal["latin-1", "windows-1252"] | None = None
+    rare_classes: Literal["drop"] | None = None
     unlabelled: bool = False
 
     @classmethod
@@ -65,13 +85,26 @@ class ReadingOptions(msgspec.Struct, frozen=True):
         decimal: str | None = None,
         index_column: str | None = None,
         index_base: str | None = None,
+        columns: str | None = None,
+        null_values: str | None = None,
+        skip_lines: str | None = None,
+        column_names: str | None = None,
+        encoding: str | None = None,
+        rare_classes: str | None = None,
         unlabelled: bool = False,
     ) -> ReadingOptions:
         """Options from text, in which empty and ``auto`` mean that the reader decides.
 
-        Raises InvalidRequest that names the choices.
+        columns: ``NAME:KIND`` of each, separated by commas; it, null_values and column_names are lines of a
+        CSV file, in which quotes enclose commas. Raises InvalidRequest that names the choices.
         """
-        texts = {"header": header, "decimal": decimal, "index_base": index_base}
+        texts = {
+            "header": header,
+            "decimal": decimal,
+            "index_base": index_base,
+            "encoding": encoding,
+            "rare_classes": rare_classes,
+        }
         for name, text in texts.items():
             if text and text not in _CHOICES[name]:
                 raise _unknown(name, text, f"one of {', '.join(_CHOICES[name])}")
@@ -88,6 +121,12 @@ class ReadingOptions(msgspec.Struct, frozen=True):
                 "decimal": sign,
                 "index_column": index_column or None,
                 "index_base": None if not index_base or index_base == "auto" else int(index_base),
+                "columns": _kinds(columns) if columns else None,
+                "null_values": _listed("null_values", null_values) if null_values else None,
+                "skip_lines": _skipped(skip_lines) if skip_lines else None,
+                "column_names": _listed("column_names", column_names) if column_names else None,
+                "encoding": None if not encoding or encoding in ("auto", "utf-8") else encoding,
+                "rare_classes": "drop" if rare_classes == "drop" else None,
                 "unlabelled": unlabelled,
             },
             cls,
@@ -98,6 +137,11 @@ class ReadingOptions(msgspec.Struct, frozen=True):
         """Names of the options that the sender gave, without ``unlabelled``."""
         names = (name for name in self.__struct_fields__ if name != "unlabelled")
         return tuple(name for name in names if getattr(self, name) is not None)
+
+    @property
+    def kinds(self) -> Mapping[str, KindSpec]:
+        """The kinds that the sender gave, by the names of the columns."""
+        return {name: KindSpec.parse(kind) for name, kind in (self.columns or {}).items()}
 
     def only(self, kind: str, names: Collection[str]) -> None:
         """Raise InvalidRequest for options other than ``names``, which a file of this ``kind`` has."""
@@ -125,6 +169,43 @@ def _separator(text: str | None) -> str | None:
     if not usable:
         raise _unknown("separator", text, f"one character, or one of {', '.join(SEPARATORS)}")
     return mark
+
+
+def _listed(name: str, text: str) -> tuple[str, ...]:
+    """The parts of a line between its commas, without blanks around them. Raises InvalidRequest."""
+    try:
+        [parts] = csv.reader([text], skipinitialspace=True, strict=True)
+    except (csv.Error, ValueError) as error:
+        message = f"{name} must be one line of texts between commas: {error}."
+        raise InvalidRequest(message, faults=[InputFault(name, "bad_list", message)]) from error
+    if len(parts) > MAX_SAID:
+        message = f"{name} lists {len(parts)} texts; the limit is {MAX_SAID}."
+        raise InvalidRequest(message, faults=[InputFault(name, "too_many", message)])
+    return tuple(part.strip() for part in parts)
+
+
+def _kinds(text: str) -> dict[str, str]:
+    """The kinds of columns by name. Raises InvalidRequest."""
+    kinds: dict[str, str] = {}
+    for part in _listed("columns", text):
+        found = _SAID_KIND.fullmatch(part)
+        if found is None or found[1] in kinds:
+            what = "says the same column twice" if found else "is not NAME:KIND or NAME:date:PATTERN"
+            message = f"columns: {part!r:.80} {what}; kinds are {', '.join(Kind)}."
+            raise InvalidRequest(message, faults=[InputFault("columns", "bad_kind", message)])
+        try:
+            kinds[found[1]] = str(KindSpec.parse(found[2]))
+        except InvalidProblem as error:
+            message = f"columns: {part!r:.80}: {error.faults[0].message}"
+            raise InvalidRequest(message, faults=[InputFault("columns", "bad_kind", message)]) from error
+    return kinds
+
+
+def _skipped(text: str) -> int | None:
+    """The number of lines to leave out; None for 0. Raises InvalidRequest."""
+    if not (text.isascii() and text.isdigit() and len(text) < 5 and int(text) <= MAX_SKIPPED):
+        raise _unknown("skip_lines", text, f"a number of lines from 0 to {MAX_SKIPPED}")
+    return int(text) or None
 
 
 def _unknown(name: str, text: str, choices: str) -> InvalidRequest:

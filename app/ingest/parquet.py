@@ -1,8 +1,9 @@
-"""Parquet files: numeric columns and one label column."""
+"""Parquet files: columns of cells and one label column."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,19 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import parquet
 
-from app.domain.errors import InputFault, InvalidRequest
-from app.ingest.columns import (
-    Columns,
-    ambiguous_label,
-    index_candidates,
-    index_reason,
-    is_pandas_index,
-    label_doubt,
+from app.domain.errors import InputFault
+from app.ingest.arrow_columns import (
+    ArrowCells,
+    ambiguous,
+    check_types,
+    index_of,
+    is_number,
+    is_text,
+    labels_of,
+    plain_values,
 )
+from app.ingest.cells import null_tokens
+from app.ingest.columns import Columns, distinct_names, label_doubt, renamed_warning
 from app.ingest.options import ReadingOptions
 from app.ingest.raw import (
     MAX_FAULTS,
@@ -34,48 +39,80 @@ from app.ingest.raw import (
     invalid_file,
     invalid_rows,
 )
+from app.ingest.tables import data_of_columns
+from core.data.validation import row_blocks
 
 _BATCH_ROWS = 65_536
-_LONGEST_LABEL = 10_000
 _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 """What Arrow raises for damaged Parquet files."""
 
 
-OPTIONS = ("label_column", "index_column")
+OPTIONS = ("label_column", "index_column", "columns", "null_values", "rare_classes")
 """What can be said of a Parquet file."""
+OPTIONS_OF_ROWS = ("label_column", "index_column")
+"""What can be said of a Parquet file of rows to ask about."""
 
 
 def read_parquet(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawData:
     """Read a Parquet file: a table is float32 if all of its columns are, otherwise float64.
 
-    Raises TooLarge, and InvalidRequest that names non-numeric columns and rows with missing values, or the
-    columns that may hold the labels.
+    Features that are not all numbers without gaps become a table of raw cells. Raises TooLarge, and
+    InvalidRequest that names rows without a label, or the columns that may hold the labels.
     """
-    schema, columns, tables, labels = _read_file(path, limits, options, Columns.of)
-    if columns.label_is_guessed and (doubt := label_doubt(labels)) is not None:
-        raise _ambiguous(schema, columns, doubt)
-    return RawData(
-        RawPart(tables["X"], labels, columns.extras(tables)),
-        feature_names=columns.feature_names,
-        label_column=columns.label_name,
-        decisions=columns.decisions,
-        variant=columns.variant,
-        warnings=columns.warnings,
-    )
+    with _damage_as_invalid():
+        schema, columns, rows = _described(path, limits, options, Columns.of)
+        check_types(schema, columns)
+        warnings = tuple(renamed_warning(schema.names, columns.names or ()))
+        has_numbers = all(is_number(schema.field(k).type) for table in columns.tables.values() for k in table)
+        if has_numbers and not options.columns and not options.null_values:
+            numbers = _read_numbers(path, schema, columns, rows, options.unlabelled)
+            if numbers is not None:
+                tables, labels = numbers
+                _check_label(schema, columns, labels)
+                return RawData(
+                    RawPart(tables["X"], labels, columns.extras(tables)),
+                    feature_names=columns.feature_names,
+                    label_column=columns.label_name,
+                    decisions=columns.decisions,
+                    variant=columns.variant,
+                    warnings=(*warnings, *columns.warnings),
+                )
+        cells = ArrowCells(columns, options.kinds, null_tokens(options.null_values), limits)
+        with parquet.ParquetFile(path, read_dictionary=_texts(schema)) as file:
+            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+                cells.add(batch)
+        _check_label(schema, columns, cells.labels)
+        return data_of_columns(columns, cells.read(), cells.labels, options, limits, warnings=warnings)
 
 
 def read_parquet_rows(
     path: Path, limits: DatasetLimits, options: ReadingOptions, known: Known
 ) -> FeatureRows:
-    """Read rows of features without labels, as `read_parquet` reads them beside labels; raises as it does."""
+    """Read rows of numbers without labels, as `read_parquet` reads them beside labels."""
     layout = partial(Columns.of_rows, known=known.columns, known_label=known.label)
-    _, columns, tables, _ = _read_file(path, limits, options, layout)
-    return FeatureRows.of(columns, tables["X"], columns.decisions, None)
+    with _damage_as_invalid():
+        schema, columns, rows = _described(path, limits, options, layout)
+        _check_numbers(schema, columns)
+        numbers = _read_numbers(path, schema, columns, rows, False, gaps_are_faults=True)
+    X = np.empty((0, 0)) if numbers is None else numbers[0]["X"]
+    return FeatureRows.of(columns, X, columns.decisions, None)
 
 
-def _read_file(
+@contextmanager
+def _damage_as_invalid() -> Iterator[None]:
+    """Convert what Arrow raises for damaged files to InvalidRequest."""
+    try:
+        yield
+    except pa.ArrowMemoryError:
+        raise
+    except _DAMAGE as error:
+        raise invalid_file(f"The Parquet file is damaged: {error}", code="unreadable_file") from error
+
+
+def _described(
     path: Path, limits: DatasetLimits, options: ReadingOptions, layout: Callable[..., Columns]
-) -> tuple[pa.Schema, Columns, dict[str, NDArray[Any]], list[Any]]:
+) -> tuple[pa.Schema, Columns, int]:
+    """The schema of a file, its columns and the number of its rows. Raises InvalidRequest, TooLarge."""
     try:
         metadata = parquet.read_metadata(path)
         schema = metadata.schema.to_arrow_schema()
@@ -86,64 +123,27 @@ def _read_file(
             f"The Parquet file is cut off or damaged: {error}", code="truncated_upload"
         ) from error
     _check_sizes(metadata, limits)
-    names = tuple(schema.names)
-    try:
-        index = _index(path, schema) if options.index_column is None else {}
-        columns = layout(names, len(names), options, index=index)
-        _check_types(schema, columns)
-        # Text labels stay dictionary-encoded: decoding a huge text that repeats would take unbounded memory.
-        label = columns.label
-        coded = [names[label]] if label is not None and _is_text(schema.field(label).type) else []
-        with parquet.ParquetFile(path, read_dictionary=coded) as file:
-            tables, labels = _read(file, columns, metadata.num_rows, options.unlabelled)
-    except pa.ArrowMemoryError:
-        raise
-    except _DAMAGE as error:
-        raise invalid_file(f"The Parquet file is damaged: {error}", code="unreadable_file") from error
-    return schema, columns, tables, labels
+    names = distinct_names(schema.names)
+    index = index_of(schema, partial(_first_column, path)) if options.index_column is None else {}
+    return schema, layout(names, len(names), options, index=index), metadata.num_rows
 
 
-def _index(path: Path, schema: pa.Schema) -> dict[int, str]:
-    """Positions of columns that were the index of a data frame or number the rows, each with the reason."""
-    described = schema.pandas_metadata or {}
-    stored = {name for name in described.get("index_columns", ()) if isinstance(name, str)}
-    found = {}
-    for position, name in enumerate(schema.names):
-        if name in stored:
-            found[position] = "the file says that it was the index of a data frame of pandas"
-        elif is_pandas_index(name):
-            found[position] = "pandas gives this name to the index of a data frame"
-    for position in index_candidates(schema.names):
-        kind = schema.field(position).type
-        if position not in found and (
-            pa.types.is_integer(kind) or pa.types.is_floating(kind) or _is_text(kind)
-        ):
-            with parquet.ParquetFile(path) as file:
-                values = _first_column(file)
-            reason = index_reason(schema.names[position], values)
-            if reason is not None:
-                found[position] = reason
-    return found
+def _check_label(schema: pa.Schema, columns: Columns, labels: list[Any]) -> None:
+    if columns.label_is_guessed and (doubt := label_doubt(labels)) is not None:
+        raise ambiguous(schema, columns, doubt)
 
 
-def _first_column(file: parquet.ParquetFile) -> list[Any]:
+def _texts(schema: pa.Schema) -> list[str]:
+    """Columns of texts, which stay dictionary-encoded: a huge one that repeats would take too much memory."""
+    return [column.name for column in schema if is_text(column.type)]
+
+
+def _first_column(path: Path) -> list[Any]:
     values: list[Any] = []
-    for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=[file.schema_arrow.names[0]]):
-        values += batch.column(0).to_pylist()
+    with parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=[file.schema_arrow.names[0]]):
+            values += batch.column(0).to_pylist()
     return values
-
-
-def _ambiguous(schema: pa.Schema, columns: Columns, doubt: str) -> InvalidRequest:
-    kinds = [field.type for field in schema]
-    skipped = {columns.label, *columns.unread, *columns.privileged, *columns.scores}
-    usable = [k for k in range(columns.count) if k not in skipped]
-    texts = [k for k in usable if _is_text(kinds[k]) or pa.types.is_boolean(kinds[k])]
-    whole = [k for k in usable if pa.types.is_integer(kinds[k])]
-    reason = (
-        f"No column has a usual name of a label, and the last column, {columns.label_name!r:.60}, hardly"
-        f" holds classes: {doubt}."
-    )
-    return ambiguous_label(columns.names, [*texts, *whole], reason, columns.count)
 
 
 def _check_sizes(metadata: parquet.FileMetaData, limits: DatasetLimits) -> None:
@@ -153,67 +153,41 @@ def _check_sizes(metadata: parquet.FileMetaData, limits: DatasetLimits) -> None:
     limits.check_bytes(sum(metadata.row_group(k).total_byte_size for k in range(metadata.num_row_groups)))
 
 
-def _check_types(schema: pa.Schema, columns: Columns) -> None:
+def _check_numbers(schema: pa.Schema, columns: Columns) -> None:
+    """Raise InvalidRequest for columns that are no numbers."""
     faults = []
     for position, column in enumerate(schema):
-        if position in columns.unread:
-            continue
-        kind = column.type
-        if position == columns.label:
-            if not (_is_text(kind) or _is_number(kind)):
-                text = f"The label column {column.name!r:.80} is of type {kind}."
-                faults.append(InputFault("y", "bad_label_type", text))
-        elif not _is_number(kind):
-            if (
-                columns.label_is_guessed
-                and _is_text(kind)
-                and columns.label is not None
-                and _is_measured(schema.field(columns.label).type)
-            ):
-                raise _ambiguous(schema, columns, "it holds numbers, and other columns hold texts")
-            text = f"Column {column.name!r:.80} is of type {kind}, not a number."
+        if position not in columns.unread and not is_number(column.type):
+            text = f"Column {column.name!r:.80} is of type {column.type}, not a number."
             field, place = columns.place(position)
             faults.append(InputFault(field, "not_numeric", text, column=place))
-            if len(faults) == MAX_FAULTS:
-                break
     if faults:
-        raise invalid_rows(faults)
+        raise invalid_rows(faults[:MAX_FAULTS])
 
 
-def _inner(kind: pa.DataType) -> pa.DataType:
-    """The type of the values, which may be dictionary-encoded."""
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def _is_measured(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(_inner(kind)) or pa.types.is_decimal(_inner(kind)))
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    inner = _inner(kind)
-    return bool(pa.types.is_integer(inner) or pa.types.is_boolean(inner) or _is_measured(inner))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    inner = _inner(kind)
-    return bool(
-        pa.types.is_string(inner)
-        or pa.types.is_large_string(inner)
-        or pa.types.is_string_view(inner)
-        or pa.types.is_binary(inner)
-        or pa.types.is_large_binary(inner)
-        or pa.types.is_binary_view(inner)
-    )
-
-
-def _plain(values: pa.Array) -> pa.Array:
-    """Numbers or booleans that are not dictionary-encoded."""
-    return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
+def _read_numbers(
+    path: Path,
+    schema: pa.Schema,
+    columns: Columns,
+    rows: int,
+    unlabelled: bool,
+    *,
+    gaps_are_faults: bool = False,
+) -> tuple[dict[str, NDArray[Any]], list[Any]] | None:
+    """Tables of numbers by field, and the labels; None if features have gaps, unless these are faults."""
+    label = columns.label
+    coded = [schema.names[label]] if label is not None and is_text(schema.field(label).type) else []
+    with parquet.ParquetFile(path, read_dictionary=coded) as file:
+        found = _read(file, columns, rows, unlabelled, gaps_are_faults)
+    if found is None or gaps_are_faults:
+        return found
+    X = found[0]["X"]
+    return None if any(np.isnan(X[part]).any() for part in row_blocks(*X.shape)) else found
 
 
 def _read(
-    file: parquet.ParquetFile, columns: Columns, rows: int, unlabelled: bool
-) -> tuple[dict[str, NDArray[Any]], list[Any]]:
+    file: parquet.ParquetFile, columns: Columns, rows: int, unlabelled: bool, gaps_are_faults: bool
+) -> tuple[dict[str, NDArray[Any]], list[Any]] | None:
     schema, names = file.schema_arrow, columns.names or ()
     tables = {}
     for field, positions in columns.tables.items():
@@ -229,36 +203,21 @@ def _read(
         for field, table in tables.items():
             for column, position in enumerate(columns.tables[field]):
                 values = batch.column(position)
+                if values.null_count and field == "X" and not gaps_are_faults:
+                    return None
                 faults += _nulls(values, field, names[position], start, column)
-                numbers = pc.cast(_plain(values), table.dtype.name, safe=False)
+                numbers = pc.cast(plain_values(values), table.dtype.name, safe=False)
                 table[start:stop, column] = numbers.to_numpy(zero_copy_only=False)
         if columns.label is not None:
             values = batch.column(columns.label)
             if not unlabelled:
                 faults += _nulls(values, "y", names[columns.label], start, None)
-            labels += _labels(values)
+            labels += labels_of(values)
         if len(faults) >= MAX_FAULTS:
             break
     if faults:
         raise invalid_rows(sorted(faults, key=lambda fault: fault.row or 0)[:MAX_FAULTS])
     return {field: table[:stop] for field, table in tables.items()}, labels
-
-
-def _labels(values: pa.Array) -> list[Any]:
-    """Labels as text, numbers or booleans; None where one is missing."""
-    if not _is_text(values.type):
-        plain = _plain(values)
-        if pa.types.is_decimal(plain.type):
-            plain = pc.cast(plain, pa.string())
-        numbers: list[Any] = plain.to_pylist()
-        return numbers
-    coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
-    longest = pc.max(pc.binary_length(coded.dictionary)).as_py()
-    if longest is not None and longest > _LONGEST_LABEL:
-        raise invalid_file(f"A label is {longest} bytes long.", code="label_too_long")
-    # All rows of a class share one str object.
-    names = [*pc.cast(coded.dictionary, pa.string()).to_pylist(), None]
-    return [names[code] for code in pc.fill_null(coded.indices, len(names) - 1).to_pylist()]
 
 
 def _nulls(values: pa.Array, field: str, name: str, start: int, column: int | None) -> list[InputFault]:

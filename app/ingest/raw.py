@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,6 +16,9 @@ from app.domain.errors import InputFault, InvalidRequest, TooLarge, Unavailable
 from app.ingest.options import Decision
 from core.data.extras import NO_RAW_EXTRAS, RawExtras
 from core.data.labels import alike
+from core.data.schema import KindSpec
+from core.data.table import Table
+from core.errors import Fault, InvalidProblem
 
 if TYPE_CHECKING:
     from app.ingest.columns import Columns
@@ -23,6 +27,8 @@ LinesOf: TypeAlias = Callable[[Collection[int]], Mapping[int, int]]
 
 MAX_FAULTS = 10
 """Most faults reported for one file."""
+_OF_A_PART = frozenset({"X", "y", "privileged", "teacher_scores"})
+RARE_HINT = "To leave the rows of such classes out, send rare_classes=drop (--rare-classes drop)."
 UNLABELLED_HINT = "To keep training rows without a label, send unlabelled=accept."
 
 
@@ -58,8 +64,25 @@ class DatasetLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class RawTable:
+    """Columns of raw cells, in place of a table of numbers.
+
+    nulls: of each column, by its name, the tokens that were read as missing values, with their counts. cut:
+    cells of each column that were longer than a text may be. kinds: said by the file or its sender. known:
+    names of further columns of the file. views: names of the columns of each view.
+    """
+
+    table: Table
+    nulls: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    cut: Mapping[str, int] = field(default_factory=dict)
+    kinds: Mapping[str, KindSpec] = field(default_factory=dict)
+    known: tuple[str, ...] = ()
+    views: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RawPart:
-    """Rows (n, d), their labels (n,) and extras, not yet validated."""
+    """Rows (n, d), their labels (n,) and extras, not yet validated. X: numbers, or a `RawTable`."""
 
     X: Any
     labels: Any
@@ -133,6 +156,45 @@ def invalid_rows(faults: Sequence[InputFault]) -> InvalidRequest:
     """The error for a file with faults in its rows; the message is that of the first fault."""
     more = f" ({len(faults)} faults are listed.)" if len(faults) > 1 else ""
     return invalid_file(faults[0].message + more, code="invalid_dataset", faults=faults)
+
+
+def input_faults(error: InvalidProblem, part: str = "") -> list[InputFault]:
+    """The faults of core as those of a file. part: what is added to the fields of a part of it."""
+    return [
+        InputFault(fault.field + part if fault.field in _OF_A_PART else fault.field, *_rest(fault))
+        for fault in error.faults
+    ]
+
+
+def _rest(fault: Fault) -> tuple[str, str, int | None, int | None]:
+    text = fault.message
+    if fault.code in {"missing_label", "empty_label"}:
+        text += f" {UNLABELLED_HINT}"
+    if fault.code == "class_too_small":
+        text += f" {RARE_HINT}"
+    return fault.code, text, fault.row, fault.column
+
+
+def in_lines(faults: Sequence[InputFault], lines_of: LinesOf | None) -> list[InputFault]:
+    """Faults of rows by the lines of the file, if it has lines."""
+    if lines_of is None:
+        return list(faults)
+    lines = lines_of({fault.row for fault in faults if fault.row is not None})
+    return [_in_lines(fault, lines) for fault in faults]
+
+
+def _in_lines(fault: InputFault, lines: Mapping[int, int]) -> InputFault:
+    """A fault whose message counts as editors do: by the lines of the file, from 1."""
+    if fault.row is None or fault.row not in lines:
+        return fault
+    line = lines[fault.row]
+
+    def place(found: re.Match[str]) -> str:
+        return ("L" if found[0][0] == "R" else "l") + f"ine {line}"
+
+    return replace(
+        fault, message=re.sub(rf"\b[Rr]ow {fault.row}\b( \(counted from 0\))?", place, fault.message)
+    )
 
 
 @contextmanager

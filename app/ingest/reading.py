@@ -28,7 +28,7 @@ class DatasetOrder(msgspec.Struct, frozen=True, tag="dataset"):
 
     declared, filename: what the sender said of the format, see `app.ingest.formats.detect`. max_bytes: of the
     arrays in memory. temp_folder: for large arrays. label_column, unlabelled and the last fields: see
-    `app.ingest.options.ReadingOptions`.
+    `app.ingest.options.ReadingOptions`. is_dry: whether nothing is written.
     """
 
     source: str
@@ -46,6 +46,13 @@ class DatasetOrder(msgspec.Struct, frozen=True, tag="dataset"):
     decimal: Literal[".", ","] | None = None
     index_column: str | None = None
     index_base: Literal[0, 1] | None = None
+    columns: dict[str, str] | None = None
+    null_values: tuple[str, ...] | None = None
+    skip_lines: int | None = None
+    column_names: tuple[str, ...] | None = None
+    encoding: Literal["latin-1", "windows-1252"] | None = None
+    rare_classes: Literal["drop"] | None = None
+    is_dry: bool = False
 
     @property
     def options(self) -> ReadingOptions:
@@ -125,16 +132,18 @@ def read_dataset(order: DatasetOrder) -> DatasetContent:
     limits = DatasetLimits(order.max_rows, order.max_columns, order.max_bytes, Path(order.temp_folder))
     kind = detect(source, declared=order.declared, filename=order.filename)
     raw = read(source, kind, limits, order.options)
-    train, test = validate(raw, unlabelled=order.unlabelled)
+    train, test = validate(raw, unlabelled=order.unlabelled, drop_rare=order.rare_classes == "drop")
     _check_names(train.classes)
-    _check_names(train.feature_names or ())
+    _check_names(raw.feature_names or ())
     summary = summarise(raw, train, test)
-    with disk_full_as_unavailable(), Path(order.rows).open("wb") as output:
-        for piece in dataset_format.encode(train, test):
-            output.write(piece)
+    if not order.is_dry:
+        with disk_full_as_unavailable(), Path(order.rows).open("wb") as output:
+            for piece in dataset_format.encode(train, test):
+                output.write(piece)
+    is_smaller = train.n < len(raw.train.labels)
     return DatasetContent(
         source_format=kind.value,
-        variant=raw.variant,
+        variant=(*raw.variant, *(["rare_classes=drop"] if is_smaller else [])),
         rows=train.n,
         test_rows=0 if test is None else test.n,
         columns=train.d,

@@ -28,12 +28,12 @@ def read_rows(path: Path, options: ReadingOptions, known: Known = NOTHING) -> Fe
         case FileFormat.CSV:
             from app.ingest.csv import reader
 
-            options.only("a CSV file", reader.OPTIONS)
+            options.only("a CSV file of rows", reader.OPTIONS_OF_ROWS)
             return reader.read_csv_rows(path, _LIMITS, options, known)
         case FileFormat.PARQUET:
             from app.ingest import parquet
 
-            options.only("a Parquet file", parquet.OPTIONS)
+            options.only("a Parquet file of rows", parquet.OPTIONS_OF_ROWS)
             return parquet.read_parquet_rows(path, _LIMITS, options, known)
         case FileFormat.NPY:
             from app.ingest import npz

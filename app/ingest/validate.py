@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -14,37 +13,46 @@ from app.domain.entities import Json
 from app.domain.errors import InputFault
 from app.domain.names import without_unusable
 from app.ingest.columns import counting_columns
+from app.ingest.label_warnings import count_warnings, label_warnings
+from app.ingest.rare_classes import MIN_PER_CLASS, without_rare
 from app.ingest.raw import (
     MAX_FAULTS,
-    UNLABELLED_HINT,
     LinesOf,
     RawData,
     RawPart,
-    alike_labels,
+    RawTable,
+    in_lines,
+    input_faults,
     invalid_rows,
-    unlabelled_warning,
 )
+from app.ingest.table_summary import summarise_table
+from app.ingest.validate_table import validate_table
 from core.data.dataset import LabelledData
 from core.data.description import describe
-from core.data.labels import class_names
-from core.errors import Fault, InvalidProblem
-
-_OF_A_PART = frozenset({"X", "y", "privileged", "teacher_scores"})
-MIN_PER_CLASS = 2
-"""Fewest training examples of a class: with one, it could neither be split into folds nor evaluated."""
-RARE = 10
-"""Classes with fewer examples get a warning: figures on their held-out rows are hardly more than guesses."""
+from core.encoding.labelled_table import LabelledTable
+from core.errors import InvalidProblem
 
 _LISTED_COLUMNS = 10
 
 T = TypeVar("T")
 
 
-def validate(raw: RawData, *, unlabelled: bool = False) -> tuple[LabelledData, LabelledData | None]:
-    """Training part and test part, checked by core. unlabelled: whether training rows may have no label.
+Data: TypeAlias = LabelledData | LabelledTable
 
-    Raises InvalidRequest that names field, row and column of the first faults.
+
+def validate(
+    raw: RawData, *, unlabelled: bool = False, drop_rare: bool = False
+) -> tuple[Data, LabelledData | None]:
+    """Training part and test part, checked by core.
+
+    unlabelled: whether training rows may have no label. drop_rare: whether the training rows of classes that
+    are too small are left out instead of refused. Raises InvalidRequest that names field, row and column of
+    the first faults.
     """
+    if isinstance(raw.train.X, RawTable):
+        least = 1 if drop_rare else MIN_PER_CLASS
+        table = validate_table(raw, raw.train.X, unlabelled=unlabelled, min_per_class=least)
+        return (_checked(lambda: without_rare(table), part="") if drop_rare else table), None
     train_labels, order = _named_labels(raw, raw.train, unlabelled)
     train = _checked(
         lambda: LabelledData.from_arrays(
@@ -52,13 +60,15 @@ def validate(raw: RawData, *, unlabelled: bool = False) -> tuple[LabelledData, L
             train_labels,
             raw.feature_names,
             order,
-            min_per_class=MIN_PER_CLASS,
+            min_per_class=1 if drop_rare else MIN_PER_CLASS,
             extras=raw.train.extras,
             unlabelled=unlabelled,
         ),
         part="",
         lines_of=raw.lines_of,
     )
+    if drop_rare:
+        train = _checked(lambda: without_rare(train), part="")
     if raw.test is None:
         return train, None
     test, (test_labels, _) = raw.test, _named_labels(raw, raw.test, False)
@@ -70,11 +80,14 @@ def validate(raw: RawData, *, unlabelled: bool = False) -> tuple[LabelledData, L
     )
 
 
-def summarise(raw: RawData, train: LabelledData, test: LabelledData | None) -> Json:
+def summarise(raw: RawData, train: Data, test: LabelledData | None) -> Json:
     """What `core.data.description` says of the training part, the size of the test part and ``warnings``.
 
-    ``reading``: the decisions of the reader, each with name, value and reason.
+    ``reading``: the decisions of the reader, each with name, value and reason. ``schema``: the columns of a
+    table of raw cells, see `app.ingest.table_summary`.
     """
+    if isinstance(train, LabelledTable):
+        return summarise_table(raw, raw.train.X, train)
     summary = describe(train)
     summary["label_column"] = raw.label_column
     summary["reading"] = [msgspec.to_builtins(decision) for decision in raw.decisions]
@@ -88,7 +101,7 @@ def summarise(raw: RawData, train: LabelledData, test: LabelledData | None) -> J
 def _warnings(
     raw: RawData, summary: Json, train: LabelledData, test: LabelledData | None
 ) -> Sequence[tuple[str, str]]:
-    warnings = [*raw.warnings, *_counting(train), *alike_labels(train.classes), *_spellings(raw)]
+    warnings = [*raw.warnings, *_counting(train), *label_warnings(raw, train)]
     constant, duplicate = summary["constant_columns"], summary["duplicate_columns"]
     if constant:
         text = (
@@ -111,17 +124,7 @@ def _warnings(
     if summary["more_features_than_rows"]:
         text = f"There are more columns ({summary['columns']}) than rows ({summary['rows']})."
         warnings.append(("more_features_than_rows", text))
-    rare = np.flatnonzero(train.class_counts < RARE)
-    if len(rare) and train.n >= RARE * train.K:
-        smallest = int(rare[np.argmin(train.class_counts[rare])])
-        text = (
-            f"{len(rare)} class{' has' if len(rare) == 1 else 'es have'} fewer than {RARE} examples,"
-            f" the smallest, {train.classes[smallest]!r:.80}, {train.class_counts[smallest]}:"
-            " what is measured of them is rough."
-        )
-        warnings.append(("rare_classes", text))
-    if train.unlabelled:
-        warnings.append(unlabelled_warning(train.unlabelled, has_classes=bool(train.K)))
+    warnings += count_warnings(train)
     if raw.ignored:
         names = without_unusable(", ".join(raw.ignored)[:1000])
         warnings.append(("ignored_arrays", f"These arrays are not used: {names}."))
@@ -159,30 +162,6 @@ def _counting(train: LabelledData) -> list[tuple[str, str]]:
     return [
         ("counts_rows", text.format(column if names is None else repr(names[column])[:80]))
         for column in counting_columns(train.X)[:MAX_FAULTS]
-    ]
-
-
-def _spellings(raw: RawData) -> list[tuple[str, str]]:
-    """The warning that labels which are written differently are one class."""
-    labels = raw.train.labels
-    if raw.class_names is not None or not len(labels):
-        return []
-    array = np.asarray(labels) if not isinstance(labels, list) else labels
-    texts = {
-        str(text).strip()
-        for text in set(array if isinstance(array, list) else array.tolist())
-        if isinstance(text, str)
-    }
-    spelled: dict[str, list[str]] = {}
-    listed = sorted(texts)
-    for text, name in zip(listed, class_names(listed), strict=True):
-        spelled.setdefault(name, []).append(text)
-    merged = [(name, written) for name, written in spelled.items() if name and len(written) > 1]
-    if not merged:
-        return []
-    shown = "; ".join(f"{', '.join(map(repr, written[:5]))} are {name!r:.80}" for name, written in merged[:5])
-    return [
-        ("labels_alike", f"Labels that are written differently and mean the same are one class: {shown}.")
     ]
 
 
@@ -228,34 +207,7 @@ def _checked(make: Callable[[], T], *, part: str, lines_of: LinesOf | None = Non
     try:
         return make()
     except InvalidProblem as error:
-        faults = [
-            InputFault(fault.field + part if fault.field in _OF_A_PART else fault.field, *_rest(fault))
-            for fault in error.faults
-        ]
-        if lines_of is not None:
-            lines = lines_of({fault.row for fault in faults if fault.row is not None})
-            faults = [_in_lines(fault, lines) for fault in faults]
+        faults = in_lines(input_faults(error, part), lines_of)
         if part:
             faults = [replace(fault, message=f"Test part: {fault.message}") for fault in faults]
         raise invalid_rows(faults) from error
-
-
-def _in_lines(fault: InputFault, lines: Mapping[int, int]) -> InputFault:
-    """A fault whose message counts as editors do: by the lines of the file, from 1."""
-    if fault.row is None or fault.row not in lines:
-        return fault
-    line = lines[fault.row]
-
-    def place(found: re.Match[str]) -> str:
-        return ("L" if found[0][0] == "R" else "l") + f"ine {line}"
-
-    return replace(
-        fault, message=re.sub(rf"\b[Rr]ow {fault.row}\b( \(counted from 0\))?", place, fault.message)
-    )
-
-
-def _rest(fault: Fault) -> tuple[str, str, int | None, int | None]:
-    text = fault.message
-    if fault.code in {"missing_label", "empty_label"}:
-        text += f" {UNLABELLED_HINT}"
-    return fault.code, text, fault.row, fault.column

@@ -32,8 +32,11 @@ from app.processes.os_process import deprioritise, die_with_parent
 logger = logging.getLogger(__name__)
 
 _LIBRARIES: Final = (
+    "app.ingest.arff",
+    "app.ingest.arrow_file",
     "app.ingest.csv.reader",
     "app.ingest.dataset_format",
+    "app.ingest.jsonl",
     "app.ingest.linear_head",
     "app.ingest.npz",
     "app.ingest.parquet",

@@ -29,7 +29,7 @@ from app.store.unit_of_work import Store
 from core.errors import InvalidPackage
 
 if TYPE_CHECKING:
-    from core.data.dataset import LabelledData
+    from app.ingest.dataset_format import Parts
 
 Result = TypeVar("Result")
 
@@ -59,10 +59,9 @@ def register_dataset(
     In one tenant the same bytes are the same data set under any name, unless they are read in another way.
 
     file: the complete upload, on disk and hashed while it arrived (see `BlobCache.writing`).
-    file_format: csv, svmlight, npz, npy, safetensors or parquet; by default the ending of ``filename`` and
-    the content decide. unlabelled: ``"accept"`` keeps training rows without a label. read: carries out the
-    reading, by default in this process. said: label_column, header, separator, decimal, index_column and
-    index_base, see `app.ingest.options.ReadingOptions`.
+    file_format: see `app.ingest.formats.FileFormat`; by default the ending of ``filename`` and the content
+    decide. unlabelled: ``"accept"`` keeps training rows without a label. read: carries out the reading, by
+    default in this process. said: what `app.ingest.options.ReadingOptions.parse` takes.
 
     The rows pass through a file of the local cache into the database, in transactions of a few MiB each.
     Readers see nothing before the last of them; garbage collection removes what a crash leaves behind.
@@ -72,26 +71,13 @@ def register_dataset(
     """
     title = _title(name, filename)
     # The parameters are checked even when the bytes are known and are not parsed again.
-    named(file_format)
-    options = ReadingOptions.parse(unlabelled=_accepts(unlabelled), **said)
-    _check_size(file, limits.max_upload_bytes)
+    order = _order(files, file, limits, filename, file_format, unlabelled, said)
     known = find_dataset(store, file.digest)
     # A data set of an earlier release may have been read in another way than this one would.
-    if known is not None and not options.said and "reading" in known.summary:
+    if known is not None and not order.options.said and "reading" in known.summary:
         return known, False
     with temporary_paths(files.folder, "rows") as (rows,):
-        order = DatasetOrder(
-            source=str(file.path),
-            rows=str(rows),
-            declared=file_format,
-            filename=filename,
-            max_rows=limits.max_rows,
-            max_columns=limits.max_columns,
-            max_bytes=limits.max_dataset_bytes,
-            temp_folder=str(files.folder),
-            **msgspec.structs.asdict(options),
-        )
-        content = read(order)
+        content = read(msgspec.structs.replace(order, rows=str(rows)))
         identity, known = _known(store, _identity(file.digest, content), content)
         if known is not None:
             return known, False
@@ -114,6 +100,24 @@ def register_dataset(
         tenant=store.tenant,
     )
     return add_dataset(store, dataset, content.classes, size, limits)
+
+
+def inspect_file(
+    files: BlobCache,
+    file: FileWriter,
+    *,
+    limits: Settings,
+    name: str | None = None,
+    filename: str | None = None,
+    file_format: str | None = None,
+    unlabelled: str | None = None,
+    read: Callable[[DatasetOrder], DatasetContent] = read_dataset,
+    **said: str | None,
+) -> DatasetContent:
+    """What `register_dataset` would store of an uploaded file; nothing is stored. Raises as it does."""
+    _title(name, filename)
+    order = _order(files, file, limits, filename, file_format, unlabelled, said)
+    return read(msgspec.structs.replace(order, is_dry=True))
 
 
 def get_dataset(store: Store, dataset_id: str) -> Dataset:
@@ -223,7 +227,7 @@ def example_row(store: Store, files: BlobCache, dataset: Dataset, label: str, *,
     raise InvalidRequest(text, faults=[InputFault("class", "no_example", text)])
 
 
-def load_dataset(store: Store, files: BlobCache, dataset_id: str) -> tuple[LabelledData, LabelledData | None]:
+def load_dataset(store: Store, files: BlobCache, dataset_id: str) -> Parts:
     """Training part and test part (None if the data set has none), read through the local cache.
 
     The stored bytes are verified. The arrays are read-only views of the memory-mapped file, so rows that are
@@ -300,6 +304,32 @@ def _existing(store: Store, digest: str) -> Dataset:
     if known is None:
         raise Conflict("The data set was deleted while it was being registered.", code="dataset_deleted")
     return known
+
+
+def _order(
+    files: BlobCache,
+    file: FileWriter,
+    limits: Settings,
+    filename: str | None,
+    file_format: str | None,
+    unlabelled: str | None,
+    said: Mapping[str, str | None],
+) -> DatasetOrder:
+    """The order to read a file, without the path of its rows. Raises InvalidRequest, TooLarge."""
+    named(file_format)
+    options = ReadingOptions.parse(unlabelled=_accepts(unlabelled), **said)
+    _check_size(file, limits.max_upload_bytes)
+    return DatasetOrder(
+        source=str(file.path),
+        rows="",
+        declared=file_format,
+        filename=filename,
+        max_rows=limits.max_rows,
+        max_columns=limits.max_columns,
+        max_bytes=limits.max_dataset_bytes,
+        temp_folder=str(files.folder),
+        **msgspec.structs.asdict(options),
+    )
 
 
 def _check_size(file: FileWriter, max_bytes: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -13,6 +14,7 @@ from app.api.dependencies import AppContext, Context, Trainer
 from app.domain.entities import ApiKey, Dataset
 from app.domain.errors import ServiceError
 from app.domain.names import MAX_CLASS_NAME
+from app.ingest.dataset_rows import StoredRow
 from app.services import datasets
 from app.services.keys import key_names
 from app.web.charts import BAR_HEIGHT, SIDE, outline
@@ -26,6 +28,8 @@ _CLASSES: Final = 100
 _HISTOGRAMS: Final = 24
 _ROWS: Final = 20
 _ROW_COLUMNS: Final = 12
+_SHOWN_LETTERS: Final = 80
+"""Of the text of a cell."""
 _SMALL_BYTES: Final = 64 * 10**6
 """Rows of larger files are shown when they are asked for: this server may have to fetch all of them first."""
 
@@ -128,13 +132,25 @@ def _rows(
     except ServiceError as error:
         return values | {"rows_error": error.message}
     classes = datasets.class_names(store, dataset.id, {row.code for row in rows})
-    values["rows"] = [(row.number, classes.get(row.code), _first(row.x, shown)) for row in rows]
+    values["rows"] = [(row.number, classes.get(row.code), _first(row, shown)) for row in rows]
+    if rows and rows[0].is_record:
+        values["heads"] = list(islice(rows[0].x, shown))
     return values
 
 
-def _first(x: list[float] | dict[str, Any], shown: int) -> list[float]:
+def _first(row: StoredRow, shown: int) -> list[Any]:
     """The first values of a row, those that a sparse row leaves out as 0."""
+    x = row.x
     if isinstance(x, list):
         return x[:shown]
+    if row.is_record:
+        return [_shortened(value) for value in islice(x.values(), shown)]
     stored = dict(zip(x["indices"], x["values"], strict=True))
     return [stored.get(column, 0.0) for column in range(shown)]
+
+
+def _shortened(value: Any) -> Any:
+    """A cell of a table, without the end of a long text; nothing for a gap."""
+    if value is None:
+        return ""
+    return value[:_SHOWN_LETTERS] + "…" if isinstance(value, str) and len(value) > _SHOWN_LETTERS else value

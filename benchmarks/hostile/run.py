@@ -137,7 +137,7 @@ def quick_attacks() -> list[Attack]:
         *(framing.smuggling, framing.chunks, framing.heads),
         *(bodies.syntax, bodies.types, bodies.questions, bodies.jobs, bodies.hyperparameters, bodies.keys),
         *(tensors.raw_tensors, tensors.npy_headers, tensors.bombs, tensors.v2, tensors.v2_requests),
-        *(tables.csv, tables.tables, tables.kinds, tables.svmlight, tables.columns),
+        *(tables.csv, tables.tables, tables.kinds, tables.svmlight, tables.columns, tables.records),
         *(containers.archives, containers.heads, containers.labels, containers.forms),
         *(endpoints.paths, endpoints.aliases, endpoints.pagination, endpoints.idempotency),
         *(endpoints.authentication, endpoints.authorization),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import parquet
+from pyarrow import ipc, parquet
 
 from benchmarks.hostile.archives import array, npz
 from benchmarks.hostile.attack import Act, Attack, a_file, attacks
@@ -25,9 +25,9 @@ def _csv(data: bytes | str | Callable[[], bytes], query: str = "") -> Act:
 
 
 def _cell(cell: str | bytes) -> Act:
-    """A file that is valid except for one numeric cell."""
+    """A file that is valid except for one cell of a column of numbers."""
     given = cell.encode() if isinstance(cell, str) else cell
-    return _csv(b"a,b,label\n1,2,x\n3," + given + b",x\n5,6,y\n7,8,y\n")
+    return _csv(b"a,b,label\n1,2,x\n3," + given + b",x\n" + b"5,6,y\n7,8,y\n" * 20)
 
 
 def _label(label: str | bytes) -> Act:
@@ -63,12 +63,12 @@ def tables() -> list[Attack]:
     return attacks(
         "csv",
         ("1e999", _cell("1e999"), *_INVALID),
-        ("NaN", _cell("nan"), *_INVALID),
+        ("minus infinity", _cell("-inf"), *_INVALID),
         ("a byte order mark in the middle", _cell("\ufeff1"), *_INVALID),
         ("overlong UTF-8", _cell(b"\xc0\xb1"), *_INVALID),
         ("half a surrogate pair", _cell(b"\xed\xa0\x80"), *_INVALID),
         ("a number of 100 000 digits", _cell("9" * 100_000), *_INVALID),
-        ("a cell of 20 MB", _cell(b"x" * 20_000_000), *_INVALID),
+        ("a cell of 20 MB", _cell(b"x" * 20_000_000), 400, "line_too_long"),
         ("quotes that never close", _cell('"1'), *_INVALID),
         ("line ends in quotes", _cell('"1\n2"'), *_INVALID),
         ("a ragged row", _csv("a,b,label\n1,2,x\n3,x\n5,6,y\n7,8,y\n"), *_INVALID),
@@ -150,6 +150,56 @@ def kinds() -> list[Attack]:
     )
 
 
+def records() -> list[Attack]:
+    """Malformed JSON lines, ARFF and Arrow files, and what is said of columns."""
+
+    def lines(text: str | bytes) -> Act:
+        return a_file(text, "application/x-ndjson")
+
+    def arff(text: str) -> Act:
+        return a_file("@relation r\n@attribute a real\n@attribute y {u,v}\n" + text, "text/x-arff")
+
+    def arrow(data: bytes) -> Act:
+        return a_file(data, "application/vnd.apache.arrow.file")
+
+    good = '{"a": 1, "y": "u"}\n{"a": 2, "y": "v"}\n' * 2
+    file, noise = _arrow(), bytes(range(256)) * 4
+    table = "a,y\n1,u\n2,v\n1,u\n2,v\n"
+    return attacks(
+        "records",
+        ("nested values", lines(good + '{"a": {"b": 1}, "y": "u"}'), *_INVALID),
+        ("a hundred thousand brackets", lines(good + "[" * 100_000), *_INVALID),
+        ("half an object", lines(good + '{"a": '), *_INVALID),
+        ("no object", lines(good + "17"), *_INVALID),
+        ("a number beyond all", lines(good + '{"a": 1e999, "y": "u"}'), *_INVALID),
+        ("a number of 10 000 digits", lines(good + '{"a": ' + "9" * 10_000 + ', "y": "u"}'), *_INVALID),
+        ("half a surrogate pair", lines(good + '{"a": "\\ud800", "y": "u"}'), *_INVALID),
+        ("a line of 2 MB", lines(good + '{"a": "' + "x" * 2_000_000 + '", "y": "u"}'), *_INVALID),
+        ("lists that differ", lines(good + '{"a": [1, 2], "y": "u"}'), *_INVALID),
+        (
+            "a column for each row",
+            lines("".join(f'{{"c{i}": 1, "y": "{i % 2}"}}\n' for i in range(20_000))),
+            413,
+            "table_too_large",
+        ),
+        ("an ARFF file without rows", arff("@data\n"), 400, "no_rows"),
+        ("an ARFF file without data", arff(""), 400, "bad_header"),
+        ("a sparse ARFF file", arff("@data\n{0 1, 1 u}\n"), *_INVALID),
+        ("a value that is none of the attribute", arff("@data\n1,u\n2,w\n1,u\n2,v\n"), *_INVALID),
+        ("text for a number in ARFF", arff("@data\n1,u\nx,v\n1,u\n2,v\n"), *_INVALID),
+        ("a magic word of Arrow and nothing else", arrow(b"ARROW1\0\0"), *_UNREADABLE),
+        ("a footer of Arrow of noise", arrow(file[:-200] + noise), *_UNREADABLE),
+        ("an Arrow file cut off", arrow(file[: len(file) // 2]), *_UNREADABLE),
+        ("a stream of noise", a_file(b"\xff\xff\xff\xff" + noise), *_UNREADABLE),
+        ("a kind that is none", _csv(table, "columns=a:os.system"), 400, "invalid_request"),
+        ("a pattern of dates of noise", _csv(table, "columns=a:date:%25%25%25"), *_INVALID),
+        ("a column that is none", _csv(table, "columns=b:text"), 400, "unknown_column"),
+        ("more lines than there are", _csv(table, "skip_lines=999"), 400, "empty_file"),
+        ("lines to skip by the million", _csv(table, "skip_lines=1000000"), 400, "invalid_request"),
+        ("an encoding that is code", _csv(table, "encoding=rot13"), 400, "invalid_request"),
+    )
+
+
 def svmlight() -> list[Attack]:
     """Malformed svmlight files."""
 
@@ -216,12 +266,13 @@ def columns() -> list[Attack]:
             400,
             "label_too_long",
         ),
-        ("columns of text", stored({"a": ["=cmd", "b"] * 2, "y": ["u", "v"] * 2}), *_INVALID),
-        ("columns of lists", stored({"a": [[1.0], [2.0]] * 2, "y": ["u", "v"] * 2}), *_INVALID),
+        ("columns of lists", stored({"a": [[1.0], [2.0, 3.0]] * 2, "y": ["u", "v"] * 2}), *_INVALID),
+        ("lists of lists", stored({"a": [[[1.0]], [[2.0]]] * 2, "y": ["u", "v"] * 2}), *_INVALID),
+        ("texts that are no UTF-8", stored({"a": [b"\xff", b"a"] * 2, "y": ["u", "v"] * 2}), *_INVALID),
         ("columns of records", stored({"a": [{"b": {"c": 1}}] * 4, "y": ["u", "v"] * 2}), *_INVALID),
-        ("values that are missing", stored({"a": [1.0, None] * 2, "y": ["u", "v"] * 2}), *_INVALID),
-        ("NaN", stored({"a": [1.0, float("nan")] * 2, "y": ["u", "v"] * 2}), *_INVALID),
-        ("a column twice", a_file(_twice_in_parquet()), *_INVALID),
+        ("infinity", stored({"a": [1.0, float("inf")] * 2, "y": ["u", "v"] * 2}), *_INVALID),
+        ("infinity and gaps", stored({"a": [1.0, float("inf"), None, 2.0], "y": ["u", "v"] * 2}), *_INVALID),
+        ("labels twice", a_file(_twice_in_parquet()), 400, "ambiguous_label_column"),
         ("one column", stored({"a": [1.0, 2.0]}), 400, "one_column"),
         (
             "no rows",
@@ -237,6 +288,14 @@ def a_parquet() -> bytes:
     return _parquet({"a": [1.0, 2.0] * 2, "b": [3.0, 4.0] * 2, "y": ["u", "u", "v", "v"]})
 
 
+def _arrow() -> bytes:
+    file = io.BytesIO()
+    table = pa.table({"a": ["x", None] * 2, "y": ["u", "v"] * 2})
+    with ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    return file.getvalue()
+
+
 def _parquet(table: dict[str, Any], **options: Any) -> bytes:
     file = io.BytesIO()
     parquet.write_table(pa.table(table), file, **options)
@@ -245,8 +304,8 @@ def _parquet(table: dict[str, Any], **options: Any) -> bytes:
 
 def _twice_in_parquet() -> bytes:
     file = io.BytesIO()
-    numbers = pa.array([1.0, 2.0] * 2)
+    labels = pa.array(["u", "v"] * 2)
     parquet.write_table(
-        pa.Table.from_arrays([numbers, numbers, pa.array(["u", "v"] * 2)], ["a", "a", "y"]), file
+        pa.Table.from_arrays([pa.array([1.0, 2.0] * 2), labels, labels], ["a", "y", "label"]), file
     )
     return file.getvalue()

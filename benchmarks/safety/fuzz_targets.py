@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-from pyarrow import parquet
+from pyarrow import ipc, parquet
 from safetensors.numpy import save
 
 from app.api.multipart import FormReader
@@ -176,6 +176,19 @@ def _parquet(**options: Any) -> bytes:
     return out.getvalue()
 
 
+def _arrow(make: Callable[..., Any]) -> bytes:
+    columns = {
+        "a": [1.0, None, 3.0, 4.0],
+        "b": pa.array(["u", "v", None, "u"]).dictionary_encode(),
+        "v": [[1.0, 2.0]] * 4,
+        "label": ["x", "y", "x", "y"],
+    }
+    out, table = io.BytesIO(), pa.table(columns)
+    with make(out, table.schema) as writer:
+        writer.write_table(table)
+    return out.getvalue()
+
+
 _X: Final = np.array([[0.0, 1.0], [1.0, 0.5], [2.0, 0.0], [3.0, 4.0]])
 _Y: Final = np.array([0, 1, 0, 1])
 
@@ -251,6 +264,15 @@ _CSVS: Final = (
     b"a,b,label\n1,2,x\n3,4,y\n5,6,x\n7,8,y\n",
     b'1;"2";"x y"\r\n3;4;y\r\n5;6;"x y"\r\n7;8e-3;y\r\n',
     b"\xef\xbb\xbfa\tlabel\n1\t0\n2\t1\n3\t0\n4\t1\n",
+    b'size,hue,note,seen,label\n1.5,red,"a, b",2024-05-06,x\n?,blue,"c\nd",,y\n007,NA,e,2024-01-01,x\n,,,,\n',
+)
+_JSON_LINES: Final = (
+    b'{"a": 1, "b": "red", "label": "x"}\n{"a": null, "b": "x y", "label": "y"}\n' * 2,
+    b'{"v": [1, 2.5], "t": true, "label": 0}\n\n{"v": [3, 4], "label": 1}\n' * 2,
+)
+_ARFF: Final = (
+    b"% c\n@relation r\n@attribute a real\n@attribute 'b c' {x,'y z'}\n@attribute d date yyyy-MM-dd\n"
+    b"@attribute class {p,q}\n@data\n1,x,2024-05-06,p\n?,'y z',?,q\n2,x,2024-05-07,p\n3,?,?,q\n"
 )
 _SVMLIGHTS: Final = (b"1 1:2 3:4.5 # c\n-1 2:1e3\n1 1:1\n-1 3:1\n", b"# x\na 0:1 7:2\nb 1:1\na 2:1\nb 0:3\n")
 _ADDRESSES: Final = (
@@ -282,6 +304,9 @@ TARGETS: Final[Mapping[str, Target]] = {
         _read(FileFormat.PARQUET),
         lambda: [_parquet(), _parquet(compression="none", use_dictionary=False), _parquet(version="1.0")],
     ),
+    "jsonl": Target(_read(FileFormat.JSONL), lambda: list(_JSON_LINES)),
+    "arff": Target(_read(FileFormat.ARFF), lambda: [_ARFF]),
+    "arrow": Target(_read(FileFormat.ARROW), lambda: [_arrow(ipc.new_file), _arrow(ipc.new_stream)]),
     "safetensors_head": Target(_read_head, _heads),
     "npz_head": Target(
         _packed(_HEAD_MEMBERS, _read_head),

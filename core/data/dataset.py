@@ -109,7 +109,7 @@ class LabelledData:
         faults: list[Fault] = []
         columns = None
         with _gathering(faults):
-            columns = None if feature_names is None else _checked_names(feature_names)
+            columns = None if feature_names is None else checked_names(feature_names)
         with _gathering(faults):
             rows = validate_rows(X, n_columns, feature_names=columns)
         with _gathering(faults):
@@ -123,6 +123,11 @@ class LabelledData:
     def take(self, rows: IntArray) -> LabelledData:
         """Some of the rows, given by their numbers, with their extras; the classes stay."""
         return replace(self, X=self.X[rows], y=self.y[rows], extras=self.extras.take(rows))
+
+    def of_classes(self, y: NDArray[np.int32], kept: IntArray) -> LabelledData:
+        """The same rows with the codes y of the classes ``kept``, given by their codes before."""
+        classes = tuple(self.classes[int(k)] for k in kept)
+        return replace(self, y=y, classes=classes, extras=self.extras.of_classes(kept))
 
     @property
     def privileged(self) -> FloatArray | None:
@@ -234,7 +239,8 @@ _UNUSABLE = re.compile(r"[\0\ud800-\udfff]")
 """U+0000, which databases do not store, and lone surrogates, which UTF-8 does not have."""
 
 
-def _checked_names(names: Sequence[str]) -> tuple[str, ...]:
+def checked_names(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of columns. Raises InvalidProblem for one that is blank, too long or there twice."""
     seen: set[str] = set()
     for column, name in enumerate(names):
         if not isinstance(name, str) or not name.strip() or _UNUSABLE.search(name):

@@ -11,11 +11,12 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from core.data.dataset import LabelledData
+from core.data.extras import Extras
 from core.data.histograms import column_histograms
 from core.data.labels import MAX_DESCRIBED, listed_names
 from core.data.scaling import MIN_SPREAD, column_range, is_varying
 from core.data.validation import row_blocks
-from core.types import FloatArray, Matrix
+from core.types import FloatArray, IntArray, Matrix
 
 MAX_HISTOGRAMS: Final = 100
 """Columns of which ``describe`` gives a histogram: the first ones."""
@@ -35,7 +36,6 @@ def describe(data: LabelledData) -> dict[str, Any]:
     constant = np.flatnonzero(low == high)
     unusable = (low != high) & (~is_varying(data.X, low, high) | (high - low < MIN_SPREAD))
     nearly = np.flatnonzero(unusable)
-    counts = data.class_counts
     columns = [None] * min(data.d, MAX_DESCRIBED)
     names = columns if data.feature_names is None else listed_names(data.feature_names)
     return {
@@ -43,13 +43,7 @@ def describe(data: LabelledData) -> dict[str, Any]:
         "columns": data.d,
         "sparse": bool(sp.issparse(data.X)),
         "stored_values": int(data.X.size),
-        "classes": data.K,
-        "class_counts": {
-            name: int(count) for name, count in zip(listed_names(data.classes), counts, strict=False)
-        },
-        "unlabelled_rows": data.unlabelled,
-        "smallest_class": int(counts.min()) if data.K else 0,
-        "largest_class": int(counts.max(initial=0)),
+        **described_classes(data.classes, data.class_counts, data.unlabelled),
         "features": _columns(data.X, names, low, high),
         "constant_columns": len(constant),
         "first_constant_columns": constant[:MAX_DESCRIBED].tolist(),
@@ -58,7 +52,20 @@ def describe(data: LabelledData) -> dict[str, Any]:
         **_contradictions(data),
         "duplicate_columns": _count_duplicate_columns(data.X),
         "more_features_than_rows": data.d > data.n,
-        **_extras_of(data),
+        **described_extras(data.extras, data.y),
+    }
+
+
+def described_classes(classes: Sequence[str], counts: IntArray, unlabelled: int) -> dict[str, Any]:
+    """What ``describe`` says of the classes. counts: rows of each. unlabelled: rows of none."""
+    return {
+        "classes": len(classes),
+        "class_counts": {
+            name: int(count) for name, count in zip(listed_names(classes), counts, strict=False)
+        },
+        "unlabelled_rows": unlabelled,
+        "smallest_class": int(counts.min()) if len(classes) else 0,
+        "largest_class": int(counts.max(initial=0)),
     }
 
 
@@ -77,12 +84,11 @@ def _columns(
     return columns
 
 
-def _extras_of(data: LabelledData) -> dict[str, Any]:
-    """What ``describe`` says of extras; nothing of those that are absent.
+def described_extras(extras: Extras, y: NDArray[np.int32]) -> dict[str, Any]:
+    """What ``describe`` says of extras; nothing of those that are absent. y: codes of the rows.
 
     The accuracy of a teacher's scores on the rows shows whether their columns are in the right order.
     """
-    extras = data.extras
     described: dict[str, Any] = {}
     if extras.privileged is not None:
         names = extras.privileged_names
@@ -94,10 +100,10 @@ def _extras_of(data: LabelledData) -> dict[str, Any]:
         described["views"] = [
             {"name": view.name, "start": view.start, "stop": view.stop} for view in extras.views
         ]
-    if data.teacher_scores is not None:
-        rows = np.flatnonzero(data.y >= 0)
-        answers = data.teacher_scores[rows].argmax(axis=1)
-        described["teacher_scores"] = {"accuracy": float(np.mean(answers == data.y[rows]))}
+    if extras.teacher_scores is not None:
+        rows = np.flatnonzero(y >= 0)
+        answers = extras.teacher_scores[rows].argmax(axis=1)
+        described["teacher_scores"] = {"accuracy": float(np.mean(answers == y[rows]))}
     return described
 
 

@@ -25,7 +25,7 @@ import numpy as np
 
 from core.data.cell_values import TRUTH, category_key, microseconds_of, number_of
 from core.data.characters import SPACELESS
-from core.data.table import Cells, NumberCells, Table, TextCells, VectorCells
+from core.data.table import Cells, NumberCells, Table, TextCells, Texts, VectorCells
 from core.data.validation import MAX_FAULTS
 from core.errors import Fault, InvalidProblem
 
@@ -54,6 +54,10 @@ MANY_ROWS: Final = 200
 LEAST_ROWS: Final = 10
 """Rows of a table in which a column that tells them all apart is left out."""
 _SPACELESS: Final = re.compile(f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last in SPACELESS)}]")
+_FIRST_OF_OTHERS: Final = 0x80
+"""First byte that is no ASCII character."""
+_BLOCK_BYTES: Final = 1 << 20
+_IS_BLANK: Final = np.isin(np.arange(256), [*b"\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f "])
 _LETTERS_OF_WORD: Final = 2
 """Letters of a word, about, in scripts without spaces."""
 _DAY_FIRST: Final = re.compile(r"[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}")
@@ -211,7 +215,9 @@ def _of_numbers(cells: NumberCells, gaps: int, distinct: int) -> _Found:
 def _of_texts(name: str, cells: TextCells, distinct: int) -> _Found:
     counts = cells.counts
     used = np.flatnonzero(counts)
-    texts = [cells.texts[int(place)] for place in used]
+    texts = cells.texts
+    if len(used) < len(texts):
+        texts = Texts.of(texts[int(place)] for place in used)
     total = int(counts.sum())
     if all(text.lower() in TRUTH for text in texts):
         return _Found(Kind.BOOLEAN, "truth", "all values are true or false")
@@ -224,7 +230,7 @@ def _of_texts(name: str, cells: TextCells, distinct: int) -> _Found:
     few = sum(int(counts[used[place]]) for place in wrong)
     if few <= (1.0 - MOSTLY_NUMBERS) * total:
         raise InvalidProblem(_mixed(name, cells, [int(used[place]) for place in wrong], few, total))
-    words = float(np.mean([*map(_words, texts)]))
+    words = _mean_words(texts)
     if len(cells) >= LEAST_ROWS and distinct >= ALMOST_UNIQUE * total and words < WORDS_OF_NAME:
         reason = f"it identifies rows: {distinct} of {total} values are different, and none says anything"
         return _Found(Kind.IGNORE, "identifier", reason)
@@ -234,6 +240,31 @@ def _of_texts(name: str, cells: TextCells, distinct: int) -> _Found:
     if all(_DAY_FIRST.fullmatch(text) for text in texts):
         hint = "the values look like dates: if they are, say date and their pattern, as in date:%d/%m/%Y"
     return _Found(Kind.CATEGORY, "few_texts", f"there are {distinct} different texts in {total} values", hint)
+
+
+def _mean_words(texts: Texts) -> float:
+    """Words of a text on average: between blanks, and letters of scripts that have none."""
+    total, n = 0.0, len(texts)
+    first = 0
+    while first < n:
+        # Blocks of texts bound the memory of the search.
+        end = int(np.searchsorted(texts.offsets, texts.offsets[first] + _BLOCK_BYTES, side="right")) - 1
+        end = min(max(end, first + 1), n)
+        total += _words_of_block(Texts(texts.data, texts.offsets[first : end + 1]))
+        first = end
+    return total / n
+
+
+def _words_of_block(texts: Texts) -> float:
+    data = texts.data[int(texts.offsets[0]) : int(texts.offsets[-1])]
+    if bool((data >= _FIRST_OF_OTHERS).any()):
+        return sum(map(_words, texts))
+    is_letter = ~_IS_BLANK[data]
+    begins = is_letter.copy()
+    begins[1:] &= ~is_letter[:-1]
+    starts = texts.offsets[:-1][texts.lengths > 0] - texts.offsets[0]
+    begins[starts] = is_letter[starts]
+    return float(np.count_nonzero(begins))
 
 
 def _words(text: str) -> float:

@@ -83,6 +83,11 @@ class LabelledTable:
         """Some of the rows, given by their numbers, with their extras; classes and schema stay."""
         return replace(self, table=self.table.take(rows), y=self.y[rows], extras=self.extras.take(rows))
 
+    def of_classes(self, y: NDArray[np.int32], kept: IntArray) -> LabelledTable:
+        """The same rows with the codes y of the classes ``kept``, given by their codes before."""
+        classes = tuple(self.classes[int(k)] for k in kept)
+        return replace(self, y=y, classes=classes, extras=self.extras.of_classes(kept))
+
     def labelled(self) -> LabelledTable:
         """The rows with a label; the same table if all have one."""
         return self.take(np.flatnonzero(self.y >= 0)) if self.unlabelled else self

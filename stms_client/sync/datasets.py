@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,12 @@ class Datasets(Connection):
         decimal: str | None = None,
         index_column: str | int | None = None,
         index_base: str | int | None = None,
+        columns: Mapping[str, str] | None = None,
+        null_values: Sequence[str] = (),
+        skip_lines: int | None = None,
+        column_names: Sequence[str] = (),
+        encoding: str | None = None,
+        rare_classes: str | None = None,
         progress: Progress | bool | None = None,
     ) -> Dataset:
         """Upload a file as a data set. ``reading`` in the result says what was taken, and why.
@@ -37,8 +43,12 @@ class Datasets(Connection):
         label_column, index_column: name, or number counted from 0, negative from the end; an index column is
         left out, and ``"none"`` keeps all. header: ``"yes"`` or ``"no"``. separator: one character. decimal:
         ``"."`` or ``","``. index_base: first index of sparse rows, 0 or 1. unlabelled: ``"accept"`` keeps
-        training rows whose label is missing. progress: True for a bar in the terminal or notebook, or a
-        function that is called with the bytes sent so far and in total.
+        training rows whose label is missing. columns: kinds of columns by name, which are found otherwise:
+        number, boolean, category, date, text, vector, ignore, or ``date:`` and a pattern. null_values:
+        further tokens of missing values. skip_lines: lines above the table. column_names: of a file without
+        a header. encoding: ``"latin-1"`` or ``"windows-1252"``. rare_classes: ``"drop"`` leaves out the rows
+        of classes that have a single one. progress: True for a bar in the terminal or notebook, or a function
+        that is called with the bytes sent so far and in total.
         """
         reading = {
             "label_column": label_column,
@@ -47,6 +57,12 @@ class Datasets(Connection):
             "decimal": decimal,
             "index_column": index_column,
             "index_base": index_base,
+            "columns": calls.listed(f"{one}:{kind}" for one, kind in (columns or {}).items()),
+            "null_values": calls.listed(null_values),
+            "skip_lines": skip_lines,
+            "column_names": calls.listed(column_names),
+            "encoding": encoding,
+            "rare_classes": rare_classes,
             "unlabelled": unlabelled,
         }
         call = calls.upload(Path(file), name, file_format, reading)

@@ -15,6 +15,7 @@ import json
 import uuid
 import zlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import urljoin
 
@@ -23,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import schemathesis
 from hypothesis import strategies as st
-from pyarrow import parquet
+from pyarrow import ipc, parquet
 from safetensors.numpy import save
 
 COLUMNS = 3
@@ -96,6 +97,10 @@ def before_load_schema(context: schemathesis.HookContext, raw_schema: Json) -> N
         "decimal": {"type": "string", "enum": ["", "auto", "point", "."]},
         "index_column": {"type": "string", "enum": ["", "none"]},
         "index_base": {"type": "string", "enum": ["", "auto"]},
+        "columns": {"type": "string", "enum": ["", "second:number"]},
+        "null_values": {"type": "string", "enum": ["", "missing"]},
+        "skip_lines": {"type": "string", "enum": ["", "0"]},
+        "column_names": {"type": "string", "enum": [""]},
     }
     head = raw_schema["paths"]["/v1/teachers"]["post"]["requestBody"]["content"]["multipart/form-data"]
     head["encoding"]["file"]["contentType"] = "application/x-safetensors"
@@ -176,6 +181,24 @@ def _parquet(rows: list[tuple[float, float]]) -> bytes:
     return file.getvalue()
 
 
+def _arrow(rows: list[tuple[float, float]], *, is_stream: bool = False) -> bytes:
+    out = io.BytesIO()
+    table = parquet.read_table(io.BytesIO(_parquet(rows)))
+    with (ipc.new_stream if is_stream else ipc.new_file)(out, table.schema) as writer:
+        writer.write_table(table)
+    return out.getvalue()
+
+
+def _jsonl(rows: list[tuple[float, float]]) -> bytes:
+    lines = [{"first": a, "second": b, "kind": "ab"[i % 2]} for i, (a, b) in enumerate(rows)]
+    return "\n".join(map(json.dumps, lines)).encode()
+
+
+def _arff(rows: list[tuple[float, float]]) -> bytes:
+    head = "@relation r\n@attribute a real\n@attribute b real\n@attribute kind {a,b}\n@data\n"
+    return (head + "\n".join(f"{a},{b},{'ab'[i % 2]}" for i, (a, b) in enumerate(rows))).encode()
+
+
 def _head(rows: list[tuple[float, float]]) -> bytes:
     labels = json.dumps([f"class {i}" for i in range(len(rows))])
     return save({"weights": np.array(rows, dtype=np.float32)}, metadata={"labels": labels})
@@ -197,6 +220,11 @@ _DATASETS: dict[str, Callable[[list[tuple[float, float]]], bytes]] = {
     "application/x-svmlight": _svmlight,
     "application/x-npz": _npz,
     "application/vnd.apache.parquet": _parquet,
+    "application/vnd.apache.arrow.file": _arrow,
+    "application/vnd.apache.arrow.stream": partial(_arrow, is_stream=True),
+    "application/x-ndjson": _jsonl,
+    "application/jsonl": _jsonl,
+    "text/x-arff": _arff,
 }
 for _media_type, _write in {
     **_DATASETS,
@@ -301,8 +329,9 @@ def _fit_head(case: schemathesis.Case, kwargs: Json) -> None:
 
 def _fit_dataset(case: schemathesis.Case, kwargs: Json) -> None:
     """The query string says nothing of the file that it does not hold."""
-    of_reading = ("label_column", "header", "separator", "decimal", "index_column", "index_base")
-    for name in ("format", "filename", *of_reading):
+    of_reading = ("label_column", "header", "separator", "decimal", "index_column", "index_base", "columns")
+    of_tables = ("null_values", "skip_lines", "column_names", "encoding", "rare_classes")
+    for name in ("format", "filename", *of_reading, *of_tables):
         case.query.pop(name, None)
     if case.media_type == "application/x-safetensors":
         # Heads are files of this type, too.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,16 +21,21 @@ def open_rows(
     skip_header: bool,
     block_bytes: int,
     use_threads: bool = True,
+    types: Mapping[int, pa.DataType] | None = None,
+    nulls: Collection[str] = (),
+    has_line_breaks: bool = False,
 ) -> arrow_csv.CSVStreamingReader:
     """A reader of batches whose columns are named by their positions in the file, unread ones left out.
 
     Numbers are float64; labels, indices and booleans are text. Only without threads do errors name rows.
-    Raises ArrowInvalid, as the reader does.
+    types: of the columns that are read, in place of these. nulls: cells of columns of numbers that become
+    nulls. has_line_breaks: whether quoted cells may have some. Raises ArrowInvalid, as the reader does.
     """
     columns = layout.columns
-    numbers = [k for table in columns.tables.values() for k in table]
-    types = {k: pa.string() if k in layout.booleans else pa.float64() for k in numbers}
-    types |= dict.fromkeys(text_columns(layout), pa.string())
+    if types is None:
+        numbers = [k for table in columns.tables.values() for k in table]
+        types = {k: pa.string() if k in layout.booleans else pa.float64() for k in numbers}
+        types |= dict.fromkeys(text_columns(layout), pa.string())
     return arrow_csv.open_csv(
         pa.BufferReader(text),
         read_options=arrow_csv.ReadOptions(
@@ -38,11 +44,16 @@ def open_rows(
             skip_rows=int(skip_header),
             block_size=block_bytes,
         ),
-        parse_options=arrow_csv.ParseOptions(delimiter=layout.separator, ignore_empty_lines=False),
+        parse_options=arrow_csv.ParseOptions(
+            delimiter=layout.separator,
+            quote_char='"' if layout.has_quotes else False,
+            newlines_in_values=has_line_breaks,
+            ignore_empty_lines=False,
+        ),
         convert_options=arrow_csv.ConvertOptions(
             column_types={str(k): kind for k, kind in types.items()},
             include_columns=[str(k) for k in sorted(types)],
-            null_values=[],
+            null_values=sorted(nulls),
             strings_can_be_null=False,
             decimal_point=layout.decimal,
         ),

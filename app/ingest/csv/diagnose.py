@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from app.domain.errors import InputFault
 from app.ingest.csv.arrow import numbers_of, open_rows, texts_of
-from app.ingest.csv.layout import NULLS, TRUTH, CsvLayout, is_number, is_utf8
+from app.ingest.csv.layout import ENCODING_HINT, NULLS, TRUTH, CsvLayout, is_number, is_utf8, rows_of
 from app.ingest.raw import MAX_FAULTS
 from core.data.validation import MAX_MAGNITUDE
 
@@ -35,21 +35,27 @@ _ARROW_ROW: Final = re.compile(r"Row #([0-9]+): ")
 
 
 def find_faults(
-    text: mmap.mmap | bytes, start: int, end: int, layout: CsvLayout, *, unlabelled: bool = False
+    text: mmap.mmap | bytes,
+    start: int,
+    end: int,
+    layout: CsvLayout,
+    *,
+    unlabelled: bool = False,
+    texts: bool = False,
 ) -> list[InputFault]:
     """The first faults of the rows in ``text[start:end]``, at most `MAX_FAULTS`.
 
     Messages name the column and the line of the file, counted from 1 as editors do. In the fault itself
     ``row`` counts data rows and ``column`` the columns of its field, both from 0.
-    unlabelled: whether labels may be missing.
+    unlabelled: whether labels may be missing. texts: whether features may be texts, and missing.
     """
-    rows = _Rows(text, start, end, layout)
-    reader = csv.reader(rows.lines(), delimiter=layout.separator)
+    rows = _Rows(text, start, end, layout, texts)
+    reader = rows_of(rows.lines(), layout.separator, layout.has_quotes)
     faults: list[InputFault] = []
     try:
         for cells in reader:
-            if rows.row >= 0 and not _is_clean(cells, layout):
-                found = _row_faults(cells, rows.row, rows.line, layout)
+            if rows.row >= 0 and (texts or not _is_clean(cells, layout)):
+                found = _row_faults(cells, rows.row, rows.line, layout, texts)
                 faults += (fault for fault in found if not (unlabelled and fault.code == "empty_label"))
             rows.next_row()
             if len(faults) >= MAX_FAULTS or rows.spent > _SECONDS:
@@ -72,14 +78,16 @@ class _Rows:
     start: int
     end: int
     layout: CsvLayout
+    texts: bool = False
     row: int = field(init=False)
-    line: int = field(default=0, init=False)
+    line: int = field(init=False)
     unlocated: list[InputFault] = field(default_factory=list, init=False)
     _is_between: bool = field(default=True, init=False)
     _since: float = field(default_factory=time.process_time, init=False)
 
     def __post_init__(self) -> None:
         self.row = -self.layout.has_header
+        self.line = self.layout.skipped
 
     @property
     def spent(self) -> float:
@@ -147,9 +155,14 @@ class _Rows:
             skip_header=self.row < 0,
             block_bytes=len(block) + 1,
             use_threads=False,
+            types={k: pa.string() for k in range(self.layout.columns.count)} if self.texts else None,
         )
         found = [
-            (len(batch), _has_clean_labels(batch, self.layout), _has_clean_numbers(batch, self.layout))
+            (
+                len(batch),
+                _has_clean_labels(batch, self.layout),
+                self.texts or _has_clean_numbers(batch, self.layout),
+            )
             for batch in batches
         ]
         return sum(one[0] for one in found), all(one[1] for one in found), all(one[2] for one in found)
@@ -204,7 +217,9 @@ def _is_clean(cells: Sequence[str], layout: CsvLayout) -> bool:
         return False
 
 
-def _row_faults(cells: Sequence[str], row: int, line: int, layout: CsvLayout) -> Iterator[InputFault]:
+def _row_faults(
+    cells: Sequence[str], row: int, line: int, layout: CsvLayout, texts: bool
+) -> Iterator[InputFault]:
     if not any(cell.strip() for cell in cells):
         yield InputFault("X", "empty_row", f"Line {line} is empty.", row=row)
         return
@@ -218,7 +233,7 @@ def _row_faults(cells: Sequence[str], row: int, line: int, layout: CsvLayout) ->
     for position, cell in enumerate(cells):
         if position in columns.unread:
             continue
-        fault = _cell_fault(cell.strip(), position, layout)
+        fault = _cell_fault(cell.strip(), position, layout, texts)
         if fault is None:
             continue
         code, text = fault
@@ -227,11 +242,13 @@ def _row_faults(cells: Sequence[str], row: int, line: int, layout: CsvLayout) ->
         yield InputFault(field, code, f"Line {line}, column {shown}: {text}", row=row, column=column)
 
 
-def _cell_fault(cell: str, position: int, layout: CsvLayout) -> tuple[str, str] | None:
+def _cell_fault(cell: str, position: int, layout: CsvLayout, texts: bool) -> tuple[str, str] | None:
     """Code and message of a cell's fault, or None."""
     is_label = position == layout.columns.label
     if not is_utf8(cell):
-        return "bad_encoding", "the cell is not UTF-8 text."
+        return "bad_encoding", f"the cell is not UTF-8 text. {ENCODING_HINT}"
+    if texts and not is_label:
+        return None
     if "\n" in cell or "\r" in cell:
         return "line_break", "the cell contains a line break."
     if not cell:

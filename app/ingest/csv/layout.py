@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from app.domain.errors import InvalidRequest
+from app.domain.errors import InputFault, InvalidRequest
 from app.ingest.columns import (
     Columns,
+    distinct_names,
     index_candidates,
     is_column_number,
+    renamed_warning,
     usual_labels,
 )
 from app.ingest.csv.blanks import with_single_blanks
+from app.ingest.csv.quotes import quotes_enclose
 from app.ingest.options import GIVEN, Decision, ReadingOptions, separator_word
 from app.ingest.raw import Known, invalid_file
+
+if TYPE_CHECKING:
+    from _csv import Reader
 
 SEPARATORS = (",", ";", "\t", "|")
 BLANK: Final = " "
 """As separator: any number of blanks and tabs, see `app.ingest.csv.blanks`."""
 TRUTH: Final = {"true": 1.0, "false": 0.0}
 """Cells of columns of booleans, in any case."""
+
+ENCODING_HINT: Final = "If it is in Latin-1, send encoding=latin-1 (--encoding latin-1)."
 
 _SAMPLE_LINES = 100
 _LEAST_LINES = 10
@@ -40,7 +48,9 @@ class CsvLayout:
     """Layout of a file; its columns have names if it has a header.
 
     decimal: sign of decimals. booleans: positions of the columns of true and false. sample: cells of the
-    first rows. decisions: how all this was found, without those of ``columns``.
+    first rows. decisions: how all this was found, without those of ``columns``. header: whether line 1 is
+    none of the rows; by default it is the line of the names. has_quotes: whether quotes enclose cells; where
+    they do not, they are letters. skipped: lines above the table. warnings: code and text of each.
     """
 
     separator: str
@@ -49,11 +59,20 @@ class CsvLayout:
     booleans: frozenset[int]
     sample: tuple[tuple[str, ...], ...]
     decisions: tuple[Decision, ...]
+    header: bool | None = None
+    has_quotes: bool = True
+    skipped: int = 0
+    warnings: tuple[tuple[str, str], ...] = ()
 
     @property
     def has_header(self) -> bool:
         """Whether line 1 names the columns."""
-        return self.columns.names is not None
+        return self.columns.names is not None if self.header is None else self.header
+
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The rows of the sample that have as many cells as there are columns."""
+        return [row for row in self.sample if len(row) == self.columns.count]
 
     @property
     def decimal_is_given(self) -> bool:
@@ -100,21 +119,23 @@ def sniff(
     lines = _complete_lines(beginning, whole)
     if not lines[0].strip():
         raise invalid_file("The first line of the file is empty.", code="empty_row")
-    separator, why = _separator(lines, options)
-    first = [cell.strip() for cell in _cells(lines[0], separator)]
-    below = [_lenient(line, separator) for line in lines[1:]]
+    rows_read, separator, has_quotes, why = _separator(lines, options)
+    first = [cell.strip() for cell in _cells(rows_read[0], separator, has_quotes)]
+    below = [_lenient(line, separator, has_quotes) for line in rows_read[1:]]
     header = _header(first, below, options, () if rows is None else rows.columns or ())
-    names = first if header.value == "yes" else None
-    if names is not None and not all(map(is_utf8, first)):
-        raise invalid_file("The header of the file is not UTF-8 text.", code="bad_encoding")
-    found = dict.fromkeys(index_candidates(names), "") if index is None else index
+    names = _names(first, header, options)
+    data = below if header.value == "yes" else [first, *below]
+    found = (
+        dict.fromkeys([*index_candidates(names), *_empty(names, len(first), data)], "")
+        if index is None
+        else index
+    )
     if rows is None:
         columns = Columns.of(names, len(first), options, index=found)
     else:
         columns = Columns.of_rows(
             names, len(first), options, index=found, known=rows.columns, known_label=rows.label
         )
-    data = below if names is not None else [first, *below]
     skipped = {columns.label} | columns.unread
     row = data[0] if data else []
     booleans = frozenset(k for k, cell in enumerate(row) if k not in skipped and cell.lower() in TRUTH)
@@ -128,12 +149,16 @@ def sniff(
         booleans,
         tuple(map(tuple, data)),
         (Decision("separator", separator_word(separator), why), header, decimal),
+        header.value == "yes",
+        has_quotes,
+        options.skip_lines or 0,
+        tuple(renamed_warning(options.column_names or first, names)) if names is not None else (),
     )
 
 
 def separator_of(beginning: bytes, options: ReadingOptions, *, whole: bool) -> str:
     """The separator that `sniff` finds, also where runs of blanks separate the cells. Raises as it does."""
-    return _separator(_complete_lines(beginning, whole), options)[0]
+    return _separator(_complete_lines(beginning, whole), options)[1]
 
 
 def variant_of(
@@ -181,6 +206,8 @@ def _header(
     """Whether line 1 names the columns. known: names that columns of the file may have."""
     if options.header is not None:
         return Decision("header", options.header, GIVEN)
+    if options.column_names is not None:
+        return Decision("header", "no", "the names of the columns were given")
     wanted = [name for name in (options.label_column, options.index_column) if name is not None]
     for name in wanted:
         if name in first and not is_column_number(name):
@@ -202,7 +229,44 @@ def _header(
         return Decision("header", "no", "line 1 has numbers")
     if all(cell.lower() in NULLS for cell in features):
         return Decision("header", "no", "line 1 has no names")
+    # Files that were put together repeat the header.
+    others = [row for row in below if list(row) != list(first)]
+    columns = zip(first, zip(*others, strict=False), strict=False)
+    if not any(_is_measured(cells) and not _is_value(name) for name, cells in columns):
+        columns = zip(first, zip(*below, strict=False), strict=False)
+        again = [name for name, cells in columns if name in cells]
+        if again or len(set(first)) < len(first):
+            reason = f"the cell {again[0]!r:.60} occurs again" if again else "line 1 has the same cell twice"
+            return Decision("header", "no", f"{reason}, and no column has numbers only")
     return Decision("header", "yes", "no cell of line 1 is a number")
+
+
+def _is_measured(cells: Sequence[str]) -> bool:
+    """Whether all cells of a column are numbers, but for missing values."""
+    known = [cell for cell in cells if cell.lower() not in NULLS]
+    return bool(known) and all(map(_is_value, known))
+
+
+def _names(first: Sequence[str], header: Decision, options: ReadingOptions) -> Sequence[str] | None:
+    """Names of the columns, all different, or None. Raises InvalidRequest."""
+    if options.column_names is not None:
+        if len(options.column_names) != len(first):
+            text = f"column_names has {len(options.column_names)} names; line 1 has {len(first)} cells."
+            fault = InputFault("column_names", "wrong_length", text)
+            raise invalid_file(text, code="wrong_column_names", faults=[fault])
+        return distinct_names(options.column_names)
+    if header.value != "yes":
+        return None
+    if not all(map(is_utf8, first)):
+        raise invalid_file(f"The header of the file is not UTF-8 text. {ENCODING_HINT}", code="bad_encoding")
+    return distinct_names(first)
+
+
+def _empty(names: Sequence[str] | None, count: int, rows: Sequence[Sequence[str]]) -> list[int]:
+    """The last column, if it has no name and no values, as where a separator ends each line."""
+    last = count - 1 if rows else 0
+    is_empty = last > 1 and not any("".join(row[last:]) for row in rows)
+    return [last] if is_empty and (names is None or not names[last].strip()) else []
 
 
 def _is_value(cell: str) -> bool:
@@ -238,8 +302,54 @@ def _decimal(data: Sequence[Sequence[str]], separator: str, options: ReadingOpti
     return Decision("decimal", ",", f"numbers such as {comma!r:.40} have it")
 
 
-def _separator(lines: Sequence[str], options: ReadingOptions) -> tuple[str, str]:
-    """The separator, and why it is that. Raises InvalidRequest for a title above the table."""
+def _separator(lines: Sequence[str], options: ReadingOptions) -> tuple[Sequence[str], str, bool, str]:
+    """The lines, of which those that a quoted cell joins are one, the separator, whether quotes enclose
+    cells, and why it is that separator. Raises InvalidRequest for a title above the table.
+    """
+    has_odd = any(line.count('"') % 2 for line in lines)
+    marks = SEPARATORS if options.separator is None else (options.separator,)
+    if has_odd and lines[0].count('"') % 2 == 0:
+        found = _with_quotes(lines, marks)
+        if found is not None:
+            return found
+    mark, why = _separator_of_lines(lines, options)
+    return lines, mark, True, why
+
+
+def _with_quotes(lines: Sequence[str], marks: Sequence[str]) -> tuple[Sequence[str], str, bool, str] | None:
+    """The separator of lines of which some have one quote too many; None where it is not found.
+
+    They enclose cells of several lines where the joined lines are rows to the letter. Otherwise they are
+    letters where each line alone has as many separators.
+    """
+    joined = _joined(lines)
+    text = "\n".join(joined).encode(errors="surrogateescape")
+    qualities = {mark: _split_quality(joined or lines, mark) for mark in marks}
+    best = max(marks, key=qualities.__getitem__)
+    why = f"it splits each of the first {len(joined)} rows into {qualities[best][2]} cells"
+    if joined and qualities[best][0] and quotes_enclose(text, 0, len(text), best):
+        return joined, best, True, why
+    for mark in marks:
+        counts = {line.count(mark) for line in lines}
+        if len(counts) == 1 and counts != {0}:
+            split = f"it splits each of the first {len(lines)} lines into {counts.pop() + 1} cells"
+            return lines, mark, False, f"{split}, in which quotes are letters"
+    return (joined, best, True, why) if joined and qualities[best][0] else None
+
+
+def _joined(lines: Sequence[str]) -> list[str]:
+    """Rows of one or more lines: a quoted cell may have line breaks. The last row may be left out."""
+    rows, waiting = [], ""
+    for line in lines:
+        waiting = f"{waiting}\n{line}" if waiting else line
+        if waiting.count('"') % 2 == 0:
+            rows.append(waiting)
+            waiting = ""
+    return rows
+
+
+def _separator_of_lines(lines: Sequence[str], options: ReadingOptions) -> tuple[str, str]:
+    """The separator of lines that are rows, and why it is that."""
     if options.separator is not None or lines[0].startswith("sep="):
         _check_title(lines, (options.separator,) if options.separator else SEPARATORS)
     if options.separator is not None:
@@ -266,7 +376,8 @@ def _check_title(lines: Sequence[str], marks: Sequence[str]) -> None:
     if re.fullmatch(r"sep=.?", lines[0].strip()):
         text = (
             f"Line 1, {lines[0].strip()!r}, is a note for a spreadsheet program and not a row of the table."
-            f" Remove it; the separator can be said: separator={lines[0].strip()[4:]} (--separator)."
+            f" Leave it out: skip_lines=1 (--skip-lines 1); the separator can be said:"
+            f" separator={lines[0].strip()[4:]} (--separator)."
         )
         raise invalid_file(text, code="title_line")
     for mark in marks:
@@ -284,7 +395,8 @@ def _check_title(lines: Sequence[str], marks: Sequence[str]) -> None:
             which = "Line 1 is" if top == 1 else f"Lines 1 to {top} are"
             text = (
                 f"{which} a title or a comment ({lines[0]!r:.60}), not a row of the table: each line below"
-                f" has {cells[-1]} cells. Remove what stands above the header."
+                f" has {cells[-1]} cells. Leave out what stands above the table: skip_lines={top}"
+                f" (--skip-lines {top})."
             )
             raise invalid_file(text, code="title_line")
 
@@ -324,20 +436,27 @@ def _count_cells(line: str, separator: str) -> int:
         return 0
 
 
-def _cells(line: str, separator: str) -> list[str]:
+def _cells(line: str, separator: str, has_quotes: bool) -> list[str]:
     try:
-        return _split(line, separator)
+        return _split(line, separator, has_quotes)
     except csv.Error as error:
         raise invalid_file(f"The file cannot be read as CSV: {error}.", code="unreadable_file") from error
 
 
-def _lenient(line: str, separator: str) -> list[str]:
+def _lenient(line: str, separator: str, has_quotes: bool) -> list[str]:
     """The stripped cells of a line; none if it cannot be read, which is reported with its place later."""
     try:
-        return [cell.strip() for cell in _split(line, separator)]
+        return [cell.strip() for cell in _split(line, separator, has_quotes)]
     except csv.Error:
         return []
 
 
-def _split(line: str, separator: str) -> list[str]:
-    return next(csv.reader([line], delimiter=separator), [])
+def _split(line: str, separator: str, has_quotes: bool = True) -> list[str]:
+    return next(rows_of([line], separator, has_quotes), [])
+
+
+def rows_of(lines: Iterable[str], separator: str, has_quotes: bool) -> Reader:
+    """The cells of rows, by the module of the standard library. Raises csv.Error while it is read."""
+    if has_quotes:
+        return csv.reader(lines, delimiter=separator)
+    return csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE)

@@ -6,9 +6,10 @@ Arrow reads the file; only if it fails does `app.ingest.csv.diagnose` locate the
 from __future__ import annotations
 
 import csv
+import json
 import mmap
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import count, islice
@@ -19,45 +20,103 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest
-from app.ingest.columns import ambiguous_label, index_reason, label_doubt, likely_labels
+from app.ingest.cells import Column, null_tokens
+from app.ingest.columns import (
+    Columns,
+    ambiguous_label,
+    index_candidates,
+    index_reason,
+    label_doubt,
+    likely_labels,
+)
 from app.ingest.csv.arrow import numbers_of, open_rows, text_columns, texts_of
 from app.ingest.csv.blanks import copy_with_single_blanks
 from app.ingest.csv.diagnose import find_faults
-from app.ingest.csv.layout import BLANK, CsvLayout, is_number, separator_of, sniff, variant_of
+from app.ingest.csv.encodings import copy_in_utf8
+from app.ingest.csv.layout import BLANK, CsvLayout, is_number, rows_of, separator_of, sniff, variant_of
+from app.ingest.csv.quotes import quotes_of
+from app.ingest.csv.table import CellReader
 from app.ingest.options import GIVEN, Decision, ReadingOptions
-from app.ingest.raw import DatasetLimits, FeatureRows, Known, RawData, RawPart, invalid_file, invalid_rows
+from app.ingest.raw import (
+    DatasetLimits,
+    FeatureRows,
+    Known,
+    LinesOf,
+    RawData,
+    RawPart,
+    in_lines,
+    invalid_file,
+    invalid_rows,
+)
+from app.ingest.tables import check_width, data_of_columns
 from core.data.labels import MAX_NAME_LENGTH
+from core.data.schema import KindSpec
+from core.data.table import TextCells
 from core.data.validation import value_faults
 
-OPTIONS = ("label_column", "header", "separator", "decimal", "index_column")
+OPTIONS = (
+    "label_column",
+    "header",
+    "separator",
+    "decimal",
+    "index_column",
+    "columns",
+    "null_values",
+    "skip_lines",
+    "column_names",
+    "encoding",
+    "rare_classes",
+)
 """What can be said of a CSV file."""
+OPTIONS_OF_ROWS = ("label_column", "header", "separator", "decimal", "index_column")
+"""What can be said of a CSV file of rows to ask about."""
 
 _SNIFF_BYTES = 1024**2
 _LONGEST_FIRST_LINE = 64 * 1024**2
+_COMPARED = 1000
+"""Different texts of a column among which numbers with another sign of decimals are looked for."""
 _SECONDS = 1.0
 """Processor time in which the lines of some rows are looked for."""
 _BOM = b"\xef\xbb\xbf"
 
 
 def read_csv(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawData:
-    """Read a CSV file in UTF-8.
+    """Read a CSV file.
 
-    Numbers are float64, labels are text without surrounding whitespace. Raises TooLarge, and InvalidRequest
-    that names line, row and column of the first faults, or the columns that may hold the labels.
+    Numbers are float64, labels are text without surrounding whitespace; features that are not all numbers
+    without gaps become a table of raw cells. Raises TooLarge, and InvalidRequest that names line, row and
+    column of the first faults, or the columns that may hold the labels.
     """
     with _opened(path, limits, options) as file:
         layout, table = file.read()
         columns = layout.columns
         labels = _labels(table.texts[columns.label], layout)
         _check_label(layout, labels)
+        lines_of = _LineNumbers(path, layout, len(labels)).of
+        warnings = (*layout.warnings, *columns.warnings)
+        variant = (*variant_of(file.beginning, options, layout, whole=file.is_whole), *file.variant)
+        decisions = (*layout.decisions, *file.decisions)
+        if table.cells is not None:
+            _check_repeated_header(columns, table.cells, labels, lines_of)
+            return data_of_columns(
+                columns,
+                table.cells,
+                labels,
+                options,
+                limits,
+                decisions=decisions,
+                variant=variant,
+                warnings=layout.warnings,
+                lines_of=lines_of,
+            )
         return RawData(
             RawPart(table.numbers["X"], labels, columns.extras(table.numbers)),
             feature_names=columns.feature_names,
             label_column=columns.label_name,
-            decisions=(*layout.columns.decisions, *layout.decisions, _NULLS),
-            variant=(*columns.variant, *variant_of(file.beginning, options, layout, whole=file.is_whole)),
-            warnings=columns.warnings,
-            lines_of=_LineNumbers(path, layout, len(labels)).of,
+            decisions=(*columns.decisions, *decisions, _NULLS),
+            variant=(*columns.variant, *variant),
+            warnings=warnings,
+            lines_of=lines_of,
         )
 
 
@@ -75,10 +134,13 @@ _NULLS = Decision("null_values", "''", "an empty label is missing; no other cell
 
 @dataclass(frozen=True, slots=True)
 class _Table:
-    """numbers: tables by field. texts: the columns of labels and indices by position."""
+    """numbers: tables by field. texts: the columns of labels and indices by position. cells: columns of raw
+    cells by position, in place of the numbers.
+    """
 
     numbers: dict[str, NDArray[np.float64]]
     texts: dict[int | None, list[str]]
+    cells: dict[int, Column] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +160,7 @@ class _File:
         layout = self._sniff(None)
         guessed = () if self.options.index_column is not None else layout.columns.index
         table_layout, table = self._table(layout)
-        reasons = {
-            k: index_reason(layout.columns.names[k], table.texts[k]) for k in guessed if layout.columns.names
-        }
+        reasons = {k: _left_out(layout.columns.names, k, table.texts[k]) for k in guessed}
         for position, reason in reasons.items():
             if reason is None:
                 self._check_named(layout, position)
@@ -109,6 +169,29 @@ class _File:
             named = replace(table_layout, columns=self._sniff(index).columns)
             return (named, table) if index else self._table(self._sniff({}))
         return table_layout, table
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """Which part of the file was read, and how."""
+        said, found = self.options, list[Decision]()
+        if said.skip_lines:
+            found.append(Decision("skip_lines", str(said.skip_lines), GIVEN))
+        if said.encoding:
+            found.append(Decision("encoding", said.encoding, GIVEN))
+        if said.column_names:
+            found.append(Decision("column_names", ", ".join(said.column_names)[:400], GIVEN))
+        return tuple(found)
+
+    @property
+    def variant(self) -> tuple[str, ...]:
+        """What sets this reading apart from that of the whole file by its own names."""
+        said = self.options
+        found = {
+            "skip_lines": said.skip_lines,
+            "encoding": said.encoding,
+            "column_names": json.dumps(said.column_names) if said.column_names else None,
+        }
+        return tuple(f"{name}={value}" for name, value in found.items() if value)
 
     @property
     def beginning(self) -> bytes:
@@ -131,7 +214,8 @@ class _File:
 
     def _check_named(self, layout: CsvLayout, position: int) -> None:
         """Raise InvalidRequest for a column without a name that is no index."""
-        if layout.columns.names is not None and not layout.columns.names[position].strip():
+        names = layout.columns.names
+        if names is not None and not names[position].strip() and position in index_candidates(names):
             text = (
                 f"Column {position} (counted from 0) has no name, and its cells do not number the rows. Name"
                 f" it in the file, or leave it out: index_column={position} (--index-column {position})."
@@ -143,13 +227,15 @@ class _File:
             )
 
     def _table(self, layout: CsvLayout) -> tuple[CsvLayout, _Table]:
-        """The table, with the layout whose sign of decimals reads it. Raises InvalidRequest, TooLarge."""
+        """The table, with the layout that reads it. Raises InvalidRequest, TooLarge."""
         columns = layout.columns
         self.limits.check_shape(0, columns.count)
         rows = _count_lines(self.text, self.start, self.end) - layout.has_header
         if rows < 1:
             raise invalid_file("The file has no rows of data.", code="no_rows")
         self.limits.check(rows, columns.count)
+        if self.known is None and self._needs_cells(layout):
+            return self._table_of_cells(layout, rows)
         layouts = [layout]
         if layout.separator != "," and not layout.decimal_is_given and layout.decimal == ".":
             # The first decimal comma may stand below the lines that were looked at.
@@ -160,20 +246,66 @@ class _File:
             except pa.ArrowInvalid as error:
                 fault = error
             else:
+                if self.known is None and not all(map(_is_usable, table.numbers.values())):
+                    break
                 self._check_values(tried, table)
                 return tried, table
+        if self.known is None:
+            return self._table_of_cells(layouts[-1], rows)
         raise self._unread(layout, fault) from fault
 
-    def _unread(self, layout: CsvLayout, error: pa.ArrowInvalid) -> InvalidRequest:
-        """The error for a table that Arrow does not read."""
+    def _needs_cells(self, layout: CsvLayout) -> bool:
+        """Whether the columns are surely no numbers without gaps, or were said to be something else."""
+        if self.options.columns or self.options.null_values or not layout.has_quotes:
+            return True
+        positions = [k for table in layout.columns.tables.values() for k in table]
+        return not all(layout.is_value(row[k], k) for row in layout.rows for k in positions)
+
+    def _table_of_cells(self, layout: CsvLayout, rows: int) -> tuple[CsvLayout, _Table]:
+        """The table as columns of raw cells. rows: as many as there can be.
+
+        Raises InvalidRequest, and TooLarge before columns are read that would be too many.
+        """
+        check_width(layout.columns)
+        quotes = quotes_of(self.text, self.start, self.end, layout.separator)
+        if quotes.are_letters:
+            layout = replace(layout, has_quotes=False)
+        reader = CellReader(
+            pa.memory_map(str(self.path)).read_buffer().slice(self.start, self.end - self.start),
+            layout,
+            {k: kind for k in layout.columns.features if (kind := self._said(layout, k)) is not None},
+            null_tokens(self.options.null_values),
+            _block_bytes(self.text, self.start, self.end),
+            has_line_breaks=layout.has_quotes and quotes.enclose_line_breaks,
+        )
+        try:
+            cells, texts = reader.read()
+        except pa.ArrowInvalid as error:
+            raise self._unread(layout, error, texts=True) from error
+        if len(texts[layout.columns.label]) > rows:
+            text = "The CSV file cannot be read: the file mixes different line endings"
+            raise invalid_file(text, code="unreadable_file")
+        _check_decimal(layout, cells, self.options)
+        return layout, _Table({}, texts, cells)
+
+    def _said(self, layout: CsvLayout, position: int) -> KindSpec | None:
+        return self.options.kinds.get(layout.columns.name(position))
+
+    def _unread(self, layout: CsvLayout, error: pa.ArrowInvalid, *, texts: bool = False) -> InvalidRequest:
+        """The error for a table that Arrow does not read. texts: whether features may be texts."""
         _check_label_of_sample(layout)
-        faults = self._faults(layout)
+        faults = self._faults(layout, texts=texts)
         if faults:
             return invalid_rows(faults)
+        if "straddling" in str(error):
+            size = _block_bytes(self.text, self.start, self.end)
+            text = f"A row of the file is longer than {size} bytes; is this a CSV file?"
+            return invalid_file(text, code="line_too_long")
         return invalid_file(f"The CSV file cannot be read: {error}", code="unreadable_file")
 
-    def _faults(self, layout: CsvLayout) -> list[InputFault]:
-        return find_faults(self.text, self.start, self.end, layout, unlabelled=self.options.unlabelled)
+    def _faults(self, layout: CsvLayout, *, texts: bool = False) -> list[InputFault]:
+        unlabelled = self.options.unlabelled
+        return find_faults(self.text, self.start, self.end, layout, unlabelled=unlabelled, texts=texts)
 
     def _check_values(self, layout: CsvLayout, table: _Table) -> None:
         """Raise InvalidRequest that names the lines of numbers that cannot be used."""
@@ -211,13 +343,66 @@ class _File:
 def _opened(
     path: Path, limits: DatasetLimits, options: ReadingOptions, known: Known | None = None
 ) -> Iterator[_File]:
-    """The file, or a copy in which single blanks separate the cells. Raises InvalidRequest."""
+    """The file, or a copy in UTF-8, or in which single blanks separate the cells. Raises InvalidRequest."""
+    skipped = options.skip_lines or 0
     with ExitStack() as stack:
-        file = _File(path, *stack.enter_context(_mapped(path)), limits, options, known)
+        if options.encoding is not None:
+            path = stack.enter_context(copy_in_utf8(path, options.encoding, limits.temp_folder))
+        file = _File(path, *stack.enter_context(_mapped(path, skipped)), limits, options, known)
         if separator_of(file.beginning, options, whole=file.is_whole) == BLANK:
             copy = stack.enter_context(copy_with_single_blanks(path, limits.temp_folder))
-            file = _File(copy, *stack.enter_context(_mapped(copy)), limits, options, known)
+            file = _File(copy, *stack.enter_context(_mapped(copy, skipped)), limits, options, known)
         yield file
+
+
+def _left_out(names: Sequence[str] | None, position: int, texts: Sequence[str]) -> str | None:
+    """Why a column is left out, if it is: it numbers the rows, or it is the empty one behind the last."""
+    if texts and not any(texts):
+        return "it has no name and no values"
+    return index_reason(names[position], texts) if names and position in index_candidates(names) else None
+
+
+def _is_usable(values: NDArray[np.float64]) -> bool:
+    """Whether all numbers of a table are finite and of usable size."""
+    return not value_faults(values, "X")
+
+
+def _check_decimal(layout: CsvLayout, cells: Mapping[int, Column], options: ReadingOptions) -> None:
+    """Raise InvalidRequest for a column of texts that are all numbers with another sign of decimals."""
+    if layout.decimal_is_given:
+        return
+    other = "," if layout.decimal == "." else "."
+    for k, column in cells.items():
+        if not isinstance(column.cells, TextCells) or layout.columns.name(k) in (options.columns or {}):
+            continue
+        shown = list(islice(column.cells.texts, _COMPARED))
+        if any(other in text for text in shown) and all(is_number(text, other) for text in shown):
+            text = (
+                f"Column {layout.columns.name(k)!r:.80} has numbers such as {shown[0]!r:.40}: if {other!r} is"
+                f" the sign of decimals, send decimal={other} (--decimal {other}); if they are names, say"
+                f" columns={layout.columns.name(k):.80}:category (--column)."
+            )
+            fault = InputFault("decimal", "ambiguous_decimal", text)
+            raise invalid_file(text, code="ambiguous_decimal", faults=[fault])
+
+
+def _check_repeated_header(
+    columns: Columns, cells: Mapping[int, Column], labels: Sequence[str], lines_of: LinesOf
+) -> None:
+    """Raise InvalidRequest for a row that repeats the header, as where files were put together."""
+    names, label = columns.names, columns.label
+    if names is None or label is None or names[label] not in labels:
+        return
+    row = labels.index(names[label])
+    texts = [(k, column.cells) for k, column in cells.items()]
+    if all(isinstance(one, TextCells) and _text_of(one, row) == names[k] for k, one in texts):
+        text = f"Row {row} (counted from 0) repeats the header. Remove it, and the others like it."
+        fault = InputFault("X", "repeated_header", text, row=row)
+        raise invalid_rows(in_lines([fault], lines_of))
+
+
+def _text_of(cells: TextCells, row: int) -> str | None:
+    return None if cells.codes[row] < 0 else cells.texts[int(cells.codes[row])]
 
 
 def _labels(labels: list[str], layout: CsvLayout) -> list[str]:
@@ -331,20 +516,23 @@ class _LineNumbers:
 
     @property
     def _first_line(self) -> int:
-        return 1 + self.layout.has_header
+        return 1 + self.layout.has_header + self.layout.skipped
 
     def _is_row_a_line(self) -> bool:
         """Whether no cell holds a line break."""
-        with _mapped(self.path) as (text, start, end):
+        with _mapped(self.path, self.layout.skipped) as (text, start, end):
             return _count_lines(text, start, end) == self.rows + self.layout.has_header
 
     def _begins(self) -> Iterator[int]:
         """The line on which each row begins, and that below the last; the file is read again to find them."""
         with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-            reader = csv.reader(stream, delimiter=self.layout.separator)
+            skipped = self.layout.skipped
+            for _ in range(skipped):
+                stream.readline()
+            reader = rows_of(stream, self.layout.separator, self.layout.has_quotes)
             for number in count():
                 if number >= self.layout.has_header:
-                    yield reader.line_num + 1
+                    yield reader.line_num + 1 + skipped
                 try:
                     next(reader)
                 except csv.Error:
@@ -355,11 +543,17 @@ class _LineNumbers:
 
 
 @contextmanager
-def _mapped(path: Path) -> Iterator[tuple[mmap.mmap, int, int]]:
-    """The mapped file with start and end of its text, without byte order mark and trailing empty lines."""
+def _mapped(path: Path, skipped: int = 0) -> Iterator[tuple[mmap.mmap, int, int]]:
+    """The mapped file with start and end of its text, without byte order mark and trailing empty lines.
+
+    skipped: lines at its beginning that are left out.
+    """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         start = len(_BOM) if text[: len(_BOM)] == _BOM else 0
         end = len(text)
+        mark = b"\n" if text.find(b"\n") >= 0 else b"\r"
+        for _ in range(skipped):
+            start = text.find(mark, start) + 1 or end
         while end > start and text[end - 1] in b"\r\n":
             end -= 1
         if end == start:

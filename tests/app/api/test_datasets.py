@@ -130,10 +130,48 @@ def test_a_data_set_in_use_is_not_deleted(client, dataset_id: str, problem: Chec
 
 
 def test_invalid_values_are_reported_by_row_and_column(client, problem: Check):
-    body = b"a,b,label\n1,2,x\n3,nan,y\n5,6,x\n7,inf,y\n"
+    body = b"a,privileged:b,label\n1,2,x\n3,nan,y\n5,6,x\n7,,y\n"
     document = problem(client.post("/v1/datasets", content=body, headers=HEADERS), 400, "invalid_dataset")
     places = {(fault["row"], fault["column"]) for fault in document["errors"]}
-    assert {(1, 1), (3, 1)} <= places
+    assert {(1, 0), (3, 0)} <= places
+
+
+MIXED = b"age,job,seen,label\n39,none,2024-05-06,x\n,clerk,2024-05-07,y\n41,?,2024-05-08,x\n40,clerk,,y\n"
+
+
+def test_a_table_of_texts_and_gaps_is_a_data_set_with_a_schema(client):
+    made = client.post("/v1/datasets", content=MIXED, headers=HEADERS)
+    assert made.status_code == 201, made.text
+    document = client.get(f"/v1/datasets/{made.json()['id']}").json()
+    schema = document["summary"]["schema"]
+    assert [(one["name"], one["kind"], one["gaps"], one["nulls"]) for one in schema] == [
+        ("age", "number", 1, {"": 1}),
+        ("job", "category", 1, {"?": 1}),
+        ("seen", "date", 1, {"": 1}),
+    ]
+    assert schema[1]["values"] == [{"value": "clerk", "rows": 2}, {"value": "none", "rows": 1}]
+    rows = client.get(f"/v1/datasets/{document['id']}/rows?class=y").json()["data"]
+    assert [row["x"] for row in rows] == [
+        {"age": None, "job": "clerk", "seen": "2024-05-07"},
+        {"age": 40, "job": "clerk", "seen": None},
+    ]
+
+
+def test_a_dry_run_stores_nothing(client):
+    said = "dry_run=true&columns=age:category,seen:ignore&null_values=none"
+    found = client.post(f"/v1/datasets?{said}", content=MIXED, headers=HEADERS)
+    assert found.status_code == 200, found.text
+    schema = found.json()["summary"]["schema"]
+    assert [(one["kind"], one["gaps"]) for one in schema] == [("category", 1), ("category", 2), ("ignore", 1)]
+    assert client.get("/v1/datasets").json()["data"] == []
+
+
+def test_another_reading_of_the_columns_is_another_data_set(client):
+    said = ("", "columns=age:category", "null_values=none", "columns=job:category", "null_values=other")
+    made = [client.post(f"/v1/datasets?{one}", content=MIXED, headers=HEADERS) for one in said]
+    ids = [one.json()["id"] for one in made]
+    assert len({*ids[:3]}) == 3
+    assert ids[3:] == [ids[0], ids[0]]
 
 
 @pytest.mark.parametrize(

@@ -124,10 +124,24 @@ def test_a_data_set_can_be_uploaded_and_deleted(ask, tmp_path):
 
 def test_a_bad_cell_is_named_by_row_and_column(ask, tmp_path):
     file = tmp_path / "bad.csv"
-    file.write_text("a,b,kind\n1,2,x\n2,nan,y\n1,3,x\n2,2,y\n", encoding="utf-8")
-    result = ask("datasets", "upload", str(file))
-    assert result.exit_code == 1
-    assert "X: Line 3, column 'b': 'nan' is not a finite number." in result.stderr, result.stderr
+    file.write_text("a,b,kind\n" + "1,2,x\n2,3,y\n" * 20 + "2,###,y\n", encoding="utf-8")
+    for command in ("upload", "inspect"):
+        result = ask("datasets", command, str(file))
+        assert result.exit_code == 1
+        assert "in all but 1 of 41 cells: '###', first in line 42." in result.stderr, result.stderr
+
+
+def test_the_columns_of_a_table_are_shown(ask, tmp_path):
+    file = tmp_path / "mixed.csv"
+    file.write_text("age,job,kind\n39,none,x\n,clerk,y\n41,?,x\n40,clerk,y\n", encoding="utf-8")
+    said = ("--column", "age:category", "--null", "none")
+    for command in ("inspect", "upload"):
+        result = ask("datasets", command, str(file), *said)
+        assert result.exit_code == 0, result.stderr
+        shown = [line.split() for line in result.stdout.splitlines()]
+        assert ["age", "category", "given", "1", "(''", "1)", "3", "–"] in shown
+        assert ["job", "category"] in [line[:2] for line in shown]
+    assert json.loads(ask("datasets", "inspect", str(file), "--json").stdout)["rows"] == 4
 
 
 def test_an_empty_file_is_not_sent(ask, tmp_path):

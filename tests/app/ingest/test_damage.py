@@ -13,6 +13,7 @@ from pyarrow import parquet
 from safetensors.numpy import save
 
 from app.domain.errors import ServiceError
+from core.encoding.labelled_table import LabelledTable
 
 X = np.random.default_rng(0).normal(size=(12, 3))
 Y = np.arange(12) % 2
@@ -66,4 +67,7 @@ def outcome(ingest: Any, content: bytes, kind: str) -> str:
         train, _, _ = ingest(content, declared=kind)
     except ServiceError as error:
         return "refused" if error.message and error.reason else "refused without a word"
+    if isinstance(train, LabelledTable):
+        # Damaged cells of numbers are missing values or texts.
+        return "checked"
     return "checked" if np.isfinite(train.X.sum()) else "not finite"

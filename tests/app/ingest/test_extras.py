@@ -155,8 +155,8 @@ class TestRefused:
     @pytest.mark.parametrize(
         ("changes", "fault"),
         [
-            ({"privileged:depth": [0.0, 1.0, "nan", 3.0, 4.0, 5.0]}, ("privileged", "not_finite", 2, 0)),
-            ({"score:c": [0.0, 1.0, "inf", 3.0, 4.0, 5.0]}, ("teacher_scores", "not_finite", 2, 2)),
+            ({"privileged:depth": [0.0, 1.0, "nan", 3.0, 4.0, 5.0]}, ("privileged", "missing_value", 2, 0)),
+            ({"score:c": [0.0, 1.0, "inf", 3.0, 4.0, 5.0]}, ("teacher_scores", "not_a_number", 2, 2)),
             ({"privileged:age": [0.0, 1.0, 2.0, "old", 4.0, 5.0]}, ("privileged", "not_a_number", 3, 1)),
             ({"score:a": [0.0, "", 2.0, 3.0, 4.0, 5.0]}, ("teacher_scores", "missing_value", 1, 1)),
             ({"score:dog": [0.0] * 6}, ("teacher_scores", "unknown_class", None, 3)),
@@ -304,8 +304,8 @@ class TestMissingLabels:
         assert faults_of(ingest, content, unlabelled=True)[0] == ("y", "label_too_long", 2, None)
 
     def test_other_faults_of_a_csv_file_leave_missing_labels_out(self, ingest: Any) -> None:
-        content = csv({"x": [1, 2, "z", 4], "y": ["a", "", "b", "b"]})
-        assert faults_of(ingest, content, unlabelled=True) == [("X", "not_a_number", 2, 0)]
+        content = csv({"x": [1, 2, 3, 4], "y": ["a", "", "b,c", "b"]})
+        assert faults_of(ingest, content, unlabelled=True) == [("X", "ragged_row", 2, None)]
 
     def test_no_label_at_all_is_accepted_with_a_warning(self, ingest: Any) -> None:
         train, _, summary = ingest(csv({"x": range(3), "y": ["", "", ""]}), unlabelled=True)

@@ -136,7 +136,7 @@ def test_concurrent_uploads_of_the_same_bytes_give_one_data_set(store: Store, re
     ("content", "options", "error", "code"),
     [
         (b"", {}, InvalidRequest, "empty_file"),
-        (b"1,2,x\n3,nan,y\n5,6,x\n7,8,y\n", {}, InvalidRequest, "invalid_dataset"),
+        (b"1,2,x\n3,4\n5,6,x\n7,8,y\n", {}, InvalidRequest, "invalid_dataset"),
         (CSV, {"file_format": "xlsx"}, UnsupportedFormat, "unsupported_format"),
         (CSV, {"file_format": "npz"}, UnsupportedFormat, "wrong_format"),
         (CSV, {"limits": Settings(max_upload_bytes=1024, max_rows=3)}, TooLarge, "too_many_rows"),

@@ -1,0 +1,128 @@
+"""What the reader of data sets finds in a file, before it is uploaded or after."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from rich.markup import escape
+
+from app.commands.output import CommandFailed, Json, field, print_fields, print_table, say
+from app.domain.errors import ServiceError
+
+_MAX_ROWS: Final = 10_000_000
+_MAX_COLUMNS: Final = 1_000_000
+_MAX_BYTES: Final = 8 * 1024**3
+_SHOWN_CLASSES: Final = 20
+
+
+def inspected(file: Path, file_format: str | None, *, unlabelled: str | None, **said: str | None) -> Json:
+    """What would be stored of a file. said: as `app.ingest.options.ReadingOptions.parse` takes it.
+
+    Raises CommandFailed.
+    """
+    # Loads Arrow and SciPy, which takes a while.
+    import msgspec
+
+    from app.ingest.options import ReadingOptions
+    from app.ingest.reading import DatasetOrder, read_dataset
+
+    try:
+        options = ReadingOptions.parse(unlabelled=unlabelled == "accept", **said)
+        with tempfile.TemporaryDirectory() as folder:
+            content = read_dataset(
+                DatasetOrder(
+                    source=str(file),
+                    rows="",
+                    declared=file_format,
+                    filename=file.name,
+                    max_rows=_MAX_ROWS,
+                    max_columns=_MAX_COLUMNS,
+                    max_bytes=_MAX_BYTES,
+                    temp_folder=folder,
+                    is_dry=True,
+                    **msgspec.structs.asdict(options),
+                )
+            )
+    except ServiceError as error:
+        listed = [f"  {fault.message}" for fault in error.faults[1:]]
+        raise CommandFailed("\n".join([error.message, *listed])) from error
+    found: Json = msgspec.to_builtins(content)
+    return found
+
+
+def show_reading(content: Json) -> None:
+    """Print the content of a file that was read."""
+    summary, names = content["summary"], content["classes"]
+    counts = summary.get("class_counts", {})
+    fields = {
+        "format": content["source_format"],
+        "rows": f"{content['rows']} to train, {content['test_rows']} to test",
+        "columns": content["columns"],
+        "label column": summary.get("label_column"),
+        "classes": [f"{name} ({counts.get(name, '?')})" for name in names[:_SHOWN_CLASSES]]
+        + (["…"] if len(names) > _SHOWN_CLASSES else []),
+    }
+    for decision in summary["reading"]:
+        fields[decision["name"].replace("_", " ")] = f"{decision['value']} ({decision['reason']})"
+    print_fields(fields)
+    print_schema(summary)
+    print_notes(summary)
+
+
+def print_schema(summary: Json) -> None:
+    """Print the columns of a table of raw cells: their kinds, and why they have them."""
+    schema = summary.get("schema")
+    if not schema:
+        return
+    print_table(
+        [
+            field("name", "column"),
+            ("kind", lambda row: row["kind"] + (f" {row['pattern']}" if row.get("pattern") else "")),
+            field("reason", "why"),
+            ("gaps", _gaps),
+            field("distinct", "values"),
+            ("hint", lambda row: row["hint"] or ""),
+        ],
+        schema,
+        empty="There are no columns.",
+    )
+
+
+def print_notes(summary: Json) -> None:
+    """Print the warnings of a summary."""
+    for warning in summary.get("warnings", []):
+        text = warning["message"] if isinstance(warning, dict) else warning
+        say(f"[yellow]Note:[/] {escape(text)}")
+
+
+def kinds_of(said: Sequence[str]) -> dict[str, str]:
+    """Kinds of columns by name, of options NAME:KIND. Raises CommandFailed."""
+    from app.domain.errors import InvalidRequest
+    from app.ingest.options import ReadingOptions
+
+    try:
+        return ReadingOptions.parse(columns=listed(said)).columns or {}
+    except InvalidRequest as error:
+        raise CommandFailed(error.message) from error
+
+
+def names_of(text: str | None) -> list[str]:
+    """The names of a line with commas between them."""
+    return [] if text is None else [part.strip() for part in next(csv.reader([text], skipinitialspace=True))]
+
+
+def listed(texts: Iterable[str]) -> str | None:
+    """Texts as one line with commas between them; None for no text."""
+    out, parts = io.StringIO(), list(texts)
+    csv.writer(out, lineterminator="").writerow(parts)
+    return out.getvalue() if parts else None
+
+
+def _gaps(row: Mapping[str, Any]) -> str:
+    tokens = ", ".join(f"{token!r} {count}" for token, count in row["nulls"].items())
+    return f"{row['gaps']} ({tokens})" if tokens else str(row["gaps"])

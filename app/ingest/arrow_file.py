@@ -1,0 +1,81 @@
+"""Arrow's own files and streams: columns of cells and one label column."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+from pyarrow import ipc
+
+from app.ingest.arrow_columns import ArrowCells, ambiguous, check_types, index_of
+from app.ingest.cells import null_tokens
+from app.ingest.columns import Columns, distinct_names, label_doubt, renamed_warning
+from app.ingest.options import ReadingOptions
+from app.ingest.raw import DatasetLimits, RawData, invalid_file
+from app.ingest.tables import data_of_columns
+
+OPTIONS: Final = ("label_column", "index_column", "columns", "null_values", "rare_classes")
+"""What can be said of an Arrow file."""
+_FILE_MAGIC: Final = b"ARROW1"
+_DAMAGE: Final = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError)
+
+
+def read_arrow(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawData:
+    """Read an Arrow file or stream as a table of numbers, or of raw cells if some are none.
+
+    Raises TooLarge, and InvalidRequest that names columns of other types and rows at fault, or the columns
+    that may hold the labels.
+    """
+    try:
+        with _batches(path) as (schema, batches):
+            names = distinct_names(schema.names)
+            limits.check_shape(0, len(names))
+            index = index_of(schema, lambda: _first_column(path)) if options.index_column is None else {}
+            columns = Columns.of(names, len(names), options, index=index)
+            check_types(schema, columns)
+            cells = ArrowCells(columns, options.kinds, null_tokens(options.null_values), limits)
+            for batch in batches:
+                cells.add(batch)
+        if not cells.labels:
+            raise invalid_file("The file has no rows of data.", code="no_rows")
+        if columns.label_is_guessed and (doubt := label_doubt(cells.labels)) is not None:
+            raise ambiguous(schema, columns, doubt)
+        warnings = tuple(renamed_warning(schema.names, names))
+        return data_of_columns(columns, cells.read(), cells.labels, options, limits, warnings=warnings)
+    except pa.ArrowMemoryError:
+        raise
+    except _DAMAGE as error:
+        raise invalid_file(
+            f"The Arrow file is cut off or damaged: {error}", code="unreadable_file"
+        ) from error
+
+
+@contextmanager
+def _batches(path: Path) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
+    """The schema and the checked batches of a file or stream. Raises what Arrow raises for damaged ones."""
+    with pa.memory_map(str(path)) as source:
+        if source.read(len(_FILE_MAGIC)) == _FILE_MAGIC:
+            file = ipc.open_file(source)
+            yield file.schema, _checked(file.get_batch(k) for k in range(file.num_record_batches))
+        else:
+            source.seek(0)
+            stream = ipc.open_stream(source)
+            yield stream.schema, _checked(iter(stream))
+
+
+def _checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches; the offsets and codes of each are checked before they are used."""
+    for batch in batches:
+        batch.validate(full=True)
+        yield batch
+
+
+def _first_column(path: Path) -> list[Any]:
+    values: list[Any] = []
+    with _batches(path) as (_, batches):
+        for batch in batches:
+            values += batch.column(0).to_pylist()
+    return values

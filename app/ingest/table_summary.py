@@ -1,0 +1,155 @@
+"""What is known of a table of raw cells before training: its columns, its classes and warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from app.domain.entities import Json
+from app.domain.names import without_unusable
+from app.ingest.label_warnings import count_warnings, label_warnings
+from app.ingest.raw import RawData, RawTable
+from core.data.description import described_classes, described_extras
+from core.data.schema import ColumnSchema, Kind
+from core.data.table import Cells, NumberCells, TextCells, VectorCells
+from core.encoding.labelled_table import LabelledTable
+
+MOST_VALUES: Final = 20
+"""Values of a category that are listed, the most frequent ones."""
+_VALUE_CHARACTERS: Final = 100
+_ALL_CHARACTERS: Final = 100_000
+"""Characters of all listed values together; further columns list none."""
+_LISTED: Final = 10
+_WARNED: Final = {
+    "no_values": "have no value in any row",
+    "constant": "have the same value in every row",
+    "identifier": "identify the rows",
+    "counts_rows": "count the rows",
+}
+"""Why columns are left out, for the warning."""
+
+
+def summarise_table(raw: RawData, table: RawTable, train: LabelledTable) -> Json:
+    """The summary of a data set of raw cells, as `app.ingest.validate.summarise` gives that of numbers.
+
+    ``schema`` has an entry for each column: name, kind, code and reason of the kind, gaps, nulls (the tokens
+    that were read as missing, with their counts), distinct and hint; of numbers also min and max, of
+    categories the most frequent ``values`` with their counts, of vectors the width. ``features``, which lists
+    columns of numbers, is empty.
+    """
+    warnings = [
+        *raw.warnings,
+        *label_warnings(raw, train),
+        *_column_warnings(table, train),
+        *count_warnings(train),
+    ]
+    return {
+        "rows": train.n,
+        "columns": train.d,
+        "sparse": False,
+        "stored_values": train.n * train.d,
+        **described_classes(train.classes, train.class_counts, train.unlabelled),
+        "features": [],
+        "schema": list(_columns(table, train)),
+        "more_features_than_rows": train.d > train.n,
+        **described_extras(train.extras, train.y),
+        **_views(train),
+        "label_column": raw.label_column,
+        "reading": [msgspec.to_builtins(decision) for decision in raw.decisions],
+        "test": None,
+        "warnings": [{"code": code, "message": message} for code, message in warnings],
+    }
+
+
+def _views(train: LabelledTable) -> Json:
+    """The views by the places of their columns."""
+    place = {name: number for number, name in enumerate(train.table.names)}
+    views = [
+        {"name": view, "start": place[names[0]], "stop": place[names[-1]] + 1} for view, names in train.views
+    ]
+    return {"views": views} if views else {}
+
+
+def _columns(table: RawTable, train: LabelledTable) -> Iterator[Json]:
+    left = _ALL_CHARACTERS
+    for column, cells in zip(train.schema, train.table.cells, strict=True):
+        described: Json = {
+            "name": column.name,
+            "kind": column.kind.value,
+            "code": column.code,
+            "reason": column.reason,
+            "gaps": column.gaps,
+            "nulls": _clean(table.nulls.get(column.name, {})),
+            "distinct": column.distinct,
+            "hint": column.hint,
+        }
+        if column.pattern is not None:
+            described["pattern"] = column.pattern
+        if left > 0:
+            more = _values(column, cells)
+            left -= sum(len(one["value"]) for one in more.get("values", ()))
+            described |= more
+        yield described
+
+
+def _values(column: ColumnSchema, cells: Cells) -> Json:
+    """Range of numbers, most frequent values of categories, width of vectors."""
+    if isinstance(cells, VectorCells):
+        return {"width": cells.values.shape[1]}
+    if isinstance(cells, NumberCells):
+        known = cells.values[~cells.is_gap]
+        if column.kind is Kind.CATEGORY:
+            values, counts = np.unique(known, return_counts=True)
+            return {"values": _frequent([f"{value:g}" for value in values], counts)}
+        if len(known) and not cells.is_truth:
+            return {"min": float(known.min()), "max": float(known.max())}
+        return {}
+    return _text_values(column, cells)
+
+
+def _text_values(column: ColumnSchema, cells: TextCells) -> Json:
+    if column.kind is not Kind.CATEGORY:
+        return {}
+    counts = cells.counts
+    # Of values that are equally frequent, those that occur first.
+    order = np.argsort(-counts, kind="stable")[:MOST_VALUES]
+    return {"values": _frequent([cells.texts[int(place)] for place in order], counts[order])}
+
+
+def _frequent(values: list[str], counts: np.ndarray) -> list[Json]:
+    order = np.argsort(-counts, kind="stable")[:MOST_VALUES]
+    return [
+        {"value": without_unusable(values[int(k)][:_VALUE_CHARACTERS]), "rows": int(counts[k])} for k in order
+    ]
+
+
+def _clean(nulls: Mapping[str, int]) -> dict[str, int]:
+    """Tokens with their counts, most frequent first."""
+    ordered = sorted(nulls.items(), key=lambda item: (-item[1], item[0]))[:MOST_VALUES]
+    return {without_unusable(token[:_VALUE_CHARACTERS]): count for token, count in ordered}
+
+
+def _column_warnings(table: RawTable, train: LabelledTable) -> Iterator[tuple[str, str]]:
+    for code, what in _WARNED.items():
+        names = [column.name for column in train.schema if column.code == code]
+        if names:
+            kept = (
+                ""
+                if code in ("no_values", "constant")
+                else " To use them, say their kind: columns=NAME:KIND."
+            )
+            yield f"{code}_columns", f"These columns {what} and are not used: {_shown(names)}.{kept}"
+    cut = sum(table.cut.values())
+    if cut:
+        yield (
+            "texts_cut",
+            f"{cut} texts are longer than 64 KiB and were cut, in columns {_shown([*table.cut])}.",
+        )
+
+
+def _shown(names: list[str]) -> str:
+    shown: list[Any] = [f"{name!r:.80}" for name in names[:_LISTED]]
+    return ", ".join(shown) + (", …" if len(names) > _LISTED else "")

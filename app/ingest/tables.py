@@ -1,0 +1,194 @@
+"""What becomes of the columns that a reader found: a table of numbers where all features are numbers without
+gaps, and a table of raw cells otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.errors import InputFault, TooLarge
+from app.ingest.cells import Column
+from app.ingest.columns import Columns
+from app.ingest.options import GIVEN, Decision, ReadingOptions
+from app.ingest.raw import (
+    MAX_FAULTS,
+    DatasetLimits,
+    LinesOf,
+    RawData,
+    RawPart,
+    RawTable,
+    in_lines,
+    invalid_file,
+    invalid_rows,
+)
+from core.data.cell_values import NULLS, number_of
+from core.data.extras import NO_RAW_EXTRAS, RawExtras
+from core.data.schema import Kind, KindSpec, infer_column
+from core.data.table import Cells, NumberCells, Table, TextCells
+from core.errors import InvalidProblem
+
+MAX_COLUMNS: Final = 10_000
+"""Most columns of a table of raw cells."""
+
+
+def data_of_columns(
+    columns: Columns,
+    cells: Mapping[int, Column],
+    labels: Sequence[Any],
+    options: ReadingOptions,
+    limits: DatasetLimits,
+    *,
+    decisions: tuple[Decision, ...] = (),
+    variant: tuple[str, ...] = (),
+    warnings: tuple[tuple[str, str], ...] = (),
+    lines_of: LinesOf | None = None,
+    kinds: Mapping[str, KindSpec] | None = None,
+) -> RawData:
+    """The content of a file whose columns were read one by one, by their positions.
+
+    decisions, variant, warnings, lines_of: see `RawData`, without those of ``columns``. kinds: said by the
+    file. Raises InvalidRequest, TooLarge.
+    """
+    said = _said_kinds(columns, options, kinds or {})
+    limits.check_bytes(sum(column.nbytes for column in cells.values()))
+    tokens = options.null_values or ()
+    used = sorted(token for token in tokens if any(token in cells[k].nulls for k in cells))
+    if tokens:
+        labels = [None if isinstance(one, str) and one.strip() in tokens else one for one in labels]
+    extras = _extras(columns, cells, lines_of)
+    if _are_numbers(columns, cells, said):
+        X: Any = np.stack([_numbers(cells[k].cells) for k in columns.features], axis=1)
+        changed: list[str] = []
+    else:
+        X = _table(columns, cells, said)
+        changed = [f"columns={json.dumps(one)}" for one in _changes(X, options)]
+    return RawData(
+        RawPart(X, labels, extras),
+        feature_names=columns.feature_names,
+        label_column=columns.label_name,
+        decisions=(*columns.decisions, *decisions, *_said_decisions(options)),
+        variant=(*columns.variant, *variant, *(f"null_values={token}" for token in used), *changed),
+        warnings=(*warnings, *columns.warnings),
+        lines_of=lines_of,
+    )
+
+
+def check_width(columns: Columns) -> None:
+    """Raise TooLarge for more columns than a table of raw cells may have."""
+    count = len(columns.features)
+    if count > MAX_COLUMNS:
+        text = f"The file has {count} columns, not all of them numbers; the limit is {MAX_COLUMNS}."
+        raise TooLarge(text, code="too_many_columns")
+
+
+def _said_kinds(
+    columns: Columns, options: ReadingOptions, kinds: Mapping[str, KindSpec]
+) -> dict[str, KindSpec]:
+    """The kinds that file and sender say of the features. Raises InvalidRequest for other columns."""
+    features = {columns.name(k) for k in columns.features}
+    left_out = {columns.name(k) for k in columns.unread}
+    for name, kind in options.kinds.items():
+        if name in features or (name in left_out and kind.kind is Kind.IGNORE):
+            continue
+        what = "is the label" if name == columns.label_name else "is no column of features"
+        text = f"columns: {name!r:.80} {what}; the table has {', '.join(map(repr, sorted(features)[:20]))}."
+        fault = InputFault("columns", "unknown_column", text)
+        raise invalid_file(text, code="unknown_column", faults=[fault])
+    return {name: kind for name, kind in {**kinds, **options.kinds}.items() if name in features}
+
+
+def _are_numbers(columns: Columns, cells: Mapping[int, Column], said: Mapping[str, KindSpec]) -> bool:
+    """Whether all features are numbers without gaps, or true and false, and were not said to be others."""
+    if not all(kind.kind is Kind.NUMBER for kind in said.values()):
+        return False
+    features = [cells[k].cells for k in columns.features]
+    return all(isinstance(one, NumberCells) and not one.is_gap.any() for one in features)
+
+
+def _table(columns: Columns, cells: Mapping[int, Column], said: Mapping[str, KindSpec]) -> RawTable:
+    check_width(columns)
+    names = [columns.name(k) for k in columns.features]
+    read = [cells[k] for k in columns.features]
+    others = (columns.label, *columns.index, *columns.privileged, *columns.scores)
+    return RawTable(
+        Table(tuple(names), tuple(column.cells for column in read)),
+        nulls={name: column.nulls for name, column in zip(names, read, strict=True) if column.nulls},
+        cut={name: column.cut for name, column in zip(names, read, strict=True) if column.cut},
+        kinds=said,
+        known=tuple(columns.name(k) for k in others if k is not None),
+        views=tuple((view, tuple(names[start:stop])) for view, start, stop in columns.views),
+    )
+
+
+def _changes(table: RawTable, options: ReadingOptions) -> Iterator[tuple[str, str]]:
+    """The kinds that were said and would not have been found."""
+    for name, kind in sorted(options.kinds.items()):
+        if name in table.table.names:
+            try:
+                found = infer_column(name, table.table.column(name)).kind
+            except InvalidProblem:
+                found = None
+            if found is not kind.kind or kind.pattern is not None:
+                yield name, str(kind)
+
+
+def _said_decisions(options: ReadingOptions) -> Iterator[Decision]:
+    if options.columns:
+        shown = ", ".join(f"{name}:{kind}" for name, kind in options.columns.items())
+        yield Decision("columns", shown[:400], GIVEN)
+    if options.null_values:
+        yield Decision("null_values", ", ".join(map(repr, options.null_values))[:400], GIVEN)
+    else:
+        tokens = ", ".join(map(repr, sorted(NULLS)))
+        yield Decision(
+            "null_values", tokens, "cells of features that say so are missing; of labels, empty ones"
+        )
+
+
+def _extras(columns: Columns, cells: Mapping[int, Column], lines_of: LinesOf | None) -> RawExtras:
+    """Privileged columns and scores, which are numbers without gaps. Raises InvalidRequest."""
+    tables: dict[str, NDArray[np.float64]] = {}
+    faults: list[InputFault] = []
+    for field, positions in columns.tables.items():
+        if field == "X":
+            continue
+        for place, k in enumerate(positions):
+            faults += _number_faults(columns.name(k), cells[k].cells, field, place)
+        if not faults:
+            tables[field] = np.stack([_numbers(cells[k].cells) for k in positions], axis=1)
+    if faults:
+        raise invalid_rows(in_lines(faults[:MAX_FAULTS], lines_of))
+    extras = columns.extras(tables)
+    if extras.privileged is None and extras.teacher_scores is None and not extras.views:
+        return NO_RAW_EXTRAS
+    return extras
+
+
+def _number_faults(name: str, cells: Cells, field: str, place: int) -> list[InputFault]:
+    """What is wrong with a column that must hold numbers only."""
+    if isinstance(cells, NumberCells):
+        code, bad = "missing_value", cells.is_gap
+        text = "Row {row} (counted from 0) has no value in column {name!r:.80}."
+    elif isinstance(cells, TextCells):
+        wrong = [place for place, text in enumerate(cells.texts) if number_of(text) is None]
+        if len(wrong) == len(cells.texts):
+            text = f"Column {name!r:.80} holds texts, not numbers."
+            return [InputFault(field, "not_numeric", text, column=place)]
+        code, bad = "not_a_number", np.isin(cells.codes, wrong)
+        text = "Row {row} (counted from 0), column {name!r:.80}: the cell is not a number of usable size."
+    else:
+        return [InputFault(field, "not_numeric", f"Column {name!r:.80} holds lists.", column=place)]
+    return [
+        InputFault(field, code, text.format(row=int(row), name=name), row=int(row), column=place)
+        for row in np.flatnonzero(bad)[:MAX_FAULTS]
+    ]
+
+
+def _numbers(cells: Cells) -> NDArray[np.float64]:
+    values: NDArray[np.float64] = cells.values if isinstance(cells, NumberCells) else np.empty(0)
+    return values
