@@ -13,6 +13,7 @@ from app.domain.entities import Job, JobState, Json, ModelVersion, StudentRow, S
 from app.services import models
 from app.store.unit_of_work import Store
 from core.packed import LinearBasis, LinearForm, PackedStudent, PackedTeacher
+from core.packed.encoder import Encoder
 
 
 def linear_student(
@@ -42,10 +43,11 @@ def publish(
     *,
     alias: str | None = "latest",
     inputs: Json | None = None,
+    encoder: Encoder | None = None,
 ) -> ModelVersion:
     """Publish the students as the next version of ``model``, as a training job would at its end.
 
-    inputs: what it keeps of its columns, see `Dataset.inputs`.
+    inputs: what it keeps of its columns, see `Dataset.inputs`. encoder: of its records, if it takes them.
     """
     job = Job(
         id=new_id("job"),
@@ -78,5 +80,6 @@ def publish(
             columns=teacher.map.n_columns,
             teacher_digest=teacher_digest,
             metrics={"inputs": inputs} if inputs else {},
+            encoder_digest=None if encoder is None else uow.blobs.put([encoder.to_bytes()])[0],
             alias=alias,
         )

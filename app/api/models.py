@@ -27,6 +27,7 @@ from app.auth.authenticator import authorise
 from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME, qualified
 from app.services import curves, models
 from app.services.models import DEFAULT_ALIAS
+from app.serving.record_schema import record_schema
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=BorderRoute)
 
@@ -163,6 +164,16 @@ async def delete_version(
     """
     await run_in_threadpool(models.delete_version, context.store_of(caller), model, version)
     await context.refresher.refresh(qualified(caller.tenant, model))
+
+
+@router.get("/{model}/versions/{version}/schema")
+async def get_record_schema(
+    model: ModelName, version: VersionName, context: Context, caller: Reader
+) -> dict[str, Any]:
+    """The JSON Schema of a record of a version: its columns, their kinds, and which of them are required."""
+    authorise(caller, "query", model)
+    row = await run_in_threadpool(models.get_version, context.store_of(caller), model, version)
+    return record_schema(await context.cache.inputs(row))
 
 
 @router.get("/{model}/versions/{version}/classes")

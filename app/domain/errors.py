@@ -24,13 +24,17 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class InputFault:
-    """A fault of the input: its field, the reason, and the zero-based row and column if known."""
+    """A fault of the input: its field, the reason, and the zero-based row and column if known.
+
+    name: of the column of a record.
+    """
 
     field: str
     code: str
     message: str
     row: int | None = None
     column: int | None = None
+    name: str | None = None
 
 
 class ServiceError(Exception):

@@ -142,8 +142,18 @@ def short(text: str) -> str:
 
 def _encoded(value: object) -> bytes:
     # ASCII only: a detail may quote a lone surrogate, which cannot be encoded as UTF-8.
-    text = json.dumps(value, default=dataclasses.asdict, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(value, default=_described, allow_nan=False, separators=(",", ":"))
     return text.encode("ascii")
+
+
+def _described(fault: InputFault) -> dict[str, object]:
+    """A fault as JSON has it; its name is there only if it is of a column of a record."""
+    described = dataclasses.asdict(fault)
+    if fault.name is None:
+        del described["name"]
+    else:
+        described["name"] = short(fault.name)
+    return described
 
 
 def _first_faults(faults: Sequence[InputFault]) -> Iterator[InputFault]:

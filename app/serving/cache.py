@@ -22,13 +22,15 @@ from weakref import WeakValueDictionary
 from app.domain.entities import ModelVersion
 from app.domain.errors import InputFault, NotFound
 from app.domain.names import split_qualified
-from app.serving.inputs import Inputs, RowCount
+from app.serving.inputs import Inputs
 from app.serving.loader import ModelSource, Teacher
 from app.serving.lru import LruCache, Part
 from app.serving.moves import Moves
+from app.serving.outside import RowCount
 from app.serving.references import References
 from app.serving.servable import ServableStudent, metric_label
 from core.packed import LinearBasis, PackedHead, PackedStudent
+from core.packed.encoder import Encoder
 
 logger = logging.getLogger(__name__)
 
@@ -257,6 +259,8 @@ class ModelCache:
 
     async def _fetch(self, version: ModelVersion, label: str | None) -> ServableStudent | ServableTeacher:
         served: ServableStudent | ServableTeacher
+        # Held until the entry below holds it.
+        inputs = await self.inputs(version)
         if label is None:
             teacher, size = await self._in_thread(lambda: self._source.teacher(version))
             codes = (
@@ -264,7 +268,6 @@ class ModelCache:
                 if isinstance(teacher, PackedHead)
                 else {name: code for code, name in enumerate(teacher.classes)}
             )
-            inputs = self._inputs_of(version)
             served = ServableTeacher(
                 teacher, version.model, version.version, metric_label(version), codes, inputs
             )
@@ -289,11 +292,21 @@ class ModelCache:
         self._loaded.put((*_name(version), label), served, size, *shared)
         return served
 
-    def _inputs_of(self, version: ModelVersion) -> Inputs:
+    async def inputs(self, version: ModelVersion) -> Inputs:
+        """The columns of a version with its encoder, if it has one."""
+        if version.encoder_digest is None or _name(version) in self._inputs:
+            return self._inputs_of(version)
+        return await self._single_flight(("inputs", *_name(version)), partial(self._read_inputs, version))
+
+    async def _read_inputs(self, version: ModelVersion) -> Inputs:
+        encoder = await self._in_thread(lambda: self._source.encoder(version))
+        return self._inputs_of(version, encoder)
+
+    def _inputs_of(self, version: ModelVersion, encoder: Encoder | None = None) -> Inputs:
         """The columns of a version, which are in memory once."""
         inputs = self._inputs.get(_name(version))
         if inputs is None:
-            inputs = self._inputs[_name(version)] = Inputs(version, self.row_count)
+            inputs = self._inputs[_name(version)] = Inputs(version, self.row_count, encoder)
         return inputs
 
     async def _preload(self, old: ModelVersion, new: ModelVersion) -> Sequence[Exception]:

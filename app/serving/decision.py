@@ -44,6 +44,15 @@ class Decisions:
     rejection: Floats | None = None
     pieces: NDArray[np.int64] | None = None
 
+    @property
+    def first(self) -> RowDecision:
+        """The decision on the first row."""
+        return RowDecision(
+            float(self.scores[0]),
+            None if self.gate is None else float(self.gate[0]),
+            None if self.pieces is None else int(self.pieces[0]),
+        )
+
     @classmethod
     def joined(cls, parts: Sequence[Decisions]) -> Decisions:
         """Concatenate the decisions of one student on consecutive blocks of rows."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,31 +17,12 @@ from numpy.typing import NDArray
 from app.domain.entities import ModelVersion
 from app.domain.errors import InputFault, Unprocessable
 from app.domain.near_names import listed, near_name
-
-MAX_OUTSIDE: Final = 10
-"""Columns outside their range that are named for one row; all are counted."""
+from app.serving.outside import MAX_OUTSIDE, Outside, RowCount, widened
+from app.serving.records import Records
+from core.packed.encoder import Encoder
 
 _MAX_FAULTS: Final = 10
 _NAME_BYTES: Final = 250
-_ROUNDING: Final = 2.0**-23
-"""Numbers that went through float32 differ from their range by at most this part of its larger end."""
-
-
-class Outside(NamedTuple):
-    """The columns of one row with values outside the range of the training rows.
-
-    columns: the first `MAX_OUTSIDE`, each by its name, or by its number if it has none. total: how many.
-    """
-
-    columns: list[str | int]
-    total: int
-
-
-@dataclass(slots=True)
-class RowCount:
-    """How many explained rows had columns outside the range of the training rows."""
-
-    outside: int = 0
 
 
 class Inputs:
@@ -51,13 +31,19 @@ class Inputs:
     names: in the order of the columns; None if the version has not kept them. label: name of the label
     column of its data set, which rows with names may have, too. index_base: the first index of the svmlight
     file that the version was trained on; None for other versions. low, high: range of each column (d,), or
-    None. row_count: counts what `outside` finds.
+    None. row_count: counts what `outside` finds. records: of a version with an encoder, whose rows are
+    records; None for other versions.
     """
 
-    def __init__(self, version: ModelVersion, row_count: RowCount | None = None) -> None:
+    def __init__(
+        self, version: ModelVersion, row_count: RowCount | None = None, encoder: Encoder | None = None
+    ) -> None:
         self._row_count = row_count or RowCount()
+        self.records = None if encoder is None else Records(encoder, self._row_count)
         known = version.inputs
         names: list[str] | None = known.get("columns")
+        if names is None and encoder is not None and encoder.takes_numbers:
+            names = list(encoder.names)
         # Of two columns with one name none could be meant.
         is_usable = names is not None and len(set(names)) == len(names) == version.columns
         self.where = f"version {version.version} of model {version.model!r}"
@@ -68,14 +54,14 @@ class Inputs:
         self.low: NDArray[np.float64] | None = None
         self.high: NDArray[np.float64] | None = None
         if len(ranges := known.get("ranges") or ()) == version.columns:
-            self.low, self.high = _widened(np.array(ranges, dtype=np.float64))
+            self.low, self.high = widened(np.array(ranges, dtype=np.float64))
 
     @property
     def nbytes(self) -> int:
-        """Memory of names, positions and ranges, about."""
-        return (0 if self.names is None else _NAME_BYTES * len(self.names)) + (
-            0 if self.low is None else 2 * self.low.nbytes
-        )
+        """Memory of names, positions, ranges and the encoder, about."""
+        of_names = 0 if self.names is None else _NAME_BYTES * len(self.names)
+        of_ranges = 0 if self.low is None else 2 * self.low.nbytes
+        return of_names + of_ranges + (0 if self.records is None else self.records.nbytes)
 
     @cached_property
     def _positions(self) -> Mapping[str, int]:
@@ -201,9 +187,3 @@ def _refusal(code: str, text: str, field: str, row: int | None) -> Unprocessable
 
 def _place(field: str, row: int | None) -> str:
     return field if row is None else f"{field}, row {row} (counted from 0)"
-
-
-def _widened(ranges: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Lower and upper ends of ranges (d, 2), beyond what rounding to float32 changes."""
-    slack = _ROUNDING * np.abs(ranges).max(axis=1)
-    return ranges[:, 0] - slack, ranges[:, 1] + slack

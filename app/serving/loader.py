@@ -21,6 +21,7 @@ from app.store.blob_cache import BlobCache, open_blob
 from app.store.unit_of_work import Store
 from core.errors import InvalidPackage
 from core.packed import IsotonicCalibration, LinearBasis, PackedHead, PackedMap, PackedStudent, PackedTeacher
+from core.packed.encoder import Encoder
 
 Teacher: TypeAlias = PackedTeacher | PackedHead
 Packed = TypeVar("Packed")
@@ -64,6 +65,10 @@ class ModelSource(Protocol):
         """The teacher, and its size in bytes."""
         ...
 
+    def encoder(self, version: ModelVersion) -> Encoder:
+        """The encoder of a version that has one."""
+        ...
+
 
 class DatabaseSource(ModelSource):
     """`ModelSource` over the database; also the registry that the refresher polls."""
@@ -72,6 +77,7 @@ class DatabaseSource(ModelSource):
         self._store = store.of_all_tenants()
         self._files = files
         self._maps: WeakValueDictionary[str, PackedMap] = WeakValueDictionary()
+        self._encoders: WeakValueDictionary[str, Encoder] = WeakValueDictionary()
         self._heads: OrderedDict[tuple[str, str | None], PackedHead] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -121,6 +127,16 @@ class DatabaseSource(ModelSource):
         digest = version.teacher_digest
         teacher = self._read(version, "the teacher", digest, PackedTeacher.from_bytes)
         return teacher, teacher.coef.nbytes + _map_bytes(teacher.map) + _OBJECT_BYTES
+
+    def encoder(self, version: ModelVersion) -> Encoder:
+        digest = str(version.encoder_digest)
+        with self._lock:
+            encoder = self._encoders.get(digest)
+        if encoder is not None:
+            return encoder
+        encoder = self._read(version, "the encoder", digest, Encoder.from_bytes)
+        with self._lock:
+            return self._encoders.setdefault(digest, encoder)
 
     def _row(self, version: ModelVersion, label: str) -> tuple[PackedStudent, int]:
         def look() -> PackedStudent | NotFound:

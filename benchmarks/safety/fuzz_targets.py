@@ -11,6 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from pyarrow import ipc, parquet
 from safetensors.numpy import save
 
 from app.api.multipart import FormReader
-from app.domain.entities import ModelVersion
+from app.domain.entities import Json, ModelVersion
 from app.domain.errors import ServiceError
 from app.http.types import Body
 from app.ingest import dataset_format, formats, linear_head
@@ -32,12 +33,20 @@ from app.serving.open_inference.paths import parse_path
 from app.serving.open_inference.requests import parse_inference
 from app.serving.query.negotiation import OF_CLASSES, OF_ONE_CLASS, negotiate
 from app.serving.query.paths import parse_query_path
+from app.serving.query.record_bodies import CLASS_RECORDS, CLASSES_RECORDS
+from app.serving.query.record_requests import RecordRequest, parse_records
 from app.serving.query.requests import CLASS, RequestLimits, parse_classes, parse_request
+from app.serving.record_faults import example_of
+from app.serving.records import Records
 from benchmarks.safety.fuzz_heads import HEADS, compare_heads
 from core.data.dataset import validate_rows
+from core.data.schema import Kind, KindSpec, infer_schema
+from core.data.table import NumberCells, Table, TextCells, VectorCells
+from core.encoding.fit import fit_encoder
 from core.errors import InvalidPackage, InvalidProblem
 from core.packed import PackedHead, PackedLabels
 from core.packed.codec import encode_front
+from core.packed.encoder import Encoder
 from core.packed.head import head_header, head_shapes
 
 ALLOWED: Final = (ServiceError, InvalidProblem, InvalidPackage)
@@ -138,6 +147,36 @@ def _address(data: bytes, _folder: Path) -> None:
     parse_query_path(path) if data[0] & 1 else parse_path(path)
     headers = dict(line.split(b":", 1) for line in rest.splitlines() if b":" in line)
     negotiate(headers, query, OF_CLASSES if data[0] & 2 else OF_ONE_CLASS)
+
+
+def _record(data: bytes, _folder: Path) -> None:
+    """A body of records: they are read and encoded."""
+    records = _records()[data[0] % 2]
+    decoder = (CLASS_RECORDS, CLASSES_RECORDS)[data[0] // 2 % 2]
+    request = parse_records(decoder, bytearray(data[1:]), negotiate({}, b""), records, _LIMITS)
+    if isinstance(request, RecordRequest):
+        request.source.each(records.note, range(request.n_rows))
+    for _, table in request.blocks(_INPUTS[0]):
+        validate_rows(table, records.encoder.layout.columns, field="rows")
+
+
+def _encoder(data: bytes, _folder: Path) -> None:
+    """The package of an encoder, and a record that it should take."""
+    # A copy, because numbers must be aligned in memory.
+    records = Records(Encoder.from_bytes(bytes(data)))
+    record = {column.name: example_of(column) for column in records.rows.columns}
+    values, faults = records.reader.read_cells(record, "record", None)
+    if not faults:
+        validate_rows(records.full_row(values)[np.newaxis], records.encoder.layout.columns, field="rows")
+        records.note(values)
+
+
+def _named_inputs(data: bytes, _folder: Path) -> None:
+    length, _, body = data[1:].partition(b"\n")
+    records = _records()[data[0] % 2]
+    inference = parse_inference(bytearray(body), length or None, _INFERENCE[0], 1, 1000, records)
+    if inference.source is not None:
+        inference.source.each(records.full_row, range(len(inference.source)))
 
 
 def _inference(data: bytes, _folder: Path) -> None:
@@ -243,6 +282,65 @@ def _queries() -> list[bytes]:
     ]
 
 
+@cache
+def _records() -> tuple[Records, Records]:
+    """Of columns of every kind, and of one column of texts."""
+    days, words = ["2020-01-02", "2021-03-04T05:06Z", "2020-05-06"], ["my card", "my lost card", "a card"]
+    number, job = NumberCells(np.array([1.0, 2.0, np.nan] * 8)), TextCells.of(["a", "b", None] * 8)
+    member = NumberCells(np.array([0.0, 1.0, 1.0] * 8), is_truth=True)
+    place = VectorCells(np.ones((24, 2)))
+    cells = (number, member, job, TextCells.of(days * 8), TextCells.of(words * 8), place)
+    table = Table(tuple(_RECORD), cells)
+    schema = infer_schema(table, {"note": KindSpec(Kind.TEXT)})
+    texts = Table(("note",), (TextCells.of(words * 8),))
+    of_text = fit_encoder(texts, infer_schema(texts, {"note": KindSpec(Kind.TEXT)}))
+    return Records(fit_encoder(table, schema, None, ["kind"])), Records(of_text)
+
+
+_RECORD: Final[Json] = {
+    "age": 1.5,
+    "member": True,
+    "job": "a",
+    "since": "2020-01-02",
+    "note": "my card",
+    "place": [1, 2],
+}
+
+
+def _record_bodies() -> list[bytes]:
+    lists = {name: [value, value] for name, value in _RECORD.items()}
+    bodies = (
+        {"record": _RECORD},
+        {"record": _RECORD | {"kind": {"a": [1]}}, "explain": True},
+        {"records": [_RECORD, {**_RECORD, "age": None}]},
+        {"columns": lists},
+        {"columns": lists, "classes": ["a"]},
+    )
+    texts = ({"text": "my card"}, {"texts": ["my", ""]}, {"record": {"note": "card"}})
+    return [
+        *(b"\0" + json.dumps(body).encode() for body in bodies[:4]),
+        b"\2" + json.dumps(bodies[4]).encode(),
+        *(b"\1" + json.dumps(body).encode() for body in texts),
+    ]
+
+
+def _record_inputs() -> list[bytes]:
+    kinds = {bool: "BOOL", float: "FP32", str: "BYTES", list: "FP64"}
+    inputs = [
+        {
+            "name": name,
+            "datatype": kinds[type(value)],
+            "shape": [2, 2] if isinstance(value, list) else [2],
+            "data": [value, value] if name != "age" else [value, None],
+        }
+        for name, value in _RECORD.items()
+    ]
+    raw = b"\2\0\0\0my\1\0\0\0a"
+    note = {"name": "note", "shape": [2], "datatype": "BYTES", "parameters": {"binary_data_size": len(raw)}}
+    binary = json.dumps({"inputs": [note]}).encode()
+    return [b"0\n" + json.dumps({"inputs": inputs}).encode(), b"1%d\n" % len(binary) + binary + raw]
+
+
 def _inferences() -> list[bytes]:
     numbers = {"name": "rows", "shape": [1, 2], "datatype": "FP64"}
     target = {"name": "class", "shape": [1], "datatype": "BYTES", "data": ["a"]}
@@ -292,6 +390,9 @@ TARGETS: Final[Mapping[str, Target]] = {
     "address": Target(_address, lambda: list(_ADDRESSES)),
     "query": Target(_query, _queries),
     "inference": Target(_inference, _inferences),
+    "record": Target(_record, _record_bodies),
+    "named_inputs": Target(_named_inputs, _record_inputs),
+    "encoder": Target(_encoder, lambda: [records.encoder.to_bytes() for records in _records()]),
     "form": Target(_form, lambda: [_FORM]),
     "npz": Target(_read_npz, lambda: [_npz(X=_X, y=_Y), _npz(X=_X, y=_Y, class_names=["a", "b"])]),
     "npz_arrays": Target(_packed(_MEMBERS, _read_npz), _npy_members),

@@ -216,7 +216,7 @@ class CategoryColumn(ColumnEncoder):
         if not isinstance(value, str | float | int) or (isinstance(value, float) and not isfinite(value)):
             raise self._fault("wrong_type", f"must be a text or a number, not {_described(value)}")
         key = category_key(value)
-        if 4 * len(key) > MAX_VALUE_BYTES and len(key.encode()) > MAX_VALUE_BYTES:
+        if 4 * len(key) > MAX_VALUE_BYTES and len(key.encode("utf-8", "surrogatepass")) > MAX_VALUE_BYTES:
             raise self._fault("too_long", f"is longer than {MAX_VALUE_BYTES} bytes")
         if self.refuses_unseen and key not in self.places:
             raise self._fault("unknown_value", f"is {key!r:.80}, a value that no row of training had")

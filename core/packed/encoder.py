@@ -102,7 +102,10 @@ class Encoder:
     @property
     def takes_numbers(self) -> bool:
         """Whether all columns are numbers or truth values without gaps: then a list of numbers is a row."""
-        return all(isinstance(column, NumberColumn) and column.required for column in self.columns)
+        return all(
+            isinstance(column, NumberColumn) and column.required and not column.marks_gaps
+            for column in self.columns
+        )
 
     def encode(self, table: Table) -> EncodedRows:
         """The rows of a table, whose columns are found by name.

@@ -23,7 +23,7 @@ from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.calibration import Calibration, ProbitCalibration
 from core.packed.codec import Arrays, Header, take, take_array
 from core.packed.maps import Floats, frozen_array
-from core.packed.sparse import SparseRows
+from core.packed.sparse import SparseRows, StoredBasis
 
 Linear: TypeAlias = tuple[Floats, float]
 """(coef (p,), intercept) of coef·b + intercept."""
@@ -61,6 +61,10 @@ class Form(ABC):
     @abstractmethod
     def block(self, basis: Floats) -> Floats:
         """Scores (n,) at basis values (n, p); not finite where float64 overflows."""
+
+    @abstractmethod
+    def at_stored(self, basis: StoredBasis) -> float:
+        """The score at basis values that are mostly 0; not finite where float64 overflows."""
 
     @property
     def functions(self) -> int:
@@ -135,6 +139,9 @@ class LinearForm(Form):
     def at(self, basis: Floats) -> float:
         return float(self.coef.dot(basis)) + self.intercept
 
+    def at_stored(self, basis: StoredBasis) -> float:
+        return float(basis.dot(self.coef)) + self.intercept
+
     def block(self, basis: Floats) -> Floats:
         scores: Floats = basis @ self.coef + self.intercept
         return scores
@@ -186,6 +193,9 @@ class PolytopeForm(Form):
 
     def at(self, basis: Floats) -> float:
         return float((self.coef.dot(basis) + self.intercept).min())
+
+    def at_stored(self, basis: StoredBasis) -> float:
+        return float((basis.dot(self.coef) + self.intercept).min())
 
     def block(self, basis: Floats) -> Floats:
         scores: Floats = self.faces(basis).min(axis=1)
@@ -264,10 +274,16 @@ class GaussianForm(Form):
         return self._no_gate, 0.0
 
     def at(self, basis: Floats) -> float:
-        whitened = self.factor.dot(basis)
+        return self._standardised(float(self.coef.dot(basis)), self.factor.dot(basis))
+
+    def at_stored(self, basis: StoredBasis) -> float:
+        return self._standardised(float(basis.dot(self.coef)), basis.dot(self.factor))
+
+    def _standardised(self, product: float, whitened: Floats) -> float:
+        """The score from coef·b and factor b."""
         # Rounding can make the variance of a row near a landmark negative; it is then 0.
         variance = max(self.prior_variance - float(whitened.dot(whitened)), 0.0)
-        return (float(self.coef.dot(basis)) + self.intercept) / sqrt(1.0 + variance)
+        return (product + self.intercept) / sqrt(1.0 + variance)
 
     def block(self, basis: Floats) -> Floats:
         whitened = basis @ self.factor.T

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -27,6 +27,24 @@ class SparseRows:
         """Products (n,) of the rows with ``coef`` (d,), from the stored entries."""
         products = coef[self.indices] * self.values
         return np.bincount(self.row_of, products, self.n).astype(np.float64, copy=False)
+
+
+class StoredBasis(NamedTuple):
+    """Basis values of one row, of which those behind the first ones are mostly 0.
+
+    dense: the first ones, (k,). columns, values: the stored ones of the others, whose columns count from 0,
+    (m,).
+    """
+
+    dense: NDArray[np.float64]
+    columns: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+    def dot(self, coef: NDArray[np.float64]) -> Any:
+        """The product with one function (p,), a number, or with several (q, p), (q,)."""
+        k = len(self.dense)
+        behind = coef[..., k:].take(self.columns, axis=-1)
+        return coef[..., :k].dot(self.dense) + behind.dot(self.values)
 
 
 def sparse_rows(indices: ArrayLike, values: ArrayLike, indptr: ArrayLike | None, d: int) -> SparseRows:

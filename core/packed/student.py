@@ -26,7 +26,7 @@ from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_er
 from core.packed.evaluation import Output, evaluate, rows_for
 from core.packed.forms import Form, PolytopeForm, finite_number, form_from
 from core.packed.maps import Floats, PackedMap, frozen_array, map_from, map_header
-from core.packed.sparse import densified_blocks, sparse_rows
+from core.packed.sparse import StoredBasis, densified_blocks, sparse_rows
 
 MetadataValue = str | int | float
 
@@ -84,6 +84,20 @@ class PackedStudent:
         """S^y(x) from the basis values (p,) of a checked row. Raises InvalidProblem beyond float64."""
         coef, intercept = self.form.gate
         return _checked_value(float(coef.dot(basis)) + intercept)
+
+    @QUIET
+    def score_stored(self, basis: StoredBasis) -> float:
+        """The score from basis values that are mostly 0. Raises InvalidProblem beyond float64."""
+        return _checked_value(self.form.at_stored(basis))
+
+    @QUIET
+    def explain_stored(self, basis: StoredBasis) -> tuple[float, int | None]:
+        """S^y(x) and, of several rejections, the number of the one that decides. Raises InvalidProblem."""
+        coef, intercept = self.form.gate
+        gate = _checked_value(float(basis.dot(coef)) + intercept)
+        if not isinstance(self.form, PolytopeForm) or self.form.functions == 1:
+            return gate, None
+        return gate, int((basis.dot(self.form.coef) + self.form.intercept).argmin())
 
     def checked_row(self, x: ArrayLike) -> Floats:
         """``x`` as a float64 row (d,) of usable numbers, or InvalidProblem naming the column at fault.

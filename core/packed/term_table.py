@@ -25,10 +25,10 @@ from core.packed.terms import FAMILIES, Family, TextBatch, batches
 MAX_TERMS: Final = 65_536
 """Terms of all columns of an encoder together."""
 
-_UNIT_BITS: Final = 16
-_UNIT: Final = 1 << _UNIT_BITS
+UNIT_BITS: Final = 16
+_UNIT: Final = 1 << UNIT_BITS
 _LARGEST_IDF: Final = 64 * _UNIT
-_LARGEST_COUNT: Final = 255
+LARGEST_COUNT: Final = 255
 _NONE: Final = np.empty(0, dtype=np.int64)
 
 
@@ -88,7 +88,7 @@ class TermTable:
             idf = np.where(is_known, self.idf[places], self.unknown_idf)
         else:
             is_known, idf = np.zeros(len(places), dtype=bool), np.full(len(places), self.unknown_idf)
-        weights = (_frequencies()[np.minimum(counted.counts, _LARGEST_COUNT)] * idf) >> _UNIT_BITS
+        weights = (frequencies()[np.minimum(counted.counts, LARGEST_COUNT)] * idf) >> UNIT_BITS
         rows = counted.rows[is_known]
         norms: Any
         if batch.n == 1:
@@ -119,9 +119,9 @@ def idf_of(rows: int, occurrences: Sequence[int]) -> NDArray[np.int64]:
 
 
 @cache
-def _frequencies() -> NDArray[np.int64]:
+def frequencies() -> NDArray[np.int64]:
     """tf(c) of each count c, in multiples of 2^−16."""
-    return np.array([round(_UNIT * log1p(count)) for count in range(_LARGEST_COUNT + 1)], dtype=np.int64)
+    return np.array([round(_UNIT * log1p(count)) for count in range(LARGEST_COUNT + 1)], dtype=np.int64)
 
 
 def _fault(code: str, message: str) -> InvalidProblem:

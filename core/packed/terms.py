@@ -41,7 +41,7 @@ _MODULUS: Final = 1 << 64
 _MIX: Final = np.uint64(0xD6E8FEB86659FD93)
 _SHIFT: Final = np.uint64(32)
 _SALT: Final = {family: np.uint64(1 + 2 * place) for place, family in enumerate(FAMILIES)}
-_PAIR: Final = np.uint64(0xC2B2AE3D27D4EB4F)
+PAIR: Final = np.uint64(0xC2B2AE3D27D4EB4F)
 
 _BLANK: Final = ord(" ")
 _ASCII: Final = 0x80
@@ -69,7 +69,7 @@ def cut_text(text: str) -> str:
     """The first `MAX_TEXT_BYTES` of a text, whole characters."""
     if len(text) * 4 <= MAX_TEXT_BYTES:
         return text
-    encoded = text.encode()
+    encoded = text.encode("utf-8", "surrogatepass")
     return text if len(encoded) <= MAX_TEXT_BYTES else encoded[:MAX_TEXT_BYTES].decode(errors="ignore")
 
 
@@ -91,7 +91,7 @@ class TextBatch:
         self._classes = classes[kept]
         self._letters = np.where(self._classes == _BETWEEN, _BLANK, points[kept])
         self._rows = rows[kept] if self.n > 1 else rows
-        self._powers, self._inverse = _powers(len(self._letters))
+        self._powers, self._inverse = powers(len(self._letters))
         self._sums = np.zeros(len(self._letters) + 1, dtype=np.uint64)
         np.cumsum((self._letters.astype(np.uint64) + _ONE) * self._powers, out=self._sums[1:])
 
@@ -135,12 +135,12 @@ class TextBatch:
         is_spaced = self._classes[starts] == _WORD
         starts, stops = starts[is_spaced], stops[is_spaced]
         words = self._numbers(starts, stops, "words")
-        pairs = words[:-1] * _PAIR + words[1:]
+        pairs = words[:-1] * PAIR + words[1:]
         firsts = starts[:-1]
         if self.n > 1:
             same = self._rows[starts[1:]] == self._rows[firsts]
             firsts, pairs = firsts[same], pairs[same]
-        return firsts, _mixed(pairs, "pairs")
+        return firsts, mixed(pairs, "pairs")
 
     def _inside(self, length: int) -> NDArray[np.intp]:
         """Where runs of characters begin that lie within a word and the blanks around it."""
@@ -153,7 +153,7 @@ class TextBatch:
 
     def _numbers(self, starts: NDArray[np.intp], stops: NDArray[np.intp], family: Family) -> Whole:
         """Σ_j (c_j + 1) B^(j−1) mod 2^64 over each of some runs, mixed."""
-        return _mixed((self._sums[stops] - self._sums[starts]) * self._inverse[starts], family)
+        return mixed((self._sums[stops] - self._sums[starts]) * self._inverse[starts], family)
 
     def _counted(self, places: NDArray[np.intp], terms: Whole) -> TermCounts:
         if self.n == 1:
@@ -224,7 +224,7 @@ def _class_table() -> NDArray[np.uint8]:
     return table
 
 
-def _mixed(numbers: Whole, family: Family) -> Whole:
+def mixed(numbers: Whole, family: Family) -> Whole:
     mixed = numbers * _SALT[family]
     mixed ^= mixed >> _SHIFT
     mixed *= _MIX
@@ -234,7 +234,7 @@ def _mixed(numbers: Whole, family: Family) -> Whole:
     return mixed
 
 
-def _powers(n: int) -> tuple[Whole, Whole]:
+def powers(n: int) -> tuple[Whole, Whole]:
     """B^i and B^−i mod 2^64 for i = 0 to n − 1."""
     powers, inverse = _power_tables(max(12, (n - 1).bit_length()))
     return powers[:n], inverse[:n]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from stms_client import calls
 from stms_client.aio.connection import Connection
@@ -29,6 +30,10 @@ class Models(Connection):
     def classes(self, model: str, version: int | str = "latest") -> AsyncIterator[Class]:
         """The classes of a version, each with its number and label."""
         return self._listed(f"{calls.version_path(model, version)}/classes", Class, limit=1000)
+
+    async def record_schema(self, model: str, version: int | str = "latest") -> dict[str, Any]:
+        """The JSON Schema of a record of a version: its columns, their kinds, and which are required."""
+        return await self.do(calls.get(f"{calls.version_path(model, version)}/schema", dict[str, Any]))
 
     async def publish_thresholds(
         self, model: str, thresholds: Mapping[str, float], *, base: int | str = "latest"

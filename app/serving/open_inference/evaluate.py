@@ -14,8 +14,9 @@ from app.serving.decision import Decisions, decide
 from app.serving.inputs import Inputs
 from app.serving.open_inference.requests import DEFAULT_OUTPUTS, ROWS, Inference, RequestedOutput
 from app.serving.open_inference.tensors import Array, datatype_of, to_bytes
+from app.serving.record_decisions import decide_records
 from app.serving.servable import ServableStudent
-from app.serving.work import check_work, students_work
+from app.serving.work import check_work, record_work, students_work
 from core.data.validation import value_fault
 from core.errors import InvalidProblem
 
@@ -31,15 +32,26 @@ def answer(
     students: of the distinct classes of the request. max_work: multiply-adds of a request with several rows.
     Raises InvalidRequest, TooLarge, and Unprocessable for names that are not those of the columns.
     """
-    table = _in_order(inference, next(iter(students.values())).inputs)
-    per_row = max(students_work([served.student]) for served in students.values())
+    source = inference.source
+    if source is None:
+        table = _in_order(inference, next(iter(students.values())).inputs)
+        per_row = max(students_work([served.student]) for served in students.values())
+    else:
+        table = inference.rows
+        rows_of_records = source.records.rows
+        per_row = max(record_work([served.student], rows_of_records) for served in students.values())
     check_work(len(inference.rows), per_row, max_work)
     requested_outputs = _requested_outputs(inference, students)
     names = [requested.name for requested in requested_outputs]
     outputs: Outputs = {}
     for label, rows in _groups(inference):
         served = students[label]
-        decisions = _decide(served, table, rows, explain="gate" in names or "rejection" in names)
+        explain = "gate" in names or "rejection" in names
+        if source is None:
+            decisions = _decide(served, table, rows, explain=explain)
+        else:
+            some = None if isinstance(rows, slice) else rows.tolist()
+            [decisions] = decide_records([served], source, explain=explain, rows=some).of_students
         for name in names:
             values = _output(name, decisions, served.student.threshold)
             if name not in outputs:

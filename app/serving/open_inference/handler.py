@@ -18,6 +18,7 @@ import msgspec
 
 from app.auth.audit_writer import AuditWriter
 from app.domain.entities import ApiKey
+from app.domain.errors import InvalidRequest, NotFound
 from app.http.decompression import decompress
 from app.http.headers import MIN_COMPRESSED_BYTES, compress, content_coding, preferred_coding
 from app.http.parameters import check_known
@@ -27,10 +28,11 @@ from app.http.types import Body, Header, Receive, Scope, Send
 from app.serving.open_inference.evaluate import answer, encode
 from app.serving.open_inference.paths import ParsedPath, parse_path
 from app.serving.open_inference.repository import Repository
-from app.serving.open_inference.requests import Inference, parse_inference
+from app.serving.open_inference.requests import Inference, classes_of, parse_inference
 from app.serving.open_inference.statistics import Durations, Statistics, Version
 from app.serving.pipeline import Exchange, QueryPipeline, WireFormat
 from app.serving.servable import INLINE_BYTES, ServableStudent
+from app.serving.work import record_work
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 
@@ -51,6 +53,8 @@ CHANGES: Final = frozenset({"load", "unload"})
 """Operations that change something, if only in memory."""
 
 _THREADS: Final = 2
+_WORK_OF_VALUE: Final = 16
+"""Multiply-adds in the time of one basis value."""
 _JSON: Final = (b"content-type", b"application/json")
 _BINARY: Final = (b"content-type", b"application/octet-stream")
 
@@ -176,16 +180,18 @@ class InferenceHandler(WireFormat[_State]):
         if path.label is not None:
             self._found(exchange, await cache.students(path.cache_reference, [path.label]))
         inline = len(body) <= INLINE_BYTES
-        inference, took.compute_input = await self._timed(exchange, took, inline, self._parse, body, exchange)
-        if exchange.student is not None:
+        inference = await self._parsed(exchange, took, inline, body)
+        if exchange.student is not None and len(inference.distinct) == 1:
             students = {inference.labels[0]: exchange.student}
         else:
             labels = list(inference.distinct)
             loaded = await cache.students(path.cache_reference, labels)
             self._found(exchange, loaded)
             students = dict(zip(labels, loaded, strict=True))
-        n_basis = max(student.student.map.n_basis for student in students.values())
-        inline = inline and len(inference.rows) * n_basis <= INLINE_WORK
+            if loaded[0].inputs.records is not None and inference.source is None:
+                inference, _ = await self._timed(exchange, took, inline, self._parse, body, exchange)
+        per_row = max(_row_work(student) for student in students.values())
+        inline = inline and len(inference.rows) * per_row <= INLINE_WORK
         answered, took.compute_infer = await self._timed(
             exchange, took, inline, answer, inference, students, self._pipeline.max_work
         )
@@ -199,6 +205,29 @@ class InferenceHandler(WireFormat[_State]):
         self._statistics.succeeded(_version(exchange.student), rows, exchange.nanoseconds, took)
         return response
 
+    async def _parsed(self, exchange: _State, took: Durations, inline: bool, body: Body) -> Inference:
+        """The request. Records can be read only once their version is known, which their class tells."""
+        try:
+            inference, took.compute_input = await self._timed(
+                exchange, took, inline, self._parse, body, exchange
+            )
+        except InvalidRequest as error:
+            if exchange.student is not None:
+                raise
+            length = exchange.headers.get(b"inference-header-content-length")
+            labels = classes_of(body, length, exchange.path)
+            try:
+                loaded = await self._pipeline.cache.students(exchange.path.cache_reference, labels)
+            except NotFound:
+                raise error from None
+            if not labels or loaded[0].inputs.records is None:
+                raise
+            self._found(exchange, loaded)
+            inference, took.compute_input = await self._timed(
+                exchange, took, inline, self._parse, body, exchange
+            )
+        return inference
+
     @staticmethod
     def _found(exchange: _State, students: list[ServableStudent]) -> None:
         exchange.student, exchange.model = students[0], students[0].metric_label
@@ -206,7 +235,8 @@ class InferenceHandler(WireFormat[_State]):
     def _parse(self, body: Body, exchange: _State) -> Inference:
         columns = None if exchange.student is None else exchange.student.student.map.n_columns
         length = exchange.headers.get(b"inference-header-content-length")
-        return parse_inference(body, length, exchange.path, columns, self._pipeline.max_rows)
+        records = None if exchange.student is None else exchange.student.inputs.records
+        return parse_inference(body, length, exchange.path, columns, self._pipeline.max_rows, records)
 
     async def _read_body(self, exchange: _State, receive: Receive) -> Body:
         """The whole body, decompressed."""
@@ -228,6 +258,13 @@ class InferenceHandler(WireFormat[_State]):
         result, began, ended = await self._pipeline.run(exchange, inline, _clocked, work, *arguments)
         took.queue += began - submitted
         return result, ended - began
+
+
+def _row_work(served: ServableStudent) -> int:
+    """What deciding a row costs, in the unit of `INLINE_WORK`."""
+    if served.inputs.records is None:
+        return served.student.map.n_basis
+    return record_work([served.student], served.inputs.records.rows) // _WORK_OF_VALUE
 
 
 def _version(student: ServableStudent) -> Version:

@@ -124,7 +124,11 @@ SCHEMAS: Final[Json] = {
     "InferenceRows": _numbers(),
     "InferenceTarget": {**_TARGET, "description": "The target class, one for all rows or one for each."},
     "InferenceRequest": {
-        "description": "The class is named once: in the path, by a parameter or by an input.",
+        "description": (
+            "The class is named once: in the path, by a parameter or by an input. Models whose metadata list"
+            " several inputs take one for each column, of the shape [rows] or [rows, 1]; null, NaN and empty"
+            " texts are gaps, and an input that is not there has only gaps."
+        ),
         **_object(
             {
                 "id": {"type": "string"},

@@ -19,6 +19,7 @@ from app.services import models
 from app.serving.cache import ModelCache
 from app.serving.inputs import Inputs
 from app.serving.open_inference.paths import ParsedPath
+from app.serving.open_inference.record_inputs import DATATYPES
 from app.serving.open_inference.requests import CLASS, DEFAULT_OUTPUTS, OUTPUTS, ROWS, how_to_name
 from app.serving.open_inference.responses import (
     InferenceConfigTensor,
@@ -30,8 +31,11 @@ from app.serving.open_inference.responses import (
     InferenceTensor,
 )
 from app.serving.open_inference.tensors import DTYPES
+from app.serving.records import Records
+from app.serving.servable import ServableStudent
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
+from core.packed.encoded_columns import VectorColumn
 
 InThread = Callable[..., Awaitable[Any]]
 
@@ -76,9 +80,16 @@ class Repository:
         version = await self.version(path)
         numbers: list[tuple[str, int]] = await self._in_thread(self._numbers, path.tenant, path.model)
         classes = await self._in_thread(self._classes, version, MAX_NAMED)
-        probable = await self._has_probability(version, path.label, classes)
-        rows: InferenceTensor = {"name": ROWS, "datatype": "FP64", "shape": [-1, version.columns]}
-        names = Inputs(version).names
+        served = await self._first_student(version, path.label, classes)
+        probable = served is not None and served.student.calibration is not None
+        inputs = Inputs(version) if served is None else served.inputs
+        names = inputs.names
+        given: list[InferenceTensor]
+        if inputs.records is None:
+            given = [{"name": ROWS, "datatype": "FP64", "shape": [-1, version.columns]}]
+        else:
+            given = columns_of(inputs.records)
+            names = list(inputs.records.encoder.names)
         parameters = {"optional": True}
         target: InferenceTensor = {
             "name": CLASS,
@@ -98,7 +109,7 @@ class Repository:
             "name": path.name,
             "versions": [str(number) for _, number in numbers],
             "platform": PLATFORM,
-            "inputs": [rows] if path.label is not None else [rows, target],
+            "inputs": given if path.label is not None else [*given, target],
             "outputs": [_output(name) for name in OUTPUTS if name != "probability" or probable],
             "parameters": described,
         }
@@ -159,18 +170,19 @@ class Repository:
         self._cache.drop(path.tenant, path.model, number, path.label)
         return {}
 
-    async def _has_probability(self, version: ModelVersion, label: str | None, classes: list[str]) -> bool:
-        """Whether the student of ``label`` is calibrated; without a label, the first student of the model."""
+    async def _first_student(
+        self, version: ModelVersion, label: str | None, classes: list[str]
+    ) -> ServableStudent | None:
+        """The student of ``label``; without a label, that of the first class, or None if it has none."""
         asked = label if label is not None else classes[0]
         try:
-            served = await self._cache.student(
+            return await self._cache.student(
                 qualified(version.tenant, f"{version.model}@{version.version}"), asked
             )
         except NotFound:
             if label is not None:
                 raise
-            return False
-        return served.student.calibration is not None
+            return None
 
     async def version(self, path: ParsedPath) -> ModelVersion:
         """The version that the path resolves to. Raises NotFound."""
@@ -188,6 +200,18 @@ class Repository:
     def _numbers(self, tenant: str, model: str | None, among: Collection[str] = ()) -> list[tuple[str, int]]:
         with self._store.of_tenant(tenant).read() as uow:
             return list(uow.models.numbers(model, limit=MAX_LISTED, among=among))
+
+
+def columns_of(records: Records) -> list[InferenceTensor]:
+    """The inputs of a model of records, one for each column; those that may be absent are optional."""
+    tensors: list[InferenceTensor] = []
+    of_name = {column.name: column for column in records.rows.columns}
+    for name in records.encoder.names:
+        column = of_name[name]
+        shape = [-1, len(column.fallback)] if isinstance(column, VectorColumn) else [-1]
+        tensor: InferenceTensor = {"name": name, "datatype": DATATYPES[column.kind], "shape": shape}
+        tensors.append(tensor if column.required else tensor | {"parameters": {"optional": True}})
+    return tensors
 
 
 def _options(body: bytes) -> Json:

@@ -16,11 +16,15 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
-from app.domain.errors import InvalidRequest, TooLarge
+from app.domain.errors import InvalidRequest, ServiceError, TooLarge
+from app.domain.near_names import listed
 from app.http.types import Body
 from app.serving.decision import MAX_CLASSES
 from app.serving.open_inference.paths import ParsedPath, check_label
+from app.serving.open_inference.record_inputs import is_table, read_columns
 from app.serving.open_inference.tensors import DTYPES, TEXTS, Array, Tensor
+from app.serving.record_sources import CellSource
+from app.serving.records import Records
 
 CLASS: Final = "class"
 """Name of the parameter and of the input for the target class."""
@@ -83,7 +87,7 @@ class Inference:
     rows: (n, d), float32 or float64, not validated. labels: one class for all rows, or one for each row.
     requested_outputs: None for the default outputs, in binary if ``binary``. distinct: the distinct labels.
     columns: names of the columns of ``rows``, where each came as a tensor of its own. texts: names of tensors
-    of texts that came beside them.
+    of texts that came beside them. source: of records, whose ``rows`` have no columns.
     """
 
     rows: Array
@@ -93,6 +97,7 @@ class Inference:
     binary: bool = False
     columns: list[str] | None = None
     texts: list[str] = field(default_factory=list)
+    source: CellSource | None = None
     distinct: dict[str, None] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,8 +110,10 @@ def parse_inference(
     path: ParsedPath,
     columns: int | None,
     max_rows: int,
+    records: Records | None = None,
 ) -> Inference:
-    """Parse ``body``. columns: of the model's rows, if the path names a student.
+    """Parse ``body``. columns: of the model's rows, if the path names a student. records: of its version, if
+    it is known to have an encoder.
 
     Raises InvalidRequest, TooLarge, and NotFound for an impossible class name.
     """
@@ -115,17 +122,24 @@ def parse_inference(
         if path.label is None or columns is None:
             message = f"Name the target class in the path: {path.name}:CLASS."
             raise InvalidRequest(message, code="class_missing")
+        if records is not None and not records.encoder.takes_numbers:
+            message = f"Each column is an input: {listed(records.encoder.names)}."
+            raise InvalidRequest(message, code="needs_record")
         return Inference(_rows(_raw_rows(body, columns), max_rows), [path.label], binary=True)
     request = _decode(memoryview(body)[:length])
     tensors = _tensors(request.inputs, memoryview(body)[length:], header_length is not None)
     parameters = _parameters(request.parameters, "The request")
-    target = next((tensor for tensor in tensors if _is_target(tensor)), None)
+    target = _target(tensors, path, records)
     others = [tensor for tensor in tensors if tensor is not target]
     if not others:
         text = "The request has 0 inputs of numbers; one table of rows is needed, or one for each column."
         raise InvalidRequest(text, code="wrong_inputs")
     names: list[str] | None = None
-    if len(others) == 1:
+    source: CellSource | None = None
+    if records is not None and not is_table(others, records):
+        source = read_columns(others, records, max_rows)
+        rows = np.empty((len(source), 0))
+    elif len(others) == 1:
         rows = _rows(others[0], max_rows)
     else:
         rows = _joined(others, max_rows)
@@ -139,7 +153,22 @@ def parse_inference(
         binary,
         names,
         [tensor.name for tensor in others if tensor.datatype == TEXTS],
+        source,
     )
+
+
+def classes_of(body: Body, header_length: bytes | None, path: ParsedPath) -> list[str]:
+    """The distinct classes that a request names beside its path; none if it cannot be read."""
+    try:
+        length = _header_length(header_length, len(body))
+        request = _decode(memoryview(body)[:length])
+        tensors = _tensors(request.inputs, memoryview(body)[length:], header_length is not None)
+        target = next(filter(_is_target, tensors), None)
+        rows = 1 if target is None else prod(target.shape)
+        labels = _labels(path, _parameters(request.parameters, "The request"), target, rows)
+    except ServiceError:
+        return []
+    return list(dict.fromkeys(labels))
 
 
 def how_to_name(path: ParsedPath) -> str:
@@ -227,6 +256,13 @@ def _raw_rows(body: Body, columns: int) -> Tensor:
 
 def _is_target(tensor: Tensor) -> bool:
     return tensor.name == CLASS and tensor.datatype == TEXTS
+
+
+def _target(tensors: list[Tensor], path: ParsedPath, records: Records | None) -> Tensor | None:
+    """The input that names the class of each row; a column of records may have its name."""
+    if records is not None and path.label is not None and CLASS in records.encoder.names:
+        return None
+    return next(filter(_is_target, tensors), None)
 
 
 def _rows(tensor: Tensor, max_rows: int) -> Array:

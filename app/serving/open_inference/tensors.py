@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Final, TypeAlias
 
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from app.domain.errors import InvalidRequest
 
 Array: TypeAlias = NDArray[Any]
+Number: TypeAlias = int | float | bool | None
 
 DTYPES: Final[dict[str, np.dtype[Any]]] = {
     "BOOL": np.dtype("?"),
@@ -47,6 +48,9 @@ _DECODERS: Final[dict[str, msgspec.json.Decoder[Any]]] = {
 }
 _WHOLE_OR_NOT: Final = msgspec.json.Decoder(list[int | float])
 _TEXTS: Final = msgspec.json.Decoder(list[str | list[str]])
+_NULL: Final = b"null"
+_WITH_NULLS: Final = msgspec.json.Decoder(list[Number | list[Number]])
+_OPTIONAL_TEXTS: Final = msgspec.json.Decoder(list[str | list[str | None] | None])
 _NESTED: Final = re.compile(rb"\[\s*\[")
 _GAP: Final = re.compile(rb"\s*,?\s*")
 _PIECE: Final = 64 * 1024
@@ -86,6 +90,43 @@ class Tensor:
             return self._json_numbers(dtype)
         with np.errstate(over="ignore"):
             return self._json_numbers(dtype)
+
+    def optional_numbers(self) -> tuple[Array, Array]:
+        """Decode the data to an array of ``shape``, and which of its elements are gaps: null in JSON, NaN.
+
+        Raises InvalidRequest.
+        """
+        if self.binary or _NULL not in bytes(self.data):
+            array = self.numbers()
+            is_gap = np.isnan(array) if array.dtype.kind == "f" else np.zeros(array.shape, dtype=bool)
+            return array, is_gap
+        if bytes(self.data).count(b",") >= max(prod(self.shape), 1):
+            raise self.error(f"has more than {prod(self.shape)} numbers; its shape needs {prod(self.shape)}")
+        nulls = np.array(self._nulls(), dtype=bool)
+        if len(nulls) != prod(self.shape):
+            raise self.error(f"has {len(nulls)} numbers; its shape needs {prod(self.shape)}")
+        filled = replace(self, data=memoryview(bytes(self.data).replace(_NULL, b"0")))
+        return filled.numbers(), nulls.reshape(self.shape)
+
+    def _nulls(self) -> list[bool]:
+        try:
+            values = _WITH_NULLS.decode(self.data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self._bad_form() from error
+        return [one is None for value in values for one in (value if isinstance(value, list) else [value])]
+
+    def optional_texts(self) -> list[str | None]:
+        """Decode BYTES to as many texts as ``shape`` has elements; None is null. Raises InvalidRequest."""
+        if self.binary or _NULL not in bytes(self.data):
+            return [*self.texts()]
+        try:
+            found = _OPTIONAL_TEXTS.decode(self.data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise self.error("must be a list of texts") from error
+        texts = [one for text in found for one in (text if isinstance(text, list) else [text])]
+        if len(texts) != prod(self.shape):
+            raise self.error(f"has {len(texts)} texts; its shape needs {prod(self.shape)}")
+        return texts
 
     def texts(self) -> list[str]:
         """Decode BYTES to as many texts as ``shape`` has elements. Raises InvalidRequest."""

@@ -13,14 +13,18 @@ from numpy.typing import NDArray
 
 from app.http.types import Body
 from app.serving.decision import Decisions, RowDecision, decide_all, decide_row
-from app.serving.inputs import Outside
+from app.serving.outside import Outside
 from app.serving.query import responses
 from app.serving.query.negotiation import DEFAULT_FORMAT, MediaType, RequestFormat
+from app.serving.query.record_bodies import CLASS_RECORDS
+from app.serving.query.record_requests import RecordRequest, parse_records
 from app.serving.query.requests import CLASS, QueryRequest, RequestLimits, parse_request, request_of
 from app.serving.query.responses import JSON_HEADERS, Answer
 from app.serving.query.rows import Row, SparseRow, decode, dense_row, row_error
+from app.serving.record_decisions import decide_at_once, decide_records
+from app.serving.records import REFUSED, Records
 from app.serving.servable import ServableStudent
-from app.serving.work import check_work, students_work
+from app.serving.work import check_work, record_work, students_work
 from core.errors import InvalidProblem
 from core.packed import PackedStudent
 
@@ -29,6 +33,9 @@ def answer_class(
     student: ServableStudent, data: Body, format_: RequestFormat, limits: RequestLimits
 ) -> Answer:
     """The answer of one class. Raises InvalidRequest and TooLarge."""
+    records = student.inputs.records
+    if records is not None:
+        return answer_record(student, records, data, format_, limits)
     if format_ is not DEFAULT_FORMAT:
         request = parse_request(CLASS, data, format_, limits)
         return answer([student], request, format_.answer, limits.max_work, named=False)
@@ -56,11 +63,60 @@ def answer_class(
     return responses.encode_row(student, score), 1, JSON_HEADERS
 
 
+def answer_record(
+    student: ServableStudent, records: Records, data: Body, format_: RequestFormat, limits: RequestLimits
+) -> Answer:
+    """The answer of one class of a version with an encoder. Raises InvalidRequest and TooLarge."""
+    if format_ is DEFAULT_FORMAT:
+        # One record or text, the most frequent query, takes the shortest way.
+        assert student.score_record is not None  # noqa: S101 - the version has an encoder
+        try:
+            score = student.score_record(records.decode_one(data))
+        except REFUSED:
+            # What is wrong is found below, or that nothing is.
+            score = None
+        if score is not None:
+            return responses.encode_row(student, score), 1, JSON_HEADERS
+        decisions = decide_at_once(student, records, data, max_rows=limits.max_rows, max_work=limits.max_work)
+        if decisions is not None:
+            return responses.encode_rows(student, decisions), len(decisions.scores), JSON_HEADERS
+    request = parse_records(CLASS_RECORDS, data, format_, records, limits)
+    return answer_parsed([student], request, format_.answer, limits.max_work, named=False)
+
+
 def answer_classes(
-    students: Sequence[ServableStudent], request: QueryRequest, format_: RequestFormat, limits: RequestLimits
+    students: Sequence[ServableStudent],
+    request: QueryRequest | RecordRequest,
+    format_: RequestFormat,
+    limits: RequestLimits,
 ) -> Answer:
     """The answer of several classes of one model version. Raises InvalidRequest and TooLarge."""
-    return answer(students, request, format_.answer, limits.max_work, named=True)
+    return answer_parsed(students, request, format_.answer, limits.max_work, named=True)
+
+
+def answer_parsed(
+    students: Sequence[ServableStudent],
+    request: QueryRequest | RecordRequest,
+    media_type: MediaType,
+    max_work: int,
+    *,
+    named: bool,
+) -> Answer:
+    """As `answer`, also of records."""
+    if isinstance(request, QueryRequest):
+        return answer(students, request, media_type, max_work, named=named)
+    source = request.source
+    if len(source) > 1:
+        per_record = record_work([served.student for served in students], source.records.rows)
+        check_work(len(source), per_record, max_work)
+    decisions, of_rows = decide_records(students, source, explain=request.explain)
+    notes = None if of_rows is None else [*map(responses.note_of_record, of_rows)]
+    if source.single and media_type is MediaType.JSON:
+        rows, note = [one.first for one in decisions], None if notes is None else notes[0]
+        if named:
+            return responses.encode_row_of_classes(students, rows, note), 1, JSON_HEADERS
+        return responses.encode_row(students[0], *rows[0], note=note), 1, JSON_HEADERS
+    return encode_all(students, decisions, notes, media_type, single=source.single, named=named)
 
 
 def answer(
@@ -81,16 +137,29 @@ def answer(
     if request.single and media_type is MediaType.JSON:
         return _answer_row(students, request, named=named), 1, JSON_HEADERS
     decisions, outside = _decide(students, request)
+    notes = None if outside is None else [*map(responses.note_of_outside, outside)]
+    return encode_all(students, decisions, notes, media_type, single=request.single, named=named)
+
+
+def encode_all(
+    students: Sequence[ServableStudent],
+    decisions: Sequence[Decisions],
+    notes: Sequence[bytes] | None,
+    media_type: MediaType,
+    *,
+    single: bool,
+    named: bool,
+) -> Answer:
+    """The answer of the decisions of each student. notes: of each row, for JSON."""
+    n_rows = len(decisions[0].scores)
     if media_type is not MediaType.JSON:
-        body, headers = responses.encode_tensor(
-            students, decisions, media_type, single=request.single, named=named
-        )
-        return body, request.n_rows, headers
+        body, headers = responses.encode_tensor(students, decisions, media_type, single=single, named=named)
+        return body, n_rows, headers
     if named:
-        body = responses.encode_rows_of_classes(students, decisions, outside)
+        body = responses.encode_rows_of_classes(students, decisions, notes)
     else:
-        body = responses.encode_rows(students[0], decisions[0], outside)
-    return body, request.n_rows, JSON_HEADERS
+        body = responses.encode_rows(students[0], decisions[0], notes)
+    return body, n_rows, JSON_HEADERS
 
 
 def _answer_row(students: Sequence[ServableStudent], request: QueryRequest, *, named: bool) -> bytes:
@@ -100,12 +169,13 @@ def _answer_row(students: Sequence[ServableStudent], request: QueryRequest, *, n
         decided = _decide_row([servable.student for servable in students], x, request.explain)
     except InvalidProblem as error:
         raise row_error(error) from error
-    outside = None
+    note = None
     if request.explain:
         outside = inputs.outside(np.atleast_2d(dense_row(x, inputs.n_columns)))
+        note = None if outside is None else responses.note_of_outside(outside[0])
     if not named:
-        return responses.encode_row(students[0], *decided[0], outside=outside)
-    return responses.encode_row_of_classes(students, decided, outside)
+        return responses.encode_row(students[0], *decided[0], note=note)
+    return responses.encode_row_of_classes(students, decided, note)
 
 
 def _decide_row(students: Sequence[PackedStudent], x: Row | NDArray[Any], explain: bool) -> list[RowDecision]:

@@ -9,14 +9,14 @@ thread. All others pass `QueryPipeline`; both take the same steps in the same or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import Any, TypeAlias
 
 from app.auth.authenticator import authorise
-from app.domain.errors import TooLarge
+from app.domain.errors import InvalidRequest, NotFound, TooLarge
 from app.http.cors import CrossOrigin
 from app.http.path_prefix import path_as_sent
 from app.http.problem import Problem, ProblemError, method_not_allowed
@@ -27,7 +27,8 @@ from app.serving.pipeline import Exchange, QueryPipeline, WireFormat
 from app.serving.query.evaluate import answer_class, answer_classes
 from app.serving.query.negotiation import DEFAULT_FORMAT, OF_CLASSES, OF_ONE_CLASS, RequestFormat, negotiate
 from app.serving.query.paths import PREFIX, SUFFIXES, ParsedPath, parse_query_path
-from app.serving.query.requests import RequestLimits, parse_classes
+from app.serving.query.record_requests import RecordRequest, classes_of, parse_classes_of_records
+from app.serving.query.requests import QueryRequest, RequestLimits, parse_classes
 from app.serving.query.responses import Answer
 from app.serving.servable import INLINE_BYTES, INLINE_WORK, ServableStudent
 from app.serving.work import TOO_MUCH_WORK
@@ -139,11 +140,39 @@ class QueryHandler(WireFormat[Exchange]):
     ) -> Answer:
         pipeline = self.pipeline
         inline = len(data) <= INLINE_BYTES and format_.encoding is None
-        request = await pipeline.run(exchange, inline, parse_classes, data, format_, self._limits)
-        students = await pipeline.cache.students(reference, request.classes)
+        request: QueryRequest | RecordRequest
+        refused: InvalidRequest | None = None
+        try:
+            request = await pipeline.run(exchange, inline, parse_classes, data, format_, self._limits)
+            classes = request.classes
+        except InvalidRequest as error:
+            # Records can be read only once their version is known.
+            classes = await pipeline.run(exchange, inline, classes_of, data, format_, self._limits)
+            refused = error
+        students = await self._students(reference, classes, refused)
         exchange.model = students[0].metric_label
+        records = students[0].inputs.records
+        if records is not None:
+            request = await pipeline.run(
+                exchange, inline, parse_classes_of_records, data, format_, records, self._limits
+            )
+        elif refused is not None:
+            raise refused
         inline = _is_inline(students[0], len(data) * len(students), format_)
         return await self._run(exchange, inline, partial(answer_classes, students, request, format_))
+
+    async def _students(
+        self, reference: str, classes: Sequence[str], refused: InvalidRequest | None
+    ) -> list[ServableStudent]:
+        """The students of some classes. refused: what is wrong with the body if they have no encoder."""
+        if refused is not None and not classes:
+            raise refused
+        try:
+            return await self.pipeline.cache.students(reference, classes)
+        except NotFound:
+            if refused is not None:
+                raise refused from None
+            raise
 
     async def _run(
         self, exchange: Exchange, inline: bool, answer: Callable[[RequestLimits], Answer]

@@ -42,6 +42,9 @@ class AnsweredBy(TypedDict):
     version: int
 
 
+_UNSEEN_DOC: Final = "Categories with a value that no row of training had."
+
+
 class OutsideRange(TypedDict):
     """Which columns of a row are outside the range of the training rows; on request, where it is known."""
 
@@ -49,7 +52,23 @@ class OutsideRange(TypedDict):
     outside_count: NotRequired[Annotated[int, Meta(description="How many columns are outside.", ge=0)]]
 
 
-class RangedDecision(Decision, OutsideRange):
+class RecordNotes(TypedDict):
+    """What explained answers say of a record besides; each only where the model has such columns."""
+
+    unseen: NotRequired[Annotated[list[str], Meta(description=_UNSEEN_DOC)]]
+    cut: NotRequired[
+        Annotated[list[str], Meta(description="Texts of which only the first 64 KiB were read.")]
+    ]
+    known_terms: NotRequired[
+        Annotated[dict[str, int], Meta(description="Of each text: how many of its words training had.")]
+    ]
+
+
+class NotedRow(OutsideRange, RecordNotes):
+    """What is said of one row of a query of several classes."""
+
+
+class RangedDecision(Decision, OutsideRange, RecordNotes):
     """The decision of one student on one row, and where the row is outside the range."""
 
 
@@ -76,13 +95,13 @@ class ClassRowsAnswer(_OfClass):
     results: list[Decision]
 
 
-class ClassesQueryAnswer(AnsweredBy, OutsideRange):
+class ClassesQueryAnswer(AnsweredBy, OutsideRange, RecordNotes):
     """The answers of several classes, in the order requested. rows: of many rows, what is outside."""
 
     classes: Annotated[
         list[Any], Meta(extra_json_schema={"items": one_of("ClassRowAnswer", "ClassRowsAnswer")})
     ]
-    rows: NotRequired[list[OutsideRange]]
+    rows: NotRequired[list[NotedRow]]
 
 
 class PredictedClass(TypedDict):
@@ -128,8 +147,19 @@ _NULL: Final[Json] = {"type": "null"}
 _REQUEST_DOC: Final = (
     "Either one row as `x`, or many as `rows`; a row is dense, with a number for each column of the model, "
     "sparse with 0 in all other columns, or an object of numbers by the names of the columns. `columns` names"
-    " the numbers of dense rows, which are then put into the order of the model."
+    " the numbers of dense rows, which are then put into the order of the model. Models whose columns have"
+    " names take `record` or `records`, objects of values by these names, and with columns of texts, dates or"
+    " gaps nothing else: `GET /v1/models/{model}/versions/{version}/schema` describes them. Such models also"
+    " take `columns`, lists of values by names, and a model of one column of texts takes `text` or `texts`."
 )
+_RECORDS: Final[Json] = {
+    "record": ref("Record"),
+    "records": {"type": "array", "items": ref("Record"), "minItems": 1},
+    "columns": {"type": "object", "additionalProperties": {"type": "array", "items": {}}, "minProperties": 1},
+    "text": {"type": "string"},
+    "texts": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+}
+"""The further forms of a query, of which a body has exactly one."""
 
 
 def request_schema(body: type[QueryBody], description: str = _REQUEST_DOC) -> Json:
@@ -150,6 +180,18 @@ def request_schema(body: type[QueryBody], description: str = _REQUEST_DOC) -> Js
         {**schema, **shape, "properties": {**schema["properties"], **shape["properties"]}}
         for shape in (one, many)
     ]
+    others = {
+        name: kind for name, kind in schema["properties"].items() if name not in ("x", "rows", "columns")
+    }
+    shapes += [
+        {
+            **schema,
+            "title": f"{body.__name__} with {form}",
+            "required": [form],
+            "properties": {form: kind, **others},
+        }
+        for form, kind in _RECORDS.items()
+    ]
     return {"oneOf": shapes, "description": description}
 
 
@@ -162,6 +204,11 @@ SCHEMAS: Final[Json] = {
         "additionalProperties": schema_of(Number),
         "minProperties": 1,
         "description": "A number for each column, by the names in `inputs.columns` of the version.",
+    },
+    "Record": {
+        "type": "object",
+        "additionalProperties": {},
+        "description": "A value for each column by its name; null or no value is a gap, where it is taken.",
     },
     "QueryRequest": request_schema(ClassQuery),
     "QueryAnswer": one_of("RowAnswer", "RowsAnswer"),
@@ -210,6 +257,9 @@ _ROW_EXAMPLES: Final[Json] = {
         "value": {"x": {"indices": [0, 2], "values": [0.5, 3]}, "explain": True},
     },
     "named": {"summary": "A row by names", "value": {"x": {"length": 0.5, "width": -1.25, "height": 3}}},
+    "record": {"summary": "A record", "value": {"record": {"age": 39, "job": "clerk", "since": None}}},
+    "columns": {"summary": "Many records", "value": {"columns": {"age": [39, 28], "job": ["clerk", None]}}},
+    "text": {"summary": "A text", "value": {"text": "My card has not arrived."}},
 }
 _TENSOR_HEADERS: Final[Json] = {
     name: {"description": description, "schema": {"type": "string"}}

@@ -17,8 +17,11 @@ from app.http.types import Body
 from app.serving.cache import ServableTeacher
 from app.serving.loader import Teacher
 from app.serving.query.negotiation import MediaType, RequestFormat
+from app.serving.query.record_bodies import PREDICT_RECORDS, PredictRecords, decode_records, needs_record
+from app.serving.query.record_requests import RecordRequest
 from app.serving.query.requests import MAX_SCORES, QueryRequest, RequestLimits, decompressed, parse_tensor
 from app.serving.query.rows import QueryBody, decode
+from app.serving.records import Records
 from app.serving.work import check_work, row_work
 from core.errors import InvalidProblem
 
@@ -54,7 +57,7 @@ class Prediction:
     """
 
     servable: ServableTeacher
-    request: QueryRequest
+    request: QueryRequest | RecordRequest
     scores: bool
     target: str | None
     code: int | None
@@ -103,7 +106,12 @@ def parse_prediction(
     Raises InvalidRequest, TooLarge, and NotFound for an unknown target.
     """
     data = decompressed(data, format_, limits)
-    if format_.body is MediaType.JSON:
+    records = servable.inputs.records
+    request: QueryRequest | RecordRequest
+    if records is not None:
+        request, body = _of_records(records, data, format_, limits)
+        scores, target = scores or body.scores, target if body.target is None else body.target
+    elif format_.body is MediaType.JSON:
         body = decode(_DECODER, data, limits.max_rows)
         request = QueryRequest(body.x, body.rows, explain=False, columns=body.columns)
         scores, target = scores or body.scores, target if body.target is None else body.target
@@ -116,6 +124,21 @@ def parse_prediction(
     per_row = row_work(teacher.map, n_classes) + (0 if target is None else n_classes * _CLASS_OVERHEAD)
     check_work(request.n_rows, per_row, limits.max_work)
     return Prediction(servable, request, scores, target, _code(servable, target), per_row)
+
+
+def _of_records(
+    records: Records, data: Body, format_: RequestFormat, limits: RequestLimits
+) -> tuple[QueryRequest | RecordRequest, PredictBody | PredictRecords]:
+    """The request to a version with an encoder, and its body."""
+    if format_.body is not MediaType.JSON:
+        if not records.encoder.takes_numbers:
+            raise needs_record(records, "rows")
+        return parse_tensor(data, format_, limits), PredictBody()
+    form = decode_records(PREDICT_RECORDS, data, records, limits.max_rows)
+    if form.source is not None:
+        return RecordRequest(form.source, explain=False), form.body
+    body = decode(_DECODER, data, limits.max_rows)
+    return QueryRequest(body.x, body.rows, explain=False, columns=body.columns), body
 
 
 def _code(teacher: ServableTeacher, target: str | None) -> int | None:

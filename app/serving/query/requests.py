@@ -148,19 +148,23 @@ def parse_tensor(data: Body, format_: RequestFormat, limits: RequestLimits) -> Q
 
 def parse_classes(data: Body, format_: RequestFormat, limits: RequestLimits) -> QueryRequest:
     """Parse a query for several distinct classes. Raises InvalidRequest and TooLarge."""
-    _check_classes(format_.classes)
+    check_classes(format_.classes)
     request = parse_request(CLASSES, data, format_, limits)
-    classes = request.classes
-    if not classes:
-        raise _bad_classes("missing", 'Name the target classes: "classes", or ?class=a&class=b.')
-    if classes is not format_.classes:
-        _check_classes(classes)
-    if len(classes) * request.n_rows > MAX_SCORES:
-        raise TooLarge(f"At most {MAX_SCORES} scores are given in one answer.", code="too_many_scores")
+    if request.classes is not format_.classes:
+        check_classes(request.classes)
+    check_named(request.classes, request.n_rows)
     return request
 
 
-def _check_classes(classes: Sequence[str]) -> None:
+def check_named(classes: Sequence[str], n_rows: int) -> None:
+    """Raise InvalidRequest if no class is named, and TooLarge if the answer had too many scores."""
+    if not classes:
+        raise _bad_classes("missing", 'Name the target classes: "classes", or ?class=a&class=b.')
+    if len(classes) * n_rows > MAX_SCORES:
+        raise TooLarge(f"At most {MAX_SCORES} scores are given in one answer.", code="too_many_scores")
+
+
+def check_classes(classes: Sequence[str]) -> None:
     """Raise for impossible names, duplicates, and too many classes."""
     if len(set(classes)) != len(classes):
         raise _bad_classes("duplicate", "A class is named twice.")

@@ -7,6 +7,7 @@ classes:    {"classes": [{"class": …, …}, …], "model": …, "version": …
 "outside" and "outside_count" are present on request where the version knows the ranges of its columns: the
 first columns of the row that are outside, and how many are; of several classes once a row, in "rows" if there
 are many rows.
+Of records there are also "unseen", "cut" and "known_terms", see `RecordNote`.
 "probability" is present for calibrated students; on request "gate" and "rejection", and for students with
 several rejections "piece", the number of the largest one from 0, with "rival" where it is a class's score.
 """
@@ -22,9 +23,10 @@ from numpy.typing import NDArray
 
 from app.http.problem import NO_STORE
 from app.serving.decision import Decisions, RowDecision
-from app.serving.inputs import Outside
+from app.serving.outside import Outside
 from app.serving.query.negotiation import MediaType
 from app.serving.query.tensors import write_tensor
+from app.serving.record_notes import RecordNote
 from app.serving.servable import ServableStudent
 
 Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
@@ -44,47 +46,47 @@ def encode_row(
     gate: float | None = None,
     piece: int | None = None,
     *,
-    outside: Sequence[Outside] | None = None,
+    note: bytes | None = None,
 ) -> bytes:
-    """The answer for one row and one class. gate, piece, outside: None unless requested."""
+    """The answer for one row and one class. gate, piece, note: None unless requested."""
     if servable.student.calibration is None and gate is None:
         return _DECISION_START[score >= servable.student.threshold] + _text(score) + servable.json_suffix
-    range_fields = b"" if outside is None else b"," + _outside(outside[0])
-    return _decision(servable, score, gate, piece) + range_fields + servable.json_model_fields
+    fields = b"" if note is None else b"," + note
+    return _decision(servable, score, gate, piece) + fields + servable.json_model_fields
 
 
 def encode_row_of_classes(
     students: Sequence[ServableStudent],
     decided: Sequence[RowDecision],
-    outside: Sequence[Outside] | None = None,
+    note: bytes | None = None,
 ) -> bytes:
     """The answer for one row and several classes."""
     parts = [
         servable.json_class + _decision(servable, *decision)[1:] + b"}"
         for servable, decision in zip(students, decided, strict=True)
     ]
-    range_fields = b"" if outside is None else b"," + _outside(outside[0])
-    return b'{"classes":[' + b",".join(parts) + b"]" + range_fields + students[0].json_model_fields
+    fields = b"" if note is None else b"," + note
+    return b'{"classes":[' + b",".join(parts) + b"]" + fields + students[0].json_model_fields
 
 
 def encode_rows(
-    servable: ServableStudent, decisions: Decisions, outside: Sequence[Outside] | None = None
+    servable: ServableStudent, decisions: Decisions, notes: Sequence[bytes] | None = None
 ) -> bytes:
-    """The answer for many rows and one class."""
-    return b"{" + _results(servable, decisions, outside) + servable.json_model_fields
+    """The answer for many rows and one class. notes: one a row, as `note_of_outside` and `note_of_record`."""
+    return b"{" + _results(servable, decisions, notes) + servable.json_model_fields
 
 
 def encode_rows_of_classes(
     students: Sequence[ServableStudent],
     decided: Sequence[Decisions],
-    outside: Sequence[Outside] | None = None,
+    notes: Sequence[bytes] | None = None,
 ) -> bytes:
     """The answer for many rows and several classes."""
     parts = [
         servable.json_class + _results(servable, decisions) + b"}"
         for servable, decisions in zip(students, decided, strict=True)
     ]
-    rows = b"" if outside is None else b',"rows":[{' + b"},{".join(map(_outside, outside)) + b"}]"
+    rows = b"" if notes is None else b',"rows":[{' + b"},{".join(notes) + b"}]"
     return b'{"classes":[' + b",".join(parts) + b"]" + rows + students[0].json_model_fields
 
 
@@ -146,14 +148,21 @@ def _decision(servable: ServableStudent, score: float, gate: float | None, piece
     return text
 
 
-def _outside(outside: Outside) -> bytes:
+def note_of_outside(outside: Outside) -> bytes:
     """The fields about the columns of one row that are outside their range."""
     return b'"outside":%s,"outside_count":%d' % (_text(outside.columns), outside.total)
 
 
-def _results(
-    servable: ServableStudent, decisions: Decisions, outside: Sequence[Outside] | None = None
-) -> bytes:
+def note_of_record(note: RecordNote) -> bytes:
+    """The fields about one record."""
+    fields = {"unseen": note.unseen, "cut": note.cut, "known_terms": note.known_terms}
+    given = [
+        b',"%s":%s' % (name.encode(), _text(value)) for name, value in fields.items() if value is not None
+    ]
+    return b"".join((note_of_outside(note.outside), *given))
+
+
+def _results(servable: ServableStudent, decisions: Decisions, notes: Sequence[bytes] | None = None) -> bytes:
     """The JSON list of all decisions of one student, with its name."""
     texts = [
         _DECISION_START[match] + score
@@ -173,8 +182,8 @@ def _results(
     if decisions.pieces is not None:
         pieces = servable.json_pieces
         texts = [text + pieces[piece] for text, piece in zip(texts, decisions.pieces.tolist(), strict=True)]
-    if outside is not None:
-        texts = [text + start + b"," + _outside(of_row) for text, of_row in zip(texts, outside, strict=True)]
+    if notes is not None:
+        texts = [text + start + b"," + note for text, note in zip(texts, notes, strict=True)]
         start = b""
     close = start + b"}"
     return b'"results":[' + (close + b",").join(texts) + close + b"]"

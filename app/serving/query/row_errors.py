@@ -65,7 +65,7 @@ def explain_body(data: bytes, message: str, row_faults: FindFaults, known: Seque
     """The error of a body that could not be decoded. message: of the decoder. known: fields of the body."""
     if not data.strip():
         return InvalidRequest("The body is empty.", code="empty")
-    data = _constants_as_text(data)
+    data = constants_as_text(data)
     try:
         fields = _OBJECT.decode(data)
     except msgspec.ValidationError:
@@ -88,7 +88,7 @@ def explain_row(raw: bytes, field: str, i: int, message: str) -> list[InputFault
     """The first faults of one row in JSON. message: of the decoder."""
     try:
         # Integers as floats, too: Python refuses to parse integers of thousands of digits.
-        row = json.loads(_constants_as_text(raw), parse_int=float)
+        row = json.loads(constants_as_text(raw), parse_int=float)
     except (ValueError, RecursionError):
         return [_decoder_fault(message, field, i)]
     if not isinstance(row, list):
@@ -159,7 +159,7 @@ def _explain_rows(raw: bytes, row_faults: FindFaults) -> list[InputFault]:
     return faults
 
 
-def _constants_as_text(data: bytes) -> bytes:
+def constants_as_text(data: bytes) -> bytes:
     """``data`` with NaN and infinities in quotes; unchanged if it contains quoted ones already."""
     if (b"NaN" not in data and b"Infinity" not in data) or b'"NaN"' in data or b'Infinity"' in data:
         return data

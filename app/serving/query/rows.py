@@ -6,6 +6,8 @@
     {"rows": [[...], {"indices": ..., "values": ...}, {"age": ...}, ...]}     many rows, each of any kind
     {"columns": ["hours", "age"], "rows": [[40, 39], ...]}    the order of the numbers in lists
 
+Rows by names may be called ``record`` and ``records``, as where they have texts (``query.record_bodies``).
+
 Valid bodies pass typed decoding only. An invalid one is inspected a second time, value by value, to name row
 and column. Many rows are decoded one by one into tables of bounded size, so that neither a long list nor wide
 sparse rows take much more memory than the body, and no single call holds the interpreter lock for long.
@@ -135,25 +137,34 @@ def fields_of(decoder: msgspec.json.Decoder[Decoded]) -> list[str]:
 
 
 def _with_names(decoder: msgspec.json.Decoder[Decoded], data: Body) -> Decoded | None:
-    """The body whose ``x`` is a row by names, as a list with ``columns``; None if it is no such body.
+    """The body whose ``x`` or ``record`` is a row by names, as a list with ``columns``, or with ``records``.
 
-    Raises DecodeError for what is wrong beside its rows.
+    None if it is no such body. Raises DecodeError for what is wrong beside its rows.
     """
     body: Any = _with_object(decoder.type).decode(data)
-    row = read_named(bytes(body.x), "x")
+    fields = {name: getattr(body, name) for name in fields_of(decoder)} | {"x": None}
+    given = [bytes(raw) for raw in (body.x, body.record) if raw is not _NO_ROW]
+    if body.records is not None:
+        is_usable = not given and body.rows is None and body.columns is None
+        if not is_usable or any(bytes(raw)[:1] != b"{" for raw in body.records):
+            return None
+        return decoder.type(**fields | {"rows": body.records})
+    if len(given) != 1:
+        return None
+    row = read_named(given[0], "x")
     if row is None:
         return None
     if body.columns is not None:
         raise _not_a_list("x", None)
-    fields = {name: getattr(body, name) for name in fields_of(decoder)}
     return decoder.type(**fields | {"x": list(row.values()), "columns": list(row)})
 
 
 @cache
 def _with_object(kind: type[QueryBody]) -> msgspec.json.Decoder[Any]:
-    """The decoder of bodies of a kind whose ``x`` stays undecoded."""
-    fields = [(field.name, field.type, field.default) for field in msgspec.structs.fields(kind)]
+    """The decoder of bodies of a kind whose ``x`` stays undecoded, and that may have records."""
+    fields: list[Any] = [(field.name, field.type, field.default) for field in msgspec.structs.fields(kind)]
     loose = [("x", msgspec.Raw, _NO_ROW) if field[0] == "x" else field for field in fields]
+    loose += [("record", msgspec.Raw, _NO_ROW), ("records", list[msgspec.Raw] | None, None)]
     return msgspec.json.Decoder(msgspec.defstruct(kind.__name__, loose, forbid_unknown_fields=True))
 
 

@@ -23,6 +23,7 @@ OPERATIONS = {
     "get_metrics",
     "get_model",
     "get_program_version",
+    "get_record_schema",
     "get_student_curve",
     "get_student_trace",
     "get_version",
@@ -111,8 +112,13 @@ def test_no_schema_is_one_that_generators_refuse(document: Any):
 def test_the_rules_that_generators_cannot_read_are_in_extensions(document: Any):
     known = document["components"]["schemas"]
     assert known["EvaluationParameters"]["x-rules"]["anyOf"]
-    one_row, many_rows = known["QueryRequest"]["oneOf"]
+    one_row, many_rows, *of_records = known["QueryRequest"]["oneOf"]
     assert (one_row["x-null"], many_rows["x-null"]) == (["rows"], ["x"])
+    forms = ["record", "records", "columns", "text", "texts"]
+    assert [form["required"] for form in of_records] == [[name] for name in forms]
+    assert all(
+        form["properties"].keys() == {name, "explain"} for form, name in zip(of_records, forms, strict=True)
+    )
     assert known["InferenceRows"]["x-rules"]["oneOf"][0]["properties"]["parameters"]["anyOf"][0][
         "properties"
     ] == {

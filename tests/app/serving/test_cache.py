@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import math
 import threading
 import time
@@ -25,7 +26,9 @@ from app.serving.servable import make_servable
 from benchmarks.published import linear_student, linear_teacher
 from core.packed import PackedHead, PackedLabels, PackedStudent, PackedTeacher, RbfBasis
 from core.packed.codec import encode
+from core.packed.encoder import Encoder
 from core.packed.head import head_header
+from tests.app.serving.written_records import numbers_encoder
 
 CLASSES = ("cat", "dog", "fox")
 
@@ -83,6 +86,10 @@ class Shelf(ModelSource):
     def teacher(self, found: ModelVersion) -> tuple[PackedTeacher, int]:
         self._read((found.version, None))
         return linear_teacher(CLASSES, [[1, 0], [0, 1], [1, 1]]), self.size
+
+    def encoder(self, found: ModelVersion) -> Encoder:
+        self._read((found.version, "encoder"))
+        return numbers_encoder()
 
     def publish(self, number: int) -> None:
         self.versions[number] = version(number)
@@ -576,3 +583,36 @@ def test_a_move_does_not_bring_an_evicted_reference_back():
     references.replace("pets", version(2))
     assert references.get("pets") is None
     assert references.of_models(["pets"]) == []
+
+
+def test_students_of_a_version_share_its_encoder(shelf: Shelf):
+    shelf.versions[1] = dataclasses.replace(version(1), encoder_digest="0" * 64)
+
+    async def story(cache: ModelCache) -> None:
+        cat, dog = await cache.students("pets", ["cat", "dog"])
+        assert cat.inputs is dog.inputs
+        assert cat.inputs.records is not None
+        assert cat.score_record is not None
+        assert cat.score_record((2.0, 1.0)) == 2.0
+        assert shelf.reads.count((1, "encoder")) == 1
+        assert cache.size >= 2 * shelf.size + cat.inputs.records.nbytes
+        teacher = await cache.teacher("pets")
+        assert teacher.inputs is cat.inputs
+        assert await cache.inputs(shelf.versions[1]) is cat.inputs
+        cache.drop("default", "pets")
+        assert cache.size == 0
+
+    run(shelf, story)
+
+
+def test_the_encoder_of_a_version_is_freed_with_its_last_student(shelf: Shelf):
+    shelf.versions[1] = dataclasses.replace(version(1), encoder_digest="0" * 64)
+
+    async def story(cache: ModelCache) -> None:
+        await cache.student("pets", "cat")
+        cache.drop("default", "pets")
+        gc.collect()
+        await cache.student("pets", "cat")
+        assert shelf.reads.count((1, "encoder")) == 2
+
+    run(shelf, story)

@@ -21,6 +21,7 @@ from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 from core.errors import InvalidPackage
 from core.packed import IsotonicCalibration, LinearForm, PackedHead, PackedStudent, PackedTeacher, RbfBasis
+from tests.app.serving.written_records import numbers_encoder
 
 
 @pytest.fixture
@@ -190,3 +191,21 @@ def test_an_invalid_head_is_unavailable(
     monkeypatch.setattr(PackedHead, "student", damaged)
     with pytest.raises(Unavailable, match="the head is damaged"):
         source.student(version, "c0")
+
+
+def test_an_encoder_is_loaded_once_for_its_versions(source: DatabaseSource, store: Store):
+    known = numbers_encoder()
+    rows = np.eye(2)
+    students = {label: linear_student(label, row) for label, row in zip("ab", rows, strict=True)}
+    versions = [publish(store, "m", students, linear_teacher("ab", rows), encoder=known) for _ in range(2)]
+    first, second = map(source.encoder, versions)
+    assert first is second
+    assert first.to_bytes() == known.to_bytes()
+
+
+def test_an_invalid_encoder_is_unavailable(source: DatabaseSource, store: Store):
+    rows = np.eye(2)
+    students = {label: linear_student(label, row) for label, row in zip("ab", rows, strict=True)}
+    version = publish(store, "m", students, linear_teacher("ab", rows), encoder=numbers_encoder())
+    with pytest.raises(Unavailable, match="the encoder is damaged"):
+        source.encoder(dataclasses.replace(version, encoder_digest=version.teacher_digest))

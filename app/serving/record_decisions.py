@@ -1,0 +1,136 @@
+"""Decisions of students on records, one record after the other, so that each has the same bits in any query.
+
+Students of the same feature map share the basis values of a record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from app.http.types import Body
+from app.serving.decision import Decisions, RowDecision
+from app.serving.record_notes import RecordNote
+from app.serving.record_sources import RecordSource
+from app.serving.records import REFUSED, Records
+from app.serving.servable import ServableStudent
+from app.serving.work import check_work, record_work
+from core.packed.record_rows import Values, record_decider
+
+_BLOCK: Final = 256
+"""Records that are read and scored together."""
+
+
+class Decided(NamedTuple):
+    """of_students: what each student decides on all records. notes: one a record; None unless explained."""
+
+    of_students: list[Decisions]
+    notes: list[RecordNote] | None
+
+
+def decide_records(
+    students: Sequence[ServableStudent],
+    source: RecordSource,
+    *,
+    explain: bool = False,
+    rows: Sequence[int] | None = None,
+) -> Decided:
+    """The decisions of students of one version. rows: which records; None for all.
+
+    Raises InvalidRequest naming rows and columns.
+    """
+    by_columns = [served.score_columns for served in students]
+    decide = _decider(students, source.records, explain=explain)
+    parts: list[list[Decisions]] = []
+    notes: list[RecordNote] = []
+    some = range(len(source)) if rows is None else rows
+    for first in range(0, len(some), _BLOCK):
+        block = some[first : first + _BLOCK]
+        one_by_one = explain or source.single or not isinstance(block, range)
+        scores = None if one_by_one else _by_columns(by_columns, source, block[0], block[-1] + 1)
+        if scores is None:
+            found = source.each(decide, block)
+            parts.append(
+                [_of_rows(served, [one[place] for one, _ in found]) for place, served in enumerate(students)]
+            )
+            notes += [note for _, note in found if note is not None]
+        else:
+            parts.append([of_scores(served, own) for served, own in zip(students, scores, strict=True)])
+    joined = (
+        parts[0] if len(parts) == 1 else [Decisions.joined(of_one) for of_one in zip(*parts, strict=True)]
+    )
+    return Decided(joined, notes or None)
+
+
+def decide_at_once(
+    served: ServableStudent, records: Records, data: Body, *, max_rows: int, max_work: int
+) -> Decisions | None:
+    """The decisions of a student that scores by columns on the records of a body; None for any other body.
+
+    Raises TooLarge.
+    """
+    if served.score_columns is None:
+        return None
+    try:
+        columns = records.decode_many(data)
+    except REFUSED:
+        return None
+    n = len(columns[0])
+    if n > max_rows:
+        return None
+    check_work(n, record_work([served.student], records.rows), max_work)
+    try:
+        scores = served.score_columns(columns)
+    except REFUSED:
+        return None
+    return of_scores(served, scores)
+
+
+def _by_columns(
+    scorers: Sequence[Callable[[Sequence[Sequence[Any]]], list[float]] | None],
+    source: RecordSource,
+    first: int,
+    stop: int,
+) -> list[list[float]] | None:
+    """The scores of some records by each student; None if they must be looked at one by one."""
+    known = [score for score in scorers if score is not None]
+    if len(known) != len(scorers):
+        return None
+    try:
+        columns = source.columns(first, stop)
+        return [score(columns) for score in known]
+    except REFUSED:
+        return None
+
+
+def _decider(
+    students: Sequence[ServableStudent], records: Records, *, explain: bool
+) -> Callable[[Values], tuple[list[RowDecision], RecordNote | None]]:
+    """From the values of a record to the decisions of some students; it raises InvalidProblem."""
+    decide = record_decider([served.student for served in students], records.rows, explain=explain)
+
+    def decided(values: Values) -> tuple[list[RowDecision], RecordNote | None]:
+        found = [RowDecision(*one) for one in decide(values)]
+        return found, records.note(values) if explain else None
+
+    return decided
+
+
+def of_scores(served: ServableStudent, scores: Sequence[float]) -> Decisions:
+    """The decisions of a student by its scores."""
+    array = np.array(scores, dtype=np.float64)
+    calibration = served.student.calibration
+    probabilities = None if calibration is None else calibration.probabilities(array)
+    return Decisions(array, array >= served.student.threshold, probabilities)
+
+
+def _of_rows(served: ServableStudent, rows: Sequence[RowDecision]) -> Decisions:
+    decisions = of_scores(served, [row.score for row in rows])
+    if rows[0].gate is None:
+        return decisions
+    gate = np.array([row.gate for row in rows], dtype=np.float64)
+    pieces = None if rows[0].piece is None else np.array([row.piece for row in rows], dtype=np.int64)
+    return replace(decisions, gate=gate, rejection=gate - decisions.scores, pieces=pieces)

@@ -1,0 +1,102 @@
+"""The JSON Schema of the records of a version, draft 2020-12."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from app.domain.entities import Json
+from app.domain.errors import NotFound
+from app.domain.near_names import listed
+from app.serving.inputs import Inputs
+from core.data.validation import MAX_MAGNITUDE
+from core.packed.encoded_columns import (
+    CategoryColumn,
+    ColumnEncoder,
+    DateColumn,
+    NumberColumn,
+    TextColumn,
+    VectorColumn,
+)
+
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+MOST_EXAMPLES: Final = 20
+"""Values of a category that are shown."""
+_LONGEST_EXAMPLE: Final = 200
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_BOUNDS: Final = {"minimum": -MAX_MAGNITUDE, "maximum": MAX_MAGNITUDE}
+
+
+def record_schema(inputs: Inputs) -> Json:
+    """The schema of a record of a version. Raises NotFound where its columns have no names."""
+    if inputs.records is not None:
+        encoder = inputs.records.encoder
+        properties = {column.name: _property(column) for column in encoder.columns}
+        required = [column.name for column in encoder.columns if column.required]
+        return _schema(inputs, properties, required, encoder.ignored)
+    if inputs.names is None:
+        text = f"The columns of {inputs.where} have no names: a row is a list of {inputs.n_columns} numbers."
+        raise NotFound(text, code="no_column_names")
+    properties = {name: {"type": "number", **_BOUNDS} for name in inputs.names}
+    if inputs.low is not None and inputs.high is not None:
+        for name, low, high in zip(inputs.names, inputs.low.tolist(), inputs.high.tolist(), strict=True):
+            properties[name]["description"] = f"In training from {low:.6g} to {high:.6g}."
+    return _schema(inputs, properties, inputs.names, () if inputs.label is None else (inputs.label,))
+
+
+def _schema(
+    inputs: Inputs, properties: dict[str, Any], required: Sequence[str], ignored: Sequence[str]
+) -> Json:
+    schema: Json = {
+        "$schema": DIALECT,
+        "title": f"A record of {inputs.where}",
+        "type": "object",
+        "properties": properties,
+        "required": list(required),
+        "additionalProperties": False,
+    }
+    if ignored:
+        schema["description"] = (
+            f"Further columns of the training file are taken and not used: {listed(ignored)}."
+        )
+    return schema
+
+
+def _property(column: ColumnEncoder) -> Json:
+    described = _described(column)
+    if not column.required:
+        kinds = described["type"]
+        described["type"] = [*([kinds] if isinstance(kinds, str) else kinds), "null"]
+    return described
+
+
+def _described(column: ColumnEncoder) -> Json:
+    if isinstance(column, NumberColumn):
+        if column.is_truth:
+            return {"type": "boolean"}
+        text = f"In training from {column.low:.6g} to {column.high:.6g}."
+        return {"type": "number", **_BOUNDS, "description": text}
+    if isinstance(column, CategoryColumn):
+        known = [value for value in (*column.values, *column.rare) if len(value) <= _LONGEST_EXAMPLE]
+        more = " Others are refused." if column.refuses_unseen else " Others are taken, too."
+        count = len(column.values) + len(column.rare)
+        return {
+            "type": ["string", "number", "boolean"],
+            "description": f"Training had {count} different values.{more}",
+            "examples": known[:MOST_EXAMPLES],
+        }
+    if isinstance(column, DateColumn):
+        low, high = (str((_EPOCH + timedelta(microseconds=at)).date()) for at in (column.low, column.high))
+        form = "ISO 8601" if column.pattern is None else column.pattern
+        return {"type": "string", "description": f"A date, {form}. In training from {low} to {high}."}
+    if isinstance(column, VectorColumn):
+        width = len(column.fallback)
+        return {
+            "type": "array",
+            "items": {"type": "number", **_BOUNDS},
+            "minItems": width,
+            "maxItems": width,
+        }
+    assert isinstance(column, TextColumn)  # noqa: S101 - there are no other kinds
+    return {"type": "string", "description": "A text, of which the first 64 KiB are read."}

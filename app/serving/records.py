@@ -1,0 +1,259 @@
+"""Records: the values of one row by the names of its columns, of any kind, for versions with an encoder.
+
+A typed decoder made for the columns reads a valid record at once. A record that it refuses is read again,
+value by value (``app.serving.record_faults``), to name all columns at fault, or to find that none is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from itertools import chain
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from msgspec import UNSET, Raw, UnsetType
+from msgspec.structs import astuple
+
+from app.http.types import Body
+from app.serving.outside import RowCount
+from app.serving.record_faults import RecordReader, count_keys
+from app.serving.record_notes import RecordNote, note_of
+from core.data.schema import Kind
+from core.errors import InvalidProblem
+from core.packed.encoded_columns import ColumnEncoder
+from core.packed.encoder import Encoder
+from core.packed.maps import Floats
+from core.packed.record_rows import RecordRows, Values
+
+_MANY: Final = b'{"records"'
+_FEWEST: Final = 2
+_MOST_AT_ONCE: Final = 200_000
+"""Values that are decoded at once: in memory they take many times their text."""
+_COLUMN_BYTES: Final = 4096
+_TEXT_BYTES: Final = 512 * 1024
+_TIMES_VALUES: Final = 4
+_TIMES_TERMS: Final = 3
+"""How much more memory values of categories, and terms, take than their arrays in the package."""
+_MANY_COLONS: Final = 100_000
+MOST_TYPED: Final = 500
+"""Columns up to which records have a typed decoder: it looks for a key among the fields one by one."""
+
+_TYPES: Final[dict[Kind, Any]] = {
+    Kind.NUMBER: float,
+    Kind.BOOLEAN: bool,
+    Kind.CATEGORY: str | int | float | bool,
+    Kind.DATE: str,
+    Kind.TEXT: str,
+    Kind.VECTOR: list[float],
+}
+REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, InvalidProblem)
+"""What reading and scoring a record raises that is not as it should be."""
+
+
+class Records:
+    """What a version with an encoder needs to read records and to score them; shared by its students."""
+
+    def __init__(self, encoder: Encoder, row_count: RowCount | None = None) -> None:
+        self.encoder = encoder
+        self.rows = RecordRows(encoder)
+        self.reader = RecordReader(self.rows)
+        self._row_count = row_count or RowCount()
+
+    @cached_property
+    def decode_one(self) -> Callable[[Body], Values]:
+        """The values of the one record or text in the body of a query. Raises as `REFUSED` says."""
+        return self.decode_body if self.encoder.text_column is None else self.decode_text
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the encoder, about."""
+        arrays = [array for column in self.encoder.columns for array in column.arrays().values()]
+        tables = [table for column in self.encoder.columns for table in column.tables]
+        texts = sum(bool(column.tables) for column in self.encoder.columns)
+        return (
+            _TIMES_VALUES * sum(array.nbytes for array in arrays)
+            + _TIMES_TERMS * sum(table.terms.nbytes + table.idf.nbytes for table in tables)
+            + _TEXT_BYTES * texts
+            + _COLUMN_BYTES * len(self.encoder.columns)
+        )
+
+    @cached_property
+    def struct(self) -> type[msgspec.Struct] | None:
+        """The type of a record; None for more columns than it is made for."""
+        encoder = self.encoder
+        if len(encoder.columns) + len(encoder.ignored) > MOST_TYPED:
+            return None
+        fields: list[tuple[str, Any, Any] | tuple[str, Any]] = []
+        names: dict[str, str] = {}
+        for place, column in enumerate(self.rows.columns):
+            names[f"f{place}"] = column.name
+            fields.append(_field(f"f{place}", column))
+        for place, name in enumerate(encoder.ignored):
+            names[f"g{place}"] = name
+            fields.append((f"g{place}", Raw | UnsetType, UNSET))
+        with suppress(ValueError):
+            return msgspec.defstruct("Record", fields, rename=names, forbid_unknown_fields=True, kw_only=True)
+        # A name with a quotation mark is none of a field.
+        return None
+
+    @cached_property
+    def decode_row(self) -> Callable[[Raw], Values]:
+        """The values of a record in JSON. Raises as `REFUSED` says."""
+        kind = self.struct
+        if kind is None:
+            return _refuse
+        decode, values = msgspec.json.Decoder(kind).decode, self._values
+        return lambda data: values(decode(data), bytes(data), 0)
+
+    @cached_property
+    def decode_rows(self) -> Callable[[bytes], Sequence[Sequence[Any]]]:
+        """The values of a list of records in JSON, by columns. Raises as `REFUSED` says."""
+        kind: Any = self.struct
+        if kind is None:
+            return _refuse
+        rows: Any = list[kind]
+        decode = msgspec.json.Decoder(rows).decode
+        return lambda data: self._columns(decode(data), data, 0)
+
+    @cached_property
+    def decode_many(self) -> Callable[[Body], Sequence[Sequence[Any]]]:
+        """The same of the body of a query that has nothing but a few records; refuses more of them."""
+        kind: Any = self.struct
+        if kind is None:
+            return _refuse
+        body: Any = msgspec.defstruct("Query", [("records", list[kind])], forbid_unknown_fields=True)
+        decode = msgspec.json.Decoder(body).decode
+        most = _MOST_AT_ONCE // len(kind.__struct_fields__)
+
+        def columns(data: Body) -> Sequence[Sequence[Any]]:
+            text = bytes(data)
+            if not text.startswith(_MANY) or text.count(b"{") > most:
+                raise InvalidProblem
+            records = decode(text).records
+            if len(records) < _FEWEST:
+                raise InvalidProblem
+            return self._columns(records, text, 1)
+
+        return columns
+
+    def _columns(self, records: Sequence[Any], text: bytes, more: int) -> Sequence[Sequence[Any]]:
+        """The values of decoded records by columns, given their JSON and how many keys that has besides."""
+        n = len(self.rows.columns)
+        found = [*zip(*map(astuple, records), strict=True)]
+        absent = [
+            values.count(UNSET) if may_lack else 0
+            for values, may_lack in zip(found, self._may_lack, strict=True)
+        ]
+        keys = len(found) * len(records) - sum(absent) + more
+        if text.count(b":") != keys and _may_repeat_keys(text, keys, chain.from_iterable(found)):
+            raise InvalidProblem
+        return [
+            values if not gaps else [None if value is UNSET else value for value in values]
+            for values, gaps in zip(found[:n], absent, strict=False)
+        ]
+
+    @cached_property
+    def _may_lack(self) -> list[bool]:
+        """Whether the key of each field of `struct` may be absent."""
+        return [*(not column.required for column in self.rows.columns), *(True for _ in self.encoder.ignored)]
+
+    @cached_property
+    def decode_body(self) -> Callable[[Body], Values]:
+        """The values of the record in the body of a query that has nothing else. Raises as `REFUSED` says."""
+        kind = self.struct
+        if kind is None:
+            return _refuse
+        body: Any = msgspec.defstruct("Query", [("record", kind)], forbid_unknown_fields=True)
+        decode, values = msgspec.json.Decoder(body).decode, self._values
+        return lambda data: values(decode(data).record, data, 1)
+
+    @cached_property
+    def decode_text(self) -> Callable[[Body], Values]:
+        """The same of the body of a query that has nothing but a text."""
+        if self.encoder.text_column is None:
+            return _refuse
+        body: Any = msgspec.defstruct("Query", [("text", str)], forbid_unknown_fields=True)
+        decode = msgspec.json.Decoder(body).decode
+
+        def values(data: Body) -> Values:
+            text: str = decode(data).text
+            given = bytes(data)
+            if given.count(b":") != 1 and _may_repeat_keys(given, 1, [text]):
+                raise InvalidProblem
+            return (text,)
+
+        return values
+
+    @cached_property
+    def list_decoders(self) -> Mapping[str, Callable[[bytes], list[Any]]]:
+        """For each column what decodes a list of its values in JSON. They raise DecodeError."""
+        decoders: dict[str, Callable[[bytes], list[Any]]] = {}
+        for column in self.rows.columns:
+            kind: Any = _TYPES[column.kind]
+            cells: Any = list[kind] if column.required else list[kind | None]
+            decoders[column.name] = msgspec.json.Decoder(cells).decode
+        return decoders
+
+    @cached_property
+    def _values(self) -> Callable[[Any, Body, int], Values]:
+        """From a decoded record to its values, given its JSON and how many keys that has besides."""
+        n = len(self.rows.columns)
+        may_lack = not all(column.required for column in self.rows.columns)
+
+        def values(record: Any, data: Body, more: int) -> Values:
+            found = astuple(record)[:n]
+            text = bytes(data)
+            if text.count(b":") == n + more and not (may_lack and UNSET in found):
+                # Each key is there, and none twice.
+                return found
+            found = astuple(record)
+            keys = len(found) - found.count(UNSET)
+            # Of a key that is there twice the decoder keeps the last value.
+            if text.count(b":") != keys + more and _may_repeat_keys(text, keys + more, found):
+                raise InvalidProblem
+            if keys < len(found):
+                found = tuple([None if value is UNSET else value for value in found])
+            return found if len(found) == n else found[:n]
+
+        return values
+
+    def full_row(self, values: Values) -> Floats:
+        """The row (d,) of a record, with the terms of its texts. Raises InvalidProblem."""
+        dense, columns, weights = self.rows.encode(values)
+        row = np.zeros(self.encoder.layout.columns)
+        row[: len(dense)] = dense
+        row[columns + len(dense)] = weights
+        return row
+
+    def note(self, values: Values) -> RecordNote:
+        """What an explained answer says of a record; counts what is outside the range of training."""
+        note = note_of(self.rows, values)
+        self._row_count.outside += note.outside.total > 0
+        return note
+
+
+def _field(field: str, column: ColumnEncoder) -> tuple[str, Any] | tuple[str, Any, Any]:
+    kind = _TYPES[column.kind]
+    # A text without words is answered also where each row of training had some.
+    return (field, kind) if column.required else (field, kind | None | UnsetType, UNSET)
+
+
+def _may_repeat_keys(text: bytes, keys: int, values: Iterable[Any]) -> bool:
+    """Whether JSON with so many different keys, and these values, may have one of them twice.
+
+    Each key and each text has two quotation marks, if none within a text is escaped.
+    """
+    if text.count(b":") > _MANY_COLONS:
+        # They are counted where the number of keys is bounded.
+        return True
+    texts = sum(
+        isinstance(value, str) or (type(value) is Raw and bytes(value)[:1] == b'"') for value in values
+    )
+    return text.count(b'"') != 2 * (keys + texts) and (text[:1] != b"{" or count_keys(text) != keys)
+
+
+def _refuse(_data: object) -> Any:
+    raise InvalidProblem
