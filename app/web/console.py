@@ -86,8 +86,9 @@ def _example(context: AppContext, caller: ApiKey, version: ModelVersion, label: 
             "The data set of this version was deleted, or it was imported without one. Paste a row instead."
         )
         raise InvalidRequest(text, faults=[InputFault("row", "no_dataset", text)])
-    x = datasets.example_row(store, context.files, dataset, label, is_class=which == "class").x
-    if isinstance(x, dict) and version.columns <= _SHOWN_COLUMNS:
+    row = datasets.example_row(store, context.files, dataset, label, is_class=which == "class")
+    x = row.x
+    if isinstance(x, dict) and not row.is_record and version.columns <= _SHOWN_COLUMNS:
         stored = dict(zip(x["indices"], x["values"], strict=True))
         x = [stored.get(column, 0.0) for column in range(version.columns)]
     return json.dumps(x)
@@ -100,13 +101,18 @@ async def _answer(
     student = await context.cache.student(reference, label)
     settings = context.settings
     limits = RequestLimits(_MAX_ROW, 1, settings.max_query_work)
-    data = json.dumps({"x": row, "explain": True}).encode()
+    data = json.dumps({_field(version, row): row, "explain": True}).encode()
     started = time.perf_counter()
     body, rows, _ = await run_in_threadpool(answer_class, student, data, DEFAULT_FORMAT, limits)
     seconds = time.perf_counter() - started
     context.metrics.answered(student.metric_label, rows, seconds)
     answer: dict[str, Any] = json.loads(body)
     return answer | {"seconds": seconds, "bar": bar(answer["score"], answer["threshold"])}
+
+
+def _field(version: ModelVersion, row: Row) -> str:
+    """What a query calls the row: a version with an encoder takes records."""
+    return "record" if version.encoder_digest is not None and isinstance(row, dict) else "x"
 
 
 def parsed_row(text: str) -> Row:
@@ -142,10 +148,13 @@ def bar(score: float, threshold: float) -> dict[str, float]:
     }
 
 
-def snippets(base: str, reference: str, label: str, row: Row) -> dict[str, str]:
-    """The same question by curl, by the Python client, and of a dense row in the Open Inference Protocol."""
+def snippets(base: str, reference: str, label: str, row: Row, field: str = "x") -> dict[str, str]:
+    """The same question by curl, by the Python client, and of a dense row in the Open Inference Protocol.
+
+    field: what a query calls the row.
+    """
     native = f"{base}/v1/models/{reference}/classes/{segment(label)}:query"
-    body = json.dumps({"x": row, "explain": True}, ensure_ascii=False)
+    body = json.dumps({field: row, "explain": True}, ensure_ascii=False)
     values = row if isinstance(row, list) else []
     tensor = {"name": "x", "shape": [1, len(values)], "datatype": "FP64", "data": values}
     inference = json.dumps({"parameters": {"class": label}, "inputs": [tensor]}, ensure_ascii=False)
@@ -184,6 +193,8 @@ def _console(
     listed, _ = models.list_classes(context.store_of(caller), context.files, version, limit=_CLASSES)
     label = label or (listed[0][1] if listed else "")
     example: Row = [0.0] * version.columns if version.columns <= _SHOWN_COLUMNS else []
+    if version.encoder_digest is not None:
+        example = cast(Row, {})
     try:
         row = parsed_row(text) if text else example
     except InvalidRequest:
@@ -201,7 +212,9 @@ def _console(
         answer=answer,
         error=error,
         side=SIDE,
-        snippets=snippets(base_address(request, context), f"{version.model}@{at}", label, row),
+        snippets=snippets(
+            base_address(request, context), f"{version.model}@{at}", label, row, _field(version, row)
+        ),
     )
 
 

@@ -27,6 +27,7 @@ _DATASETS: Final = 50
 _CLASSES: Final = 100
 _HISTOGRAMS: Final = 24
 _ROWS: Final = 20
+_SCHEMA_COLUMNS = 200
 _ROW_COLUMNS: Final = 12
 _SHOWN_LETTERS: Final = 80
 """Of the text of a cell."""
@@ -106,6 +107,7 @@ def _columns(dataset: Dataset, number: int) -> dict[str, Any]:
         for place, column in enumerate(features[first : min(first + _HISTOGRAMS, drawn)])
     ]
     return {
+        "schema": dataset.summary.get("schema", [])[:_SCHEMA_COLUMNS],
         "features": listed,
         "drawn": drawn,
         "columns_page": number,
