@@ -152,7 +152,5 @@ def _first(row: StoredRow, shown: int) -> list[Any]:
 
 
 def _shortened(value: Any) -> Any:
-    """A cell of a table, without the end of a long text; nothing for a gap."""
-    if value is None:
-        return ""
+    """A cell of a table, without the end of a long text."""
     return value[:_SHOWN_LETTERS] + "…" if isinstance(value, str) and len(value) > _SHOWN_LETTERS else value

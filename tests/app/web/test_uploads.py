@@ -114,3 +114,16 @@ def test_a_server_without_the_file_says_so(sign_in: Enter, monkeypatch: pytest.M
     answer = sign_in("train").post("/ui/datasets/example")
     assert answer.status_code == 503
     assert "Upload a file of your own" in answer.text
+
+
+def test_a_table_of_texts_and_gaps_shows_the_kinds_of_its_columns_and_its_records(sign_in: Enter) -> None:
+    person = sign_in("train")
+    lines = [
+        f"{'?' if k % 9 == 0 else k * k},{('red', 'blue')[k % 2]},{k % 4 == 0},{'ab'[k % 2]}"
+        for k in range(40)
+    ]
+    answer = send(person, "\n".join(["size,colour,lost,label", *lines]).encode(), "things.csv")
+    assert answer.status_code == 303, answer.text
+    shown = html.unescape(person.get(answer.headers["location"]).text)
+    for text in ("all values are numbers", "category", "boolean", "no value", "red", "true"):
+        assert text in shown, text
