@@ -19,9 +19,12 @@ class DataFrame(Protocol):
         """The values as an array of NumPy."""
 
 
+_SPARSE = ("indices", "values")
+
 Row: TypeAlias = "Sequence[float] | Mapping[str, Any] | NDArray[Any] | DataFrame"
-"""Dense numbers, an array (d,), numbers by the names of their columns as a mapping or a Series, or a sparse
-row ``{"indices": …, "values": …}``, with ``"index_base": 1`` if its indices count from 1."""
+"""Dense numbers, an array (d,), a record, which is a mapping or a Series of values by the names of their
+columns, or a sparse row ``{"indices": …, "values": …}``, with ``"index_base": 1`` if its indices count from
+1."""
 Rows: TypeAlias = "Sequence[Row] | NDArray[Any] | DataFrame"
 """Rows, or an array or data frame (n, d), which is sent as raw numbers."""
 Table: TypeAlias = "Sequence[Sequence[float]] | NDArray[Any] | DataFrame"
@@ -86,6 +89,23 @@ def row_values(row: Any) -> Any:
     if names is not None:
         return dict(zip(names, numbers(row, 1).tolist(), strict=True))
     return numbers(row, 1).tolist() if is_array(row) else _listed(row)
+
+
+def row_body(row: Any) -> dict[str, Any]:
+    """A row in the body of a query: a record if it has names, ``x`` otherwise."""
+    values = row_values(row)
+    return {"record" if is_record(values) else "x": values}
+
+
+def rows_body(rows: Any) -> dict[str, Any]:
+    """Rows in the body of a query: records if all have names, ``rows`` otherwise."""
+    values = [row_values(row) for row in rows]
+    return {"records" if values and all(map(is_record, values)) else "rows": values}
+
+
+def is_record(values: Any) -> bool:
+    """Whether values for JSON are a record: no list, and no sparse row."""
+    return isinstance(values, dict) and not any(isinstance(values.get(name), list) for name in _SPARSE)
 
 
 def _series_names(row: Any) -> list[str] | None:

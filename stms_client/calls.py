@@ -10,13 +10,13 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
 import httpx
 import msgspec
 
-from stms_client.arrays import Row, Rows, archive, is_array, raw_bytes, row_values
+from stms_client.arrays import Row, Rows, archive, is_array, raw_bytes, row_body, rows_body
 from stms_client.documents import Alias, Dataset, ImportedVersion, Job, Key, NewKey, Usage, Version
 from stms_client.errors import InvalidInput, Json, StmsError
 from stms_client.results import Decision, Decisions
@@ -92,7 +92,7 @@ def query(model: str, label: str, x: Row, explain: bool) -> Call[Decision]:
         answer = decoded(response)
         return Decision.of(answer, answer)
 
-    return _post(_query_path(model, label), {"x": row_values(x)} | _explained(explain), read)
+    return _post(_query_path(model, label), row_body(x) | _explained(explain), read)
 
 
 def query_classes(model: str, labels: Sequence[str], x: Row, explain: bool) -> Call[dict[str, Decision]]:
@@ -102,7 +102,7 @@ def query_classes(model: str, labels: Sequence[str], x: Row, explain: bool) -> C
         answer = decoded(response)
         return {result["class"]: Decision.of(result, answer) for result in answer["classes"]}
 
-    body = {"classes": list(labels), "x": row_values(x)} | _explained(explain)
+    body = {"classes": list(labels)} | row_body(x) | _explained(explain)
     return _post(f"{model_path(model)}:query", body, read)
 
 
@@ -110,7 +110,7 @@ def query_rows(model: str, label: str, rows: Rows, explain: bool) -> Call[Decisi
     """Query of many rows and one class. An array is sent, and answered, as raw numbers."""
     path = _query_path(model, label)
     if not is_array(rows):
-        body = {"rows": [row_values(row) for row in cast(Sequence[Row], rows)]} | _explained(explain)
+        body = rows_body(rows) | _explained(explain)
         return _post(path, body, lambda response: Decisions.of(decoded(response)))
     dtype, shape, content = raw_bytes(rows)
     headers = {
@@ -125,7 +125,7 @@ def query_rows(model: str, label: str, rows: Rows, explain: bool) -> Call[Decisi
 
 def predict(model: str, x: Row) -> Call[str]:
     """Prediction of one row by the full teacher."""
-    body = {"x": row_values(x)}
+    body = row_body(x)
     return _post(f"{model_path(model)}:predict", body, lambda response: str(decoded(response)["label"]))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stms_client import Client, InvalidInput, StmsError
-from stms_client.arrays import archive, numbers, row_values
+from stms_client.arrays import archive, numbers, row_body, row_values, rows_body
 
 QUERY = "/v1/models/pets/classes/cat:query"
 
@@ -182,3 +182,13 @@ def test_columns_of_a_data_frame_are_put_into_the_order_of_the_model(written):
         for columns in (["b", "c"], ["a", "a"]):
             with pytest.raises(InvalidInput, match="columns of the model"):
                 client.query_rows("pets", "cat", Frame([[1.0, 2.0]], columns))
+
+
+def test_rows_with_names_are_sent_as_records():
+    assert row_body({"colour": "red", "size": None}) == {"record": {"colour": "red", "size": None}}
+    assert row_body([1.0, 2.0]) == {"x": [1.0, 2.0]}
+    sparse = {"indices": [1], "values": [2.0]}
+    assert row_body(sparse) == {"x": sparse}
+    assert rows_body([{"a": 1}, {"a": 2}]) == {"records": [{"a": 1}, {"a": 2}]}
+    assert rows_body([{"a": 1}, sparse]) == {"rows": [{"a": 1}, sparse]}
+    assert rows_body([]) == {"rows": []}
