@@ -77,7 +77,7 @@ def as_record(plan: Plan | CurvePlan) -> dict[str, Any]:
 
     Otherwise a further field of a specification would make every stored result that of another plan.
     """
-    without_effect = (("column_factors", None), ("balance", 0.0), ("balances", ()))
+    without_effect = (("column_factors", None), ("layout", None), ("balance", 0.0), ("balances", ()))
 
     def known(items: list[tuple[str, Any]]) -> dict[str, Any]:
         return {name: value for name, value in items if (name, value) not in without_effect}

@@ -26,7 +26,7 @@ import numpy as np
 from core.data.cell_values import TRUTH, category_key, microseconds_of, number_of
 from core.data.characters import SPACELESS
 from core.data.table import Cells, NumberCells, Table, TextCells, Texts, VectorCells
-from core.data.validation import MAX_FAULTS
+from core.data.validation import MAX_FAULTS, MAX_MAGNITUDE
 from core.errors import Fault, InvalidProblem
 
 
@@ -49,6 +49,7 @@ WORDS_OF_TEXT: Final = 4.0
 """Texts of so many words on average are sentences."""
 WORDS_OF_NAME: Final = 1.5
 FEWEST_TEXTS: Final = 64
+_FEW_CELLS: Final = 5
 FEW_NUMBERS: Final = 20
 MANY_ROWS: Final = 200
 LEAST_ROWS: Final = 10
@@ -129,11 +130,11 @@ def infer_schema(table: Table, said: Mapping[str, KindSpec] | None = None) -> tu
         raise InvalidProblem(Fault("columns", "unknown_column", message))
     columns: list[ColumnSchema] = []
     faults: list[Fault] = []
-    for name, cells in zip(table.names, table.cells, strict=True):
+    for number, (name, cells) in enumerate(zip(table.names, table.cells, strict=True)):
         try:
             columns.append(infer_column(name, cells, given.get(name)))
         except InvalidProblem as error:
-            faults += error.faults
+            faults += [replace(fault, column=number) for fault in error.faults]
     if faults:
         raise InvalidProblem(*faults[:MAX_FAULTS])
     return tuple(columns)
@@ -227,8 +228,10 @@ def _of_texts(name: str, cells: TextCells, distinct: int) -> _Found:
         return _of_numbers(NumberCells(np.where(cells.is_gap, np.nan, values)), len(cells) - total, distinct)
     if all(microseconds_of(text) is not None for text in texts):
         return _Found(Kind.DATE, "iso_dates", "all values are dates of ISO 8601, such as 2024-05-06")
+    if all(_is_endless(texts[place]) for place in wrong):
+        raise InvalidProblem(_endless(name, cells, [int(used[place]) for place in wrong]))
     few = sum(int(counts[used[place]]) for place in wrong)
-    if few <= (1.0 - MOSTLY_NUMBERS) * total:
+    if few <= _most_others(total):
         raise InvalidProblem(_mixed(name, cells, [int(used[place]) for place in wrong], few, total))
     words = _mean_words(texts)
     if len(cells) >= LEAST_ROWS and distinct >= ALMOST_UNIQUE * total and words < WORDS_OF_NAME:
@@ -279,9 +282,32 @@ def _not_numbers(texts: Sequence[str], counts: np.ndarray, total: int) -> list[i
         if number_of(text) is None:
             wrong.append(place)
             cells += int(counts[place])
-            if cells > (1.0 - MOSTLY_NUMBERS) * total:
+            if cells > _most_others(total):
                 break
     return wrong
+
+
+def _most_others(total: int) -> float:
+    """How many of so many cells may be no numbers without making a category of them; one of five, too."""
+    return max((1.0 - MOSTLY_NUMBERS) * total, float(total >= _FEW_CELLS))
+
+
+def _is_endless(text: str) -> bool:
+    """Whether a cell is a number that is infinite or too large to be used."""
+    try:
+        return abs(float(text)) > MAX_MAGNITUDE
+    except ValueError:
+        return False
+
+
+def _endless(name: str, cells: TextCells, wrong: Sequence[int]) -> Fault:
+    row = int(np.flatnonzero(np.isin(cells.codes, wrong))[0])
+    text = cells.texts[int(cells.codes[row])]
+    message = (
+        f"Row {row} (counted from 0), column {name!r:.80}: {text!r:.40} is infinite or beyond"
+        f" ±{MAX_MAGNITUDE:g}. If it stands for a missing value, say so: null_values={text:.40} (--null)."
+    )
+    return Fault("X", "not_finite", message, row=row)
 
 
 def _mixed(name: str, cells: TextCells, wrong: Sequence[int], few: int, total: int) -> Fault:

@@ -329,8 +329,11 @@ def test_faults_of_a_csv_file_are_counted_in_lines(ingest: Any, head: str) -> No
         f"Line {first + 3}",
     ]
     error = refused(ingest, head.encode() + b"1,2,x\n3,4,y\n" * 20 + b"5,1e200,x\n")
+    assert error.faults[0].code == "not_finite"
+    assert error.message.startswith(f"Line {first + 40}, column ")
+    error = refused(ingest, head.encode() + b"1,2,x\n3,4,y\n" * 20 + b"5,blue,x\n")
     assert error.faults[0].code == "mixed_column"
-    assert f"'1e200', first in line {first + 40}." in error.message
+    assert f"'blue', first in line {first + 40}." in error.message
     error = refused(ingest, f"{head}1,2,x\n3,4,y\n5,6,x\n1,7,\x01\n".encode())
     assert f"It stands in line {first + 3}." in error.message
     error = refused(ingest, f"{head}1,2,1\n3,4,0\n5,6,1\n1,7,nan\n".encode())

@@ -201,11 +201,14 @@ class TestGaps:
         train, _, _ = ingest(content, null_values="-", unlabelled=True)
         assert (train.classes, train.unlabelled) == (("cat", "dog"), 1)
 
-    def test_what_arrow_takes_for_a_number_and_is_none_is_text(self, ingest: Any) -> None:
-        for odd in ("inf", "-Infinity", "1e400", "00501"):
-            train, _, _ = ingest(table("n,t,kind", [odd] * 20 + SQUARES[20:], KINDS, KINDS))
-            assert train.table.record(0) == {"n": odd, "t": "cat"}
-            assert train.table.record(39) == {"n": "1521", "t": "dog"}
+    def test_what_arrow_takes_for_a_number_and_is_none_is_text_or_refused(self, ingest: Any) -> None:
+        train, _, _ = ingest(table("n,t,kind", ["00501"] * 20 + SQUARES[20:], KINDS, KINDS))
+        assert train.table.record(0) == {"n": "00501", "t": "cat"}
+        assert train.table.record(39) == {"n": "1521", "t": "dog"}
+        for endless in ("inf", "-Infinity", "1e400"):
+            with pytest.raises(InvalidRequest, match="is infinite or beyond") as refused:
+                ingest(table("n,t,kind", [endless] * 20 + SQUARES[20:], KINDS, KINDS))
+            assert (refused.value.faults[0].code, refused.value.faults[0].row) == ("not_finite", 0)
 
     def test_a_late_gap_or_text_is_found(self, ingest: Any) -> None:
         labels = ["a", "b"] * 400
