@@ -362,8 +362,10 @@ _CSVS: Final = (
     b"a,b,label\n1,2,x\n3,4,y\n5,6,x\n7,8,y\n",
     b'1;"2";"x y"\r\n3;4;y\r\n5;6;"x y"\r\n7;8e-3;y\r\n',
     b"\xef\xbb\xbfa\tlabel\n1\t0\n2\t1\n3\t0\n4\t1\n",
-    b'size,hue,note,seen,label\n1.5,red,"a, b",2024-05-06,x\n?,blue,"c\nd",,y\n'
-    b"007,NA,e,2024-01-01,x\n,,,,y\n",
+    (
+        b'size,hue,note,seen,label\n1.5,red,"a, b",2024-05-06,x\n?,blue,"c\nd",,y\n'
+        b"007,NA,e,2024-01-01,x\n,,,,y\n"
+    ),
 )
 _JSON_LINES: Final = (
     b'{"a": 1, "b": "red", "label": "x"}\n{"a": null, "b": "x y", "label": "y"}\n' * 2,
