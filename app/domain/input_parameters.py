@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
@@ -10,9 +10,8 @@ from app.domain.parameter_fields import SpecModel
 from core.data.schema import KindSpec
 from core.encoding.rules import FAMILIES, ColumnRules
 from core.errors import InvalidProblem
+from core.packed.encoded_columns import MAX_COLUMNS
 from core.packed.terms import Family
-
-MAX_COLUMNS: Final = 10_000
 
 
 def _checked_kind(text: str) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +31,7 @@ from core.data.extras import NO_RAW_EXTRAS, RawExtras
 from core.data.schema import Kind, KindSpec, infer_column
 from core.data.table import Cells, NumberCells, Table, TextCells
 from core.errors import InvalidProblem
-
-MAX_COLUMNS: Final = 10_000
-"""Most columns of a table of raw cells."""
+from core.packed.encoded_columns import MAX_COLUMNS
 
 
 def data_of_columns(

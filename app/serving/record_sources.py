@@ -82,8 +82,8 @@ class RecordSource(ABC):
         return None if self.single else i
 
 
-class JsonSource(RecordSource):
-    """Records that are objects of JSON."""
+class _RawSource(RecordSource):
+    """Records of which each is a value of JSON, not yet decoded."""
 
     def __init__(
         self, records: Records, raws: Sequence[Raw], field: str, *, single: bool, quoted: bool
@@ -93,6 +93,10 @@ class JsonSource(RecordSource):
 
     def __len__(self) -> int:
         return len(self._raws)
+
+
+class JsonSource(_RawSource):
+    """Records that are objects of JSON."""
 
     def quick(self, i: int) -> Values:
         if self._quoted:
@@ -108,17 +112,8 @@ class JsonSource(RecordSource):
         return self.records.reader.read(bytes(self._raws[i]), self.field, self.row(i), quoted=self._quoted)
 
 
-class TextSource(RecordSource):
+class TextSource(_RawSource):
     """Texts of models whose only column is one of texts."""
-
-    def __init__(
-        self, records: Records, raws: Sequence[Raw], field: str, *, single: bool, quoted: bool
-    ) -> None:
-        super().__init__(records, field, single=single, quoted=quoted)
-        self._raws = raws
-
-    def __len__(self) -> int:
-        return len(self._raws)
 
     def quick(self, i: int) -> Values:
         if self._quoted:
