@@ -77,11 +77,12 @@ class Dataset:
 
     @property
     def inputs(self) -> Json:
-        """What a version keeps of the columns: ``columns``, ``label_column``, ``ranges`` and ``index_base``.
+        """What a version keeps of the columns: ``columns``, ``label_column``, ``ranges``, ``means`` and
+        ``index_base``.
 
-        columns: their names in order, with that of the label column, and ranges: the smallest and the largest
-        value of each, unless a summary does not list all of them. index_base: the first index in the svmlight
-        file.
+        columns: their names in order, with that of the label column; ranges: the smallest and the largest
+        value of each, and means: their means, unless a summary does not list all of them. index_base: the
+        first index in the svmlight file.
         """
         listed = self.summary.get("features", [])
         if len(listed) != self.columns:
@@ -92,6 +93,8 @@ class Dataset:
             known |= {"columns": names, "label_column": self.summary.get("label_column")}
         if listed and all("min" in column and "max" in column for column in listed):
             known["ranges"] = [[column["min"], column["max"]] for column in listed]
+        if listed and all("mean" in column for column in listed):
+            known["means"] = [column["mean"] for column in listed]
         base = next((one["value"] for one in self.reading if one["name"] == "index_base"), None)
         return known if base is None else known | {"index_base": int(base)}
 

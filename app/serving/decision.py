@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isfinite
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,9 @@ from core.packed.student import finite_scores
 Floats = NDArray[np.float64]
 _Number = TypeVar("_Number", np.float64, np.int64)
 
+Explain: TypeAlias = bool | Literal["columns"]
+"""What a query wants to know besides the decision: nothing, its parts, or also the effects of columns."""
+COLUMNS: Final = "columns"
 MAX_CLASSES: Final = 256
 """Largest number of classes in one query."""
 

@@ -19,6 +19,7 @@ from app.domain.errors import InputFault, Unprocessable
 from app.domain.near_names import listed, near_name
 from app.serving.outside import MAX_OUTSIDE, Outside, RowCount, widened
 from app.serving.records import Records
+from core.packed.contributions import Baseline
 from core.packed.encoder import Encoder
 
 _MAX_FAULTS: Final = 10
@@ -31,8 +32,8 @@ class Inputs:
     names: in the order of the columns; None if the version has not kept them. label: name of the label
     column of its data set, which rows with names may have, too. index_base: the first index of the svmlight
     file that the version was trained on; None for other versions. low, high: range of each column (d,), or
-    None. row_count: counts what `outside` finds. records: of a version with an encoder, whose rows are
-    records; None for other versions.
+    None. baseline: what explanations compare rows of numbers with, or None. row_count: counts what `outside`
+    finds. records: of a version with an encoder, whose rows are records; None for other versions.
     """
 
     def __init__(
@@ -55,12 +56,19 @@ class Inputs:
         self.high: NDArray[np.float64] | None = None
         if len(ranges := known.get("ranges") or ()) == version.columns:
             self.low, self.high = widened(np.array(ranges, dtype=np.float64))
+        means: list[float] = known.get("means") or []
+        self.baseline: Baseline | None = None
+        if encoder is not None and encoder.takes_numbers:
+            self.baseline = Baseline.of_encoder(encoder)
+        elif len(means) == version.columns:
+            self.baseline = Baseline.of_numbers(np.array(means, dtype=np.float64))
 
     @property
     def nbytes(self) -> int:
         """Memory of names, positions, ranges and the encoder, about."""
         of_names = 0 if self.names is None else _NAME_BYTES * len(self.names)
         of_ranges = 0 if self.low is None else 2 * self.low.nbytes
+        of_ranges += 0 if self.baseline is None else 4 * self.baseline.means.nbytes
         return of_names + of_ranges + (0 if self.records is None else self.records.nbytes)
 
     @cached_property
@@ -119,12 +127,18 @@ class Inputs:
         """Which columns of each row (n, d) are outside their range; None where ranges are not known."""
         if self.low is None or self.high is None:
             return None
-        is_outside = (table < self.low) | (table > self.high)
+        is_outside = self.is_outside(table)
         self._row_count.outside += int(is_outside.any(axis=1).sum())
         return [
             Outside([self.name_of(int(column)) for column in row.nonzero()[0][:MAX_OUTSIDE]], int(row.sum()))
             for row in is_outside
         ]
+
+    def is_outside(self, table: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether each number of rows (n, d) is outside the range of its column; never where this is unknown."""
+        if self.low is None or self.high is None:
+            return np.zeros(table.shape, dtype=bool)
+        return (table < self.low) | (table > self.high)
 
     def name_of(self, column: int) -> str | int:
         """The name of a column, otherwise its index in the svmlight file or its number, from 0."""

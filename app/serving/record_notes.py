@@ -55,6 +55,17 @@ def note_of(rows: RecordRows, values: Values) -> RecordNote:
     )
 
 
+def is_known(column: ColumnEncoder, value: Any) -> bool:
+    """Whether training had such a value: the category, a number or date in the range, any of the words."""
+    if isinstance(column, TextColumn):
+        return isinstance(value, str) and not is_gap(column, value) and _known_words(column, value) > 0
+    if value is None:
+        return not column.required
+    if isinstance(column, CategoryColumn):
+        return not _is_unseen(column, value)
+    return not _is_outside(column, value)
+
+
 def _is_outside(column: ColumnEncoder, value: Any) -> bool:
     if isinstance(column, NumberColumn):
         slack = _ROUNDING * max(abs(column.low), abs(column.high))

@@ -23,6 +23,7 @@ from app.serving.record_faults import RecordReader, count_keys
 from app.serving.record_notes import RecordNote, note_of
 from core.data.schema import Kind
 from core.errors import InvalidProblem
+from core.packed.contributions import Baseline
 from core.packed.encoded_columns import ColumnEncoder
 from core.packed.encoder import Encoder
 from core.packed.maps import Floats
@@ -66,6 +67,11 @@ class Records:
     def decode_one(self) -> Callable[[Body], Values]:
         """The values of the one record or text in the body of a query. Raises as `REFUSED` says."""
         return self.decode_body if self.encoder.text_column is None else self.decode_text
+
+    @cached_property
+    def baseline(self) -> Baseline:
+        """What explanations compare records with."""
+        return Baseline.of_encoder(self.encoder)
 
     @property
     def nbytes(self) -> int:

@@ -76,6 +76,10 @@ class ColumnEncoder(ABC):
         """The dense columns of one checked value or gap."""
 
     @abstractmethod
+    def usual(self, means: Floats) -> list[float]:
+        """The dense columns of a usual value. means: of the dense columns in training."""
+
+    @abstractmethod
     def fill(self, cells: Cells, out: Floats) -> None:
         """Write the dense columns (n, width) of the cells of a table to ``out``, which holds zeros."""
 
@@ -148,6 +152,10 @@ class NumberColumn(ColumnEncoder):
         if self.marks_gaps:
             return [self.fallback, 1.0] if value is None else [value, 0.0]
         return [self.fallback if value is None else value]
+
+    def usual(self, means: Floats) -> list[float]:
+        del means
+        return self.row(self.fallback)
 
     def fill(self, cells: Cells, out: Floats) -> None:
         assert isinstance(cells, NumberCells)  # noqa: S101 - the caller has converted them
@@ -229,6 +237,13 @@ class CategoryColumn(ColumnEncoder):
             dense[place] = 1.0
         return dense
 
+    def usual(self, means: Floats) -> list[float]:
+        """Those of the most frequent value; of the values without a column together, if these are more."""
+        dense = [0.0] * self.width
+        if self.width and means.max() >= 1.0 - means.sum():
+            dense[int(means.argmax())] = 1.0
+        return dense
+
     def fill(self, cells: Cells, out: Floats) -> None:
         assert isinstance(cells, TextCells)  # noqa: S101 - the caller has converted them
         place_of = np.array([*map(self._place, cells.texts), self._place(None)], dtype=np.int64)
@@ -306,6 +321,10 @@ class DateColumn(ColumnEncoder):
             dense.append(float(value is None))
         return dense
 
+    def usual(self, means: Floats) -> list[float]:
+        del means
+        return self.row(self.fallback)
+
     def fill(self, cells: Cells, out: Floats) -> None:
         assert isinstance(cells, TextCells)  # noqa: S101 - the caller has converted them
         moments = [microseconds_of(text, self.pattern) for text in cells.texts]
@@ -354,6 +373,9 @@ class TextColumn(ColumnEncoder):
         del value
         return []
 
+    def usual(self, means: Floats) -> list[float]:
+        return means.tolist()
+
     def fill(self, cells: Cells, out: Floats) -> None:
         del cells, out
 
@@ -396,6 +418,10 @@ class VectorColumn(ColumnEncoder):
     def row(self, value: list[float] | None) -> list[float]:
         numbers = self.fallback.tolist() if value is None else value
         return [*numbers, float(value is None)] if self.marks_gaps else [*numbers]
+
+    def usual(self, means: Floats) -> list[float]:
+        del means
+        return self.row(self.fallback.tolist())
 
     def fill(self, cells: Cells, out: Floats) -> None:
         assert isinstance(cells, VectorCells)  # noqa: S101 - the caller has converted them

@@ -97,15 +97,22 @@ class TextBatch:
 
     def count(self, family: Family) -> TermCounts:
         """How often each text has each of its terms of a family."""
-        if family == "words":
-            places, ends = self.words
-            return self._counted(places, self._numbers(places, ends, family))
-        if family == "pairs":
-            return self._counted(*self._pairs())
-        length = int(family[-1])
-        places = self._inside(length)
+        starts, _, terms = self.occurrences(family)
+        if self.n == 1:
+            return _counted(terms)
         # The blank before a word may have stood behind the text before.
-        return self._counted(places + 1, self._numbers(places, places + length, family))
+        return _counted_of_rows(self._rows[starts + family.startswith("characters")], terms)
+
+    def occurrences(self, family: Family) -> tuple[NDArray[np.intp], NDArray[np.intp], Whole]:
+        """Where each term of a family begins and ends among the characters that are left, and its number."""
+        if family == "words":
+            starts, stops = self.words
+            return starts, stops, self._numbers(starts, stops, family)
+        if family == "pairs":
+            return self._pairs()
+        length = int(family[-1])
+        starts = self._inside(length)
+        return starts, starts + length, self._numbers(starts, starts + length, family)
 
     @cached_property
     def words(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -125,22 +132,33 @@ class TextBatch:
         order = np.argsort(starts, kind="stable")
         return starts[order], stops[order]
 
-    def spelled(self, place: int, end: int) -> str:
-        """Some of the characters that are left."""
-        return "".join(map(chr, self._letters[place:end].tolist()))
+    @cached_property
+    def pieces(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Where each run of letters and digits, or single ideograph and the like, begins and ends."""
+        inside = self._classes != _BETWEEN
+        alone = self._classes == _ALONE
+        edges = np.ones(len(inside) + 1, dtype=bool)
+        edges[1:-1] = (inside[1:] != inside[:-1]) | alone[1:] | alone[:-1]
+        at = np.flatnonzero(edges)
+        kept = inside[at[:-1]]
+        return at[:-1][kept], at[1:][kept]
 
-    def _pairs(self) -> tuple[NDArray[np.intp], Whole]:
+    def spelled(self, start: int, stop: int) -> str:
+        """Some of the characters that are left."""
+        return "".join(map(chr, self._letters[start:stop].tolist()))
+
+    def _pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp], Whole]:
         starts, stops = self.words
         # Two neighbours of a script without spaces are words already.
         is_spaced = self._classes[starts] == _WORD
         starts, stops = starts[is_spaced], stops[is_spaced]
         words = self._numbers(starts, stops, "words")
         pairs = words[:-1] * PAIR + words[1:]
-        firsts = starts[:-1]
+        firsts, lasts = starts[:-1], stops[1:]
         if self.n > 1:
             same = self._rows[starts[1:]] == self._rows[firsts]
-            firsts, pairs = firsts[same], pairs[same]
-        return firsts, mixed(pairs, "pairs")
+            firsts, lasts, pairs = firsts[same], lasts[same], pairs[same]
+        return firsts, lasts, mixed(pairs, "pairs")
 
     def _inside(self, length: int) -> NDArray[np.intp]:
         """Where runs of characters begin that lie within a word and the blanks around it."""
@@ -155,20 +173,22 @@ class TextBatch:
         """Σ_j (c_j + 1) B^(j−1) mod 2^64 over each of some runs, mixed."""
         return mixed((self._sums[stops] - self._sums[starts]) * self._inverse[starts], family)
 
-    def _counted(self, places: NDArray[np.intp], terms: Whole) -> TermCounts:
-        if self.n == 1:
-            terms = np.sort(terms)
-            first = np.ones(len(terms), dtype=bool)
-            np.not_equal(terms[1:], terms[:-1], out=first[1:])
-            at = np.flatnonzero(first)
-            return TermCounts(np.zeros(len(at), dtype=np.int64), terms[at], np.diff(at, append=len(terms)))
-        rows = self._rows[places]
-        order = np.lexsort((terms, rows))
-        rows, terms = rows[order], terms[order]
-        first = np.ones(len(terms), dtype=bool)
-        first[1:] = (terms[1:] != terms[:-1]) | (rows[1:] != rows[:-1])
-        at = np.flatnonzero(first)
-        return TermCounts(rows[at], terms[at], np.diff(at, append=len(terms)))
+
+def _counted(terms: Whole) -> TermCounts:
+    terms = np.sort(terms)
+    first = np.ones(len(terms), dtype=bool)
+    np.not_equal(terms[1:], terms[:-1], out=first[1:])
+    at = np.flatnonzero(first)
+    return TermCounts(np.zeros(len(at), dtype=np.int64), terms[at], np.diff(at, append=len(terms)))
+
+
+def _counted_of_rows(rows: NDArray[np.int64], terms: Whole) -> TermCounts:
+    order = np.lexsort((terms, rows))
+    rows, terms = rows[order], terms[order]
+    first = np.ones(len(terms), dtype=bool)
+    first[1:] = (terms[1:] != terms[:-1]) | (rows[1:] != rows[:-1])
+    at = np.flatnonzero(first)
+    return TermCounts(rows[at], terms[at], np.diff(at, append=len(terms)))
 
 
 def count_terms(texts: Sequence[str], family: Family) -> TermCounts:

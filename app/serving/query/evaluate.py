@@ -12,14 +12,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.http.types import Body
-from app.serving.decision import Decisions, RowDecision, decide_all, decide_row
+from app.serving.decision import COLUMNS, Decisions, RowDecision, decide_all, decide_row
+from app.serving.explanations import (
+    check_answered_in_json,
+    check_explained_rows,
+    explain_numbers,
+    explain_records,
+)
 from app.serving.outside import Outside
 from app.serving.query import responses
 from app.serving.query.negotiation import DEFAULT_FORMAT, MediaType, RequestFormat
 from app.serving.query.record_bodies import CLASS_RECORDS
 from app.serving.query.record_requests import RecordRequest, parse_records
 from app.serving.query.requests import CLASS, QueryRequest, RequestLimits, parse_request, request_of
-from app.serving.query.responses import JSON_HEADERS, Answer
+from app.serving.query.responses import JSON_HEADERS, NO_NOTES, Answer, Notes
 from app.serving.query.rows import Row, SparseRow, decode, dense_row, row_error
 from app.serving.record_decisions import decide_at_once, decide_records
 from app.serving.records import REFUSED, Records
@@ -109,13 +115,14 @@ def answer_parsed(
     if len(source) > 1:
         per_record = record_work([served.student for served in students], source.records.rows)
         check_work(len(source), per_record, max_work)
-    decisions, of_rows = decide_records(students, source, explain=request.explain)
-    notes = None if of_rows is None else [*map(responses.note_of_record, of_rows)]
+    check_answered_in_json(request.explain, is_json=media_type is MediaType.JSON)
+    decisions, of_rows = decide_records(students, source, explain=bool(request.explain))
+    notes = Notes(
+        None if of_rows is None else [*map(responses.note_of_record, of_rows)],
+        explain_records(students, source, max_work) if request.explain == COLUMNS else None,
+    )
     if source.single and media_type is MediaType.JSON:
-        rows, note = [one.first for one in decisions], None if notes is None else notes[0]
-        if named:
-            return responses.encode_row_of_classes(students, rows, note), 1, JSON_HEADERS
-        return responses.encode_row(students[0], *rows[0], note=note), 1, JSON_HEADERS
+        return _encode_one(students, [one.first for one in decisions], notes, named=named), 1, JSON_HEADERS
     return encode_all(students, decisions, notes, media_type, single=source.single, named=named)
 
 
@@ -135,22 +142,26 @@ def answer(
     if request.n_rows > 1:
         check_work(request.n_rows, students_work([servable.student for servable in students]), max_work)
     if request.single and media_type is MediaType.JSON:
-        return _answer_row(students, request, named=named), 1, JSON_HEADERS
+        return _answer_row(students, request, max_work, named=named), 1, JSON_HEADERS
+    check_answered_in_json(request.explain, is_json=media_type is MediaType.JSON)
     decisions, outside = _decide(students, request)
-    notes = None if outside is None else [*map(responses.note_of_outside, outside)]
+    notes = Notes(
+        None if outside is None else [*map(responses.note_of_outside, outside)],
+        _effects(students, request, max_work) if request.explain == COLUMNS else None,
+    )
     return encode_all(students, decisions, notes, media_type, single=request.single, named=named)
 
 
 def encode_all(
     students: Sequence[ServableStudent],
     decisions: Sequence[Decisions],
-    notes: Sequence[bytes] | None,
+    notes: Notes,
     media_type: MediaType,
     *,
     single: bool,
     named: bool,
 ) -> Answer:
-    """The answer of the decisions of each student. notes: of each row, for JSON."""
+    """The answer of the decisions of each student. notes: for JSON."""
     n_rows = len(decisions[0].scores)
     if media_type is not MediaType.JSON:
         body, headers = responses.encode_tensor(students, decisions, media_type, single=single, named=named)
@@ -162,20 +173,47 @@ def encode_all(
     return body, n_rows, JSON_HEADERS
 
 
-def _answer_row(students: Sequence[ServableStudent], request: QueryRequest, *, named: bool) -> bytes:
+def _answer_row(
+    students: Sequence[ServableStudent], request: QueryRequest, max_work: int, *, named: bool
+) -> bytes:
     inputs = students[0].inputs
     x = request.row(inputs)
     try:
-        decided = _decide_row([servable.student for servable in students], x, request.explain)
+        decided = _decide_row([servable.student for servable in students], x, bool(request.explain))
     except InvalidProblem as error:
         raise row_error(error) from error
-    note = None
+    notes = NO_NOTES
     if request.explain:
         outside = inputs.outside(np.atleast_2d(dense_row(x, inputs.n_columns)))
-        note = None if outside is None else responses.note_of_outside(outside[0])
-    if not named:
-        return responses.encode_row(students[0], *decided[0], note=note)
-    return responses.encode_row_of_classes(students, decided, note)
+        notes = Notes(
+            None if outside is None else [responses.note_of_outside(outside[0])],
+            _effects(students, request, max_work) if request.explain == COLUMNS else None,
+        )
+    return _encode_one(students, decided, notes, named=named)
+
+
+def _encode_one(
+    students: Sequence[ServableStudent], decided: Sequence[RowDecision], notes: Notes, *, named: bool
+) -> bytes:
+    if named:
+        return responses.encode_row_of_classes(students, decided, notes)
+    of_row = notes.of_only_class()
+    return responses.encode_row(students[0], *decided[0], note=None if of_row is None else of_row[0])
+
+
+def _effects(students: Sequence[ServableStudent], request: QueryRequest, max_work: int) -> list[list[bytes]]:
+    """The explanation by columns of each row by each student."""
+    inputs = students[0].inputs
+    check_explained_rows(request.n_rows)
+    effects: list[list[bytes]] = [[] for _ in students]
+    for rows, table in request.blocks(inputs):
+        try:
+            found = explain_numbers(students, inputs, table, max_work)
+        except InvalidProblem as error:
+            raise request.error(error, rows.start) from error
+        for of_one, own in zip(effects, found, strict=True):
+            of_one += own
+    return effects
 
 
 def _decide_row(students: Sequence[PackedStudent], x: Row | NDArray[Any], explain: bool) -> list[RowDecision]:
@@ -197,7 +235,7 @@ def _decide(
     outside: list[Outside] = []
     for rows, table in request.blocks(inputs):
         try:
-            blocks.append(decide_all(packed, table, explain=request.explain))
+            blocks.append(decide_all(packed, table, explain=bool(request.explain)))
         except InvalidProblem as error:
             raise request.error(error, rows.start) from error
         if request.explain:

@@ -5,6 +5,7 @@ Content-Type      application/json, application/octet-stream (with X-Tensor-Shap
 Accept            the same three; JSON by default
 Content-Encoding  gzip or deflate
 ?explain=true     adds the gate, the rejection and its piece to the answer
+?explain=columns  adds the effects of columns, too
 ?class=a&class=b  the classes, if neither the path nor the body names them
 
 Parameters that a path does not have are refused, as everywhere.
@@ -24,6 +25,7 @@ import numpy as np
 from app.domain.errors import InputFault, InvalidRequest
 from app.http.headers import content_coding, media_type, weighted
 from app.http.parameters import check_known
+from app.serving.decision import COLUMNS, Explain
 
 SHAPE_HEADER: Final = b"x-tensor-shape"
 DTYPE_HEADER: Final = b"x-tensor-dtype"
@@ -37,6 +39,7 @@ DTYPES: Final[dict[bytes, np.dtype[Any]]] = {
 OF_ONE_CLASS: Final = ("explain",)
 OF_CLASSES: Final = ("class", "explain")
 """Parameters in the query string of a query."""
+_EXPLAIN: Final[dict[str, Explain]] = {"true": True, "false": False, COLUMNS: COLUMNS}
 _MAX_PARAMETERS: Final = 1000
 _SHAPE: Final = re.compile(rb" *([0-9]{1,12}) *(?:, *([0-9]{1,12}) *)?")
 
@@ -56,7 +59,7 @@ class RequestFormat:
     body: MediaType = MediaType.JSON
     answer: MediaType = MediaType.JSON
     encoding: bytes | None = None
-    explain: bool = False
+    explain: Explain = False
     classes: tuple[str, ...] = ()
     shape: tuple[int, ...] | None = None
     dtype: np.dtype[Any] | None = None
@@ -114,7 +117,7 @@ def negotiate(
     )
 
 
-def _parameters(query_string: bytes, known: Collection[str]) -> tuple[bool, tuple[str, ...]]:
+def _parameters(query_string: bytes, known: Collection[str]) -> tuple[Explain, tuple[str, ...]]:
     try:
         pairs = parse_qsl(
             query_string.decode("ascii"),
@@ -125,15 +128,15 @@ def _parameters(query_string: bytes, known: Collection[str]) -> tuple[bool, tupl
     except ValueError as error:
         raise InvalidRequest("The query string cannot be read.", code="bad_parameter") from error
     check_known(dict.fromkeys(name for name, _ in pairs), known)
-    explain = False
+    explain: Explain = False
     for name, value in pairs:
         if name == "explain":
-            if value not in {"true", "false"}:
-                message = "explain is true or false."
+            if value not in _EXPLAIN:
+                message = "explain is true, false or columns."
                 raise InvalidRequest(
                     message, code="bad_parameter", faults=[InputFault("explain", "bad_parameter", message)]
                 )
-            explain = value == "true"
+            explain = _EXPLAIN[value]
     return explain, tuple(value for name, value in pairs if name == "class")
 
 

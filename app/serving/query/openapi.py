@@ -8,8 +8,9 @@ from msgspec import Meta
 
 from app.domain.entities import Json
 from app.http.json_schema import one_of, ref, schema_of, schemas_of
+from app.serving.decision import COLUMNS
 from app.serving.query.negotiation import DTYPES, MediaType
-from app.serving.query.requests import CLASSES_SCHEMA, ClassesQuery, ClassName, ClassQuery
+from app.serving.query.requests import CLASSES_SCHEMA, EXPLAIN_DOC, ClassesQuery, ClassName, ClassQuery
 from app.serving.query.rows import Number, QueryBody, SparseRow
 
 _PIECE_DOC: Final = (
@@ -64,11 +65,37 @@ class RecordNotes(TypedDict):
     ]
 
 
+class WordEffect(TypedDict):
+    """What a word of a text adds to the score."""
+
+    word: str
+    effect: float
+
+
+class ColumnEffect(TypedDict):
+    """What a column adds to the score, compared with a typical row."""
+
+    name: str | int
+    effect: float
+    known: Annotated[bool, Meta(description="Whether training had such a value.")]
+    value: NotRequired[Annotated[Any, Meta(description="Of the row; a long text is cut.")]]
+    words: NotRequired[Annotated[list[WordEffect], Meta(description="Of a text: the 10 that say most.")]]
+
+
+class ColumnEffects(TypedDict):
+    """What the columns of a row add to the score; only with `explain` = `columns`."""
+
+    base: NotRequired[Annotated[float, Meta(description="The score of a typical row.")]]
+    exact: NotRequired[Annotated[bool, Meta(description="Whether base and effects add up to the score.")]]
+    columns: NotRequired[Annotated[list[ColumnEffect], Meta(description="The 100 that say most.")]]
+    rest: NotRequired[Annotated[float, Meta(description="The sum of all other effects, if there are any.")]]
+
+
 class NotedRow(OutsideRange, RecordNotes):
     """What is said of one row of a query of several classes."""
 
 
-class RangedDecision(Decision, OutsideRange, RecordNotes):
+class RangedDecision(Decision, OutsideRange, RecordNotes, ColumnEffects):
     """The decision of one student on one row, and where the row is outside the range."""
 
 
@@ -82,17 +109,21 @@ class RowsAnswer(AnsweredBy):
     results: list[RangedDecision]
 
 
+class ExplainedDecision(Decision, ColumnEffects):
+    """The decision of one class among several on one row."""
+
+
 _OfClass = TypedDict("_OfClass", {"class": str})
 
 
-class ClassRowAnswer(Decision, _OfClass):
+class ClassRowAnswer(ExplainedDecision, _OfClass):
     """The decision of one class among several on one row."""
 
 
 class ClassRowsAnswer(_OfClass):
     """The decisions of one class among several on many rows."""
 
-    results: list[Decision]
+    results: list[ExplainedDecision]
 
 
 class ClassesQueryAnswer(AnsweredBy, OutsideRange, RecordNotes):
@@ -301,7 +332,7 @@ def _answer_of(schema: str, description: str) -> Json:
 
 _MODEL: Final = _parameter("model", "path", "`name`, `name@alias` or `name@3`.")
 _EXPLAINED: Final = _parameter(
-    "explain", "query", "Include the gate, the rejection and its piece.", {"type": "boolean"}
+    "explain", "query", EXPLAIN_DOC, {"anyOf": [{"type": "boolean"}, {"const": COLUMNS}]}
 )
 _FORMS_DOC: Final = (
     "Rows come as JSON, as raw little-endian numbers (`application/octet-stream` with `X-Tensor-Shape` and "

@@ -23,6 +23,7 @@ from msgspec import UNSET, Raw, UnsetType
 from app.domain.errors import InputFault, InvalidRequest, TooLarge
 from app.domain.near_names import listed, near_name
 from app.http.types import Body
+from app.serving.decision import Explain
 from app.serving.query.row_errors import constants_as_text, invalid
 from app.serving.record_faults import pairs_of, whole
 from app.serving.record_sources import (
@@ -51,7 +52,7 @@ class RecordBody(msgspec.Struct, forbid_unknown_fields=True):
 class ClassRecords(RecordBody):
     """Body of a query of one class."""
 
-    explain: bool = False
+    explain: Explain = False
 
 
 class ClassesRecords(ClassRecords):

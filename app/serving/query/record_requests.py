@@ -11,6 +11,7 @@ import numpy as np
 
 from app.domain.errors import InvalidRequest, ServiceError
 from app.http.types import Body
+from app.serving.decision import Explain
 from app.serving.inputs import Inputs
 from app.serving.query.negotiation import MediaType, RequestFormat
 from app.serving.query.record_bodies import (
@@ -44,7 +45,7 @@ class RecordRequest:
     """A parsed request whose records are not yet read."""
 
     source: RecordSource
-    explain: bool
+    explain: Explain
     classes: tuple[str, ...] = ()
 
     @property

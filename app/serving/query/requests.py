@@ -15,7 +15,7 @@ from app.domain.errors import InputFault, InvalidRequest, NotFound, TooLarge
 from app.domain.names import MAX_CLASS_NAME, is_class_label
 from app.http.decompression import decompress
 from app.http.types import Body
-from app.serving.decision import MAX_CLASSES
+from app.serving.decision import MAX_CLASSES, Explain
 from app.serving.inputs import Inputs
 from app.serving.query.negotiation import MediaType, RequestFormat
 from app.serving.query.rows import (
@@ -34,6 +34,9 @@ from app.serving.work import MAX_WORK
 from core.data.validation import row_blocks
 from core.errors import InvalidProblem
 
+EXPLAIN_DOC: Final = (
+    "Include the gate, the rejection and its piece; with `columns` also what each column adds to the score."
+)
 MAX_SCORES: Final = 2_000_000
 """Largest number of scores, rows times classes, in one answer."""
 
@@ -45,7 +48,7 @@ CLASSES_SCHEMA: Final = {"minItems": 1, "maxItems": MAX_CLASSES, "uniqueItems": 
 class ClassQuery(QueryBody):
     """JSON body of a query for one class."""
 
-    explain: Annotated[bool, Meta(description="Include the gate, the rejection and its piece.")] = False
+    explain: Annotated[Explain, Meta(description=EXPLAIN_DOC)] = False
 
 
 class ClassesQuery(ClassQuery):
@@ -77,7 +80,7 @@ class QueryRequest:
 
     x: Row | NDArray[Any] | None
     rows: list[msgspec.Raw] | NDArray[Any] | None
-    explain: bool
+    explain: Explain
     classes: tuple[str, ...] = ()
     columns: Sequence[str] | None = None
 

@@ -7,7 +7,8 @@ classes:    {"classes": [{"class": …, …}, …], "model": …, "version": …
 "outside" and "outside_count" are present on request where the version knows the ranges of its columns: the
 first columns of the row that are outside, and how many are; of several classes once a row, in "rows" if there
 are many rows.
-Of records there are also "unseen", "cut" and "known_terms", see `RecordNote`.
+Of records there are also "unseen", "cut" and "known_terms", see `RecordNote`; and of rows that are explained
+by columns the fields of ``app.serving.explanations``, in each decision.
 "probability" is present for calibrated students; on request "gate" and "rejection", and for students with
 several rejections "piece", the number of the largest one from 0, with "rival" where it is a class's score.
 """
@@ -15,7 +16,7 @@ several rejections "piece", the number of the largest one from 0, with "rival" w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -40,6 +41,28 @@ _text: Final = msgspec.json.Encoder().encode
 _DECISION_START: Final = (b'{"match":false,"score":', b'{"match":true,"score":')
 
 
+class Notes(NamedTuple):
+    """What is said of rows besides their decisions. of_rows: of each row, for all classes. effects: of each
+    class and row. Both are None unless requested.
+    """
+
+    of_rows: Sequence[bytes] | None = None
+    effects: Sequence[Sequence[bytes]] | None = None
+
+    def of_only_class(self) -> list[bytes] | None:
+        """Both of each row, in a query of one class."""
+        of_class = None if self.effects is None else self.effects[0]
+        parts = [part for part in (self.of_rows, of_class) if part is not None]
+        return [b",".join(of_row) for of_row in zip(*parts, strict=True)] or None
+
+    def of_class(self, place: int) -> Sequence[bytes] | None:
+        """The effects of each row, in a query of several classes."""
+        return None if self.effects is None else self.effects[place]
+
+
+NO_NOTES: Final = Notes()
+
+
 def encode_row(
     servable: ServableStudent,
     score: float,
@@ -58,35 +81,33 @@ def encode_row(
 def encode_row_of_classes(
     students: Sequence[ServableStudent],
     decided: Sequence[RowDecision],
-    note: bytes | None = None,
+    notes: Notes = NO_NOTES,
 ) -> bytes:
     """The answer for one row and several classes."""
     parts = [
-        servable.json_class + _decision(servable, *decision)[1:] + b"}"
-        for servable, decision in zip(students, decided, strict=True)
+        servable.json_class + _decision(servable, *decision)[1:] + _fields(notes.of_class(place)) + b"}"
+        for place, (servable, decision) in enumerate(zip(students, decided, strict=True))
     ]
-    fields = b"" if note is None else b"," + note
+    fields = _fields(notes.of_rows)
     return b'{"classes":[' + b",".join(parts) + b"]" + fields + students[0].json_model_fields
 
 
-def encode_rows(
-    servable: ServableStudent, decisions: Decisions, notes: Sequence[bytes] | None = None
-) -> bytes:
-    """The answer for many rows and one class. notes: one a row, as `note_of_outside` and `note_of_record`."""
-    return b"{" + _results(servable, decisions, notes) + servable.json_model_fields
+def encode_rows(servable: ServableStudent, decisions: Decisions, notes: Notes = NO_NOTES) -> bytes:
+    """The answer for many rows and one class."""
+    return b"{" + _results(servable, decisions, notes.of_only_class()) + servable.json_model_fields
 
 
 def encode_rows_of_classes(
     students: Sequence[ServableStudent],
     decided: Sequence[Decisions],
-    notes: Sequence[bytes] | None = None,
+    notes: Notes = NO_NOTES,
 ) -> bytes:
     """The answer for many rows and several classes."""
     parts = [
-        servable.json_class + _results(servable, decisions) + b"}"
-        for servable, decisions in zip(students, decided, strict=True)
+        servable.json_class + _results(servable, decisions, notes.of_class(place)) + b"}"
+        for place, (servable, decisions) in enumerate(zip(students, decided, strict=True))
     ]
-    rows = b"" if notes is None else b',"rows":[{' + b"},{".join(notes) + b"}]"
+    rows = b"" if notes.of_rows is None else b',"rows":[{' + b"},{".join(notes.of_rows) + b"}]"
     return b'{"classes":[' + b",".join(parts) + b"]" + rows + students[0].json_model_fields
 
 
@@ -146,6 +167,11 @@ def _decision(servable: ServableStudent, score: float, gate: float | None, piece
     if piece is not None:
         text += servable.json_pieces[piece]
     return text
+
+
+def _fields(notes: Sequence[bytes] | None) -> bytes:
+    """The note of the only row, as further fields."""
+    return b"" if notes is None else b"," + notes[0]
 
 
 def note_of_outside(outside: Outside) -> bytes:

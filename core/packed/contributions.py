@@ -1,0 +1,208 @@
+"""What each column of a row adds to the score of a student, compared with a typical row.
+
+Where a score is a sum over the columns of a row, also on the piece of a polytope that decides, it is exact:
+
+    effect of c = Σ_{j in c} coef_j (x_j − mean_j)        base = the score at the means, without any terms
+
+and base and effects add up to the score, but for rounding. What a kernel makes of columns is compared with
+the same row whose column c is replaced by its usual value: those effects need not add up. Terms of texts that
+stand beside a kernel have exact ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.data.validation import QUIET, out_of_range
+from core.packed.encoder import Encoder
+from core.packed.forms import Linear, PolytopeForm
+from core.packed.maps import BesideTerms, Floats, LinearBasis, PackedMap
+from core.packed.record_rows import EncodedRecord
+from core.packed.student import PackedStudent
+from core.packed.term_table import TermTable
+from core.packed.terms import TextBatch
+
+_BLOCK: Final = 1 << 20
+"""Numbers of rows with replaced columns that are scored together."""
+
+Place: TypeAlias = slice | NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Baseline:
+    """The row that rows are compared with, and the columns of its table.
+
+    means, usual: means and usual values of the dense columns, (k,). dense, terms: where the dense columns and
+    the terms of each of g columns of the table begin, and at the end how many there are, (g + 1,).
+    """
+
+    means: Floats
+    usual: Floats
+    dense: NDArray[np.int64]
+    terms: NDArray[np.int64]
+
+    @classmethod
+    def of_numbers(cls, means: Floats) -> Baseline:
+        """The baseline of rows that are numbers."""
+        places = np.arange(len(means) + 1)
+        return cls(means, means, places, np.zeros_like(places))
+
+    @classmethod
+    def of_encoder(cls, encoder: Encoder) -> Baseline:
+        """The baseline of the rows of an encoder."""
+        dense = np.cumsum([0, *(column.width for column in encoder.columns)])
+        terms = np.cumsum([0, *(sum(map(len, column.tables)) for column in encoder.columns)])
+        usual = [
+            column.usual(encoder.means[start:stop])
+            for column, start, stop in zip(encoder.columns, dense, dense[1:], strict=False)
+        ]
+        return cls(encoder.means, np.array([number for own in usual for number in own]), dense, terms)
+
+    @property
+    def columns(self) -> int:
+        """g, how many columns the table has."""
+        return len(self.dense) - 1
+
+    def places(self, *, whole: bool) -> list[Place]:
+        """Where each column stands in the dense columns, or, if ``whole``, in these and the terms."""
+        if not whole:
+            return [slice(start, stop) for start, stop in zip(self.dense, self.dense[1:], strict=False)]
+        k = self.dense[-1]
+        bounds = zip(self.dense, self.dense[1:], self.terms + k, self.terms[1:] + k, strict=False)
+        return [np.r_[start:stop, first:last] for start, stop, first, last in bounds]
+
+
+class Contributions(NamedTuple):
+    """base: score of the baseline. columns: effect of each column of the table, (g,). terms: effect of each
+    stored term, (m,); None where only whole texts are compared. is_exact: whether base and effects add up.
+    """
+
+    base: float
+    columns: Floats
+    terms: Floats | None
+    is_exact: bool
+
+
+@QUIET
+def contributions(student: PackedStudent, record: EncodedRecord, baseline: Baseline) -> Contributions:
+    """What the columns of a row add to its score. Raises InvalidProblem where numbers exceed float64."""
+    dense = np.array(record.dense, dtype=np.float64)
+    of_dense = _of_dense(student)
+    linear = None if of_dense is None else _deciding(student, of_dense.row(dense), record)
+    if of_dense is None or linear is None:
+        return _of_whole_rows(student, dense, record, baseline)
+    coef, intercept = linear
+    p = len(dense) if isinstance(of_dense, LinearBasis) else of_dense.n_basis
+    of_terms = coef[p:].take(record.columns) * record.values
+    owners = np.searchsorted(baseline.terms, record.columns, side="right") - 1
+    columns = np.bincount(owners, of_terms, baseline.columns)
+    if isinstance(of_dense, LinearBasis):
+        products = coef[:p] * (dense - baseline.means)
+        columns = columns + [products[place].sum() for place in baseline.places(whole=False)]
+        base = float(coef[:p].dot(baseline.means)) + intercept
+        return _checked(base, columns, of_terms, is_exact=True)
+    blocks = _replaced(dense, baseline.usual, baseline.places(whole=False))
+    scores = np.concatenate([of_dense.block(rows) @ coef[:p] + intercept for rows in blocks])
+    return _checked(float(scores[-1]), columns + scores[0] - scores[1:-1], of_terms, is_exact=False)
+
+
+def compared_rows(student: PackedStudent, columns: int) -> int:
+    """How many rows are scored for the contributions of one row of a table of so many columns."""
+    is_sum = student.form.linear is not None or isinstance(student.form, PolytopeForm)
+    return 1 if is_sum and isinstance(_of_dense(student), LinearBasis) else columns + 2
+
+
+def _of_dense(student: PackedStudent) -> PackedMap | None:
+    """The map of the dense columns, where terms are taken as they are; None where there is no such."""
+    packed = student.map
+    if isinstance(packed, BesideTerms):
+        return packed.of_dense
+    return packed if isinstance(packed, LinearBasis) else None
+
+
+def _deciding(student: PackedStudent, basis: Floats, record: EncodedRecord) -> Linear | None:
+    """The linear function of basis values that is the score of a row; None for other forms."""
+    form = student.form
+    if form.linear is not None:
+        return form.linear
+    if not isinstance(form, PolytopeForm):
+        return None
+    p = len(basis)
+    values = form.coef[:, :p].dot(basis) + form.intercept
+    values += form.coef[:, p:].take(record.columns, axis=1).dot(record.values)
+    piece = int(values.argmin())
+    return form.coef[piece], float(form.intercept[piece])
+
+
+def _of_whole_rows(
+    student: PackedStudent, dense: Floats, record: EncodedRecord, baseline: Baseline
+) -> Contributions:
+    k = len(dense)
+    row, usual = np.zeros(student.map.n_columns), np.zeros(student.map.n_columns)
+    row[:k], usual[:k] = dense, baseline.usual
+    row[record.columns + k] = record.values
+    blocks = _replaced(row, usual, baseline.places(whole=True))
+    scores = np.concatenate([*map(student.scores, blocks)])
+    return _checked(float(scores[-1]), scores[0] - scores[1:-1], None, is_exact=False)
+
+
+def _replaced(row: Floats, usual: Floats, places: Sequence[Place]) -> Iterator[Floats]:
+    """The row, the row with each of some places as usual, and the usual row, some at a time."""
+    step = max(1, _BLOCK // len(row))
+    nowhere, everywhere = slice(0), slice(None)
+    all_places = [nowhere, *places, everywhere]
+    for first in range(0, len(all_places), step):
+        some = all_places[first : first + step]
+        rows = np.tile(row, (len(some), 1))
+        for changed, place in zip(rows, some, strict=True):
+            changed[place] = usual[place]
+        yield rows
+
+
+def _checked(base: float, columns: Floats, terms: Floats | None, *, is_exact: bool) -> Contributions:
+    if not (isfinite(base) and np.isfinite(columns).all()):
+        raise out_of_range("x")
+    return Contributions(base, columns, terms, is_exact)
+
+
+def effects_of_words(
+    tables: Sequence[TermTable], text: str, columns: NDArray[np.int64], effects: Floats
+) -> dict[str, float]:
+    """What each different word of a text adds to a score; the effect of a term is shared by its words.
+
+    tables: the known terms of the column, by families. columns, effects: of the text's terms, which count
+    from 0 over all families, (m,). A pair of words is shared by both, a run of characters is of the word that
+    it is in, and of a term that occurs often each time has an equal share.
+    """
+    batch = TextBatch([text])
+    starts, stops = batch.pieces
+    # What changes from each piece to the next.
+    steps = np.zeros(len(starts) + 1)
+    of_terms = np.zeros(sum(map(len, tables)))
+    of_terms[columns] = effects
+    first = 0
+    for table in tables:
+        own = of_terms[first : first + len(table)]
+        first += len(table)
+        begins, ends, terms = batch.occurrences(table.family)
+        places = np.searchsorted(table.terms, terms)
+        is_known = places < len(table)
+        is_known[is_known] = table.terms[places[is_known]] == terms[is_known]
+        begins, ends, places = begins[is_known], ends[is_known], places[is_known]
+        low = np.searchsorted(stops, begins, side="right")
+        high = np.searchsorted(starts, ends, side="left")
+        times = np.bincount(places, minlength=len(table))
+        shares = own[places] / (times[places] * (high - low))
+        np.add.at(steps, low, shares)
+        np.add.at(steps, high, -shares)
+    words: dict[str, float] = {}
+    for start, stop, effect in zip(starts, stops, np.cumsum(steps).tolist(), strict=False):
+        word = batch.spelled(start, stop)
+        words[word] = words.get(word, 0.0) + effect
+    return words
