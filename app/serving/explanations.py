@@ -169,7 +169,4 @@ def _largest(effects: NDArray[np.float64], most: int) -> list[int]:
 
 def _shown(value: Any) -> Any:
     """A value of a record as answers have it, a long text cut."""
-    if not isinstance(value, str):
-        return value
-    text = value if len(value) <= _LONGEST else value[: _LONGEST - 1] + "…"
-    return text.encode("utf-8", "replace").decode()
+    return value[: _LONGEST - 1] + "…" if isinstance(value, str) and len(value) > _LONGEST else value
