@@ -168,7 +168,8 @@ RareClasses = Annotated[
     str | None,
     Query(
         max_length=10,
-        description="drop: leave out the rows of classes of a single row; refuse, the default: name them.",
+        description="Classes of a single row. drop: leave them out; refuse: name them; auto, the default:"
+        " drop them with a warning where they are at most 1 % of the rows, otherwise refuse.",
         json_schema_extra=uploads.RARE_CLASSES,
     ),
 ]
@@ -179,7 +180,9 @@ Unlabelled = Annotated[
     str | None,
     Query(
         max_length=20,
-        description="accept: keep training rows whose label is missing; refuse, the default: name them.",
+        description="Training rows whose label is missing. accept: keep them; drop: leave them out; refuse:"
+        " name them; auto, the default: drop them with a warning where they are at most 1 % of the rows,"
+        " otherwise refuse.",
         json_schema_extra=uploads.UNLABELLED,
     ),
 ]

@@ -179,8 +179,8 @@ MAX_LIST: Final = 4000
 LIST: Final[Json] = {"maxLength": MAX_LIST}
 SKIP_LINES: Final[Json] = {"pattern": "^([0-9]{1,3}|1000)?$"}
 ENCODING: Final[Json] = {"pattern": "^(auto|utf-8|latin-1|windows-1252)?$"}
-RARE_CLASSES: Final[Json] = {"pattern": "^(refuse|drop)?$"}
-UNLABELLED: Final[Json] = {"pattern": "^(refuse|accept)?$"}
+RARE_CLASSES: Final[Json] = {"pattern": "^(auto|refuse|drop)?$"}
+UNLABELLED: Final[Json] = {"pattern": "^(auto|refuse|accept|drop)?$"}
 
 _CSV_EXAMPLE: Final = (
     "sepal,petal,species\n5.1,1.4,setosa\n7.0,4.7,versicolor\n4.9,1.4,setosa\n6.4,4.5,versicolor\n"

@@ -32,7 +32,7 @@ def inspected(file: Path, file_format: str | None, *, unlabelled: str | None, **
     from app.ingest.reading import DatasetOrder, read_dataset
 
     try:
-        options = ReadingOptions.parse(unlabelled=unlabelled == "accept", **said)
+        options = ReadingOptions.parse(unlabelled=unlabelled, **said)
         with tempfile.TemporaryDirectory() as folder:
             content = read_dataset(
                 DatasetOrder(

@@ -6,7 +6,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from app.ingest.raw import RawData, alike_labels, unlabelled_warning
+from app.ingest.left_out import missing_labels
+from app.ingest.raw import UNLABELLED_HINT, RawData, alike_labels, unlabelled_warning
 from core.data.dataset import LabelledData
 from core.data.labels import class_names
 from core.encoding.labelled_table import LabelledTable
@@ -40,13 +41,19 @@ def count_warnings(train: Data) -> list[tuple[str, str]]:
 
 
 def _left_out(raw: RawData, train: Data) -> list[tuple[str, str]]:
-    count = len(raw.train.labels) - train.n
+    missing = 0 if train.unlabelled else missing_labels(raw.train.labels)
+    warnings = []
+    if missing:
+        text = f"{missing} rows without a label are left out. {UNLABELLED_HINT}"
+        warnings.append(("unlabelled_left_out", text))
+    count = len(raw.train.labels) - train.n - missing
     if not count:
-        return []
+        return warnings
     texts = sorted({str(label) for label in np.asarray(raw.train.labels, dtype=object) if label is not None})
     names = sorted({name for name in class_names(texts) if name} - set(train.classes))
     shown = ", ".join(f"{name!r:.80}" for name in names[:10]) + (", …" if len(names) > 10 else "")
-    return [("rare_classes_left_out", f"{count} rows of classes of a single row are left out: {shown}.")]
+    text = f"{count} rows of classes of a single row are left out: {shown}."
+    return [*warnings, ("rare_classes_left_out", text)]
 
 
 def _spellings(raw: RawData) -> list[tuple[str, str]]:

@@ -30,7 +30,8 @@ _CHOICES: Final = {
     "decimal": ("auto", *_DECIMAL_OF),
     "index_base": ("auto", "0", "1"),
     "encoding": ("auto", "utf-8", "latin-1", "windows-1252"),
-    "rare_classes": ("refuse", "drop"),
+    "rare_classes": ("auto", "drop", "refuse"),
+    "unlabelled": ("auto", "accept", "drop", "refuse"),
 }
 MAX_SKIPPED: Final = 1000
 """Most lines above a table that can be left out."""
@@ -57,8 +58,9 @@ class ReadingOptions(msgspec.Struct, frozen=True):
     character. decimal: sign of decimals, point or comma. index_base: first index of sparse rows, 0 or 1.
     columns: kinds of columns by name, as `KindSpec.parse` takes them. null_values: further tokens that stand
     for a missing value. skip_lines: how many lines stand above the table. column_names: of a file without a
-    header, or in place of it. encoding: of a CSV file, UTF-8 by default. rare_classes: ``"drop"`` leaves out
-    the rows of classes that are too small. unlabelled: whether training rows may have no label.
+    header, or in place of it. encoding: of a CSV file, UTF-8 by default. rare_classes, unlabelled:
+    what becomes of the rows of classes that are too small, and of training rows without a label; None leaves
+    a few of them out.
     """
 
     label_column: str | None = None
@@ -72,8 +74,8 @@ class ReadingOptions(msgspec.Struct, frozen=True):
     skip_lines: int | None = None
     column_names: tuple[str, ...] | None = None
     encoding: Literal["latin-1", "windows-1252"] | None = None
-    rare_classes: Literal["drop"] | None = None
-    unlabelled: bool = False
+    rare_classes: Literal["drop", "refuse"] | None = None
+    unlabelled: Literal["accept", "drop", "refuse"] | None = None
 
     @classmethod
     def parse(
@@ -91,7 +93,7 @@ class ReadingOptions(msgspec.Struct, frozen=True):
         column_names: str | None = None,
         encoding: str | None = None,
         rare_classes: str | None = None,
-        unlabelled: bool = False,
+        unlabelled: str | None = None,
     ) -> ReadingOptions:
         """Options from text, in which empty and ``auto`` mean that the reader decides.
 
@@ -104,6 +106,7 @@ class ReadingOptions(msgspec.Struct, frozen=True):
             "index_base": index_base,
             "encoding": encoding,
             "rare_classes": rare_classes,
+            "unlabelled": unlabelled,
         }
         for name, text in texts.items():
             if text and text not in _CHOICES[name]:
@@ -126,8 +129,8 @@ class ReadingOptions(msgspec.Struct, frozen=True):
                 "skip_lines": _skipped(skip_lines) if skip_lines else None,
                 "column_names": _listed("column_names", column_names) if column_names else None,
                 "encoding": None if not encoding or encoding in ("auto", "utf-8") else encoding,
-                "rare_classes": "drop" if rare_classes == "drop" else None,
-                "unlabelled": unlabelled,
+                "rare_classes": None if not rare_classes or rare_classes == "auto" else rare_classes,
+                "unlabelled": None if not unlabelled or unlabelled == "auto" else unlabelled,
             },
             cls,
         )

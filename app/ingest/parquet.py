@@ -27,6 +27,7 @@ from app.ingest.arrow_columns import (
 )
 from app.ingest.cells import null_tokens
 from app.ingest.columns import Columns, distinct_names, label_doubt, renamed_warning
+from app.ingest.left_out import Unlabelled, is_few
 from app.ingest.options import ReadingOptions
 from app.ingest.raw import (
     MAX_FAULTS,
@@ -93,7 +94,7 @@ def read_parquet_rows(
     with _damage_as_invalid():
         schema, columns, rows = _described(path, limits, options, layout)
         _check_numbers(schema, columns)
-        numbers = _read_numbers(path, schema, columns, rows, False, gaps_are_faults=True)
+        numbers = _read_numbers(path, schema, columns, rows, "refuse", gaps_are_faults=True)
     X = np.empty((0, 0)) if numbers is None else numbers[0]["X"]
     return FeatureRows.of(columns, X, columns.decisions, None)
 
@@ -170,7 +171,7 @@ def _read_numbers(
     schema: pa.Schema,
     columns: Columns,
     rows: int,
-    unlabelled: bool,
+    unlabelled: Unlabelled | None,
     *,
     gaps_are_faults: bool = False,
 ) -> tuple[dict[str, NDArray[Any]], list[Any]] | None:
@@ -186,7 +187,11 @@ def _read_numbers(
 
 
 def _read(
-    file: parquet.ParquetFile, columns: Columns, rows: int, unlabelled: bool, gaps_are_faults: bool
+    file: parquet.ParquetFile,
+    columns: Columns,
+    rows: int,
+    unlabelled: Unlabelled | None,
+    gaps_are_faults: bool,
 ) -> tuple[dict[str, NDArray[Any]], list[Any]] | None:
     schema, names = file.schema_arrow, columns.names or ()
     tables = {}
@@ -195,6 +200,7 @@ def _read(
         tables[field] = np.empty((rows, len(positions)), dtype=np.float32 if single else np.float64)
     labels: list[Any] = []
     faults: list[InputFault] = []
+    missing: list[InputFault] = []
     stop = 0
     for batch in file.iter_batches(batch_size=_BATCH_ROWS):
         start, stop = stop, stop + len(batch)
@@ -210,11 +216,12 @@ def _read(
                 table[start:stop, column] = numbers.to_numpy(zero_copy_only=False)
         if columns.label is not None:
             values = batch.column(columns.label)
-            if not unlabelled:
-                faults += _nulls(values, "y", names[columns.label], start, None)
+            missing += _nulls(values, "y", names[columns.label], start, None)
             labels += labels_of(values)
         if len(faults) >= MAX_FAULTS:
             break
+    if unlabelled == "refuse" or (unlabelled is None and not is_few(labels.count(None), labels)):
+        faults += missing
     if faults:
         raise invalid_rows(sorted(faults, key=lambda fault: fault.row or 0)[:MAX_FAULTS])
     return {field: table[:stop] for field, table in tables.items()}, labels

@@ -40,7 +40,7 @@ class DatasetOrder(msgspec.Struct, frozen=True, tag="dataset"):
     max_columns: int
     max_bytes: int
     temp_folder: str
-    unlabelled: bool = False
+    unlabelled: Literal["accept", "drop", "refuse"] | None = None
     header: Literal["yes", "no"] | None = None
     separator: str | None = None
     decimal: Literal[".", ","] | None = None
@@ -51,7 +51,7 @@ class DatasetOrder(msgspec.Struct, frozen=True, tag="dataset"):
     skip_lines: int | None = None
     column_names: tuple[str, ...] | None = None
     encoding: Literal["latin-1", "windows-1252"] | None = None
-    rare_classes: Literal["drop"] | None = None
+    rare_classes: Literal["drop", "refuse"] | None = None
     is_dry: bool = False
 
     @property
@@ -126,13 +126,14 @@ def read_dataset(order: DatasetOrder) -> DatasetContent:
     """Carry out an order. Raises InvalidRequest, TooLarge, UnsupportedFormat, Unavailable and MemoryError."""
     from app.ingest import dataset_format
     from app.ingest.formats import detect, read
+    from app.ingest.left_out import missing_labels
     from app.ingest.validate import summarise, validate
 
     source = Path(order.source)
     limits = DatasetLimits(order.max_rows, order.max_columns, order.max_bytes, Path(order.temp_folder))
     kind = detect(source, declared=order.declared, filename=order.filename)
     raw = read(source, kind, limits, order.options)
-    train, test = validate(raw, unlabelled=order.unlabelled, drop_rare=order.rare_classes == "drop")
+    train, test = validate(raw, unlabelled=order.unlabelled, rare_classes=order.rare_classes)
     _check_names(train.classes)
     _check_names(raw.feature_names or ())
     summary = summarise(raw, train, test)
@@ -140,10 +141,11 @@ def read_dataset(order: DatasetOrder) -> DatasetContent:
         with disk_full_as_unavailable(), Path(order.rows).open("wb") as output:
             for piece in dataset_format.encode(train, test):
                 output.write(piece)
-    is_smaller = train.n < len(raw.train.labels)
+    missing = 0 if train.unlabelled else missing_labels(raw.train.labels)
+    left_out = {"unlabelled=drop": missing, "rare_classes=drop": len(raw.train.labels) - train.n - missing}
     return DatasetContent(
         source_format=kind.value,
-        variant=(*raw.variant, *(["rare_classes=drop"] if is_smaller else [])),
+        variant=(*raw.variant, *(name for name, rows in left_out.items() if rows)),
         rows=train.n,
         test_rows=0 if test is None else test.n,
         columns=train.d,

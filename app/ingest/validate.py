@@ -14,7 +14,7 @@ from app.domain.errors import InputFault
 from app.domain.names import without_unusable
 from app.ingest.columns import counting_columns
 from app.ingest.label_warnings import count_warnings, label_warnings
-from app.ingest.rare_classes import MIN_PER_CLASS, without_rare
+from app.ingest.left_out import MIN_PER_CLASS, RareClasses, Unlabelled, choose_left_out, without_chosen
 from app.ingest.raw import (
     MAX_FAULTS,
     LinesOf,
@@ -41,34 +41,35 @@ Data: TypeAlias = LabelledData | LabelledTable
 
 
 def validate(
-    raw: RawData, *, unlabelled: bool = False, drop_rare: bool = False
+    raw: RawData, *, unlabelled: Unlabelled | None = None, rare_classes: RareClasses | None = None
 ) -> tuple[Data, LabelledData | None]:
     """Training part and test part, checked by core.
 
-    unlabelled: whether training rows may have no label. drop_rare: whether the training rows of classes that
-    are too small are left out instead of refused. Raises InvalidRequest that names field, row and column of
-    the first faults.
+    unlabelled, rare_classes: what becomes of training rows without a label, and of those of classes that are
+    too small; None leaves a few of them out, and refuses more. Raises InvalidRequest that names field, row
+    and column of the first faults.
     """
+    chosen = choose_left_out(raw.train.labels, unlabelled, rare_classes)
+    keeps = unlabelled == "accept" or chosen.unlabelled
+    least = 1 if chosen.rare else MIN_PER_CLASS
     if isinstance(raw.train.X, RawTable):
-        least = 1 if drop_rare else MIN_PER_CLASS
-        table = validate_table(raw, raw.train.X, unlabelled=unlabelled, min_per_class=least)
-        return (_checked(lambda: without_rare(table), part="") if drop_rare else table), None
-    train_labels, order = _named_labels(raw, raw.train, unlabelled)
+        table = validate_table(raw, raw.train.X, unlabelled=keeps, min_per_class=least)
+        return _checked(lambda: without_chosen(table, chosen), part=""), None
+    train_labels, order = _named_labels(raw, raw.train, keeps)
     train = _checked(
         lambda: LabelledData.from_arrays(
             raw.train.X,
             train_labels,
             raw.feature_names,
             order,
-            min_per_class=1 if drop_rare else MIN_PER_CLASS,
+            min_per_class=least,
             extras=raw.train.extras,
-            unlabelled=unlabelled,
+            unlabelled=keeps,
         ),
         part="",
         lines_of=raw.lines_of,
     )
-    if drop_rare:
-        train = _checked(lambda: without_rare(train), part="")
+    train = _checked(lambda: without_chosen(train, chosen), part="")
     if raw.test is None:
         return train, None
     test, (test_labels, _) = raw.test, _named_labels(raw, raw.test, False)

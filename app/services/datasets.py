@@ -317,7 +317,7 @@ def _order(
 ) -> DatasetOrder:
     """The order to read a file, without the path of its rows. Raises InvalidRequest, TooLarge."""
     named(file_format)
-    options = ReadingOptions.parse(unlabelled=_accepts(unlabelled), **said)
+    options = ReadingOptions.parse(unlabelled=unlabelled, **said)
     _check_size(file, limits.max_upload_bytes)
     return DatasetOrder(
         source=str(file.path),
@@ -359,13 +359,6 @@ def _known(store: Store, identity: str, content: DatasetContent) -> tuple[str, D
 def _has_classes(store: Store, dataset: Dataset, classes: Sequence[str]) -> bool:
     count = dataset.class_count
     return count == len(classes) and dataset_classes(store, dataset.id, limit=count) == tuple(classes)
-
-
-def _accepts(unlabelled: str | None) -> bool:
-    if unlabelled not in (None, "refuse", "accept"):
-        text = f"unlabelled must be refuse or accept, got {unlabelled!r:.40}."
-        raise InvalidRequest(text, faults=[InputFault("unlabelled", "unknown_choice", text)])
-    return unlabelled == "accept"
 
 
 def _title(name: str | None, filename: str | None) -> str:

@@ -135,7 +135,7 @@ class Inputs:
         ]
 
     def is_outside(self, table: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whether each number of rows (n, d) is outside the range of its column; never where this is unknown."""
+        """Whether each number of rows (n, d) is outside the range of its column, as far as this is known."""
         if self.low is None or self.high is None:
             return np.zeros(table.shape, dtype=bool)
         return (table < self.low) | (table > self.high)

@@ -304,7 +304,7 @@ class _File:
         return invalid_file(f"The CSV file cannot be read: {error}", code="unreadable_file")
 
     def _faults(self, layout: CsvLayout, *, texts: bool = False) -> list[InputFault]:
-        unlabelled = self.options.unlabelled
+        unlabelled = self.options.unlabelled in ("accept", "drop")
         return find_faults(self.text, self.start, self.end, layout, unlabelled=unlabelled, texts=texts)
 
     def _check_values(self, layout: CsvLayout, table: _Table) -> None:
