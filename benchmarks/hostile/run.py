@@ -20,6 +20,7 @@ from benchmarks.hostile import (
     endpoints,
     framing,
     quotas,
+    records,
     sites,
     slow,
     tables,
@@ -143,6 +144,7 @@ def quick_attacks() -> list[Attack]:
         *(endpoints.authentication, endpoints.authorization),
         *(tenants.objects, tenants.names, tenants.keys, quotas.quotas),
         *borders.GROUPS,
+        *records.GROUPS,
         *(sites.sites, browser.browser),
     )
     return [attack for group in groups for attack in group()]

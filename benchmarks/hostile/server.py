@@ -22,6 +22,7 @@ from app.settings import Settings
 from app.store.engine import POOL_SIZE, open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
+from benchmarks.hostile.record_models import publish_models
 from benchmarks.hostile.wire import Answer
 from benchmarks.processes import family, free_port, memory, open_files, reset_peaks, wait_until_it_answers
 from benchmarks.published import linear_student, linear_teacher, publish
@@ -244,7 +245,7 @@ def measure_query(server: Server) -> tuple[bytes, float]:
 
 
 def _prepare(folder: Path, *, with_keys: bool = True) -> dict[str, str]:
-    """Create a database with two models and, if wanted, `KEYS` and `QUOTAS`. Returns the keys by name."""
+    """Create a database with four models and, if wanted, `KEYS` and `QUOTAS`. Returns the keys by name."""
     address = f"sqlite:///{folder / DATABASE}"
     upgrade(address)
     store = Store(open_engine(Settings(data_dir=folder).app_database_url))
@@ -254,6 +255,7 @@ def _prepare(folder: Path, *, with_keys: bool = True) -> dict[str, str]:
     }
     for model in ("pets", "private"):
         publish(store, model, students, linear_teacher(MODEL_CLASSES, WEIGHTS))
+    publish_models(store)
     keys = {}
     for name, (tenant, scope, models) in KEYS.items() if with_keys else ():
         key, keys[name] = create_key(store.of_tenant(tenant), name, {scope}, models)
