@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from app.domain.parameter_fields import SpecModel
 from core.data.schema import KindSpec
-from core.encoding.rules import FAMILIES, ColumnRules
+from core.encoding.rules import ColumnRules
 from core.errors import InvalidProblem
 from core.packed.encoded_columns import MAX_COLUMNS
 from core.packed.terms import Family
@@ -40,14 +40,15 @@ class ColumnParameters(SpecModel):
         None,
         min_length=1,
         max_length=5,
-        description="What counts in a text; null: words, pairs of words, and three letters in a row.",
+        description="What counts in a text; null: words, pairs of words, and, in texts of fewer than 50 words"
+        " on average, three letters in a row.",
         json_schema_extra={"uniqueItems": True},
     )
 
     @property
     def rules(self) -> ColumnRules:
         """The same as core has it."""
-        families = FAMILIES if self.terms is None else tuple(dict.fromkeys(self.terms))
+        families = None if self.terms is None else tuple(dict.fromkeys(self.terms))
         missing = None if self.missing is None else self.missing == "accept"
         return ColumnRules(missing, self.unseen == "refuse", families)
 

@@ -233,7 +233,7 @@ def _of_texts(name: str, cells: TextCells, distinct: int) -> _Found:
     few = sum(int(counts[used[place]]) for place in wrong)
     if few <= _most_others(total):
         raise InvalidProblem(_mixed(name, cells, [int(used[place]) for place in wrong], few, total))
-    words = _mean_words(texts)
+    words = mean_words(texts)
     if len(cells) >= LEAST_ROWS and distinct >= ALMOST_UNIQUE * total and words < WORDS_OF_NAME:
         reason = f"it identifies rows: {distinct} of {total} values are different, and none says anything"
         return _Found(Kind.IGNORE, "identifier", reason)
@@ -245,7 +245,7 @@ def _of_texts(name: str, cells: TextCells, distinct: int) -> _Found:
     return _Found(Kind.CATEGORY, "few_texts", f"there are {distinct} different texts in {total} values", hint)
 
 
-def _mean_words(texts: Texts) -> float:
+def mean_words(texts: Texts) -> float:
     """Words of a text on average: between blanks, and letters of scripts that have none."""
     total, n = 0.0, len(texts)
     first = 0

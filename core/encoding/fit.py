@@ -120,7 +120,7 @@ def _fit(table: Table, column: ColumnSchema, rules: ColumnRules) -> ColumnEncode
     if column.kind is Kind.DATE:
         return _date(column, cells, required, marks_gaps)
     if column.kind is Kind.TEXT:
-        return TextColumn(column.name, required, fit_terms(cells, rules.families))
+        return TextColumn(column.name, required, fit_terms(cells, rules.families_of(cells.texts)))
     return _category(column, cells, required, marks_gaps, rules)
 
 
@@ -141,7 +141,7 @@ def _category(
     by_count = sorted((-int(count), key) for key, count in zip(keys, counts, strict=True) if count > 0)
     values = tuple(sorted(key for count, key in by_count[:MAX_VALUES] if -count >= least))
     rare = tuple(sorted({key for _, key in by_count}.difference(values)))
-    tables = fit_terms(cells, rules.families) if len(by_count) > MAX_VALUES else ()
+    tables = fit_terms(cells, rules.families_of(cells.texts)) if len(by_count) > MAX_VALUES else ()
     return CategoryColumn(
         column.name, required, values, rare, bool(rare), marks_gaps, rules.refuses_unseen, tables
     )

@@ -1,7 +1,7 @@
 """A data set and a version that the release before records stored: the same bytes, and the same answers.
 
-``release_before.json`` was written by that release: a stored data set of numbers, a packed student of it, what
-its version says of its columns, and the answers of the server to some queries.
+``release_before.json`` was written by that release: a stored data set of numbers, a packed student of it,
+what its version says of its columns, and the answers of the server to some queries.
 """
 
 from __future__ import annotations

@@ -235,3 +235,17 @@ def test_the_most_frequent_terms_are_kept(monkeypatch: pytest.MonkeyPatch):
     )
     assert encoder.layout.terms <= 12
     assert sorted(len(one) for column in encoder.columns for one in column.tables) == [2, 3, 3, 3]
+
+
+def test_long_texts_have_words_and_pairs_and_short_ones_runs_of_characters_too():
+    words = [f"word{k}" for k in range(200)]
+    long = [" ".join(words[k : k + 60]) for k in range(70)]
+    short = [" ".join(words[k : k + 6]) for k in range(70)]
+    table = Table(("long", "short"), (TextCells.of(long), TextCells.of(short)))
+    encoder = fit_encoder(table, infer_schema(table))
+    assert [[one.family for one in column.tables] for column in encoder.columns] == [
+        ["words", "pairs"],
+        ["words", "pairs", "characters3"],
+    ]
+    said = fit_encoder(table, infer_schema(table), {"long": ColumnRules(families=("characters4",))})
+    assert [one.family for one in said.columns[0].tables] == ["characters4"]
