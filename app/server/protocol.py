@@ -31,6 +31,9 @@ logger = logging.getLogger("uvicorn.error")
 
 MAX_PIPELINED: Final = 16
 """Requests that may wait behind the one that is being answered."""
+FAST_BODY_BYTES: Final = 32 * 1024
+FAST_BODY_SECONDS: Final = 0.05
+"""So much of a body behind its head is kept for the fast path, and so long. Most clients write both apart."""
 LINGER_SECONDS: Final = 1.0
 """After an error input is read and dropped for so long; a reset could overtake the response otherwise."""
 
@@ -74,6 +77,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._fast_path = context.fast_path
         self._fast_body: list[bytes] | None = None
         """Body of a request that is to be offered to the fast path; None if there is no such request."""
+        self._body_timer: asyncio.TimerHandle | None = None
+        """Runs while that body is incomplete."""
         self._fast_headers: list[tuple[bytes, bytes]] = []
         """Headers of the last request that the fast path has answered."""
         self.fast_responses = 0
@@ -103,6 +108,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Release what the connection holds, and tell the application for every unanswered request."""
         self._context.remove_connection(self, self._network)
         self._disconnect_all()
+        self._stop_body_timer()
         super().connection_lost(exc)
 
     def caller(self) -> ApiKey | None:
@@ -143,9 +149,8 @@ class HttpProtocol(HttpToolsProtocol):
         try:
             self._parse(data)
             if self._fast_body is not None:
-                # The body is incomplete; the fast path buffers no part of a body.
-                self._fall_back_to_asgi()
-            if self.scope is not None or self._last_cycle is not None:
+                self._await_fast_body()
+            elif self.scope is not None or self._last_cycle is not None:
                 self._check_progress(len(data))
         except (httptools.HttpParserError, BadRequest) as error:
             self._refuse_request(error)
@@ -185,6 +190,7 @@ class HttpProtocol(HttpToolsProtocol):
             response = self._fast_path(self.url, self.headers, body, self.client, common_headers)
             if response is not None:
                 self._fast_body = None
+                self._stop_body_timer()
                 self._send_fast_response(response)
                 return
             self._fall_back_to_asgi()
@@ -237,7 +243,25 @@ class HttpProtocol(HttpToolsProtocol):
             self.timeout_keep_alive, self.timeout_keep_alive_handler
         )
 
+    def _await_fast_body(self) -> None:
+        """Wait for the rest of a body; a large or late one is left to ASGI."""
+        if sum(map(len, self._fast_body or ())) > FAST_BODY_BYTES:
+            self._fall_back_to_asgi()
+        elif self._body_timer is None:
+            self._body_timer = self.loop.call_later(FAST_BODY_SECONDS, self._leave_late_body)
+
+    def _leave_late_body(self) -> None:
+        self._body_timer = None
+        if self._fast_body is not None and not self._closing:
+            self._fall_back_to_asgi()
+
+    def _stop_body_timer(self) -> None:
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None
+
     def _fall_back_to_asgi(self) -> None:
+        self._stop_body_timer()
         parts, self._fast_body = self._fast_body or [], None
         if self.transport.is_closing():
             return
@@ -299,6 +323,7 @@ class HttpProtocol(HttpToolsProtocol):
         if self._closing:
             return
         self._closing, self._fast_body = True, None
+        self._stop_body_timer()
         cycle = self.cycle
         if cycle is not None and cycle.scope is self.scope and self._complete_scope is not self.scope:
             # The application has the request, but not all of its body.
@@ -358,6 +383,8 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._draining = True
         self._fast_path = None
+        if self._fast_body is not None:
+            self._fall_back_to_asgi()
         cycle = self.cycle
         if cycle is not None and cycle.keep_alive and not cycle.response_started:
             cycle.keep_alive = False

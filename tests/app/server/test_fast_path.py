@@ -6,12 +6,13 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from app.domain.entities import ApiKey
-from app.server import server
+from app.server import protocol, server
 from app.server.fast_path import FastPath
 from tests.app.server.wire import Reader, RunningServer, Writer, read_response, run, running
 
@@ -150,14 +151,80 @@ def test_a_client_that_waits_for_100_continue_gets_it():
     run(story)
 
 
-@pytest.mark.parametrize("cut", [10, len(QUICK) - len(BODY), len(QUICK) - 4])
-def test_a_request_in_pieces_is_answered(cut):
+HEAD_END = len(QUICK) - len(BODY)
+
+
+@pytest.mark.parametrize("cuts", [[10], [HEAD_END], [HEAD_END + 4], [10, HEAD_END, HEAD_END + 4]])
+def test_a_request_in_pieces_is_answered(cuts, monkeypatch):
+    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 10.0)
+
     async def story() -> None:
         async with connected() as client:
-            # With an incomplete body the request goes to the application.
-            assert (await client.ask(QUICK[:cut], QUICK[cut:]))[1] == (b"short" if cut == 10 else b"long")
-            assert client.app.received == ([] if cut == 10 else [("/v1/models/pets/classes/cat:query", BODY)])
+            pieces = [QUICK[a:b] for a, b in pairwise([0, *cuts, len(QUICK)])]
+            assert (await client.ask(*pieces))[1] == b"short"
+            assert client.app.received == []
+            assert client.connection._body_timer is None
             assert (await client.ask(QUICK))[1] == b"short"
+
+    run(story)
+
+
+def test_a_late_body_is_left_to_the_application(monkeypatch):
+    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 0.001)
+
+    async def story() -> None:
+        async with connected() as client:
+            assert (await client.ask(QUICK[:-4], QUICK[-4:]))[1] == b"long"
+            assert client.app.received == [("/v1/models/pets/classes/cat:query", BODY)]
+            assert (await client.ask(QUICK))[1] == b"short"
+
+    run(story)
+
+
+def test_a_large_body_in_pieces_is_left_to_the_application(monkeypatch):
+    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 10.0)
+
+    async def story() -> None:
+        async with connected() as client:
+            body = b" " * (protocol.FAST_BODY_BYTES + 2)
+            request = QUICK[:HEAD_END].replace(b": 11", b": %d" % len(body)) + body
+            assert (await client.ask(request[:-1], request[-1:]))[1] == b"long"
+            assert client.app.received == [("/v1/models/pets/classes/cat:query", body)]
+
+    run(story)
+
+
+def test_a_client_that_leaves_before_its_body_leaves_nothing_behind(monkeypatch):
+    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 10.0)
+
+    async def story() -> None:
+        async with connected() as client:
+            client.writer.write(QUICK[:HEAD_END])
+            await asyncio.sleep(0.02)
+            connection = client.connection
+            assert connection._body_timer is not None
+            client.writer.close()
+            while connection._body_timer is not None:
+                await asyncio.sleep(0.005)
+            assert client.app.received == []
+
+    run(story)
+
+
+def test_a_body_that_comes_while_the_server_drains_is_answered(monkeypatch):
+    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 10.0)
+
+    async def story() -> None:
+        async with connected() as client:
+            await client.ask(QUICK)
+            client.writer.write(QUICK[:HEAD_END])
+            await asyncio.sleep(0.02)
+            client.server.should_exit = True
+            while not client.connection._draining:
+                await asyncio.sleep(0.005)
+            headers, body = await client.ask(BODY)
+            assert (headers["connection"], body) == ("close", b"long")
+            assert await client.closed()
 
     run(story)
 
