@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from collections.abc import Mapping
 from enum import StrEnum
@@ -64,8 +65,6 @@ _OTHER_MAGIC: Mapping[bytes, str] = {
     b"%PDF": "a PDF document",
     b"\x89PNG": "a PNG image",
     b"\xff\xd8\xff": "a JPEG image",
-    b"\xff\xfe": "UTF-16 text, as some spreadsheet programs write it; save it as UTF-8",
-    b"\xfe\xff": "UTF-16 text, as some spreadsheet programs write it; save it as UTF-8",
 }
 _SVMLIGHT_LINE = re.compile(rb"\S+(?:[ \t]+[0-9]+:[^\s:]+)+\s*(?:#.*)?")
 _SAMPLE_BYTES = 64 * 1024
@@ -81,6 +80,13 @@ def detect(path: Path, *, declared: str | None, filename: str | None) -> FileFor
     with path.open("rb") as file:
         beginning = file.read(_SAMPLE_BYTES)
     expected = _expected(declared, filename)
+    if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        # A spreadsheet program has written it as "Unicode text".
+        if expected not in (None, FileFormat.CSV):
+            raise UnsupportedFormat(
+                f"The file was declared as {expected}, but its content is UTF-16 text.", code="wrong_format"
+            )
+        return FileFormat.CSV
     detected = FileFormat.SAFETENSORS if is_safetensors(beginning) else by_magic(beginning)
     if detected is None:
         return expected if expected in _OF_TEXT else _text(beginning, expected)

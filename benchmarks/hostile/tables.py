@@ -134,7 +134,7 @@ def kinds() -> list[Attack]:
         ("xz", said(b"\xfd7zXZ\0" + bytes(99)), *_WRONG_FORMAT),
         ("HDF5", said(b"\x89HDF\r\n\x1a\n" + bytes(99)), *_WRONG_FORMAT),
         ("a program", said(b"\x7fELF" + bytes(99)), *_WRONG_FORMAT),
-        ("UTF-16", said("1,2,x\n".encode("utf-16")), *_WRONG_FORMAT),
+        ("half of UTF-16", said("1,2,x\n".encode("utf-16")[:-1]), 400, "bad_encoding"),
         ("CSV said to be Parquet", said(b"1,2,x\n", "format=parquet"), *_WRONG_FORMAT),
         ("CSV with the name of an archive", said(b"1,2,x\n", "filename=../../a.npz"), *_WRONG_FORMAT),
         ("an archive of other things", said(npz({"evil.exe": b"MZ"})), 415, "unsupported_format"),

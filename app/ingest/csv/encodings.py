@@ -14,6 +14,12 @@ from app.ingest.raw import disk_full_as_unavailable, invalid_file
 _BLOCK_BYTES: Final = 1024**2
 
 
+def has_utf_16_mark(path: Path) -> bool:
+    """Whether a file begins with the byte order mark of UTF-16."""
+    with path.open("rb") as file:
+        return file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+
+
 @contextmanager
 def copy_in_utf8(path: Path, encoding: str, folder: Path | None) -> Iterator[Path]:
     """A copy of a file in UTF-8, in ``folder``, for the duration of the block.
@@ -26,8 +32,10 @@ def copy_in_utf8(path: Path, encoding: str, folder: Path | None) -> Iterator[Pat
             try:
                 while block := file.read(_BLOCK_BYTES):
                     copy.write(decoder.decode(block).encode())
-            except UnicodeDecodeError as error:
-                message = f"The file is not in {encoding}: {error.reason}."
+                decoder.decode(b"", final=True)
+            except UnicodeError as error:
+                reason = error.reason if isinstance(error, UnicodeDecodeError) else str(error)
+                message = f"The file is not in {encoding}: {reason}."
                 raise invalid_file(message, code="bad_encoding") from error
             copy.flush()
         yield Path(copy.name)

@@ -32,7 +32,7 @@ from app.ingest.columns import (
 from app.ingest.csv.arrow import numbers_of, open_rows, text_columns, texts_of
 from app.ingest.csv.blanks import copy_with_single_blanks
 from app.ingest.csv.diagnose import find_faults
-from app.ingest.csv.encodings import copy_in_utf8
+from app.ingest.csv.encodings import copy_in_utf8, has_utf_16_mark
 from app.ingest.csv.layout import BLANK, CsvLayout, is_number, rows_of, separator_of, sniff, variant_of
 from app.ingest.csv.quotes import quotes_of
 from app.ingest.csv.table import CellReader
@@ -145,7 +145,10 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A mapped file with start and end of its text. known: of rows without labels, see `Known`."""
+    """A mapped file with start and end of its text. known: of rows without labels, see `Known`.
+
+    is_utf_16: whether it is the copy of a file in UTF-16.
+    """
 
     path: Path
     text: mmap.mmap
@@ -154,6 +157,7 @@ class _File:
     limits: DatasetLimits
     options: ReadingOptions
     known: Known | None = None
+    is_utf_16: bool = False
 
     def read(self) -> tuple[CsvLayout, _Table]:
         """The layout, and what the file holds. Raises InvalidRequest, TooLarge."""
@@ -178,6 +182,8 @@ class _File:
             found.append(Decision("skip_lines", str(said.skip_lines), GIVEN))
         if said.encoding:
             found.append(Decision("encoding", said.encoding, GIVEN))
+        if self.is_utf_16:
+            found.append(Decision("encoding", "utf-16", "the file begins with the mark of UTF-16"))
         if said.column_names:
             found.append(Decision("column_names", ", ".join(said.column_names)[:400], GIVEN))
         return tuple(found)
@@ -346,12 +352,16 @@ def _opened(
     """The file, or a copy in UTF-8, or in which single blanks separate the cells. Raises InvalidRequest."""
     skipped = options.skip_lines or 0
     with ExitStack() as stack:
-        if options.encoding is not None:
-            path = stack.enter_context(copy_in_utf8(path, options.encoding, limits.temp_folder))
-        file = _File(path, *stack.enter_context(_mapped(path, skipped)), limits, options, known)
+        is_utf_16 = options.encoding is None and has_utf_16_mark(path)
+        encoding = "utf-16" if is_utf_16 else options.encoding
+        if encoding is not None:
+            path = stack.enter_context(copy_in_utf8(path, encoding, limits.temp_folder))
+        file = _File(path, *stack.enter_context(_mapped(path, skipped)), limits, options, known, is_utf_16)
         if separator_of(file.beginning, options, whole=file.is_whole) == BLANK:
             copy = stack.enter_context(copy_with_single_blanks(path, limits.temp_folder))
-            file = _File(copy, *stack.enter_context(_mapped(copy, skipped)), limits, options, known)
+            file = _File(
+                copy, *stack.enter_context(_mapped(copy, skipped)), limits, options, known, is_utf_16
+            )
         yield file
 
 

@@ -47,7 +47,7 @@ def test_a_format_is_what_is_said_then_the_name_then_the_content(
         (CSV, "xlsx", "'xlsx' is not supported; use one of csv, svmlight, npz, npy, safetensors, parquet"),
         (gzip.compress(CSV, mtime=0), "csv", "gzip"),
         (pickle.dumps({"X": 1}), None, "pickle"),
-        ("a,b\n".encode("utf-16"), None, "UTF-16"),
+        ("a,b\n".encode("utf-16"), "parquet", "declared as parquet, but its content is UTF-16 text"),
         (b"\x89PNG\r\n", None, "PNG"),
         (b"MZ\x00\x00", "csv", "binary"),
     ],

@@ -337,6 +337,16 @@ class TestLayout:
         cut = table("t,kind", ["a", "b"] * 20, KINDS).replace(b"b", b"\x81")
         assert refused(ingest, cut, encoding="windows-1252").reason == "bad_encoding"
 
+    @pytest.mark.parametrize("order", ["utf-16-le", "utf-16-be"])
+    @pytest.mark.parametrize("separator", [",", "\t"])
+    def test_utf_16_is_known_by_its_mark(self, ingest: Any, order: str, separator: str) -> None:
+        text = table("größe,kind", ["naïve", "café 🐈"] * 20, KINDS).decode().replace(",", separator)
+        train, _, summary = ingest(("\ufeff" + text).encode(order))
+        assert train.table.record(1) == {"größe": "café 🐈"}
+        [decision] = [one for one in summary["reading"] if one["name"] == "encoding"]
+        assert decision["value"] == "utf-16"
+        assert refused(ingest, ("\ufeff" + text).encode(order)[:-1]).reason == "bad_encoding"
+
     def test_quoted_line_breaks_and_separators_are_read(self, ingest: Any) -> None:
         notes = [f"note, {k}\nof two lines" for k in range(40)]
         out = io.StringIO()
