@@ -33,8 +33,9 @@ def ingest(tmp_path: Path) -> Ingest:
         path = tmp_path / "upload"
         path.write_bytes(content)
         kind = detect(path, declared=declared, filename=filename)
-        raw = read(path, kind, limits, ReadingOptions.parse(unlabelled=unlabelled, **said))
-        train, test = validate(raw, unlabelled=unlabelled, drop_rare=said.get("rare_classes") == "drop")
+        options = ReadingOptions.parse(unlabelled="accept" if unlabelled else None, **said)
+        raw = read(path, kind, limits, options)
+        train, test = validate(raw, unlabelled=options.unlabelled, rare_classes=options.rare_classes)
         return train, test, summarise(raw, train, test)
 
     return run
