@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from core.run import Run
-from core.solvers.jit import Rows, as_rows, compiled, is_sparse, row_dot
+from core.solvers.jit import Rows, as_rows, compiled, is_sparse, row_axpy, row_dot
 from core.types import FloatArray, IntArray, Matrix
 
 _BLOCK_ENTRIES = 500_000
@@ -44,6 +44,9 @@ def matvec(features: Matrix, weights: FloatArray, run: Run) -> FloatArray:
 
 def rmatvec(features: Matrix, coefficients: FloatArray, run: Run) -> FloatArray:
     """Φᵀ a for a (n,), shape (m,); (Φᵀ A)ᵀ for A (n, K), shape (K, m)."""
+    if is_sparse(features) and coefficients.ndim == 1:
+        index = np.flatnonzero(coefficients)
+        return rmatvec_rows(features, coefficients[index], index, run)
     result = np.zeros((*coefficients.shape[1:], features.shape[1]))
     for block in row_blocks(features):
         run.check_cancel()
@@ -76,6 +79,23 @@ def matvec_rows(features: Matrix, weights: FloatArray, index: IntArray, run: Run
         run.check_cancel()
         _dots(rows, index[start : start + size], weights, result[start : start + size])
     return result
+
+
+def rmatvec_rows(features: Matrix, coefficients: FloatArray, index: IntArray, run: Run) -> FloatArray:
+    """Σ_p a_p φ_i with i = ``index``_p, for a = ``coefficients`` (p,), shape (m,), without copied rows."""
+    rows = as_rows(features)
+    result = np.zeros(features.shape[1])
+    size = max(1, int(_BLOCK_ENTRIES / entries_per_row(features)))
+    for start in range(0, len(index), size):
+        run.check_cancel()
+        _add(rows, index[start : start + size], coefficients[start : start + size], result)
+    return result
+
+
+@compiled
+def _add(rows: Rows, index: IntArray, coefficients: FloatArray, result: FloatArray) -> None:
+    for p in range(len(index)):
+        row_axpy(rows, index[p], coefficients[p], result)
 
 
 @compiled

@@ -12,7 +12,8 @@ from scipy.linalg import lapack
 
 from core.run import Run
 from core.solvers.jit import is_sparse
-from core.solvers.products import matvec, rmatvec, row_blocks, rows_of
+from core.solvers.products import matvec, matvec_rows, rmatvec, rmatvec_rows, row_blocks, rows_of
+from core.solvers.sparse_gram import example_gram
 from core.types import FloatArray, IntArray, Matrix
 
 _DIRECT_LIMIT = 2048
@@ -49,12 +50,18 @@ def solve_ridge_system(
         if is_sparse(features):
             return _solve_positive(_sparse_gram(features, weights, index, run), rhs)
         return _solve_packed(_packed_gram(features, weights, index, run), rhs)
-    if index is not None:
-        features = features[index]
     if min(n, m) > _DIRECT_LIMIT:
-        return _conjugate_gradients(features, weights, rhs, run, rtol)
+        chosen = features if index is None else features[index]
+        return _conjugate_gradients(chosen, weights, rhs, run, rtol)
     # Woodbury: x = b − Φᵀ diag(√q) (I + diag(√q) ΦΦᵀ diag(√q))⁻¹ diag(√q) Φ b
     root = np.sqrt(weights)
+    if is_sparse(features):
+        index = np.arange(n) if index is None else index
+        gram = example_gram(features, index, root, run)
+        gram[np.diag_indices_from(gram)] += 1.0
+        inner = _solve_positive(gram, root * matvec_rows(features, rhs, index, run))
+        return rhs - rmatvec_rows(features, root * inner, index, run)
+    features = features if index is None else features[index]
     inner = _solve_positive(_example_gram(features, root, run), root * matvec(features, rhs, run))
     return rhs - rmatvec(features, root * inner, run)
 
@@ -98,15 +105,14 @@ def _scaled_rows(features: Matrix, weights: FloatArray, index: IntArray | None, 
         yield _scale_rows(features[block] if index is None else features[index[block]], root[block])
 
 
-def _example_gram(features: Matrix, root: FloatArray, run: Run) -> FloatArray:
-    """I + diag(√q) Φ Φᵀ diag(√q), shape (n, n), lower triangle only."""
+def _example_gram(features: FloatArray, root: FloatArray, run: Run) -> FloatArray:
+    """I + diag(√q) Φ Φᵀ diag(√q) of dense rows, shape (n, n), lower triangle only."""
     n = features.shape[0]
     rows = rows_of(features, slice(0, n))
     gram = np.zeros((n, n))
     for block in row_blocks(features, min(_BLOCK_PRODUCTS // n, 2 * _BLOCK_ENTRIES)):
         run.check_cancel()
-        product = rows[block] @ rows[: block.stop].T
-        gram[block, : block.stop] = product.toarray() if is_sparse(product) else product
+        gram[block, : block.stop] = rows[block] @ rows[: block.stop].T
     gram *= root  # scaling the rows instead would need a copy of them
     gram *= root[:, None]
     gram[np.diag_indices_from(gram)] += 1.0
