@@ -186,8 +186,8 @@ _REQUEST_DOC: Final = (
 _RECORDS: Final[Json] = {
     "record": ref("Record"),
     "records": {"type": "array", "items": ref("Record"), "minItems": 1},
-    "columns": {"type": "object", "additionalProperties": {"type": "array", "items": {}}, "minProperties": 1},
-    "text": {"type": "string"},
+    "columns": ref("Columns"),
+    "text": {"type": "string", "description": "The text that is asked about."},
     "texts": {"type": "array", "items": {"type": "string"}, "minItems": 1},
 }
 """The further forms of a query, of which a body has exactly one."""
@@ -240,6 +240,12 @@ SCHEMAS: Final[Json] = {
         "type": "object",
         "additionalProperties": {},
         "description": "A value for each column by its name; null or no value is a gap, where it is taken.",
+    },
+    "Columns": {
+        "type": "object",
+        "additionalProperties": {"type": "array", "items": {}},
+        "minProperties": 1,
+        "description": "Values of many records by the names of columns; null is a gap, where it is taken.",
     },
     "QueryRequest": request_schema(ClassQuery),
     "QueryAnswer": one_of("RowAnswer", "RowsAnswer"),
