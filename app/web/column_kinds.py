@@ -33,7 +33,7 @@ class Choice(NamedTuple):
 
 
 class ShownColumn(NamedTuple):
-    """A column of a table on a page. entry: of the summary's ``schema``. choices: empty without a select."""
+    """A column of a table on a page. entry: of the summary's ``schema``. choices: of its kind."""
 
     entry: Json
     choices: Sequence[Choice]

@@ -142,7 +142,7 @@ def _example(context: AppContext, caller: ApiKey, version: ModelVersion, label: 
     dataset = datasets.find_dataset(store, version.dataset_digest or "")
     if dataset is None:
         text = (
-            "The data set of this version was deleted, or it was imported without one. Paste a row instead."
+            "The data set of this version was deleted, or it was imported without one. Write a row instead."
         )
         raise InvalidRequest(text, faults=[InputFault("row", "no_dataset", text)])
     row = datasets.example_row(store, context.files, dataset, label, is_class=which == "class")

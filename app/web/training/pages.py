@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import StringConstraints
 from starlette.concurrency import run_in_threadpool
 
 from app.api.border import BorderRoute
@@ -38,7 +39,7 @@ _LONGEST_KIND: Final = 1000
 
 Name = Annotated[str, Query(max_length=100)]
 Kinds = Annotated[
-    list[Annotated[str, Query(max_length=_LONGEST_KIND)]] | None, Query(max_length=MOST_COLUMNS)
+    list[Annotated[str, StringConstraints(max_length=_LONGEST_KIND)]] | None, Query(max_length=MOST_COLUMNS)
 ]
 
 
