@@ -90,8 +90,7 @@ def _shown(
 
 def upload_form(context: AppContext, sent: Mapping[str, str], *, is_open: bool) -> dict[str, Any]:
     """What the form for a file shows. sent: its fields, to be shown again."""
-    most = context.settings.max_upload_bytes
-    return {"sent": sent, "is_open": is_open, "max_bytes": most, "detail": None}
+    return {"sent": sent, "is_open": is_open, "max_bytes": context.settings.max_upload_bytes}
 
 
 @router.post(f"{PATH}/example")
