@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -53,6 +54,8 @@ _READING = (
     "unlabelled",
 )
 _PARAMETERS = ("name", "filename", "format", *_READING)
+_LISTS = ("columns",)
+"""Fields that a form may have several times: one for each column."""
 
 DatasetId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 Title = Annotated[
@@ -251,7 +254,8 @@ async def upload_dataset(
     }
     if dry_run:
         response.status_code = 200
-        return _reading(await inspect_dataset(request, context, caller, parameters))
+        async with receive_file(request, context, caller) as sent:
+            return _reading(await inspect_file(request, context, caller, sent, parameters))
     dataset, created = await receive_dataset(request, context, caller, parameters)
     if not created:
         response.status_code = 200
@@ -266,11 +270,9 @@ async def receive_dataset(
     """Register the file in a request as a data set; returns it and whether it is new.
 
     parameters: name, filename, format and those of the reading, as far as the query string gives them.
-    Raises as `uploads.receive_upload` and `datasets.register_dataset`.
+    Raises as `receive_file` and `datasets.register_dataset`.
     """
-    context.reader.check_queue(caller.tenant)
-    limit = context.settings.max_upload_bytes
-    async with uploads.receive_upload(request, context, caller, "datasets", limit, _PARAMETERS) as sent:
+    async with receive_file(request, context, caller) as sent:
         options = _options(sent, parameters)
         return await uploads.while_connected(
             request,
@@ -286,24 +288,36 @@ async def receive_dataset(
         )
 
 
-async def inspect_dataset(
-    request: Request, context: AppContext, caller: ApiKey, parameters: dict[str, str | None]
-) -> DatasetContent:
-    """What would be registered of the file in a request; parameters and errors as `receive_dataset`."""
+def receive_file(
+    request: Request, context: AppContext, caller: ApiKey
+) -> AbstractAsyncContextManager[uploads.Upload]:
+    """The file in a request, with the fields of its form; raises as `uploads.receive_upload`, and Overloaded
+    where too many files wait to be read.
+    """
     context.reader.check_queue(caller.tenant)
     limit = context.settings.max_upload_bytes
-    async with uploads.receive_upload(request, context, caller, "datasets", limit, _PARAMETERS) as sent:
-        options = _options(sent, parameters)
-        return await uploads.while_connected(
-            request,
-            lambda gone: datasets.inspect_file(
-                context.files,
-                sent.file,
-                limits=context.settings,
-                read=lambda order: context.reader.read(order, DatasetContent, gone, Caller.of(caller)),
-                **options,
-            ),
-        )
+    return uploads.receive_upload(request, context, caller, "datasets", limit, _PARAMETERS, _LISTS)
+
+
+async def inspect_file(
+    request: Request,
+    context: AppContext,
+    caller: ApiKey,
+    sent: uploads.Upload,
+    parameters: dict[str, str | None],
+) -> DatasetContent:
+    """What would be registered of a file, and nothing is; parameters and errors as `receive_dataset`."""
+    options = _options(sent, parameters)
+    return await uploads.while_connected(
+        request,
+        lambda gone: datasets.inspect_file(
+            context.files,
+            sent.file,
+            limits=context.settings,
+            read=lambda order: context.reader.read(order, DatasetContent, gone, Caller.of(caller)),
+            **options,
+        ),
+    )
 
 
 @router.get("")

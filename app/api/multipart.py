@@ -26,15 +26,23 @@ def boundary_of(content_type: str) -> bytes:
 class FormReader:
     """Incremental parser: the content of the file goes to ``write``, text fields to ``fields``.
 
-    known: names of the text fields that there are; the file may have any name. filename, content_type: from
+    known: names of the text fields that there are; the file may have any name. lists: those of them that may
+    occur several times, which is the same as once with commas between the texts. filename, content_type: from
     the headers of the file's part. Raises InvalidRequest for invalid forms, also those with other fields.
     """
 
-    def __init__(self, boundary: bytes, known: Collection[str], write: Callable[[bytes], object]) -> None:
+    def __init__(
+        self,
+        boundary: bytes,
+        known: Collection[str],
+        write: Callable[[bytes], object],
+        lists: Collection[str] = (),
+    ) -> None:
         self.fields: dict[str, str] = {}
         self.filename: str | None = None
         self.content_type = ""
         self._known = known
+        self._lists = lists
         self._write = write
         self._has_file = False
         self._ended = False
@@ -102,7 +110,7 @@ class FormReader:
             self.content_type = content_type.partition(";")[0].strip().lower()
         else:
             check_known([self._name], self._known, noun="field")
-            if self._name in self.fields:
+            if self._name in self.fields and self._name not in self._lists:
                 raise _malformed(f"field {self._name!r} occurs twice")
 
     def _on_part_data(self, data: bytes, start: int, end: int) -> None:
@@ -115,7 +123,8 @@ class FormReader:
 
     def _on_part_end(self) -> None:
         if not self._in_file:
-            self.fields[self._name] = _text(self._text, f"field {self._name!r}")
+            parts = (self.fields.get(self._name, ""), _text(self._text, f"field {self._name!r}"))
+            self.fields[self._name] = ",".join(part for part in parts if part)
 
     def _on_end(self) -> None:
         self._ended = True

@@ -45,13 +45,19 @@ class Upload:
 
 @asynccontextmanager
 async def receive_upload(
-    request: Request, context: AppContext, caller: ApiKey, noun: str, limit: int, fields: Collection[str] = ()
+    request: Request,
+    context: AppContext,
+    caller: ApiKey,
+    noun: str,
+    limit: int,
+    fields: Collection[str] = (),
+    lists: Collection[str] = (),
 ) -> AsyncIterator[Upload]:
     """Write the upload to a temporary file in the cache folder, deleted at the end of the block.
 
     noun: what it becomes, "datasets" or "versions", for the quota of the caller's tenant. limit: bytes of the
-    file. fields: those that a form may have besides its file. Limits are checked before the first byte is
-    taken if the length is declared, otherwise as soon as they are exceeded.
+    file. fields, lists: those that a form may have besides its file, see `FormReader`. Limits are checked
+    before the first byte is taken if the length is declared, otherwise as soon as they are exceeded.
 
     Raises TooLarge, Conflict and Overloaded beyond the limits, InvalidRequest when the body ends early or is
     not a valid form, and Unavailable when the disk is full.
@@ -61,7 +67,7 @@ async def receive_upload(
     admission = context.budgets.of_upload(caller)
     try:
         admission.enter()
-        async with _received(request, context.files, limit, room, fields, admission) as upload:
+        async with _received(request, context.files, limit, room, fields, lists, admission) as upload:
             yield upload
     finally:
         admission.close()
@@ -74,6 +80,7 @@ async def _received(
     limit: int,
     room: int,
     fields: Collection[str],
+    lists: Collection[str],
     admission: Admission,
 ) -> AsyncIterator[Upload]:
     """As `receive_upload`. room: bytes that the tenant may still store."""
@@ -91,7 +98,7 @@ async def _received(
     pieces = _within(stream_body(receive, most, length=length), room)
     with files.writing(f"stms-upload-{secrets.token_hex(8)}.tmp") as file:
         if is_form:
-            form = FormReader(boundary_of(header), fields, file.write)
+            form = FormReader(boundary_of(header), fields, file.write, lists)
             await _write_to(form.feed, pieces)
             form.finish()
             upload = Upload(file, form.filename, form.content_type, form.fields)

@@ -82,9 +82,9 @@ def value_of_kind(text: str, kind: Kind) -> object:
 
 
 def flat(values: Json, prefix: str = "") -> Iterator[tuple[str, object]]:
-    """Values by their dotted names; an empty group is a value."""
+    """Values by their dotted names; an empty group is a value, and so is one with a dot in a name."""
     for name, value in values.items():
-        if isinstance(value, dict) and value:
+        if isinstance(value, dict) and value and not any("." in part for part in value):
             yield from flat(value, f"{prefix}{name}.")
         else:
             yield prefix + name, value

@@ -18,8 +18,10 @@ from app.ingest.dataset_rows import StoredRow
 from app.services import datasets
 from app.services.keys import key_names
 from app.web.charts import BAR_HEIGHT, SIDE, outline
+from app.web.column_kinds import shown_columns
 from app.web.forms import see
 from app.web.rendering import page
+from app.web.uploads import upload_form
 
 router = APIRouter(route_class=BorderRoute)
 
@@ -27,7 +29,6 @@ _DATASETS: Final = 50
 _CLASSES: Final = 100
 _HISTOGRAMS: Final = 24
 _ROWS: Final = 20
-_SCHEMA_COLUMNS = 200
 _ROW_COLUMNS: Final = 12
 _SHOWN_LETTERS: Final = 80
 """Of the text of a cell."""
@@ -49,7 +50,7 @@ def datasets_page(request: Request, context: Context, caller: Trainer, after: Na
         "datasets.html",
         datasets=listed,
         next=listed[-1].id if has_more else None,
-        max_bytes=context.settings.max_upload_bytes,
+        **upload_form(context, {}, is_open=not listed),
     )
 
 
@@ -107,7 +108,7 @@ def _columns(dataset: Dataset, number: int) -> dict[str, Any]:
         for place, column in enumerate(features[first : min(first + _HISTOGRAMS, drawn)])
     ]
     return {
-        "schema": dataset.summary.get("schema", [])[:_SCHEMA_COLUMNS],
+        "schema": shown_columns(dataset.summary, is_stored=True),
         "features": listed,
         "drawn": drawn,
         "columns_page": number,

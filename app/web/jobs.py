@@ -21,6 +21,7 @@ from app.services.class_table import PAGE_ROWS, class_table
 from app.services.keys import key_names
 from app.web import advice
 from app.web.charts import histogram_bars
+from app.web.column_kinds import said_kinds
 from app.web.forms import read_form, see
 from app.web.rendering import page, shared_fragment
 
@@ -219,6 +220,7 @@ def _job(context: AppContext, caller: ApiKey, job: Job) -> dict[str, Any]:
         "job": job,
         "names": key_names(store, [job.created_by]),
         "dataset_name": datasets.dataset_name(store, job.dataset_id),
+        "kinds": said_kinds(job.spec),
         "stages": STAGES,
         "stage": _stage(job),
         "workers": training.workers_of(store, [job])[job.id],

@@ -1,37 +1,96 @@
-"""Data sets from the browser: the form for a file, and the example."""
+"""Data sets from the browser: the form for a file, a look at its columns before it is stored, the example."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.api import datasets
 from app.api.border import BorderRoute
-from app.api.dependencies import Context, Trainer
-from app.domain.errors import InvalidRequest
+from app.api.dependencies import AppContext, Context, Trainer
+from app.domain.entities import ApiKey
+from app.domain.errors import InvalidRequest, ServiceError, TooLarge, UnsupportedFormat
+from app.http.problem import problem_of, short
 from app.ingest.reading import DatasetContent
 from app.processes.fair_queue import Caller
 from app.services.example_data import register_example
+from app.web import advice
+from app.web.column_kinds import chosen_kinds, listed_kinds, shown_columns
 from app.web.forms import see
+from app.web.rendering import page
 
 router = APIRouter(route_class=BorderRoute)
 streamed = APIRouter(include_in_schema=False, route_class=BorderRoute)
 """Routes whose bodies are written to disk as they arrive, with the limits of uploads."""
 
 PATH = "/ui/datasets"
+_WITH_KINDS: Final = ("csv", "jsonl", "parquet", "arrow", "arff")
+"""Formats whose columns have kinds that can be said."""
 
 Name = Annotated[str, Query(max_length=100)]
 
 
 @streamed.post(PATH)
-async def upload(request: Request, context: Context, caller: Trainer, tenant: Name = "") -> Response:
-    """Take the file of the form as the API takes uploads, and show the data set."""
+async def upload(
+    request: Request, context: Context, caller: Trainer, tenant: Name = "", dry_run: bool = False
+) -> Response:
+    """Take the file of the form as the API takes uploads, and show the data set.
+
+    dry_run: show what the file holds, or what is wrong with it, beside the form; nothing is stored.
+    """
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise InvalidRequest("The form holds no file.", code="no_file")
+    if dry_run:
+        return await _look(request, context, caller)
     dataset, created = await datasets.receive_dataset(request, context, caller, {})
     return see(f"{PATH}/{dataset.id}", tenant=tenant, done="upload" if created else "known")
+
+
+async def _look(request: Request, context: AppContext, caller: ApiKey) -> Response:
+    """The form as it was sent, with the columns of its file or with what is wrong with it."""
+    async with datasets.receive_file(request, context, caller) as sent:
+        try:
+            content = await datasets.inspect_file(request, context, caller, sent, {})
+        except (InvalidRequest, TooLarge, UnsupportedFormat) as error:
+            return await run_in_threadpool(_refused, request, context, sent.fields, error)
+    return await run_in_threadpool(_shown, request, context, sent.fields, content)
+
+
+def _refused(
+    request: Request, context: AppContext, fields: Mapping[str, str], error: ServiceError
+) -> Response:
+    problem = problem_of(error)
+    return page(
+        request,
+        "data/look.html",
+        problem.status,
+        content=None,
+        **upload_form(context, fields, is_open=True),
+        detail=short(problem.detail),
+        faults=problem.faults,
+        advice=advice.for_error(problem.status, problem.code),
+    )
+
+
+def _shown(
+    request: Request, context: AppContext, fields: Mapping[str, str], content: DatasetContent
+) -> Response:
+    has_kinds = content.source_format in _WITH_KINDS
+    columns = shown_columns(content.summary, is_stored=False) if has_kinds else []
+    # Kinds that were typed are chosen in the table now, but those of columns that it does not show.
+    said = chosen_kinds([fields.get("columns", "")])
+    shown = {column.entry["name"] for column in columns}
+    others = listed_kinds({name: kind for name, kind in said.items() if name not in shown})
+    form = upload_form(context, {**fields, "columns": others}, is_open=True)
+    return page(request, "data/look.html", content=content, columns=columns, **form)
+
+
+def upload_form(context: AppContext, sent: Mapping[str, str], *, is_open: bool) -> dict[str, Any]:
+    """What the form for a file shows. sent: its fields, to be shown again."""
+    return {"sent": sent, "is_open": is_open, "max_bytes": context.settings.max_upload_bytes}
 
 
 @router.post(f"{PATH}/example")

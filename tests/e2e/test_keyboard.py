@@ -131,7 +131,7 @@ def choose_file(person: Visit, path: Path) -> None:
 
 
 def upload(person: Visit, folder: Path) -> None:
-    """Upload a file with a fault, read what is wrong, and upload it without the fault."""
+    """Look at a file with a fault, read what is wrong, look at it without the fault, and upload it."""
     rng = np.random.default_rng(5)
     rows = [
         f"{k % 3 + x:.3f},{(k % 2) + y:.3f},kind {k % 3}" for k, (x, y) in enumerate(rng.normal(size=(90, 2)))
@@ -144,15 +144,17 @@ def upload(person: Visit, folder: Path) -> None:
         person.press("Enter")
     person.tab_to("#file")
     choose_file(person, path)
-    outcome = person.page.locator("[data-outcome]")
     with person.expect_refusal(400):
         person.press("Enter")
-        outcome.locator(".note.bad").wait_for()
-    assert "Line 92" in outcome.inner_text()
-    assert person.has_focus("form[data-upload] button"), "the focus stays where it was"
+        person.page.locator("[data-outcome] .note.bad").wait_for()
+    assert "Line 92" in person.page.locator("[data-outcome]").inner_text()
+    assert person.has_focus("form[data-upload] button.primary"), "the focus stays where it was"
     path.write_text("\n".join(["length,width,kind", *rows]), encoding="utf-8")
     person.tab_to("#file", key="Shift+Tab")
     choose_file(person, path)
+    person.press("Enter")
+    person.page.locator("#found h2:focus").wait_for()
+    person.tab_to("#found button.primary")
     person.go("Enter")
     assert "Uploaded and checked" in person.page.locator("[role=status]").last.inner_text()
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from app.domain.entities import Json
 from app.domain.errors import InputFault
-from app.domain.parameter_table import ParameterRow, flat, parameter_rows, put, value_of, value_of_kind
+from app.domain.parameter_table import ParameterRow, parameter_rows, put, value_of, value_of_kind
 from app.domain.training_spec import TrainingSpec
 from app.web.forms import Form
 from core.learners import STUDENTS, TEACHERS
@@ -22,6 +22,7 @@ PREFIX: Final = "p."
 GROUPS: Final = {
     "": "Job",
     "evaluation": "Test part and baselines",
+    "inputs": "Columns of records",
     "features": "Features",
     "teacher": "Teacher",
     "student": "Students",
@@ -95,7 +96,16 @@ def shown(value: object) -> str:
 
 def texts_of(values: Json) -> dict[str, str]:
     """The texts of the fields that show these hyper-parameters."""
-    return {name: shown(value) for name, value in flat(values)}
+    names = {field.name for group in groups() for field in group.fields}
+    texts: dict[str, str] = {}
+    waiting = [*values.items()]
+    while waiting:
+        name, value = waiting.pop(0)
+        if isinstance(value, dict) and value and any(one.startswith(f"{name}.") for one in names):
+            waiting += [(f"{name}.{part}", inner) for part, inner in value.items()]
+        else:
+            texts[name] = shown(value)
+    return texts
 
 
 def read_fields(form: Form) -> tuple[dict[str, str], Json]:

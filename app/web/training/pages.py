@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import StringConstraints
 from starlette.concurrency import run_in_threadpool
 
 from app.api.border import BorderRoute
@@ -24,6 +25,7 @@ from app.domain.spec_changes import changes
 from app.domain.training_spec import TrainingSpec
 from app.http.problem import problem_of
 from app.services import datasets, training
+from app.web.column_kinds import MOST_COLUMNS, chosen_kinds, said_kinds
 from app.web.forms import read_form, see
 from app.web.rendering import base_address, page
 from app.web.training.fields import by_field, faults_of, groups, read_fields, texts_of
@@ -31,10 +33,14 @@ from app.web.training.snippets import snippets
 
 router = APIRouter(route_class=BorderRoute)
 
-_TEST_SHARE: Final = "0.2"
+_TEST_SHARE: Final = 0.2
 """Suggested share of held-out rows of a data set without a test part: without one nothing is measured."""
+_LONGEST_KIND: Final = 1000
 
 Name = Annotated[str, Query(max_length=100)]
+Kinds = Annotated[
+    list[Annotated[str, StringConstraints(max_length=_LONGEST_KIND)]] | None, Query(max_length=MOST_COLUMNS)
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +58,15 @@ class Filled:
 
 
 @router.get("/ui/datasets/{dataset_id}/train")
-def train_page(dataset_id: DatasetId, request: Request, context: Context, caller: Trainer) -> Response:
-    """The form for a job on a data set."""
+def train_page(
+    dataset_id: DatasetId, request: Request, context: Context, caller: Trainer, kinds: Kinds = None
+) -> Response:
+    """The form for a job on a data set. kinds: of some columns, as they were chosen on its page."""
     dataset = datasets.get_dataset(context.store_of(caller), dataset_id)
-    texts = {} if dataset.test_rows else {"evaluation.test_fraction": _TEST_SHARE}
-    values: Json = {} if dataset.test_rows else {"evaluation": {"test_fraction": float(_TEST_SHARE)}}
-    return _form(request, context, dataset, Filled(_model_name(dataset), "normal", texts, values))
+    values: Json = {} if dataset.test_rows else {"evaluation": {"test_fraction": _TEST_SHARE}}
+    if chosen := chosen_kinds(kinds or ()):
+        values["inputs"] = {"columns": {name: {"kind": kind} for name, kind in chosen.items()}}
+    return _form(request, context, dataset, Filled(_model_name(dataset), "normal", texts_of(values), values))
 
 
 @router.get("/ui/jobs/{job_id}/clone")
@@ -140,6 +149,7 @@ def _form(
         dataset=dataset,
         job=job,
         filled=filled,
+        kinds=said_kinds(filled.values),
         groups=groups(),
         beside=beside,
         others=others,

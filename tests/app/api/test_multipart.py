@@ -91,3 +91,16 @@ def test_an_unknown_field_of_an_upload_is_refused_with_those_that_there_are(clie
     document = problem(client.post(path, files=parts), 400, "unknown_field")
     assert document["detail"].startswith("There is no field 'label'")
     assert ("label_column" in document["detail"]) == path.endswith("datasets")
+
+
+def test_a_field_that_is_a_list_may_occur_several_times() -> None:
+    boundary = b"x"
+    part = b'--x\r\nContent-Disposition: form-data; name="%s"%s\r\n\r\n%s\r\n'
+    kinds = [part % (b"kinds", b"", text) for text in (b"", b"a:text", b"", b"b:number")]
+    body = b"".join([*kinds, part % (b"file", b'; filename="a"', b"1"), b"--x--\r\n"])
+    reader = FormReader(boundary, ("kinds",), bytearray().extend, ("kinds",))
+    reader.feed(body)
+    reader.finish()
+    assert reader.fields == {"kinds": "a:text,b:number"}
+    with pytest.raises(InvalidRequest, match="occurs twice"):
+        FormReader(boundary, ("kinds",), bytearray().extend).feed(body)

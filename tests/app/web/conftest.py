@@ -18,6 +18,7 @@ from app.domain.entities import Job, JobState, ModelVersion, StudentRow, Student
 from app.domain.figures import ServerRow
 from app.ingest.dataset_format import encode
 from app.services.keys import create_key
+from app.store.tables import model_versions
 from app.store.unit_of_work import Store
 from core.data.dataset import LabelledData
 from core.data.description import describe
@@ -106,6 +107,19 @@ def sign_in(client: Any, store: Store) -> Callable[..., Person]:
         return Person(client, answer.headers["set-cookie"].partition(";")[0])
 
     return enter
+
+
+def query_headers(client: Any, store: Store, scope: str = "query") -> dict[str, str]:
+    """What a program with a new key sends."""
+    text = create_key(store, "program", {scope})[1]
+    client.refresh()
+    return {"authorization": f"Bearer {text}"}
+
+
+def give_data_set(store: Store, digest: str) -> None:
+    """Let every version have been trained on the data set with a digest."""
+    with store.begin() as uow:
+        uow.connection.execute(model_versions.update().values(dataset_digest=digest))
 
 
 def measure(store: Store, version: ModelVersion, scores: dict[str, float]) -> None:

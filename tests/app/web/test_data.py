@@ -13,7 +13,7 @@ import pytest
 
 from app.store.unit_of_work import Store
 from app.web.charts import outline
-from tests.app.web.conftest import HOSTILE, Page, Person, Things
+from tests.app.web.conftest import HOSTILE, Page, Person, Things, give_data_set, query_headers
 
 Enter = Callable[..., Person]
 
@@ -61,9 +61,14 @@ def test_the_console_asks_about_examples_of_the_data_set(
         content = b"a,b,c,kind\n" + b"".join(b"%d,0,0,%s\n" % (k, b"ct"[k % 2 :][:1]) for k in range(30))
         kind = "csv"
     trainer, looker = sign_in("train"), sign_in("query")
-    made = client.post("/v1/datasets", params={"format": kind}, content=content, headers=_key(client, store))
+    made = client.post(
+        "/v1/datasets",
+        params={"format": kind},
+        content=content,
+        headers=query_headers(client, store, "train"),
+    )
     classes = made.json()["classes"]
-    _give_data_set(store, made.json()["digest"])
+    give_data_set(store, made.json()["digest"])
     fields = {"model": "pets", "at": "1", "row": "", "class": "cat"}
     assert "example of this class" not in looker.get("/ui/models/pets/ask?at=1").text
     assert looker.post("/ui/ask", example="class", **fields).status_code == 400
@@ -77,18 +82,3 @@ def test_the_console_asks_about_examples_of_the_data_set(
     assert np.count_nonzero(row) <= 1
     assert classes in (["c", "t"], ["0", "1"])
     assert "verdict" in answer.text
-
-
-def _key(client: Any, store: Store) -> dict[str, str]:
-    from app.services.keys import create_key
-
-    text = create_key(store, "program", {"train"})[1]
-    client.refresh()
-    return {"authorization": f"Bearer {text}"}
-
-
-def _give_data_set(store: Store, digest: str) -> None:
-    from app.store.tables import model_versions
-
-    with store.begin() as uow:
-        uow.connection.execute(model_versions.update().values(dataset_digest=digest))

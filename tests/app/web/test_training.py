@@ -174,3 +174,41 @@ def test_a_job_is_cloned_with_changes(sign_in: Enter, things: Things, store: Sto
     assert again == spec.model_dump(mode="json") | {"student": again["student"]}
     assert again["student"]["C"] == 8.0
     assert person.get("/ui/jobs/job_none/clone").status_code == 404
+
+
+def test_kinds_that_were_chosen_on_the_page_of_a_data_set_become_those_of_the_job(
+    sign_in: Enter, things: Things
+) -> None:
+    person = sign_in("train")
+    path = f"/ui/datasets/{things.dataset_id}"
+    page = Page(person.get(path).text)
+    assert {"b:category", "c:ignore"} <= set(page.values("option", "value"))
+    assert f"{path}/train" in page.values("form", "action")
+    answer = person.get(f"{path}/train?kinds=&kinds=b:category&kinds=c:date:%25Y%25m%25d")
+    assert answer.status_code == 200, answer.text
+    shown = Page(answer.text)
+    assert "b as category, c as date:%Y%m%d" in " ".join(shown.text.split())
+    kinds = {"b": {"kind": "category"}, "c": {"kind": "date:%Y%m%d"}}
+    [text] = [known["value"] for _, known in shown.elements if known.get("name") == "p.inputs.columns"]
+    assert json.loads(text or "") == kinds
+    assert "--set inputs.columns.b.kind=category" in answer.text
+    made = person.post(f"{path}/train", model="mine", **{"p.inputs.columns": text or ""})
+    assert made.status_code == 303, made.text
+    job = made.headers["location"].partition("?")[0]
+    assert "b as category, c as date:%Y%m%d" in " ".join(Page(person.get(job).text).text.split())
+    clone = Page(person.get(f"{job}/clone").text)
+    [text] = [known["value"] for _, known in clone.elements if known.get("name") == "p.inputs.columns"]
+    assert {name: one["kind"] for name, one in json.loads(text or "").items()} == {
+        name: one["kind"] for name, one in kinds.items()
+    }
+    for wrong in ("b", "b:nothing", "b:text&kinds=b:date"):
+        assert person.get(f"{path}/train?kinds={wrong}").status_code == 400, wrong
+
+
+def test_names_with_dots_stay_whole_in_the_commands() -> None:
+    values = {"inputs": {"columns": {"a.b": {"kind": "text"}}}}
+    words = shlex.split(
+        snippets("http://x", "ds_1", "m", values, "normal")["Command line"].replace("\\\n", " ")
+    )
+    assignments = [words[place + 1] for place, word in enumerate(words) if word == "--set"]
+    assert read_hyperparameters(assignments, None) == values

@@ -18,7 +18,7 @@ from tests.app.web.conftest import SAME_ORIGIN, Page, Person, Things
 Enter = Callable[..., Person]
 
 
-def send(person: Person, content: bytes, filename: str = "numbers.csv", **fields: str) -> Any:
+def send(person: Person, content: bytes, filename: str = "numbers.csv", **fields: Any) -> Any:
     return person.client.post(
         "/ui/datasets",
         headers={"cookie": person.cookie} | SAME_ORIGIN,
@@ -127,3 +127,133 @@ def test_a_table_of_texts_and_gaps_shows_the_kinds_of_its_columns_and_its_record
     shown = html.unescape(person.get(answer.headers["location"]).text)
     for text in ("all values are numbers", "category", "boolean", "no value", "red", "true"):
         assert text in shown, text
+
+
+MIXED = "\n".join(
+    [
+        "zip,seen,note,label",
+        *(
+            f"{k * k % 7},{1 + k % 28:02d}/05/2024,{('?', 'red')[k % 4 > 0]},{'ab'[k % 2]}"
+            for k in range(240)
+        ),
+    ]
+).encode()
+
+
+def look(person: Person, content: bytes, filename: str = "things.csv", **fields: Any) -> Any:
+    return person.client.post(
+        "/ui/datasets?dry_run=true",
+        headers={"cookie": person.cookie} | SAME_ORIGIN,
+        files={"file": (filename, content)},
+        data=fields,
+    )
+
+
+def chosen(text: str) -> dict[str, str]:
+    """What the select of each column says, by the name that it has for those who hear the page."""
+    found: dict[str, str] = {}
+    name = ""
+    for tag, known in Page(text).elements:
+        if tag == "select":
+            name = known.get("aria-label") or ""
+        elif tag == "option" and "selected" in known and name.startswith("Kind of "):
+            found[name.removeprefix("Kind of ")] = known["value"] or ""
+    return found
+
+
+def test_a_look_at_a_file_shows_its_columns_and_stores_nothing(sign_in: Enter) -> None:
+    person = sign_in("train")
+    answer = look(person, MIXED, name="mine", label_column="label", unlabelled="accept")
+    assert answer.status_code == 200, answer.text
+    page = Page(answer.text)
+    text = " ".join(page.text.split())
+    assert "Nothing is stored yet" in text
+    for shown in ("all values are numbers", "if they are names, say category", "0 to 4", "red", "60 ?"):
+        assert shown in text, shown
+    assert "the values look like dates" in text
+    assert "zip:category" in page.values("option", "value")
+    assert "seen:date:%d/%m/%Y" in page.values("option", "value")
+    assert {"mine", "label"} <= set(page.values("input", "value")), "what was typed is kept"
+    assert "No data sets yet" in person.get("/ui/datasets").text
+
+
+def test_a_file_is_stored_with_the_kinds_that_were_chosen(sign_in: Enter) -> None:
+    person = sign_in("train")
+    columns = ["", "zip:category", "seen:date:%d/%m/%Y", "note:ignore"]
+    again = look(person, MIXED, columns=columns)
+    assert chosen(again.text) == dict(zip(("zip", "seen", "note"), columns[1:], strict=True))
+    assert 'name="columns" value=""' in again.text, "the table says it now"
+    answer = send(person, MIXED, columns=["", "zip:category", "", "seen:date:%d/%m/%Y", "note:ignore"])
+    assert answer.status_code == 303, answer.text
+    shown = person.get(answer.headers["location"]).text
+    assert 'aria-label="Kind of seen"><option value="" selected>date like 31/05/2024</option>' in shown
+    twice = look(person, MIXED, columns=["zip:category", "zip:text"])
+    assert twice.status_code == 400
+    assert "says the same column twice" in twice.text
+
+
+def test_kinds_of_columns_that_the_table_does_not_show_stay_where_they_were_typed(
+    sign_in: Enter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.web.column_kinds.MOST_COLUMNS", 1)
+    shown = look(sign_in("train"), MIXED, columns="zip:category, note:ignore").text
+    assert chosen(shown) == {"zip": "zip:category"}
+    assert 'name="columns" value="note:ignore"' in shown
+
+
+@pytest.mark.parametrize(
+    ("content", "hint"),
+    [
+        (b"a,b,label\n1,2,x\n1,y\n", "Line 3"),
+        (
+            b"a,label\n" + b"".join(b"%d,%s\n" % (k, b"xy"[k % 2 :][:1]) for k in range(99)) + b"#N,x\n",
+            "null_values=#N",
+        ),
+        (b"", "Choose a file that holds rows"),
+    ],
+)
+def test_what_is_wrong_is_shown_beside_the_form_and_nothing_typed_is_lost(
+    sign_in: Enter, content: bytes, hint: str
+) -> None:
+    fields = {"name": "mine", "columns": "a:number", "separator": "comma", "rare_classes": "drop"}
+    answer = look(sign_in("train"), content, **fields)
+    assert answer.status_code == 400
+    assert hint in html.unescape(answer.text)
+    page = Page(answer.text)
+    assert {"mine", "a:number"} <= set(page.values("input", "value"))
+    assert ("input", "drop") in [
+        (tag, known.get("value")) for tag, known in page.elements if "checked" in known
+    ]
+    assert "<option selected>comma</option>" in answer.text
+
+
+def test_a_look_refuses_what_an_upload_refuses(sign_in: Enter) -> None:
+    person = sign_in("train")
+    assert person.post("/ui/datasets?dry_run=true", name="x").status_code == 400
+    assert look(sign_in("query"), MIXED).status_code == 403
+    unknown = look(person, MIXED, colour="red")
+    assert unknown.status_code == 400
+    assert "There is no field" in html.unescape(unknown.text)
+
+
+def test_hostile_names_and_values_are_shown_as_texts(sign_in: Enter) -> None:
+    lines = [f"{('<i>red', '&amp;')[k % 2]},{k % 5},{'ab'[k % 2]}" for k in range(40)]
+    content = "\n".join(['"<b>a, ""b""",<script>,label', *lines]).encode()
+    person = sign_in("train")
+    answer = look(person, content)
+    assert answer.status_code == 200, answer.text
+    page = Page(answer.text)
+    assert not {"b", "i"} & {tag for tag, _ in page.elements}
+    assert '<b>a, "b"' in page.text
+    [value] = [one for one in page.values("option", "value") if "<b>a" in one and "ignore" in one]
+    again = look(person, content, columns=["", value])
+    assert chosen(again.text) == {'<b>a, "b"': value, "<script>": ""}
+
+
+def test_files_whose_columns_have_no_kinds_have_no_selects(sign_in: Enter) -> None:
+    content = io.BytesIO()
+    np.savez(content, X=np.arange(40.0).reshape(20, 2), y=["a", "b"] * 10)
+    answer = look(sign_in("train"), content.getvalue(), "numbers.npz")
+    assert answer.status_code == 200, answer.text
+    assert "What the file holds" in answer.text
+    assert "Kind of" not in answer.text
