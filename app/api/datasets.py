@@ -168,7 +168,8 @@ RareClasses = Annotated[
     str | None,
     Query(
         max_length=10,
-        description="drop: leave out the rows of classes of a single row; refuse, the default: name them.",
+        description="drop: leave out the rows of classes of a single row; keep: keep them, in a file to test"
+        " on; refuse, the default: name them.",
         json_schema_extra=uploads.RARE_CLASSES,
     ),
 ]

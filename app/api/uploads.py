@@ -179,7 +179,7 @@ MAX_LIST: Final = 4000
 LIST: Final[Json] = {"maxLength": MAX_LIST}
 SKIP_LINES: Final[Json] = {"pattern": "^([0-9]{1,3}|1000)?$"}
 ENCODING: Final[Json] = {"pattern": "^(auto|utf-8|latin-1|windows-1252)?$"}
-RARE_CLASSES: Final[Json] = {"pattern": "^(refuse|drop)?$"}
+RARE_CLASSES: Final[Json] = {"pattern": "^(refuse|drop|keep)?$"}
 UNLABELLED: Final[Json] = {"pattern": "^(refuse|accept)?$"}
 
 _CSV_EXAMPLE: Final = (

@@ -30,7 +30,7 @@ from app.ingest.tables import data_of_columns, record_table
 from core.data.cell_values import TRUTH, number_of
 from core.data.schema import Kind, KindSpec
 
-OPTIONS: Final = ("label_column", "index_column", "columns", "null_values", "rare_classes")
+OPTIONS: Final = ("label_column", "index_column", "columns", "null_values")
 """What can be said of an ARFF file."""
 MAX_LINE_BYTES: Final = 16 * 1024**2
 _BLOCK_ROWS: Final = 8192

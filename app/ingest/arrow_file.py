@@ -19,7 +19,7 @@ from app.ingest.raw import DatasetLimits, FeatureRows, Known, RawData, invalid_f
 from app.ingest.tables import data_of_columns, record_table
 from core.data.schema import KindSpec
 
-OPTIONS: Final = ("label_column", "index_column", "columns", "null_values", "rare_classes")
+OPTIONS: Final = ("label_column", "index_column", "columns", "null_values")
 """What can be said of an Arrow file."""
 _FILE_MAGIC: Final = b"ARROW1"
 _DAMAGE: Final = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError)

@@ -39,7 +39,7 @@ from core.data.schema import KindSpec
 from core.data.table import VectorCells
 from core.data.validation import MAX_MAGNITUDE
 
-OPTIONS: Final = ("label_column", "index_column", "columns", "null_values", "rare_classes")
+OPTIONS: Final = ("label_column", "index_column", "columns", "null_values")
 """What can be said of a file of JSON lines."""
 MAX_LINE_BYTES: Final = 1024**2
 _BOM: Final = b"\xef\xbb\xbf"

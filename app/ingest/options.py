@@ -30,12 +30,14 @@ _CHOICES: Final = {
     "decimal": ("auto", *_DECIMAL_OF),
     "index_base": ("auto", "0", "1"),
     "encoding": ("auto", "utf-8", "latin-1", "windows-1252"),
-    "rare_classes": ("refuse", "drop"),
+    "rare_classes": ("refuse", "drop", "keep"),
 }
 MAX_SKIPPED: Final = 1000
 """Most lines above a table that can be left out."""
 MAX_SAID: Final = 10_000
 """Most columns or tokens that an option lists."""
+_OF_ALL: Final = frozenset({"rare_classes"})
+"""What can be said of every file."""
 _SAID_KIND: Final = re.compile(rf"(.+?):((?:{'|'.join(Kind)})(?::.*)?)", re.DOTALL)
 
 
@@ -58,7 +60,8 @@ class ReadingOptions(msgspec.Struct, frozen=True):
     columns: kinds of columns by name, as `KindSpec.parse` takes them. null_values: further tokens that stand
     for a missing value. skip_lines: how many lines stand above the table. column_names: of a file without a
     header, or in place of it. encoding: of a CSV file, UTF-8 by default. rare_classes: ``"drop"`` leaves out
-    the rows of classes that are too small. unlabelled: whether training rows may have no label.
+    the rows of classes that are too small, ``"keep"`` keeps them, in a file to test on. unlabelled: whether
+    training rows may have no label.
     """
 
     label_column: str | None = None
@@ -72,7 +75,7 @@ class ReadingOptions(msgspec.Struct, frozen=True):
     skip_lines: int | None = None
     column_names: tuple[str, ...] | None = None
     encoding: Literal["latin-1", "windows-1252"] | None = None
-    rare_classes: Literal["drop"] | None = None
+    rare_classes: Literal["drop", "keep"] | None = None
     unlabelled: bool = False
 
     @classmethod
@@ -126,7 +129,7 @@ class ReadingOptions(msgspec.Struct, frozen=True):
                 "skip_lines": _skipped(skip_lines) if skip_lines else None,
                 "column_names": _listed("column_names", column_names) if column_names else None,
                 "encoding": None if not encoding or encoding in ("auto", "utf-8") else encoding,
-                "rare_classes": "drop" if rare_classes == "drop" else None,
+                "rare_classes": rare_classes if rare_classes in ("drop", "keep") else None,
                 "unlabelled": unlabelled,
             },
             cls,
@@ -145,7 +148,7 @@ class ReadingOptions(msgspec.Struct, frozen=True):
 
     def only(self, kind: str, names: Collection[str]) -> None:
         """Raise InvalidRequest for options other than ``names``, which a file of this ``kind`` has."""
-        unused = [name for name in self.said if name not in names]
+        unused = [name for name in self.said if name not in names and name not in _OF_ALL]
         if unused:
             has = f"; {', '.join(names)} can be said of it" if names else ""
             faults = [

@@ -47,7 +47,7 @@ _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 """What Arrow raises for damaged Parquet files."""
 
 
-OPTIONS = ("label_column", "index_column", "columns", "null_values", "rare_classes")
+OPTIONS = ("label_column", "index_column", "columns", "null_values")
 """What can be said of a Parquet file."""
 OPTIONS_OF_ROWS = ("label_column", "index_column")
 """What can be said of a Parquet file of rows to ask about."""

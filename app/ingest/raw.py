@@ -28,7 +28,10 @@ LinesOf: TypeAlias = Callable[[Collection[int]], Mapping[int, int]]
 MAX_FAULTS = 10
 """Most faults reported for one file."""
 _OF_A_PART = frozenset({"X", "y", "privileged", "teacher_scores"})
-RARE_HINT = "To leave the rows of such classes out, send rare_classes=drop (--rare-classes drop)."
+RARE_HINT = (
+    "To leave the rows of such classes out, send rare_classes=drop (--rare-classes drop); in a file to test"
+    " on, keep them: rare_classes=keep."
+)
 UNLABELLED_HINT = "To keep training rows without a label, send unlabelled=accept."
 
 

@@ -51,7 +51,7 @@ class DatasetOrder(msgspec.Struct, frozen=True, tag="dataset"):
     skip_lines: int | None = None
     column_names: tuple[str, ...] | None = None
     encoding: Literal["latin-1", "windows-1252"] | None = None
-    rare_classes: Literal["drop"] | None = None
+    rare_classes: Literal["drop", "keep"] | None = None
     is_dry: bool = False
 
     @property
@@ -126,24 +126,28 @@ def read_dataset(order: DatasetOrder) -> DatasetContent:
     """Carry out an order. Raises InvalidRequest, TooLarge, UnsupportedFormat, Unavailable and MemoryError."""
     from app.ingest import dataset_format
     from app.ingest.formats import detect, read
+    from app.ingest.rare_classes import MIN_PER_CLASS
     from app.ingest.validate import summarise, validate
 
     source = Path(order.source)
     limits = DatasetLimits(order.max_rows, order.max_columns, order.max_bytes, Path(order.temp_folder))
     kind = detect(source, declared=order.declared, filename=order.filename)
     raw = read(source, kind, limits, order.options)
-    train, test = validate(raw, unlabelled=order.unlabelled, drop_rare=order.rare_classes == "drop")
+    train, test = validate(raw, unlabelled=order.unlabelled, rare=order.rare_classes)
     _check_names(train.classes)
     _check_names(raw.feature_names or ())
     summary = summarise(raw, train, test)
+    rare = sum(count < MIN_PER_CLASS for count in train.class_counts.tolist())
+    if rare:
+        summary["single_row_classes"] = rare
     if not order.is_dry:
         with disk_full_as_unavailable(), Path(order.rows).open("wb") as output:
             for piece in dataset_format.encode(train, test):
                 output.write(piece)
-    is_smaller = train.n < len(raw.train.labels)
+    is_other = rare > 0 or train.n < len(raw.train.labels)
     return DatasetContent(
         source_format=kind.value,
-        variant=(*raw.variant, *(["rare_classes=drop"] if is_smaller else [])),
+        variant=(*raw.variant, *([f"rare_classes={order.rare_classes}"] if is_other else [])),
         rows=train.n,
         test_rows=0 if test is None else test.n,
         columns=train.d,

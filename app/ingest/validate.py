@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -41,18 +41,18 @@ Data: TypeAlias = LabelledData | LabelledTable
 
 
 def validate(
-    raw: RawData, *, unlabelled: bool = False, drop_rare: bool = False
+    raw: RawData, *, unlabelled: bool = False, rare: Literal["drop", "keep"] | None = None
 ) -> tuple[Data, LabelledData | None]:
     """Training part and test part, checked by core.
 
-    unlabelled: whether training rows may have no label. drop_rare: whether the training rows of classes that
-    are too small are left out instead of refused. Raises InvalidRequest that names field, row and column of
-    the first faults.
+    unlabelled: whether training rows may have no label. rare: whether the training rows of classes that are
+    too small are left out or kept, instead of refused. Raises InvalidRequest that names field, row and column
+    of the first faults.
     """
+    least = MIN_PER_CLASS if rare is None else 1
     if isinstance(raw.train.X, RawTable):
-        least = 1 if drop_rare else MIN_PER_CLASS
         table = validate_table(raw, raw.train.X, unlabelled=unlabelled, min_per_class=least)
-        return (_checked(lambda: without_rare(table), part="") if drop_rare else table), None
+        return (_checked(lambda: without_rare(table), part="") if rare == "drop" else table), None
     train_labels, order = _named_labels(raw, raw.train, unlabelled)
     train = _checked(
         lambda: LabelledData.from_arrays(
@@ -60,14 +60,14 @@ def validate(
             train_labels,
             raw.feature_names,
             order,
-            min_per_class=1 if drop_rare else MIN_PER_CLASS,
+            min_per_class=least,
             extras=raw.train.extras,
             unlabelled=unlabelled,
         ),
         part="",
         lines_of=raw.lines_of,
     )
-    if drop_rare:
+    if rare == "drop":
         train = _checked(lambda: without_rare(train), part="")
     if raw.test is None:
         return train, None

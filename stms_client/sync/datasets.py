@@ -45,10 +45,10 @@ class Datasets(Connection):
         ``"."`` or ``","``. index_base: first index of sparse rows, 0 or 1. unlabelled: ``"accept"`` keeps
         training rows whose label is missing. columns: kinds of columns by name, which are found otherwise:
         number, boolean, category, date, text, vector, ignore, or ``date:`` and a pattern. null_values:
-        further tokens of missing values. skip_lines: lines above the table. column_names: of a file without
-        a header. encoding: ``"latin-1"`` or ``"windows-1252"``. rare_classes: ``"drop"`` leaves out the rows
-        of classes that have a single one. progress: True for a bar in the terminal or notebook, or a function
-        that is called with the bytes sent so far and in total.
+        further tokens of missing values. skip_lines: lines above the table. column_names: of a file without a
+        header. encoding: ``"latin-1"`` or ``"windows-1252"``. rare_classes: ``"drop"`` leaves out the rows of
+        classes that have a single one, ``"keep"`` keeps them, in a file to test on. progress: True for a bar
+        in the terminal or notebook, or a function that is called with the bytes sent so far and in total.
         """
         reading = {
             "label_column": label_column,

@@ -64,7 +64,6 @@ OPTIONS = (
     "skip_lines",
     "column_names",
     "encoding",
-    "rare_classes",
 )
 """What can be said of a CSV file."""
 OPTIONS_OF_ROWS = (
