@@ -22,6 +22,7 @@ from app.commands.remote import (
     ServerProblem,
     TenantOption,
     connect,
+    segment,
 )
 from app.domain.parameter_table import put
 
@@ -79,7 +80,8 @@ def train(
         uploaded = _uploaded(client, dataset, reading, file_format)
         dataset_id = dataset if uploaded is None else uploaded["id"]
         if test is not None:
-            put(hyperparameters, "evaluation.dataset_id", _test_part(client, test, reading, file_format))
+            said = _with_label(client, reading, dataset_id, uploaded)
+            put(hyperparameters, "evaluation.dataset_id", _test_part(client, test, said, file_format))
         job = _submitted(client, dataset_id, model, hyperparameters, priority)
         if wait:
             error_console().print(f"Job {job['id']} is accepted.")
@@ -96,6 +98,14 @@ def _uploaded(client: RemoteServer, file: str, reading: Reading, file_format: st
     if not _DATASET_ID.fullmatch(file):
         raise CommandFailed(f"The file {file} does not exist, and this is not the id of a data set.")
     return None
+
+
+def _with_label(client: RemoteServer, reading: Reading, dataset_id: str, uploaded: Json | None) -> Reading:
+    """What is said of the training part, with its label column, which the test part has, too."""
+    if reading.said["label_column"] is not None:
+        return reading
+    found = client.get(f"/v1/datasets/{segment(dataset_id)}") if uploaded is None else uploaded
+    return reading.but(label_column=found["summary"].get("label_column"))
 
 
 def _test_part(client: RemoteServer, file: str, reading: Reading, file_format: str | None) -> str:
