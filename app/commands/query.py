@@ -217,6 +217,12 @@ def _say_verdict(answer: Json) -> None:
     say(f"{verdict} ({', '.join(numbers)}, {answer['model']} version {answer['version']})")
     if answer.get("outside"):
         say(escape(f"Outside the range of the training rows: {_outside(answer)}."))
+    if answer.get("unseen"):
+        say(escape(f"No row of training had the value of: {', '.join(answer['unseen'])}."))
+    if answer.get("cut"):
+        say(escape(f"Only the beginning was read of: {', '.join(answer['cut'])}."))
+    for name, count in (answer.get("known_terms") or {}).items():
+        say(escape(f"Words of {name!r:.80} that training had: {count}."))
 
 
 def _with_ranges(results: Sequence[Json], answer: Json) -> list[Json]:

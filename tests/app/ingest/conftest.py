@@ -34,7 +34,7 @@ def ingest(tmp_path: Path) -> Ingest:
         path.write_bytes(content)
         kind = detect(path, declared=declared, filename=filename)
         raw = read(path, kind, limits, ReadingOptions.parse(unlabelled=unlabelled, **said))
-        train, test = validate(raw, unlabelled=unlabelled, drop_rare=said.get("rare_classes") == "drop")
+        train, test = validate(raw, unlabelled=unlabelled, rare=said.get("rare_classes"))
         return train, test, summarise(raw, train, test)
 
     return run
