@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from stms_client.errors import InvalidInput
-from stms_client.tables import cell, column_names, values_of
+from stms_client.tables import cell, column_names, is_table, values_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -170,8 +170,8 @@ def archive(X: Any, y: Any, test: tuple[Any, Any] | None) -> bytes:
         if len(table) != len(named):
             raise InvalidInput(f"There are {len(table)} rows, but {len(named)} labels.")
         arrays |= {f"X{suffix}": table, f"y{suffix}": named}
-    if hasattr(X, "columns"):
-        arrays["feature_names"] = np.array([str(name) for name in X.columns])
+    if is_table(X):
+        arrays["feature_names"] = np.array([str(name) for name in column_names(X)])
     file = io.BytesIO()
     np.savez(file, **arrays)
     return file.getvalue()

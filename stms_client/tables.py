@@ -94,7 +94,7 @@ def cell(value: Any) -> Any:
     if value is None or isinstance(value, str | int):
         return value
     if isinstance(value, float):
-        return value if value == value else None
+        return float(value) if value == value else None
     if type(value).__name__ in _ABSENT:
         return None
     if isinstance(value, date):
