@@ -123,7 +123,7 @@ def _test_part(client: RemoteServer, file: str, reading: Reading, file_format: s
         return file
     without = uploaded["summary"].get("unlabelled_rows", 0)
     if without:
-        error_console().print(f"{without} rows of the test part have no label and are left out.")
+        error_console().print(f"Rows of the test part without a label, which are left out: {without}.")
     return str(uploaded["id"])
 
 

@@ -17,8 +17,9 @@ from typer.testing import CliRunner
 from app.cli import build
 
 HEADER = "age,job,since,member,class"
+TRUTHS = ("true", "false")
 LINES = [
-    f"{'' if k % 9 == 0 else 20 + k % 40},{job},20{10 + k % 9}-03-0{1 + k % 9},{str(k % 2 == 0).lower()},{label}"
+    f"{'' if k % 9 == 0 else 20 + k % 40},{job},20{10 + k % 9}-03-0{1 + k % 9},{TRUTHS[k % 2]},{label}"
     for k in range(60)
     for label, job in ((("a", "clerk"), ("b", "cook"), ("c", "nurse"))[k % 3],)
 ]
@@ -175,7 +176,7 @@ def trained(ask: Any, model: str, *arguments: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def test_file(tmp_path: Path) -> Path:
+def second_file(tmp_path: Path) -> Path:
     """Rows with the columns turned, of which one is of a class that has no other row."""
     lines = [
         ",".join(reversed(line.split(","))) for line in [HEADER, *LINES[:20], "30,clerk,2012-03-01,true,c"]
@@ -185,8 +186,8 @@ def test_file(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_test_part_is_a_second_file_whose_columns_are_found_by_name(ask, people, test_file):
-    job = trained(ask, "measured", str(people), "--test", str(test_file))
+def test_a_test_part_is_a_second_file_whose_columns_are_found_by_name(ask, people, second_file):
+    job = trained(ask, "measured", str(people), "--test", str(second_file))
     assert job["hyperparameters"]["evaluation"]["dataset_id"].startswith("ds_")
     students = json.loads(ask("jobs", "students", job["id"], "--json").stdout)
     assert {row["metrics"]["tp"] + row["metrics"]["fn"] for row in students} == {7}
@@ -197,7 +198,7 @@ def test_a_test_part_is_a_second_file_whose_columns_are_found_by_name(ask, peopl
 
 
 @pytest.mark.parametrize("bare", ["train", "test"])
-def test_one_of_both_files_may_have_no_header(ask, people, test_file, tmp_path, bare):
+def test_one_of_both_files_may_have_no_header(ask, people, second_file, tmp_path, bare):
     with_names, without = tmp_path / "with.csv", tmp_path / "without.csv"
     with_names.write_text("\n".join([HEADER, *LINES]), encoding="utf-8")
     without.write_text("\n".join(LINES), encoding="utf-8")
@@ -208,25 +209,25 @@ def test_one_of_both_files_may_have_no_header(ask, people, test_file, tmp_path, 
     assert {row["metrics"]["f1"] for row in students} == {1.0}
 
 
-def test_classes_and_labels_that_a_test_part_should_not_have_are_told(ask, people, test_file):
-    text = test_file.read_text(encoding="utf-8")
-    test_file.write_text(text + "\nd,true,2012-03-01,cook,30", encoding="utf-8")
-    refused = ask("train", str(people), "--model", "m", "--test", str(test_file))
+def test_classes_and_labels_that_a_test_part_should_not_have_are_told(ask, people, second_file):
+    text = second_file.read_text(encoding="utf-8")
+    second_file.write_text(text + "\nd,true,2012-03-01,cook,30", encoding="utf-8")
+    refused = ask("train", str(people), "--model", "m", "--test", str(second_file))
     assert refused.exit_code == 1
     assert "'d'" in refused.stderr
     assert "evaluation.unknown_classes=drop" in said_by(refused)
-    said = ("--test", str(test_file), "--set", "evaluation.unknown_classes=drop")
+    said = ("--test", str(second_file), "--set", "evaluation.unknown_classes=drop")
     job = trained(ask, "dropped", str(people), *said)
     assert job["provenance"]["test_rows_left_out"] == 1
-    test_file.write_text(text + "\n,true,2012-03-01,cook,30", encoding="utf-8")
-    refused = ask("train", str(people), "--model", "m", "--test", str(test_file))
+    second_file.write_text(text + "\n,true,2012-03-01,cook,30", encoding="utf-8")
+    refused = ask("train", str(people), "--model", "m", "--test", str(second_file))
     assert refused.exit_code == 1
     assert "This is about the test part" in refused.stderr
     assert "--unlabelled accept" in said_by(refused)
     accepted = ask(
-        "train", str(people), "--model", "m", "--test", str(test_file), "--unlabelled", "accept", *QUICK
+        "train", str(people), "--model", "m", "--test", str(second_file), "--unlabelled", "accept", *QUICK
     )
-    assert "1 rows of the test part have no label and are left out." in accepted.stderr
+    assert "Rows of the test part without a label, which are left out: 1." in accepted.stderr
     assert accepted.exit_code == 0, accepted.stderr
 
 
