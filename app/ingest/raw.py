@@ -156,7 +156,8 @@ class FeatureRows:
     def body(self) -> dict[str, Any]:
         """The rows as a query has them."""
         if isinstance(self.X, Table):
-            return {"records": [self.X.record(row) for row in range(self.n)]}
+            records = [self.X.record(row) for row in range(self.n)]
+            return {"columns": {name: [record[name] for record in records] for name in self.X.names}}
         return {"rows": self.X.tolist()}
 
     @classmethod

@@ -17,7 +17,6 @@ from app.ingest.options import ReadingOptions
 from app.ingest.raw import FeatureRows, Known
 from app.ingest.rows import read_rows
 from core.data.schema import Kind, KindSpec
-from core.data.table import Table
 
 KINDS = {
     "age": Kind.NUMBER,
@@ -91,8 +90,8 @@ def read(folder: Path, content: bytes, known: Known = KNOWN, name: str = "rows",
 
 
 def records_of(rows: FeatureRows) -> list[dict[str, Any]]:
-    assert isinstance(rows.X, Table)
-    return rows.body["records"]
+    columns = rows.body["columns"]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 @pytest.mark.parametrize("order", [list, turned], ids=["as trained", "turned"])
