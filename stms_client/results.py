@@ -116,8 +116,9 @@ class Decisions(Sequence[Decision]):
         match = score >= self.threshold
         outside = None if self.outside is None else self.outside[index]
         count = None if self.outside_counts is None else self.outside_counts[index]
-        note = {} if self.notes is None else self.notes[index]
-        parts = (probability, gate, rejection, piece, rival, outside, count, *map(note.get, NOTES[2:]))
+        note: Mapping[str, Any] = {} if self.notes is None else self.notes[index]
+        odd = note.get("unseen"), note.get("cut"), note.get("known_terms")
+        parts = (probability, gate, rejection, piece, rival, outside, count, *odd)
         return Decision(match, score, self.threshold, self.model, self.version, *parts)
 
     def __iter__(self) -> Iterator[Decision]:

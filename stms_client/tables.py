@@ -9,7 +9,7 @@ import io
 from collections.abc import Iterable, Mapping
 from datetime import date
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 from stms_client.errors import InvalidInput
 
@@ -17,7 +17,7 @@ _ABSENT = frozenset({"NAType", "NaTType"})
 """Types of pandas for missing values."""
 
 
-def is_table(values: object) -> bool:
+def is_table(values: object) -> TypeGuard[Any]:
     """Whether these are columns with names: a data frame, a table of Arrow or a mapping."""
     return isinstance(values, Mapping) or hasattr(values, "columns") or hasattr(values, "column_names")
 

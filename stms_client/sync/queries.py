@@ -50,10 +50,10 @@ class Queries(Connection):
         first: of a model of records its columns are sent by name, of a model of numbers they are put into
         order. Raises InvalidInput where one is missing or unknown, unless the service says so.
         """
-        if (rows is None) == (texts is None):
-            raise InvalidInput("A query is about rows or about texts: give one of them.")
-        if texts is not None:
+        if rows is None and texts is not None:
             return self.do(calls.query_texts(model, label, texts, explain))
+        if rows is None or texts is not None:
+            raise InvalidInput("A query is about rows or about texts: give one of them.")
         if is_table(rows):
             name, _, wanted = model.partition("@")
             version = self.do(calls.get(calls.version_path(name, wanted or "latest"), Version))
