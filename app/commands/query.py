@@ -59,6 +59,38 @@ _KINDS: Mapping[str, Kind] = {
 """How the cells of a file are read for a property of a JSON Schema; the service checks dates."""
 
 
+RowOption = Annotated[
+    str | None,
+    typer.Option(
+        "--row",
+        help="One example: numbers in order, NAME=NUMBER in any order, both with commas, or JSON.",
+    ),
+]
+RecordOption = Annotated[
+    str | None,
+    typer.Option(
+        "--record",
+        metavar="JSON",
+        help="One record: values by the names of the columns; null or no key for a missing value.",
+    ),
+]
+TextOption = Annotated[
+    str | None,
+    typer.Option("--text", help="One text, for a model whose only column is one of texts."),
+]
+FileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        exists=True,
+        dir_okay=False,
+        readable=True,
+        help="Examples, one per row, read as an upload is: CSV or Parquet, a table as .npy, for models"
+        " of records also JSON Lines, Arrow and ARFF. Columns are matched by name.",
+    ),
+]
+
+
 @takes_reading(*_READING)
 def query(
     model: Annotated[str, typer.Argument(help="MODEL, or MODEL@ALIAS or MODEL@VERSION.")],
@@ -66,36 +98,10 @@ def query(
     more: Annotated[
         list[str] | None, typer.Option("--class", metavar="CLASS", help="Another class; may be repeated.")
     ] = None,
-    row: Annotated[
-        str | None,
-        typer.Option(
-            "--row",
-            help="One example: numbers in order, NAME=NUMBER in any order, both with commas, or JSON.",
-        ),
-    ] = None,
-    record: Annotated[
-        str | None,
-        typer.Option(
-            "--record",
-            metavar="JSON",
-            help="One record: values by the names of the columns; null or no key for a missing value.",
-        ),
-    ] = None,
-    text: Annotated[
-        str | None,
-        typer.Option("--text", help="One text, for a model whose only column is one of texts."),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="Examples, one per row, read as an upload is: CSV or Parquet, a table as .npy, for models"
-            " of records also JSON Lines, Arrow and ARFF. Columns are matched by name.",
-        ),
-    ] = None,
+    row: RowOption = None,
+    record: RecordOption = None,
+    text: TextOption = None,
+    file: FileOption = None,
     label_column: Annotated[
         str | None,
         typer.Option("--label-column", help="Column of the file to ignore. [default: one of a usual name]"),
