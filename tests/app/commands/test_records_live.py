@@ -98,7 +98,7 @@ def test_a_text_is_answered_with_yes_or_no(ask, mail, tmp_path):
         (["--record", "{"], 2, "this is not JSON"),
         (["--record", "[1]"], 2, "this is no object like"),
         (["--record", '{"age": 1, "age": 2}'], 2, "the key 'age' is there twice"),
-        (["--record", json.dumps(RECORD | {"jbo": 1})], 1, "did you mean 'job'?"),
+        (["--record", json.dumps(RECORD | {"jobb": 1})], 1, "did you mean 'job'?"),
         (["--record", json.dumps(RECORD | {"age": "old"})], 1, "age"),
         (["--record", '{"age": NaN}'], 1, "record.age is nan"),
         (["--text", "win"], 1, "'text' is for models whose only column is one of texts"),
