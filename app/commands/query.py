@@ -135,7 +135,8 @@ def query(
     given = {"--row": row, "--record": record, "--text": text, "--file": file}
     if sum(value is not None for value in given.values()) != 1:
         raise typer.BadParameter(f"give one of {', '.join(given)}", param_hint=" / ".join(given))
-    options = ReadingOptions.parse(label_column=label_column, **reading.texts)
+    said: dict[str, Any] = {"label_column": label_column, **reading.texts}
+    options = ReadingOptions.parse(**said)
     body = _question(row, record, text)
     more_fields = {"explain": True} if explain else {}
     with connect(server, api_key) as client:
