@@ -223,7 +223,7 @@ def test_classes_and_labels_that_a_test_part_should_not_have_are_told(ask, peopl
     refused = ask("train", str(people), "--model", "m", "--test", str(second_file))
     assert refused.exit_code == 1
     assert "This is about the test part" in refused.stderr
-    assert "--unlabelled accept" in said_by(refused)
+    assert "unlabelled=accept" in said_by(refused)
     accepted = ask(
         "train", str(people), "--model", "m", "--test", str(second_file), "--unlabelled", "accept", *QUICK
     )
