@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from stms_client.errors import InvalidInput
+from stms_client.tables import cell, column_names, is_table, values_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,8 +26,10 @@ Row: TypeAlias = "Sequence[float] | Mapping[str, Any] | NDArray[Any] | DataFrame
 """Dense numbers, an array (d,), a record, which is a mapping or a Series of values by the names of their
 columns, or a sparse row ``{"indices": …, "values": …}``, with ``"index_base": 1`` if its indices count from
 1."""
-Rows: TypeAlias = "Sequence[Row] | NDArray[Any] | DataFrame"
-"""Rows, or an array or data frame (n, d), which is sent as raw numbers."""
+Frame: TypeAlias = "DataFrame | Mapping[str, Sequence[Any]]"
+"""A data frame of pandas or Polars, a table of Arrow, or a mapping from names to columns."""
+Rows: TypeAlias = "Sequence[Row] | NDArray[Any] | Frame"
+"""Rows, an array (n, d), which is sent as raw numbers, or a frame of n rows."""
 Table: TypeAlias = "Sequence[Sequence[float]] | NDArray[Any] | DataFrame"
 """Rows of a data set (n, d)."""
 
@@ -59,18 +62,20 @@ def _array(values: Any) -> NDArray[Any]:
     import numpy as np
 
     try:
+        if isinstance(values, Mapping):
+            return np.column_stack([_array(column) for column in values.values()])
         return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"The values are not an array: {error}.") from error
 
 
 def in_order(frame: Any, names: Sequence[str] | None) -> NDArray[Any]:
-    """The values of a data frame with its columns in the order of ``names``; None if the model has none.
+    """The numbers of a data frame with its columns in the order of ``names``; None if the model has none.
 
     Raises InvalidInput for columns that are missing, unknown or there twice.
     """
     table = numbers(frame, 2)
-    given = [str(name) for name in frame.columns]
+    given = [str(name) for name in column_names(frame)]
     if names is None:
         return table
     missing = [name for name in names if name not in given]
@@ -82,13 +87,29 @@ def in_order(frame: Any, names: Sequence[str] | None) -> NDArray[Any]:
 
 
 def row_values(row: Any) -> Any:
-    """A row for JSON: a list, numbers by name, or a sparse row."""
+    """A row for JSON: a list of numbers, values by name, or a sparse row."""
+    if isinstance(row, str):
+        raise InvalidInput(f"{row!r:.80} is a text and no row: send it as text=… (or several as texts=[…]).")
     if isinstance(row, Mapping):
-        return {_name(name): _plain(part) for name, part in row.items()}
+        return {_name(name): cell(part) for name, part in row.items()}
     names = _series_names(row)
     if names is not None:
-        return dict(zip(names, numbers(row, 1).tolist(), strict=True))
-    return numbers(row, 1).tolist() if is_array(row) else _listed(row)
+        return dict(zip(names, _cells(row), strict=True))
+    return numbers(row, 1).tolist() if is_array(row) else values_of(row)
+
+
+def _cells(row: Any) -> list[Any]:
+    """The values of a Series; of numbers and truth values alone, numbers, as models of numbers take them."""
+    cells = [cell(value) for value in values_of(row)]
+    are_numbers = not any(value is None or isinstance(value, str | list) for value in cells)
+    return numbers(row, 1).tolist() if are_numbers else cells
+
+
+def question(x: Any, text: str | None) -> dict[str, Any]:
+    """The body of a query about a row or a text. Raises InvalidInput unless one of them is given."""
+    if (x is None) == (text is None):
+        raise InvalidInput("A query is about a row or about a text: give one of them.")
+    return row_body(x) if text is None else {"text": text}
 
 
 def row_body(row: Any) -> dict[str, Any]:
@@ -129,20 +150,6 @@ def _name(name: object) -> str:
     return name
 
 
-def _plain(part: Any) -> Any:
-    """The numbers of a sparse row as lists, and one number as it is."""
-    if is_array(part) or hasattr(part, "tolist"):
-        return _array(part).tolist()
-    return part if part is None or isinstance(part, str | int | float) else _listed(part)
-
-
-def _listed(values: Any) -> list[Any]:
-    try:
-        return list(values)
-    except TypeError as error:
-        raise InvalidInput(f"A row of numbers is needed, got {values!r:.80}.") from error
-
-
 def raw_bytes(rows: Any) -> tuple[str, str, bytes]:
     """Name of the dtype, shape, and bytes in little-endian order."""
     import numpy as np
@@ -163,8 +170,8 @@ def archive(X: Any, y: Any, test: tuple[Any, Any] | None) -> bytes:
         if len(table) != len(named):
             raise InvalidInput(f"There are {len(table)} rows, but {len(named)} labels.")
         arrays |= {f"X{suffix}": table, f"y{suffix}": named}
-    if hasattr(X, "columns"):
-        arrays["feature_names"] = np.array([str(name) for name in X.columns])
+    if is_table(X):
+        arrays["feature_names"] = np.array([str(name) for name in column_names(X)])
     file = io.BytesIO()
     np.savez(file, **arrays)
     return file.getvalue()

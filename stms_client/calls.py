@@ -16,10 +16,11 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from stms_client.arrays import Row, Rows, archive, is_array, raw_bytes, row_body, rows_body
+from stms_client.arrays import Frame, Row, Rows, archive, is_array, question, raw_bytes, rows_body
 from stms_client.documents import Alias, Dataset, ImportedVersion, Job, Key, NewKey, Usage, Version
 from stms_client.errors import InvalidInput, Json, StmsError
 from stms_client.results import Decision, Decisions
+from stms_client.tables import column_names, columns_of, parquet_of, records_of
 
 T = TypeVar("T")
 
@@ -85,24 +86,26 @@ def model_path(model: str) -> str:
     return f"/v1/models/{segment(model)}"
 
 
-def query(model: str, label: str, x: Row, explain: bool) -> Call[Decision]:
-    """Query of one row and one class."""
+def query(model: str, label: str, x: Row | None, text: str | None, explain: bool) -> Call[Decision]:
+    """Query of one row or text and one class."""
 
     def read(response: httpx.Response) -> Decision:
         answer = decoded(response)
         return Decision.of(answer, answer)
 
-    return _post(_query_path(model, label), row_body(x) | _explained(explain), read)
+    return _post(_query_path(model, label), question(x, text) | _explained(explain), read)
 
 
-def query_classes(model: str, labels: Sequence[str], x: Row, explain: bool) -> Call[dict[str, Decision]]:
-    """Query of one row and several classes."""
+def query_classes(
+    model: str, labels: Sequence[str], x: Row | None, text: str | None, explain: bool
+) -> Call[dict[str, Decision]]:
+    """Query of one row or text and several classes."""
 
     def read(response: httpx.Response) -> dict[str, Decision]:
         answer = decoded(response)
         return {result["class"]: Decision.of(result, answer) for result in answer["classes"]}
 
-    body = {"classes": list(labels)} | row_body(x) | _explained(explain)
+    body = {"classes": list(labels)} | question(x, text) | _explained(explain)
     return _post(f"{model_path(model)}:query", body, read)
 
 
@@ -110,8 +113,7 @@ def query_rows(model: str, label: str, rows: Rows, explain: bool) -> Call[Decisi
     """Query of many rows and one class. An array is sent, and answered, as raw numbers."""
     path = _query_path(model, label)
     if not is_array(rows):
-        body = rows_body(rows) | _explained(explain)
-        return _post(path, body, lambda response: Decisions.of(decoded(response)))
+        return _decisions(path, rows_body(rows), explain)
     dtype, shape, content = raw_bytes(rows)
     headers = {
         "Content-Type": _BINARY,
@@ -123,9 +125,26 @@ def query_rows(model: str, label: str, rows: Rows, explain: bool) -> Call[Decisi
     return Call("POST", path, _read_numbers, params, headers, content)
 
 
-def predict(model: str, x: Row) -> Call[str]:
-    """Prediction of one row by the full teacher."""
-    body = row_body(x)
+def query_texts(model: str, label: str, texts: Iterable[str], explain: bool) -> Call[Decisions]:
+    """Query of many texts and one class."""
+    return _decisions(_query_path(model, label), {"texts": list(texts)}, explain)
+
+
+def query_columns(model: str, label: str, frame: Frame, explain: bool) -> Call[Decisions]:
+    """Query of the rows of a data frame and one class. Without ``explain`` its answer is raw numbers."""
+    path, body = _query_path(model, label), {"columns": columns_of(frame)}
+    return (
+        _decisions(path, body, explain) if explain else _post(path, body, _read_numbers, {"Accept": _BINARY})
+    )
+
+
+def _decisions(path: str, body: dict[str, Any], explain: bool) -> Call[Decisions]:
+    return _post(path, body | _explained(explain), lambda response: Decisions.of(decoded(response)))
+
+
+def predict(model: str, x: Row | None, text: str | None) -> Call[str]:
+    """Prediction of one row or text by the full teacher."""
+    body = question(x, text)
     return _post(f"{model_path(model)}:predict", body, lambda response: str(decoded(response)["label"]))
 
 
@@ -157,6 +176,11 @@ def listed(texts: Iterable[str]) -> str | None:
     return out.getvalue() if parts else None
 
 
+def kinds(columns: Mapping[str, str] | None) -> str | None:
+    """Kinds of columns by name, as the service takes them; None for none."""
+    return listed(f"{name}:{kind}" for name, kind in (columns or {}).items())
+
+
 def upload_rows(
     X: Any, y: Any, name: str, test: tuple[Any, Any] | None, unlabelled: str | None
 ) -> Call[Dataset]:
@@ -164,6 +188,24 @@ def upload_rows(
     params = {"name": name, "filename": f"{name}.npz", "format": "npz", "unlabelled": unlabelled}
     headers = {"Content-Type": CONTENT_TYPES[".npz"]}
     return Call("POST", "/v1/datasets", decoded, _without_none(params), headers, archive(X, y, test))
+
+
+def upload_table(table: Frame, label: str, name: str, reading: Mapping[str, str | None]) -> Call[Dataset]:
+    """Upload of a data frame as a data set. Raises InvalidInput where it has no column ``label``."""
+    if label not in map(str, column_names(table)):
+        raise InvalidInput(f"The table has no column {label!r:.80}; label names that of the classes.")
+    content, ending = parquet_of(table), "parquet"
+    if content is None:
+        content, ending = b"\n".join(map(encoded, records_of(table))), "jsonl"
+    params = {
+        "name": name,
+        "filename": f"{name}.{ending}",
+        "format": ending,
+        "label_column": label,
+        **reading,
+    }
+    headers = {"Content-Type": CONTENT_TYPES[f".{ending}"]}
+    return Call("POST", "/v1/datasets", decoded, _without_none(params), headers, content)
 
 
 def import_head(

@@ -187,6 +187,7 @@ class ImportedVersion(TypedDict):
     classes: list[str]
     columns: int
     teacher_digest: str
+    encoder_digest: str | None
     inputs: VersionInputs
     metrics: dict[str, Any]
     created_at: str
@@ -503,7 +504,8 @@ class Version(TypedDict):
 
     Imported versions have method head or linear, and neither job nor data set; their metrics are the options
     rivals and row_norm of the import, where they were given. inputs: names of the columns of rows, and of
-    the label column of the data set; empty if they are not known.
+    the label column of the data set; empty if they are not known. encoder_digest: of what makes numbers of
+    records; null where rows are numbers.
     """
 
     model: str
@@ -515,6 +517,7 @@ class Version(TypedDict):
     classes: list[str]
     columns: int
     teacher_digest: str
+    encoder_digest: str | None
     inputs: VersionInputs
     metrics: dict[str, Any]
     created_at: str

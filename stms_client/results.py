@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+NOTES = ("outside", "outside_count", "unseen", "cut", "known_terms")
+"""What an explained answer says of a row, by the names of the fields."""
+
+
 @dataclass(frozen=True, slots=True)
 class Decision:
     """The decision whether a row belongs to the target class. match: score ≥ threshold.
@@ -21,7 +25,9 @@ class Decision:
     them is the largest and decides, from 0; otherwise None. rival: of a head with rivals, the class whose
     score this rejection is. model, version: the version that decided. outside: the first columns of the row,
     by name, whose values are outside the range of the training rows; None without ``explain``, and where
-    ranges are not known. outside_count: how many columns are outside.
+    ranges are not known. outside_count: how many columns are outside. unseen, cut: of a record, the columns
+    whose category no training row had, and those whose text was cut; known_terms: how many words of each text
+    training had, by column. They are None without ``explain``, and without such columns.
     """
 
     match: bool
@@ -36,11 +42,14 @@ class Decision:
     rival: str | None = None
     outside: Sequence[str | int] | None = None
     outside_count: int | None = None
+    unseen: Sequence[str] | None = None
+    cut: Sequence[str] | None = None
+    known_terms: Mapping[str, int] | None = None
 
     @classmethod
     def of(cls, document: Mapping[str, Any], origin: Mapping[str, Any]) -> Decision:
-        """From JSON. origin: the object that contains model and version, and of several classes the range."""
-        ranged = document if "outside" in document else origin
+        """From JSON. origin: the object that contains model and version, and of several classes the notes."""
+        noted = document if "outside" in document else origin
         return cls(
             document["match"],
             document["score"],
@@ -52,8 +61,7 @@ class Decision:
             document.get("rejection"),
             document.get("piece"),
             document.get("rival"),
-            ranged.get("outside"),
-            ranged.get("outside_count"),
+            *(noted.get(name) for name in NOTES),
         )
 
 
@@ -64,7 +72,8 @@ class Decisions(Sequence[Decision]):
     scores, probabilities, gates, rejections, pieces: (n,), arrays if the rows were an array, otherwise lists.
     rivals: of a head with rivals, the classes of the deciding pieces; None for arrays.
     probabilities: None if the student is not calibrated, and for arrays without ``explain``. outside,
-    outside_counts: of each row as in `Decision`; None for arrays.
+    outside_counts: of each row as in `Decision`; None for arrays. notes: of each record what `Decision` has
+    as unseen, cut and known_terms.
     """
 
     scores: Sequence[float] | NDArray[Any]
@@ -78,6 +87,7 @@ class Decisions(Sequence[Decision]):
     rivals: Sequence[str | None] | None = None
     outside: Sequence[Sequence[str | int]] | None = None
     outside_counts: Sequence[int] | None = None
+    notes: Sequence[Mapping[str, Any]] | None = None
 
     @property
     def matches(self) -> Any:
@@ -106,7 +116,9 @@ class Decisions(Sequence[Decision]):
         match = score >= self.threshold
         outside = None if self.outside is None else self.outside[index]
         count = None if self.outside_counts is None else self.outside_counts[index]
-        parts = (probability, gate, rejection, piece, rival, outside, count)
+        note: Mapping[str, Any] = {} if self.notes is None else self.notes[index]
+        odd = note.get("unseen"), note.get("cut"), note.get("known_terms")
+        parts = (probability, gate, rejection, piece, rival, outside, count, *odd)
         return Decision(match, score, self.threshold, self.model, self.version, *parts)
 
     def __iter__(self) -> Iterator[Decision]:
@@ -124,7 +136,17 @@ class Decisions(Sequence[Decision]):
         scores = [result["score"] for result in results]
         rivals = [result.get("rival") for result in results]
         named = rivals if any(rival is not None for rival in rivals) else None
-        columns = (probabilities, gates, rejections, pieces, named, outside, counts)
+        notes = [{name: result[name] for name in NOTES[2:] if name in result} for result in results]
+        columns = (
+            probabilities,
+            gates,
+            rejections,
+            pieces,
+            named,
+            outside,
+            counts,
+            notes if any(notes) else None,
+        )
         return cls(scores, first["threshold"], document["model"], document["version"], *columns)
 
 

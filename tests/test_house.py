@@ -263,7 +263,14 @@ def test_core_never_imports_app():
 
 def test_the_client_imports_no_other_part_and_only_the_commands_import_it():
     """It is installed without the service, beside packages of the user that may be called app or core."""
-    allowed = set(sys.stdlib_module_names) | {"stms_client", "httpx", "msgspec", "numpy", "matplotlib"}
+    allowed = set(sys.stdlib_module_names) | {
+        "stms_client",
+        "httpx",
+        "msgspec",
+        "numpy",
+        "matplotlib",
+        "pyarrow",
+    }
     wrong = {
         (module, name)
         for module in within("stms_client")

@@ -171,7 +171,8 @@ RareClasses = Annotated[
     str | None,
     Query(
         max_length=10,
-        description="Classes of a single row. drop: leave them out; refuse: name them; auto, the default:"
+        description="Classes of a single row. drop: leave them out; keep: keep them, in a file to test on;"
+        " refuse: name them; auto, the default:"
         " drop them with a warning where they are at most 1 % of the rows, otherwise refuse.",
         json_schema_extra=uploads.RARE_CLASSES,
     ),

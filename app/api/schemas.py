@@ -283,7 +283,8 @@ class VersionView(View):
 
     Imported versions have method head or linear, and neither job nor data set; their metrics are the options
     rivals and row_norm of the import, where they were given. inputs: names of the columns of rows, and of the
-    label column of the data set; empty if they are not known.
+    label column of the data set; empty if they are not known. encoder_digest: of what makes numbers of
+    records; null where rows are numbers.
     """
 
     model: str
@@ -297,6 +298,7 @@ class VersionView(View):
     )
     columns: int
     teacher_digest: str
+    encoder_digest: str | None
     inputs: VersionInputs
     metrics: Json
     created_at: Time

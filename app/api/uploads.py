@@ -186,7 +186,7 @@ MAX_LIST: Final = 4000
 LIST: Final[Json] = {"maxLength": MAX_LIST}
 SKIP_LINES: Final[Json] = {"pattern": "^([0-9]{1,3}|1000)?$"}
 ENCODING: Final[Json] = {"pattern": "^(auto|utf-8|latin-1|windows-1252)?$"}
-RARE_CLASSES: Final[Json] = {"pattern": "^(auto|refuse|drop)?$"}
+RARE_CLASSES: Final[Json] = {"pattern": "^(auto|refuse|drop|keep)?$"}
 UNLABELLED: Final[Json] = {"pattern": "^(auto|refuse|accept|drop)?$"}
 
 _CSV_EXAMPLE: Final = (

@@ -9,15 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from app.commands.inspection import (
-    inspected,
-    kinds_of,
-    listed,
-    names_of,
-    print_notes,
-    print_schema,
-    show_reading,
-)
+from app.commands.inspection import inspected, print_notes, print_schema, show_reading
 from app.commands.output import (
     Json,
     JsonOption,
@@ -31,6 +23,7 @@ from app.commands.output import (
     size,
     upload_progress,
 )
+from app.commands.reading_options import UNSAID, Reading, takes_reading
 from app.commands.remote import (
     DEFAULT_SERVER,
     KeyOption,
@@ -66,84 +59,15 @@ FormatOption = Annotated[
         " [default: from the file name]",
     ),
 ]
-LabelOption = Annotated[
-    str | None,
-    typer.Option(
-        "--label-column",
-        help="Name of the column of labels, or its number, counted from 0, negative from the end."
-        " [default: the one with a usual name, or else the last]",
-    ),
-]
-HeaderOption = Annotated[
-    str | None,
-    typer.Option("--header", help="Whether line 1 names the columns: yes, no or auto. [default: auto]"),
-]
-SeparatorOption = Annotated[
-    str | None,
-    typer.Option("--separator", help="One character, or comma, semicolon, tab, pipe, space. [default: auto]"),
-]
-DecimalOption = Annotated[
-    str | None, typer.Option("--decimal", help="Sign of decimals: . or , [default: auto]")
-]
-IndexOption = Annotated[
-    str | None,
-    typer.Option(
-        "--index-column",
-        help="Column to leave out, since it numbers the rows; none: no column. [default: one without a name]",
-    ),
-]
-BaseOption = Annotated[
-    str | None, typer.Option("--index-base", help="First index of svmlight rows: 0 or 1. [default: auto]")
-]
-ColumnOption = Annotated[
-    list[str],
-    typer.Option(
-        "--column",
-        metavar="NAME:KIND",
-        help="Kind of a column: number, boolean, category, date, text, vector, ignore, or date:PATTERN."
-        " Repeatable. [default: found]",
-    ),
-]
-NullOption = Annotated[
-    list[str], typer.Option("--null", metavar="TOKEN", help="A token of missing values. Repeatable.")
-]
-SkipOption = Annotated[
-    int | None, typer.Option("--skip-lines", min=0, help="Lines above the table of a CSV file.")
-]
-NamesOption = Annotated[
-    str | None,
-    typer.Option("--column-names", help="Names of the columns of a CSV file without a header: a,b,c"),
-]
-EncodingOption = Annotated[
-    str | None, typer.Option("--encoding", help="utf-8, latin-1 or windows-1252. [default: utf-8]")
-]
-RareOption = Annotated[
-    str | None,
-    typer.Option("--rare-classes", help="drop: leave out classes of a single row. [default: refuse]"),
-]
-UnlabelledOption = Annotated[
-    str | None, typer.Option("--unlabelled", help="accept: keep rows without a label. [default: refuse]")
-]
 
 
 @commands.command()
+@takes_reading()
 def upload(
     file: FileArgument,
     name: NameOption = None,
     file_format: FormatOption = None,
-    label_column: LabelOption = None,
-    header: HeaderOption = None,
-    separator: SeparatorOption = None,
-    decimal: DecimalOption = None,
-    index_column: IndexOption = None,
-    index_base: BaseOption = None,
-    column: ColumnOption = [],  # noqa: B006
-    null: NullOption = [],  # noqa: B006
-    skip_lines: SkipOption = None,
-    column_names: NamesOption = None,
-    encoding: EncodingOption = None,
-    rare_classes: RareOption = None,
-    unlabelled: UnlabelledOption = None,
+    reading: Reading = UNSAID,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
@@ -156,25 +80,7 @@ def upload(
     Example:  stms datasets upload letters.csv --label-column letter
     """
     with connect(server, api_key, tenant) as client:
-        dataset = send_file(
-            client,
-            file,
-            name=name,
-            file_format=file_format,
-            label_column=label_column,
-            header=header,
-            separator=separator,
-            decimal=decimal,
-            index_column=index_column,
-            index_base=index_base,
-            columns=kinds_of(column),
-            null_values=null,
-            skip_lines=skip_lines,
-            column_names=names_of(column_names),
-            encoding=encoding,
-            rare_classes=rare_classes,
-            unlabelled=unlabelled,
-        )
+        dataset = send_file(client, file, reading, name=name, file_format=file_format)
     if as_json:
         print_json(dataset)
     else:
@@ -182,45 +88,18 @@ def upload(
 
 
 @commands.command()
+@takes_reading()
 def inspect(
     file: FileArgument,
     file_format: FormatOption = None,
-    label_column: LabelOption = None,
-    header: HeaderOption = None,
-    separator: SeparatorOption = None,
-    decimal: DecimalOption = None,
-    index_column: IndexOption = None,
-    index_base: BaseOption = None,
-    column: ColumnOption = [],  # noqa: B006
-    null: NullOption = [],  # noqa: B006
-    skip_lines: SkipOption = None,
-    column_names: NamesOption = None,
-    encoding: EncodingOption = None,
-    rare_classes: RareOption = None,
-    unlabelled: UnlabelledOption = None,
+    reading: Reading = UNSAID,
     as_json: JsonOption = False,
 ) -> None:
     """Read a file on this computer as an upload would be read, and show its columns. Nothing is sent.
 
     Example:  stms datasets inspect adult.csv --column education-num:category
     """
-    content = inspected(
-        file,
-        file_format,
-        label_column=label_column,
-        header=header,
-        separator=separator,
-        decimal=decimal,
-        index_column=index_column,
-        index_base=index_base,
-        columns=listed(column),
-        null_values=listed(null),
-        skip_lines=None if skip_lines is None else str(skip_lines),
-        column_names=column_names,
-        encoding=encoding,
-        rare_classes=rare_classes,
-        unlabelled=unlabelled,
-    )
+    content = inspected(file, file_format, **reading.texts)
     if as_json:
         print_json(content)
     else:
@@ -312,13 +191,18 @@ def delete(
     say(f"Data set {dataset_id} is deleted.")
 
 
-def send_file(client: RemoteServer, file: Path, **options: Any) -> Json:
-    """Upload a file with a progress bar on standard error; returns the data set's JSON.
-
-    options: as in `stms_client.sync.Client.upload_dataset`.
-    """
+def send_file(
+    client: RemoteServer,
+    file: Path,
+    reading: Reading | None = None,
+    *,
+    name: str | None = None,
+    file_format: str | None = None,
+) -> Json:
+    """Upload a file with a progress bar on standard error; returns the data set's JSON."""
+    said = {} if reading is None else reading.for_upload
     with upload_progress(file) as progress:
-        return client.upload(file, progress, **options)
+        return client.upload(file, progress, name=name, file_format=file_format, **said)
 
 
 def _show(dataset: Json) -> None:

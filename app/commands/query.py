@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,6 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from app.commands.datasets import DecimalOption, HeaderOption, IndexOption, SeparatorOption
 from app.commands.output import (
     CommandFailed,
     Json,
@@ -23,45 +23,90 @@ from app.commands.output import (
     print_table,
     say,
 )
-from app.commands.remote import DEFAULT_SERVER, KeyOption, RemoteServer, ServerOption, connect, segment
-from app.domain.event_text import text
+from app.commands.reading_options import UNSAID, Reading, takes_reading
+from app.commands.remote import (
+    DEFAULT_SERVER,
+    KeyOption,
+    RemoteServer,
+    ServerOption,
+    ServerProblem,
+    connect,
+    segment,
+)
+from app.domain.event_text import text as shown_text
+from app.domain.near_names import near_name
 from app.ingest.options import ReadingOptions
 from app.ingest.raw import FeatureRows, Known
+from core.data.schema import Kind, KindSpec
 
 _PARTS = ("score", "threshold", "probability", "gate", "rejection", "piece", "rival")
+_READING = (
+    "header",
+    "separator",
+    "decimal",
+    "index_column",
+    "null_values",
+    "skip_lines",
+    "column_names",
+    "encoding",
+)
+_KINDS: Mapping[str, Kind] = {
+    "boolean": Kind.BOOLEAN,
+    "number": Kind.NUMBER,
+    "array": Kind.VECTOR,
+    "string": Kind.TEXT,
+}
+"""How the cells of a file are read for a property of a JSON Schema; the service checks dates."""
 
 
+RowOption = Annotated[
+    str | None,
+    typer.Option(
+        "--row",
+        help="One example: numbers in order, NAME=NUMBER in any order, both with commas, or JSON.",
+    ),
+]
+RecordOption = Annotated[
+    str | None,
+    typer.Option(
+        "--record",
+        metavar="JSON",
+        help="One record: values by the names of the columns; null or no key for a missing value.",
+    ),
+]
+TextOption = Annotated[
+    str | None,
+    typer.Option("--text", help="One text, for a model whose only column is one of texts."),
+]
+FileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--file",
+        exists=True,
+        dir_okay=False,
+        readable=True,
+        help="Examples, one per row, read as an upload is: CSV or Parquet, a table as .npy, for models"
+        " of records also JSON Lines, Arrow and ARFF. Columns are matched by name.",
+    ),
+]
+
+
+@takes_reading(*_READING)
 def query(
     model: Annotated[str, typer.Argument(help="MODEL, or MODEL@ALIAS or MODEL@VERSION.")],
     label: Annotated[str, typer.Argument(metavar="CLASS", help="Target class.")],
     more: Annotated[
         list[str] | None, typer.Option("--class", metavar="CLASS", help="Another class; may be repeated.")
     ] = None,
-    row: Annotated[
-        str | None,
-        typer.Option(
-            "--row",
-            help="One example: numbers in order, NAME=NUMBER in any order, both with commas, or JSON.",
-        ),
-    ] = None,
-    file: Annotated[
-        Path | None,
-        typer.Option(
-            "--file",
-            exists=True,
-            dir_okay=False,
-            readable=True,
-            help="Examples, one per row: CSV or Parquet, read as an upload is, or a table as .npy.",
-        ),
-    ] = None,
+    row: RowOption = None,
+    record: RecordOption = None,
+    text: TextOption = None,
+    file: FileOption = None,
     label_column: Annotated[
         str | None,
         typer.Option("--label-column", help="Column of the file to ignore. [default: one of a usual name]"),
     ] = None,
-    header: HeaderOption = None,
-    separator: SeparatorOption = None,
-    decimal: DecimalOption = None,
-    index_column: IndexOption = None,
+    reading: Reading = UNSAID,
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Also show the teacher's gate score, the rejection and its piece."),
@@ -72,8 +117,8 @@ def query(
 ) -> None:
     """Ask one student, or several: is this the target class?
 
-    Answers about a file are numbered by the lines of the file, and their count ends the output on standard
-    error, with how the file was read.
+    Give one of --row, --record, --text and --file. Answers about a file are numbered by its lines, and their
+    count ends the output on standard error, with how the file was read.
 
     Examples:
 
@@ -81,27 +126,65 @@ def query(
 
       stms query iris setosa --row sepal_length=5.1,sepal_width=3.5,petal_length=1.4,petal_width=0.2
 
+      stms query adult '>50K' --record '{"age": 39, "occupation": "Sales", "hours-per-week": 40, …}'
+
+      stms query mail spam --text 'You have won a prize. Call now!'
+
       stms query letters@production A --class B --file rows.csv
     """
-    if (row is None) == (file is None):
-        raise typer.BadParameter("give one of --row and --file", param_hint="--row / --file")
-    options = ReadingOptions.parse(
-        label_column=label_column,
-        header=header,
-        separator=separator,
-        decimal=decimal,
-        index_column=index_column,
-    )
-    x = None if row is None else _parsed(row)
+    given = {"--row": row, "--record": record, "--text": text, "--file": file}
+    if sum(value is not None for value in given.values()) != 1:
+        raise typer.BadParameter(f"give one of {', '.join(given)}", param_hint=" / ".join(given))
+    said: dict[str, Any] = {"label_column": label_column, **reading.texts}
+    options = ReadingOptions.parse(**said)
+    body = _question(row, record, text)
+    more_fields = {"explain": True} if explain else {}
     with connect(server, api_key) as client:
         table = None
         if file is not None:
-            # The version that answers is the one whose columns order those of the file.
+            # The version that answers is the one whose columns those of the file are.
             model, known = _known(client, model)
             table = _read(file, options, known)
-        body: Json = {"x": x} if table is None else {"rows": table.X.tolist()}
-        answer = _asked(client, model, [label, *(more or ())], body | ({"explain": True} if explain else {}))
-    _print(answer, row is not None and not more, as_json, file, table)
+            _warn_of_absent(table, known)
+            body = table.body
+        with _lines_of(table):
+            answer = _asked(client, model, [label, *(more or ())], body | more_fields)
+    _print(answer, file is None and not more, as_json, file, table)
+
+
+def _question(row: str | None, record: str | None, text: str | None) -> Json:
+    """The body of a query of one row, record or text. Raises BadParameter."""
+    if row is not None:
+        return {"x": _parsed(row)}
+    if record is not None:
+        return {"record": _object(record)}
+    return {"text": text}
+
+
+@contextmanager
+def _lines_of(table: FeatureRows | None) -> Iterator[None]:
+    """Errors about rows of a file name its lines."""
+    try:
+        yield
+    except ServerProblem as error:
+        lines = None if table is None else table.lines
+        rows = [fault["row"] for fault in error.faults if fault.get("row") is not None]
+        if lines is None or not rows:
+            raise
+        places = sorted({lines[row] for row in rows if row < len(lines)})
+        where = f"{'Line' if len(places) == 1 else 'Lines'} {', '.join(map(str, places))} of the file."
+        raise CommandFailed(error.message, [*error.details, where]) from error
+
+
+def _warn_of_absent(table: FeatureRows, known: Known) -> None:
+    """Print on standard error which columns of records the file lacks, so that their values are missing."""
+    names = table.names or ()
+    for name in known.kinds or ():
+        if name not in names and table.names is not None:
+            near = near_name(name, table.ignored)
+            hint = f" (is {near!r} meant?)" if near else ""
+            text = f"The file has no column {name!r}{hint}: its values are taken as missing."
+            error_console().print(f"[yellow]Note:[/] {escape(text)}")
 
 
 def _asked(client: RemoteServer, model: str, labels: Sequence[str], body: Json) -> Json:
@@ -136,11 +219,17 @@ def _print(
 
 def _say_verdict(answer: Json) -> None:
     """Print one decision on one line."""
-    numbers = [f"{name} {text(answer[name])}" for name in _PARTS if name in answer]
+    numbers = [f"{name} {shown_text(answer[name])}" for name in _PARTS if name in answer]
     verdict = "[bold green]yes[/]" if answer["match"] else "[bold]no[/]"
     say(f"{verdict} ({', '.join(numbers)}, {answer['model']} version {answer['version']})")
     if answer.get("outside"):
         say(escape(f"Outside the range of the training rows: {_outside(answer)}."))
+    if answer.get("unseen"):
+        say(escape(f"No row of training had the value of: {', '.join(answer['unseen'])}."))
+    if answer.get("cut"):
+        say(escape(f"Only the beginning was read of: {', '.join(answer['cut'])}."))
+    for name, count in (answer.get("known_terms") or {}).items():
+        say(escape(f"Words of {name!r:.80} that training had: {count}."))
 
 
 def _with_ranges(results: Sequence[Json], answer: Json) -> list[Json]:
@@ -181,7 +270,7 @@ def _report(file: Path, table: FeatureRows, by_class: Sequence[Sequence[Json]]) 
 
     Raises CommandFailed if there are not as many answers.
     """
-    asked = len(table.X)
+    asked = table.n
     if any(len(results) != asked for results in by_class):
         counts = ", ".join(str(len(results)) for results in by_class)
         raise CommandFailed(f"{file} has {asked} rows, but the server sent {counts} answers.")
@@ -199,11 +288,21 @@ def _report(file: Path, table: FeatureRows, by_class: Sequence[Sequence[Json]]) 
 
 
 def _known(client: RemoteServer, model: str) -> tuple[str, Known]:
-    """The model with the number of its version, and the names of its columns, if it has kept them."""
+    """The model with the number of its version, and what that knows of its columns."""
     name, _, version = model.partition("@")
     found = client.get(f"/v1/models/{segment(name)}/versions/{segment(version or 'latest')}")
-    inputs = found["inputs"]
-    return f"{name}@{found['version']}", Known(inputs["columns"], inputs["label_column"])
+    pinned, inputs = f"{name}@{found['version']}", found["inputs"]
+    if found.get("encoder_digest") is None:
+        return pinned, Known(inputs["columns"], inputs["label_column"])
+    schema = client.get(f"/v1/models/{segment(name)}/versions/{found['version']}/schema")
+    kinds = {one: KindSpec(_kind(described["type"])) for one, described in schema["properties"].items()}
+    return pinned, Known(tuple(kinds), kinds=kinds, required=frozenset(schema["required"]))
+
+
+def _kind(types: str | Sequence[str]) -> Kind:
+    """How the cells of a column are read, given the types of its values in a JSON Schema."""
+    known = [types] if isinstance(types, str) else [one for one in types if one != "null"]
+    return _KINDS[known[0]] if len(known) == 1 else Kind.CATEGORY
 
 
 def _read(file: Path, options: ReadingOptions, known: Known) -> FeatureRows:
@@ -219,10 +318,7 @@ def _read(file: Path, options: ReadingOptions, known: Known) -> FeatureRows:
 def _parsed(row: str) -> list[float] | Json:
     """One example: numbers in order, numbers by name, or what JSON says."""
     if row.lstrip().startswith(("{", "[")):
-        try:
-            parsed: list[float] | Json = json.loads(row)
-        except (ValueError, RecursionError) as error:
-            raise _bad_row(f"this is not JSON: {error}") from error
+        parsed: list[float] | Json = _json(row, "--row")
         return parsed
     cells = row.split(",")
     if not any("=" in cell for cell in cells):
@@ -236,6 +332,32 @@ def _parsed(row: str) -> list[float] | Json:
             raise _bad_row(f"{name.strip()!r} is there twice")
         values[name.strip()] = _number(number, name.strip())
     return values
+
+
+def _object(record: str) -> Json:
+    """A record in JSON. Raises BadParameter, also for a key that is there twice."""
+    found = _json(record, "--record")
+    if not isinstance(found, dict):
+        example = '{"age": 39, "job": null}'
+        raise typer.BadParameter(f"this is no object like {example}", param_hint="--record")
+    return found
+
+
+def _json(text: str, option: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"this is not JSON: {error}", param_hint=option) from error
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> Json:
+    """An object of JSON. Raises ValueError for a key that is there twice."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        double = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {double!r:.80} is there twice")
+    return found
 
 
 def _number(cell: str, where: str) -> float:

@@ -70,10 +70,10 @@ def job_path(job_id: str) -> str:
 
 
 class ServerProblem(CommandFailed):
-    """The server answered with a problem document; ``code`` is its stable error code."""
+    """The server answered with a problem document: code is its stable error code, faults name rows."""
 
     def __init__(self, problem: Problem) -> None:
-        self.status, self.code = problem.status, problem.code
+        self.status, self.code, self.faults = problem.status, problem.code, problem.faults
         hints = [_KEY_HINT] if problem.code == "key_required" else []
         super().__init__(str(problem), [*map(_fault_line, problem.faults), *hints])
 

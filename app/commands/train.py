@@ -9,36 +9,39 @@ from typing import Annotated, Final
 import typer
 from rich.markup import escape
 
-from app.commands.datasets import (
-    BaseOption,
-    ColumnOption,
-    DecimalOption,
-    EncodingOption,
-    FormatOption,
-    HeaderOption,
-    IndexOption,
-    LabelOption,
-    NamesOption,
-    NullOption,
-    RareOption,
-    SeparatorOption,
-    SkipOption,
-    UnlabelledOption,
-    reading_fields,
-    send_file,
-)
+from app.commands.datasets import FormatOption, reading_fields, send_file
 from app.commands.hyperparameters import ParamsOption, SetOption, TuneOption, read_hyperparameters
-from app.commands.inspection import kinds_of, names_of
 from app.commands.job_progress import follow, report_end
 from app.commands.output import CommandFailed, Json, JsonOption, error_console, print_json, say
-from app.commands.remote import DEFAULT_SERVER, KeyOption, RemoteServer, ServerOption, TenantOption, connect
+from app.commands.reading_options import UNSAID, Reading, takes_reading
+from app.commands.remote import (
+    DEFAULT_SERVER,
+    KeyOption,
+    RemoteServer,
+    ServerOption,
+    ServerProblem,
+    TenantOption,
+    connect,
+    segment,
+)
+from app.domain.parameter_table import put
 
 _DATASET_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
+@takes_reading()
 def train(
     dataset: Annotated[str, typer.Argument(help="Id of a data set on the server, or a file to upload.")],
     model: Annotated[str, typer.Option("--model", help="Name of the model to publish.")],
+    test: Annotated[
+        str | None,
+        typer.Option(
+            "--test",
+            metavar="FILE",
+            help="File with the test part, read with the same options, or the id of a data set. Columns are"
+            " matched by name.",
+        ),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job to its end.")] = True,
     assignments: SetOption = [],  # noqa: B006
     params: ParamsOption = None,
@@ -47,19 +50,7 @@ def train(
         str, typer.Option("--priority", help="low, normal or high; high needs an operator key.")
     ] = "normal",
     file_format: FormatOption = None,
-    label_column: LabelOption = None,
-    header: HeaderOption = None,
-    separator: SeparatorOption = None,
-    decimal: DecimalOption = None,
-    index_column: IndexOption = None,
-    index_base: BaseOption = None,
-    column: ColumnOption = [],  # noqa: B006
-    null: NullOption = [],  # noqa: B006
-    skip_lines: SkipOption = None,
-    column_names: NamesOption = None,
-    encoding: EncodingOption = None,
-    rare_classes: RareOption = None,
-    unlabelled: UnlabelledOption = None,
+    reading: Reading = UNSAID,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
     api_key: KeyOption = None,
@@ -74,43 +65,66 @@ def train(
 
     Examples:
 
-      stms train letters.csv --model letters --set evaluation.test_fraction=0.2
+      stms train adult.csv --label-column income --model adult --set evaluation.test_fraction=0.2
+
+      stms train train.csv --test test.csv --model letters
 
       stms train ds_0123 --model letters --set features.kind=nystroem --set student.C=1e5 --no-wait
 
       stms train ds_0123 --model letters --tune --set tuning.grid=open --set threshold.rule=f1
     """
     hyperparameters = read_hyperparameters(assignments, params, tune=tune)
+    if test is not None and hyperparameters.get("evaluation", {}).get("test_fraction") is not None:
+        raise typer.BadParameter("there is a test fraction, too; give one of them", param_hint="--test")
     with connect(server, api_key, tenant) as client:
-        dataset_id = dataset
-        if Path(dataset).is_file():
-            uploaded = send_file(
-                client,
-                Path(dataset),
-                file_format=file_format,
-                label_column=label_column,
-                header=header,
-                separator=separator,
-                decimal=decimal,
-                index_column=index_column,
-                index_base=index_base,
-                columns=kinds_of(column),
-                null_values=null,
-                skip_lines=skip_lines,
-                column_names=names_of(column_names),
-                encoding=encoding,
-                rare_classes=rare_classes,
-                unlabelled=unlabelled,
-            )
-            dataset_id = uploaded["id"]
-            _report(uploaded)
-        elif not _DATASET_ID.fullmatch(dataset):
-            raise CommandFailed(f"The file {dataset} does not exist, and this is not the id of a data set.")
+        uploaded = _uploaded(client, dataset, reading, file_format)
+        dataset_id = dataset if uploaded is None else uploaded["id"]
+        if test is not None:
+            said = _with_label(client, reading, dataset_id, uploaded)
+            put(hyperparameters, "evaluation.dataset_id", _test_part(client, test, said, file_format))
         job = _submitted(client, dataset_id, model, hyperparameters, priority)
         if wait:
             error_console().print(f"Job {job['id']} is accepted.")
             job = follow(client, job["id"])
     _print(job, wait, as_json)
+
+
+def _uploaded(client: RemoteServer, file: str, reading: Reading, file_format: str | None) -> Json | None:
+    """The data set of a file; None if this is the id of one. Raises CommandFailed if it is neither."""
+    if Path(file).is_file():
+        uploaded = send_file(client, Path(file), reading, file_format=file_format)
+        _report(uploaded)
+        return uploaded
+    if not _DATASET_ID.fullmatch(file):
+        raise CommandFailed(f"The file {file} does not exist, and this is not the id of a data set.")
+    return None
+
+
+def _with_label(client: RemoteServer, reading: Reading, dataset_id: str, uploaded: Json | None) -> Reading:
+    """What is said of the training part, with its label column, which the test part has, too."""
+    if reading.said["label_column"] is not None:
+        return reading
+    found = client.get(f"/v1/datasets/{segment(dataset_id)}") if uploaded is None else uploaded
+    return reading.but(label_column=found["summary"].get("label_column"))
+
+
+def _test_part(client: RemoteServer, file: str, reading: Reading, file_format: str | None) -> str:
+    """The id of the data set to test on. Raises CommandFailed that says how to read it in another way."""
+    try:
+        # A class may have a single row here: it is not learned from this part.
+        uploaded = _uploaded(client, file, reading.but(rare_classes="keep"), file_format)
+    except ServerProblem as error:
+        remedy = (
+            f"This is about the test part, {file}. If it needs other options than the training part, upload"
+            " it first (stms datasets upload FILE --rare-classes keep …) and say --test ID."
+        )
+        raise CommandFailed(error.message, [*error.details, remedy]) from error
+    if uploaded is None:
+        return file
+    without = uploaded["summary"].get("unlabelled_rows", 0)
+    if without:
+        error_console().print(f"Rows of the test part without a label, which are left out: {without}.")
+    return str(uploaded["id"])
 
 
 def _submitted(

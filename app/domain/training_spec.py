@@ -184,6 +184,11 @@ class EvaluationParameters(SpecModel):
     dataset_id: str | None = Field(
         None, max_length=64, description="A data set to test on; null: the data set's own test part, if any."
     )
+    unknown_classes: Literal["refuse", "drop"] = Field(
+        "refuse",
+        description="What becomes of rows of dataset_id of classes that the training data does not have: the"
+        " job is refused, or they are left out.",
+    )
     test_fraction: float | None = Field(
         None, gt=0, lt=0.9, description="Hold out this stratified share of the training rows instead."
     )

@@ -16,12 +16,21 @@ from app.domain.errors import InputFault, InvalidRequest
 from app.ingest.cells import Column, null_tokens, text_column
 from app.ingest.columns import Columns, distinct_names, renamed_warning
 from app.ingest.options import ReadingOptions
-from app.ingest.raw import MAX_FAULTS, DatasetLimits, RawData, in_lines, invalid_file, invalid_rows
-from app.ingest.tables import data_of_columns
+from app.ingest.raw import (
+    MAX_FAULTS,
+    DatasetLimits,
+    FeatureRows,
+    Known,
+    RawData,
+    in_lines,
+    invalid_file,
+    invalid_rows,
+)
+from app.ingest.tables import data_of_columns, record_table
 from core.data.cell_values import TRUTH, number_of
 from core.data.schema import Kind, KindSpec
 
-OPTIONS: Final = ("label_column", "index_column", "columns", "null_values", "rare_classes")
+OPTIONS: Final = ("label_column", "index_column", "columns", "null_values")
 """What can be said of an ARFF file."""
 MAX_LINE_BYTES: Final = 16 * 1024**2
 _BLOCK_ROWS: Final = 8192
@@ -66,22 +75,10 @@ def read_arff(path: Path, limits: DatasetLimits, options: ReadingOptions) -> Raw
     The classes are the attribute with a usual name of a label, or the last one. Raises TooLarge, and
     InvalidRequest that names lines.
     """
-    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        lines = _Lines(file)
-        attributes = _header(lines)
-        names = distinct_names([one.name for one in attributes])
-        limits.check_shape(0, len(names))
-        rows = _Rows(attributes, null_tokens(options.null_values), limits)
-        for text in lines.rest():
-            rows.add(text, lines.number)
-            if len(rows.faults) >= MAX_FAULTS:
-                break
-        rows.flush()
-    if not rows.lines:
-        raise invalid_file("The file has no rows of data.", code="no_rows")
+    rows, names = _read(path, limits, options)
+    attributes = rows.attributes
     columns = Columns.of(names, len(names), options)
-    if rows.faults:
-        raise invalid_rows(in_lines(rows.faults[:MAX_FAULTS], rows.lines_of))
+    rows.check()
     label = columns.label or 0
     labels = ["" if text == "?" else text for chunk in rows.chunks[label] for text in chunk.to_pylist()]
     kinds = {names[k]: said for k in columns.features if (said := attributes[k].said) is not None}
@@ -100,6 +97,35 @@ def read_arff(path: Path, limits: DatasetLimits, options: ReadingOptions) -> Raw
         lines_of=rows.lines_of,
         kinds=kinds,
     )
+
+
+def read_arff_records(
+    path: Path, limits: DatasetLimits, options: ReadingOptions, known: Known
+) -> FeatureRows:
+    """Read records to ask about. Raises as `read_arff` does."""
+    rows, names = _read(path, limits, options)
+    columns = Columns.of_rows(names, len(names), options, known=known)
+    rows.check()
+    cells = {k: rows.column(k, (known.kinds or {}).get(names[k])) for k in columns.features}
+    return FeatureRows.of(columns, record_table(columns, cells, known, rows.lines_of), (), rows.lines)
+
+
+def _read(path: Path, limits: DatasetLimits, options: ReadingOptions) -> tuple[_Rows, tuple[str, ...]]:
+    """The rows of a file, whose faults are to be checked, and the names of its attributes, all different."""
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        lines = _Lines(file)
+        attributes = _header(lines)
+        names = distinct_names([one.name for one in attributes])
+        limits.check_shape(0, len(names))
+        rows = _Rows(attributes, null_tokens(options.null_values), limits)
+        for text in lines.rest():
+            rows.add(text, lines.number)
+            if len(rows.faults) >= MAX_FAULTS:
+                break
+        rows.flush()
+    if not rows.lines:
+        raise invalid_file("The file has no rows of data.", code="no_rows")
+    return rows, names
 
 
 class _Lines:
@@ -226,6 +252,11 @@ class _Rows:
             self._check(k, cells, chunk)
             self.chunks.setdefault(k, []).append(chunk)
         self._waiting.clear()
+
+    def check(self) -> None:
+        """Raise InvalidRequest for faults that were found."""
+        if self.faults:
+            raise invalid_rows(in_lines(self.faults[:MAX_FAULTS], self.lines_of))
 
     def column(self, number: int, kind: KindSpec | None) -> Column:
         """The cells of a column, which is then no longer kept."""

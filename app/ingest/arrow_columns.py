@@ -233,7 +233,8 @@ def moments(values: pa.Array) -> pa.Array:
         return pc.cast(pc.cast(values, pa.date32()), pa.string())
     zone = None if values.type.tz is None else "UTC"
     texts = pc.cast(pc.cast(values, pa.timestamp("us", zone), safe=False), pa.string())
-    return pc.replace_substring_regex(texts, r"\.([0-9]*[1-9])?0+(Z?)$", r".\1\2").cast(pa.string())
+    without_zeros = pc.replace_substring_regex(texts, r"(\.[0-9]*[1-9])0+(Z?)$", r"\1\2")
+    return pc.replace_substring_regex(without_zeros, r"\.0+(Z?)$", r"\1").cast(pa.string())
 
 
 def labels_of(values: pa.Array) -> list[Any]:

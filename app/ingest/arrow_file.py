@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,10 +15,11 @@ from app.ingest.arrow_columns import ArrowCells, ambiguous, check_types, index_o
 from app.ingest.cells import null_tokens
 from app.ingest.columns import Columns, distinct_names, label_doubt, renamed_warning
 from app.ingest.options import ReadingOptions
-from app.ingest.raw import DatasetLimits, RawData, invalid_file
-from app.ingest.tables import data_of_columns
+from app.ingest.raw import DatasetLimits, FeatureRows, Known, RawData, invalid_file
+from app.ingest.tables import data_of_columns, record_table
+from core.data.schema import KindSpec
 
-OPTIONS: Final = ("label_column", "index_column", "columns", "null_values", "rare_classes")
+OPTIONS: Final = ("label_column", "index_column", "columns", "null_values")
 """What can be said of an Arrow file."""
 _FILE_MAGIC: Final = b"ARROW1"
 _DAMAGE: Final = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError)
@@ -29,22 +31,54 @@ def read_arrow(path: Path, limits: DatasetLimits, options: ReadingOptions) -> Ra
     Raises TooLarge, and InvalidRequest that names columns of other types and rows at fault, or the columns
     that may hold the labels.
     """
-    try:
-        with _batches(path) as (schema, batches):
-            names = distinct_names(schema.names)
-            limits.check_shape(0, len(names))
-            index = index_of(schema, lambda: _first_column(path)) if options.index_column is None else {}
-            columns = Columns.of(names, len(names), options, index=index)
-            check_types(schema, columns)
-            cells = ArrowCells(columns, options.kinds, null_tokens(options.null_values), limits)
-            for batch in batches:
-                cells.add(batch)
+    with _damage_as_invalid():
+        schema, cells = _read(path, limits, options, Columns.of, options.kinds)
+        columns = cells.columns
         if not cells.labels:
             raise invalid_file("The file has no rows of data.", code="no_rows")
         if columns.label_is_guessed and (doubt := label_doubt(cells.labels)) is not None:
             raise ambiguous(schema, columns, doubt)
-        warnings = tuple(renamed_warning(schema.names, names))
+        warnings = tuple(renamed_warning(schema.names, columns.names or ()))
         return data_of_columns(columns, cells.read(), cells.labels, options, limits, warnings=warnings)
+
+
+def read_arrow_records(
+    path: Path, limits: DatasetLimits, options: ReadingOptions, known: Known
+) -> FeatureRows:
+    """Read records to ask about. Raises as `read_arrow` does."""
+    with _damage_as_invalid():
+        _, cells = _read(path, limits, options, partial(Columns.of_rows, known=known), known.kinds or {})
+        found = cells.read()
+        if not found:
+            raise invalid_file("The file has no rows of data.", code="no_rows")
+        return FeatureRows.of(cells.columns, record_table(cells.columns, found, known), (), None)
+
+
+def _read(
+    path: Path,
+    limits: DatasetLimits,
+    options: ReadingOptions,
+    layout: Callable[..., Columns],
+    kinds: Mapping[str, KindSpec],
+) -> tuple[pa.Schema, ArrowCells]:
+    """The schema and the cells of all rows. kinds: said of columns, by name. Raises as `read_arrow`."""
+    with _batches(path) as (schema, batches):
+        names = distinct_names(schema.names)
+        limits.check_shape(0, len(names))
+        index = index_of(schema, lambda: _first_column(path)) if options.index_column is None else {}
+        columns = layout(names, len(names), options, index=index)
+        check_types(schema, columns)
+        cells = ArrowCells(columns, kinds, null_tokens(options.null_values), limits)
+        for batch in batches:
+            cells.add(batch)
+        return schema, cells
+
+
+@contextmanager
+def _damage_as_invalid() -> Iterator[None]:
+    """Convert what Arrow raises for damaged files to InvalidRequest."""
+    try:
+        yield
     except pa.ArrowMemoryError:
         raise
     except _DAMAGE as error:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from app.domain.errors import InputFault, InvalidRequest
 from app.domain.names import find_unusable
 from app.ingest.options import GIVEN, NO_COLUMN, Decision, ReadingOptions
-from app.ingest.raw import invalid_file, invalid_rows
+from app.ingest.raw import NOTHING, Known, invalid_file, invalid_rows
 from core.data.dataset import MAX_COLUMN_NAME
 from core.data.extras import RawExtras
 
@@ -135,17 +135,17 @@ class Columns:
         options: ReadingOptions,
         *,
         index: Mapping[int, str] | None = None,
-        known: Sequence[str] | None = None,
-        known_label: str | None = None,
+        known: Known = NOTHING,
     ) -> Columns:
         """The columns of a table of rows to ask about; labels and extras that it has are not read.
 
-        known, known_label: names of the columns of the model, in its order, and of the labels it learned.
-        Raises InvalidRequest for columns that are missing or unknown.
+        Raises InvalidRequest for columns that are missing and, of rows of numbers, for unknown ones.
         """
-        has_label = names is not None and known is not None and known_label in names
+        if known.kinds is not None:
+            return cls._of_records(names, count, known)
+        has_label = names is not None and known.columns is not None and known.label in names
         if has_label and options.label_column is None:
-            options = msgspec.structs.replace(options, label_column=known_label)
+            options = msgspec.structs.replace(options, label_column=known.label)
         left_out = _index(names, count, options, index or {})
         usual = usual_labels(names, left_out)
         decisions = [Decision("index_column", _name(names, k), reason) for k, reason in left_out.items()]
@@ -158,8 +158,8 @@ class Columns:
             reason = "the only column with a usual name of a label; a query has no use for it"
             decisions.append(Decision("label_column", _name(names, usual[0]), reason))
         features = tuple(k for k in range(count) if k not in ignored and k not in left_out)
-        if names is not None and known is not None:
-            features = _in_order([(names[k], k) for k in features], known)
+        if names is not None and known.columns is not None:
+            features = _in_order([(names[k], k) for k in features], known.columns)
         if not features:
             raise invalid_file("The file has no column of features.", code="one_column")
         return cls(
@@ -171,6 +171,27 @@ class Columns:
             ignored=tuple(sorted(ignored)),
             decisions=tuple(decisions),
         )
+
+    @classmethod
+    def _of_records(cls, names: Sequence[str] | None, count: int, known: Known) -> Columns:
+        """The columns of a table of records: those of the model, and no others are read.
+
+        Raises InvalidRequest where a column is missing that each record must have.
+        """
+        wanted = list(known.kinds or ())
+        own = {_name(names, k): k for k in range(count)}
+        features = tuple(own[name] for name in wanted if name in own)
+        missing = [name for name in wanted if name in known.required and name not in own]
+        if missing or not features:
+            text = (
+                f"The file lacks {_listed(missing or wanted)}. The columns of the model are"
+                f" {_listed(wanted)}; those of the file {_listed(list(own))}."
+            )
+            if names is None:
+                text += " If it has no header, say its names: column_names=a,b,c (--column-names a,b,c)."
+            raise invalid_file(text, code="wrong_columns", faults=[InputFault("rows", "wrong_columns", text)])
+        ignored = tuple(sorted({*range(count)} - {*features}))
+        return cls(None if names is None else tuple(names), count, None, features, ignored=ignored)
 
     @property
     def label_is_guessed(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,14 +24,22 @@ from app.ingest.columns import (
     label_doubt,
 )
 from app.ingest.options import ReadingOptions
-from app.ingest.raw import MAX_FAULTS, DatasetLimits, RawData, invalid_file, invalid_rows
-from app.ingest.tables import data_of_columns
+from app.ingest.raw import (
+    MAX_FAULTS,
+    DatasetLimits,
+    FeatureRows,
+    Known,
+    RawData,
+    invalid_file,
+    invalid_rows,
+)
+from app.ingest.tables import data_of_columns, record_table
 from core.data.cell_values import category_key
 from core.data.schema import KindSpec
 from core.data.table import VectorCells
 from core.data.validation import MAX_MAGNITUDE
 
-OPTIONS: Final = ("label_column", "index_column", "columns", "null_values", "rare_classes")
+OPTIONS: Final = ("label_column", "index_column", "columns", "null_values")
 """What can be said of a file of JSON lines."""
 MAX_LINE_BYTES: Final = 1024**2
 _BOM: Final = b"\xef\xbb\xbf"
@@ -44,12 +52,7 @@ def read_jsonl(path: Path, limits: DatasetLimits, options: ReadingOptions) -> Ra
 
     A key that is absent is a gap, as null is. Raises TooLarge, and InvalidRequest that names lines.
     """
-    file = _File(limits)
-    file.read(path)
-    if not file.rows:
-        raise invalid_file("The file has no rows of data.", code="no_rows")
-    names = tuple(file.blocks)
-    limits.check(file.rows, len(names))
+    file, names = _read(path, limits)
     found = {}
     for k in index_candidates(names) if options.index_column is None else ():
         reason = index_reason(names[k], file.values(names[k]))
@@ -64,15 +67,30 @@ def read_jsonl(path: Path, limits: DatasetLimits, options: ReadingOptions) -> Ra
         texts = [k for k, name in enumerate(names) if k != columns.label and file.has("text", name)]
         reason = f"No column has a usual name of a label, and the last one hardly holds classes: {doubt}."
         raise ambiguous_label(names, texts, reason, len(names))
-    nulls, kinds = null_tokens(options.null_values), options.kinds
-    cells = {
-        k: file.column(names[k], nulls, kinds.get(names[k]))
-        for positions in columns.tables.values()
-        for k in positions
-    }
-    if file.faults:
-        raise invalid_rows(file.faults[:MAX_FAULTS])
+    cells = file.cells(columns, null_tokens(options.null_values), options.kinds)
     return data_of_columns(columns, cells, labels, options, limits, lines_of=file.lines_of)
+
+
+def read_jsonl_records(
+    path: Path, limits: DatasetLimits, options: ReadingOptions, known: Known
+) -> FeatureRows:
+    """Read records to ask about. Raises as `read_jsonl` does."""
+    file, names = _read(path, limits)
+    columns = Columns.of_rows(names, len(names), options, known=known)
+    cells = file.cells(columns, null_tokens(options.null_values), known.kinds or {})
+    table = record_table(columns, cells, known, file.lines_of)
+    return FeatureRows.of(columns, table, (), file.lines)
+
+
+def _read(path: Path, limits: DatasetLimits) -> tuple[_File, tuple[str, ...]]:
+    """The content of a file and the names of its columns. Raises InvalidRequest, TooLarge."""
+    file = _File(limits)
+    file.read(path)
+    if not file.rows:
+        raise invalid_file("The file has no rows of data.", code="no_rows")
+    names = tuple(file.blocks)
+    limits.check(file.rows, len(names))
+    return file, names
 
 
 @dataclass(slots=True)
@@ -159,6 +177,19 @@ class _File:
     def has(self, kind: str, name: str) -> bool:
         """Whether a column has cells of a kind, such as texts."""
         return any(block.kind == kind for block in self.blocks[name])
+
+    def cells(
+        self, columns: Columns, nulls: frozenset[str], kinds: Mapping[str, KindSpec]
+    ) -> dict[int, Column]:
+        """The cells of features and extras by position. Raises InvalidRequest."""
+        found = {
+            k: self.column(columns.name(k), nulls, kinds.get(columns.name(k)))
+            for positions in columns.tables.values()
+            for k in positions
+        }
+        if self.faults:
+            raise invalid_rows(self.faults[:MAX_FAULTS])
+        return found
 
     def column(self, name: str, nulls: frozenset[str], kind: KindSpec | None) -> Column:
         """The cells of a column, which is then no longer kept. Faults are kept."""

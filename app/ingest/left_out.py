@@ -22,7 +22,7 @@ _FEW: Final = 0.01
 """Share of the rows that may be left out without being asked."""
 
 Unlabelled: TypeAlias = Literal["accept", "drop", "refuse"]
-RareClasses: TypeAlias = Literal["drop", "refuse"]
+RareClasses: TypeAlias = Literal["drop", "keep", "refuse"]
 AnyData = TypeVar("AnyData", LabelledData, LabelledTable)
 
 

@@ -30,13 +30,15 @@ _CHOICES: Final = {
     "decimal": ("auto", *_DECIMAL_OF),
     "index_base": ("auto", "0", "1"),
     "encoding": ("auto", "utf-8", "latin-1", "windows-1252"),
-    "rare_classes": ("auto", "drop", "refuse"),
+    "rare_classes": ("auto", "drop", "keep", "refuse"),
     "unlabelled": ("auto", "accept", "drop", "refuse"),
 }
 MAX_SKIPPED: Final = 1000
 """Most lines above a table that can be left out."""
 MAX_SAID: Final = 10_000
 """Most columns or tokens that an option lists."""
+_OF_ALL: Final = frozenset({"rare_classes"})
+"""What can be said of every file."""
 _SAID_KIND: Final = re.compile(rf"(.+?):((?:{'|'.join(Kind)})(?::.*)?)", re.DOTALL)
 
 
@@ -60,7 +62,7 @@ class ReadingOptions(msgspec.Struct, frozen=True):
     for a missing value. skip_lines: how many lines stand above the table. column_names: of a file without a
     header, or in place of it. encoding: of a CSV file, UTF-8 by default. rare_classes, unlabelled:
     what becomes of the rows of classes that are too small, and of training rows without a label; None leaves
-    a few of them out.
+    a few of them out; ``"keep"`` is for files to test on.
     """
 
     label_column: str | None = None
@@ -74,7 +76,7 @@ class ReadingOptions(msgspec.Struct, frozen=True):
     skip_lines: int | None = None
     column_names: tuple[str, ...] | None = None
     encoding: Literal["latin-1", "windows-1252"] | None = None
-    rare_classes: Literal["drop", "refuse"] | None = None
+    rare_classes: Literal["drop", "keep", "refuse"] | None = None
     unlabelled: Literal["accept", "drop", "refuse"] | None = None
 
     @classmethod
@@ -148,7 +150,7 @@ class ReadingOptions(msgspec.Struct, frozen=True):
 
     def only(self, kind: str, names: Collection[str]) -> None:
         """Raise InvalidRequest for options other than ``names``, which a file of this ``kind`` has."""
-        unused = [name for name in self.said if name not in names]
+        unused = [name for name in self.said if name not in names and name not in _OF_ALL]
         if unused:
             has = f"; {', '.join(names)} can be said of it" if names else ""
             faults = [

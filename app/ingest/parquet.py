@@ -40,7 +40,7 @@ from app.ingest.raw import (
     invalid_file,
     invalid_rows,
 )
-from app.ingest.tables import data_of_columns
+from app.ingest.tables import data_of_columns, record_table
 from core.data.validation import row_blocks
 
 _BATCH_ROWS = 65_536
@@ -48,7 +48,7 @@ _DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
 """What Arrow raises for damaged Parquet files."""
 
 
-OPTIONS = ("label_column", "index_column", "columns", "null_values", "rare_classes")
+OPTIONS = ("label_column", "index_column", "columns", "null_values")
 """What can be said of a Parquet file."""
 OPTIONS_OF_ROWS = ("label_column", "index_column")
 """What can be said of a Parquet file of rows to ask about."""
@@ -79,9 +79,7 @@ def read_parquet(path: Path, limits: DatasetLimits, options: ReadingOptions) -> 
                     warnings=(*warnings, *columns.warnings),
                 )
         cells = ArrowCells(columns, options.kinds, null_tokens(options.null_values), limits)
-        with parquet.ParquetFile(path, read_dictionary=_texts(schema)) as file:
-            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
-                cells.add(batch)
+        _read_cells(path, schema, cells)
         _check_label(schema, columns, cells.labels)
         return data_of_columns(columns, cells.read(), cells.labels, options, limits, warnings=warnings)
 
@@ -89,10 +87,16 @@ def read_parquet(path: Path, limits: DatasetLimits, options: ReadingOptions) -> 
 def read_parquet_rows(
     path: Path, limits: DatasetLimits, options: ReadingOptions, known: Known
 ) -> FeatureRows:
-    """Read rows of numbers without labels, as `read_parquet` reads them beside labels."""
-    layout = partial(Columns.of_rows, known=known.columns, known_label=known.label)
+    """Read rows without labels, as `read_parquet` reads them beside labels."""
     with _damage_as_invalid():
-        schema, columns, rows = _described(path, limits, options, layout)
+        schema, columns, rows = _described(path, limits, options, partial(Columns.of_rows, known=known))
+        if known.kinds is not None:
+            check_types(schema, columns)
+            cells = ArrowCells(columns, known.kinds, null_tokens(options.null_values), limits)
+            _read_cells(path, schema, cells)
+            return FeatureRows.of(
+                columns, record_table(columns, cells.read(), known), columns.decisions, None
+            )
         _check_numbers(schema, columns)
         numbers = _read_numbers(path, schema, columns, rows, "refuse", gaps_are_faults=True)
     X = np.empty((0, 0)) if numbers is None else numbers[0]["X"]
@@ -127,6 +131,13 @@ def _described(
     names = distinct_names(schema.names)
     index = index_of(schema, partial(_first_column, path)) if options.index_column is None else {}
     return schema, layout(names, len(names), options, index=index), metadata.num_rows
+
+
+def _read_cells(path: Path, schema: pa.Schema, cells: ArrowCells) -> None:
+    """Collect the cells of all rows."""
+    with parquet.ParquetFile(path, read_dictionary=_texts(schema)) as file:
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+            cells.add(batch)
 
 
 def _check_label(schema: pa.Schema, columns: Columns, labels: list[Any]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -28,7 +28,10 @@ LinesOf: TypeAlias = Callable[[Collection[int]], Mapping[int, int]]
 MAX_FAULTS = 10
 """Most faults reported for one file."""
 _OF_A_PART = frozenset({"X", "y", "privileged", "teacher_scores"})
-RARE_HINT = "To leave the rows of such classes out, send rare_classes=drop (--rare-classes drop)."
+RARE_HINT = (
+    "To leave the rows of such classes out, send rare_classes=drop (--rare-classes drop); in a file to test"
+    " on, keep them: rare_classes=keep."
+)
 UNLABELLED_HINT = "To keep training rows without a label, send unlabelled=accept."
 
 
@@ -114,31 +117,54 @@ class RawData:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of rows to ask about: the names of the model's columns in order, and of its labels."""
+    """What is known of rows to ask about: the names of the model's columns in order, and of its labels.
+
+    kinds: of the columns of records, by name; None where rows are numbers. required: the columns that no
+    record may lack.
+    """
 
     columns: Sequence[str] | None = None
     label: str | None = None
+    kinds: Mapping[str, KindSpec] | None = None
+    required: Collection[str] = ()
+
+
+NOTHING: Final = Known()
+"""The columns of the model have no names."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureRows:
-    """Rows to ask about: X (n, d). names: of the columns, or None.
+    """Rows to ask about: X (n, d) numbers, or a table of records. names: of the columns, or None.
 
     lines: the line of the file of each row, counted from 1; None for formats without lines. decisions: what
     was taken, and why. ignored: names of the columns that were not read.
     """
 
-    X: NDArray[Any]
+    X: NDArray[Any] | Table
     names: tuple[str, ...] | None
     lines: Sequence[int] | None
     decisions: tuple[Decision, ...]
     ignored: tuple[str, ...]
 
+    @property
+    def n(self) -> int:
+        """Rows."""
+        return self.X.n if isinstance(self.X, Table) else len(self.X)
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The rows as a query has them."""
+        if isinstance(self.X, Table):
+            records = [self.X.record(row) for row in range(self.n)]
+            return {"columns": {name: [record[name] for record in records] for name in self.X.names}}
+        return {"rows": self.X.tolist()}
+
     @classmethod
     def of(
         cls,
         columns: Columns,
-        X: NDArray[Any],
+        X: NDArray[Any] | Table,
         decisions: tuple[Decision, ...],
         lines: Sequence[int] | None,
     ) -> FeatureRows:

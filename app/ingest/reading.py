@@ -51,7 +51,7 @@ class DatasetOrder(msgspec.Struct, frozen=True, tag="dataset"):
     skip_lines: int | None = None
     column_names: tuple[str, ...] | None = None
     encoding: Literal["latin-1", "windows-1252"] | None = None
-    rare_classes: Literal["drop", "refuse"] | None = None
+    rare_classes: Literal["drop", "keep", "refuse"] | None = None
     is_dry: bool = False
 
     @property
@@ -126,7 +126,7 @@ def read_dataset(order: DatasetOrder) -> DatasetContent:
     """Carry out an order. Raises InvalidRequest, TooLarge, UnsupportedFormat, Unavailable and MemoryError."""
     from app.ingest import dataset_format
     from app.ingest.formats import detect, read
-    from app.ingest.left_out import missing_labels
+    from app.ingest.left_out import MIN_PER_CLASS, missing_labels
     from app.ingest.validate import summarise, validate
 
     source = Path(order.source)
@@ -137,15 +137,22 @@ def read_dataset(order: DatasetOrder) -> DatasetContent:
     _check_names(train.classes)
     _check_names(raw.feature_names or ())
     summary = summarise(raw, train, test)
+    rare = sum(count < MIN_PER_CLASS for count in train.class_counts.tolist())
+    if rare:
+        summary["single_row_classes"] = rare
     if not order.is_dry:
         with disk_full_as_unavailable(), Path(order.rows).open("wb") as output:
             for piece in dataset_format.encode(train, test):
                 output.write(piece)
     missing = 0 if train.unlabelled else missing_labels(raw.train.labels)
-    left_out = {"unlabelled=drop": missing, "rare_classes=drop": len(raw.train.labels) - train.n - missing}
+    other = {
+        "unlabelled=drop": missing,
+        "rare_classes=drop": len(raw.train.labels) - train.n - missing,
+        "rare_classes=keep": rare,
+    }
     return DatasetContent(
         source_format=kind.value,
-        variant=(*raw.variant, *(name for name, rows in left_out.items() if rows)),
+        variant=(*raw.variant, *(name for name, rows in other.items() if rows)),
         rows=train.n,
         test_rows=0 if test is None else test.n,
         columns=train.d,

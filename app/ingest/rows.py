@@ -8,40 +8,56 @@ from typing import Final
 from app.domain.errors import UnsupportedFormat
 from app.ingest.formats import FileFormat, detect
 from app.ingest.options import ReadingOptions
-from app.ingest.raw import DatasetLimits, FeatureRows, Known, invalid_file
+from app.ingest.raw import NOTHING, DatasetLimits, FeatureRows, Known, invalid_file
 
 _LIMITS: Final = DatasetLimits(max_rows=10_000_000, max_columns=1_000_000, max_bytes=8 * 1024**3)
-NOTHING: Final = Known()
-"""The columns of the model have no names."""
+_OF_RECORDS: Final = ("null_values",)
+"""What can be said of files of records besides."""
 
 
 def read_rows(path: Path, options: ReadingOptions, known: Known = NOTHING) -> FeatureRows:
-    """The rows of a CSV, Parquet or .npy file; a label column that it has is left out.
+    """The rows of a CSV, Parquet or .npy file, or records also of JSON Lines, Arrow and ARFF.
 
-    known: what the model knows of columns; where the file names its columns, they are put into this order.
-
-    Raises InvalidRequest, TooLarge and UnsupportedFormat.
+    Columns are matched by their names, where file and model have some; a column of labels is left out.
+    known: what the model knows of its columns. Raises InvalidRequest, TooLarge and UnsupportedFormat.
     """
     if path.stat().st_size == 0:
         raise invalid_file(f"{path} is empty.", code="empty_file")
+    more = () if known.kinds is None else _OF_RECORDS
     match detect(path, declared=None, filename=path.name):
         case FileFormat.CSV:
             from app.ingest.csv import reader
 
-            options.only("a CSV file of rows", reader.OPTIONS_OF_ROWS)
+            options.only("a CSV file of rows", (*reader.OPTIONS_OF_ROWS, *more))
             return reader.read_csv_rows(path, _LIMITS, options, known)
         case FileFormat.PARQUET:
             from app.ingest import parquet
 
-            options.only("a Parquet file of rows", parquet.OPTIONS_OF_ROWS)
+            options.only("a Parquet file of rows", (*parquet.OPTIONS_OF_ROWS, *more))
             return parquet.read_parquet_rows(path, _LIMITS, options, known)
-        case FileFormat.NPY:
+        case FileFormat.NPY if known.kinds is None:
             from app.ingest import npz
 
             options.only("a table of numbers in an .npy file", npz.OPTIONS_OF_TABLES)
             return npz.read_npy_rows(path, _LIMITS, options)
+        case FileFormat.JSONL if known.kinds is not None:
+            from app.ingest.jsonl import read_jsonl_records
+
+            options.only("a file of JSON lines of records", more)
+            return read_jsonl_records(path, _LIMITS, options, known)
+        case FileFormat.ARROW if known.kinds is not None:
+            from app.ingest.arrow_file import read_arrow_records
+
+            options.only("an Arrow file of records", more)
+            return read_arrow_records(path, _LIMITS, options, known)
+        case FileFormat.ARFF if known.kinds is not None:
+            from app.ingest.arff import read_arff_records
+
+            options.only("an ARFF file of records", more)
+            return read_arff_records(path, _LIMITS, options, known)
         case other:
-            text = (
-                f"{path} is of the format {other}; rows to ask about come from CSV, Parquet and .npy files."
+            taken = (
+                "CSV, Parquet and .npy" if known.kinds is None else "CSV, JSON Lines, Parquet, Arrow and ARFF"
             )
+            text = f"{path} is of the format {other}; rows to ask about come from {taken} files."
             raise UnsupportedFormat(text)

@@ -18,17 +18,19 @@ from app.ingest.options import GIVEN, Decision, ReadingOptions
 from app.ingest.raw import (
     MAX_FAULTS,
     DatasetLimits,
+    Known,
     LinesOf,
     RawData,
     RawPart,
     RawTable,
     in_lines,
+    input_faults,
     invalid_file,
     invalid_rows,
 )
 from core.data.cell_values import NULLS, number_of
 from core.data.extras import NO_RAW_EXTRAS, RawExtras
-from core.data.schema import Kind, KindSpec, infer_column
+from core.data.schema import Kind, KindSpec, cells_as, infer_column
 from core.data.table import Cells, NumberCells, Table, TextCells
 from core.errors import InvalidProblem
 from core.packed.encoded_columns import MAX_COLUMNS
@@ -74,6 +76,27 @@ def data_of_columns(
         warnings=(*warnings, *columns.warnings),
         lines_of=lines_of,
     )
+
+
+def record_table(
+    columns: Columns, cells: Mapping[int, Column], known: Known, lines_of: LinesOf | None = None
+) -> Table:
+    """The cells of records to ask about, as the kinds of the model's columns have them.
+
+    Raises InvalidRequest that names the lines of cells of another kind.
+    """
+    names = tuple(columns.name(k) for k in columns.features)
+    found: list[Cells] = []
+    faults: list[InputFault] = []
+    for name, k in zip(names, columns.features, strict=True):
+        kind = (known.kinds or {})[name]
+        try:
+            found.append(cells_as(name, cells[k].cells, kind.kind, kind.pattern))
+        except InvalidProblem as error:
+            faults += input_faults(error)
+    if faults:
+        raise invalid_rows(in_lines(faults[:MAX_FAULTS], lines_of))
+    return Table(names, tuple(found))
 
 
 def check_width(columns: Columns) -> None:

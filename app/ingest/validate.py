@@ -46,12 +46,12 @@ def validate(
     """Training part and test part, checked by core.
 
     unlabelled, rare_classes: what becomes of training rows without a label, and of those of classes that are
-    too small; None leaves a few of them out, and refuses more. Raises InvalidRequest that names field, row
-    and column of the first faults.
+    too small; None leaves a few of them out, and refuses more; "keep" is for rows to test on. Raises
+    InvalidRequest that names field, row and column of the first faults.
     """
     chosen = choose_left_out(raw.train.labels, unlabelled, rare_classes)
     keeps = unlabelled == "accept" or chosen.unlabelled
-    least = 1 if chosen.rare else MIN_PER_CLASS
+    least = 1 if chosen.rare or rare_classes == "keep" else MIN_PER_CLASS
     if isinstance(raw.train.X, RawTable):
         table = validate_table(raw, raw.train.X, unlabelled=keeps, min_per_class=least)
         return _checked(lambda: without_chosen(table, chosen), part=""), None

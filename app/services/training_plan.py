@@ -8,7 +8,7 @@ from typing import Final
 
 from app.domain.entities import WORKER_ALIVE_SECONDS, Dataset, Json
 from app.domain.errors import InputFault, InvalidRequest, NotFound, Unprocessable
-from app.domain.near_names import known_names
+from app.domain.near_names import known_names, listed, near_name
 from app.domain.origins import AllowedServers, Origin, not_allowed
 from app.domain.remote_teacher import RemoteScores
 from app.domain.training_spec import TrainingSpec
@@ -138,6 +138,12 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
     Raises InvalidRequest and Unprocessable, which name the field, and NotFound for deleted test data.
     """
     labelled = dataset.rows - dataset.summary.get("unlabelled_rows", 0)
+    if rare := dataset.summary.get("single_row_classes", 0):
+        message = (
+            f"{rare} classes of the data set have a single row, since it was uploaded with rare_classes=keep:"
+            " it can be tested on, but not trained on."
+        )
+        raise _bad_data("dataset_id", "class_too_small", message)
     _check_labelling(dataset, spec, labelled)
     if class_count_of(spec, dataset) < 2:
         raise _bad_data(
@@ -165,7 +171,8 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
             f"{rows} training rows cannot be dealt out to {spec.tuning.folds} folds.",
         )
     if spec.evaluation.dataset_id is not None:
-        _check_test_data(uow, uow.datasets.lock(spec.evaluation.dataset_id), dataset)
+        test = uow.datasets.lock(spec.evaluation.dataset_id)
+        _check_test_data(uow, test, dataset, spec.evaluation.unknown_classes)
 
 
 def check_remote_teacher(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec, settings: Settings) -> None:
@@ -306,18 +313,27 @@ def _check_extras(dataset: Dataset, spec: TrainingSpec) -> None:
             raise _unfit(field, f"no_{missing[0]}", message)
 
 
-def _check_test_data(uow: UnitOfWork, test: Dataset, train: Dataset) -> None:
+def _check_test_data(uow: UnitOfWork, test: Dataset, train: Dataset, unknown_classes: str) -> None:
     field = "hyperparameters.evaluation.dataset_id"
     # Records are matched by the names of their columns, when they are read.
     has_records = "schema" in test.summary or "schema" in train.summary
     if test.columns != train.columns and not has_records:
         message = f"The test data has {test.columns} columns, the training data {train.columns}."
         raise _bad_data(field, "wrong_columns", message)
-    unknown = sorted(set(uow.datasets.classes(test.id)) - set(uow.datasets.classes(train.id)))
-    if unknown:
-        raise _bad_data(
-            field, "unknown_class", f"The training data has no class {unknown[0]!r} of the test data."
+    known, tested = uow.datasets.classes(train.id), uow.datasets.classes(test.id)
+    if test.rows == test.summary.get("unlabelled_rows", 0):
+        message = "No row of the test data has a label, so nothing can be measured on it. Ask about its rows."
+        raise _bad_data(field, "no_labels", message)
+    unknown = sorted(set(tested) - set(known))
+    if len(unknown) == len(tested) or (unknown and unknown_classes == "refuse"):
+        near = near_name(unknown[0], known)
+        meant = f" Is {near!r:.80} meant by the first one?" if near else ""
+        message = (
+            f"The training data does not have {len(unknown)} of the {len(tested)} classes of the test data:"
+            f" {listed(unknown)}.{meant} If they are written in another way, correct the files; to leave"
+            " their rows out, set evaluation.unknown_classes=drop."
         )
+        raise _bad_data(field, "unknown_class", message)
 
 
 def _bad_data(field: str, code: str, message: str) -> InvalidRequest:

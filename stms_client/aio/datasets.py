@@ -8,7 +8,7 @@ from typing import Any
 
 from stms_client import calls
 from stms_client.aio.connection import Connection
-from stms_client.arrays import Table
+from stms_client.arrays import Frame, Table
 from stms_client.documents import Class, Dataset, DatasetRow, ListedDataset
 from stms_client.progress import upload_bar
 from stms_client.transport import Progress
@@ -45,10 +45,10 @@ class Datasets(Connection):
         ``"."`` or ``","``. index_base: first index of sparse rows, 0 or 1. unlabelled: ``"accept"`` keeps
         training rows whose label is missing. columns: kinds of columns by name, which are found otherwise:
         number, boolean, category, date, text, vector, ignore, or ``date:`` and a pattern. null_values:
-        further tokens of missing values. skip_lines: lines above the table. column_names: of a file without
-        a header. encoding: ``"latin-1"`` or ``"windows-1252"``. rare_classes: ``"drop"`` leaves out the rows
-        of classes that have a single one. progress: True for a bar in the terminal or notebook, or a function
-        that is called with the bytes sent so far and in total.
+        further tokens of missing values. skip_lines: lines above the table. column_names: of a file without a
+        header. encoding: ``"latin-1"`` or ``"windows-1252"``. rare_classes: ``"drop"`` leaves out the rows of
+        classes that have a single one, ``"keep"`` keeps them, in a file to test on. progress: True for a bar
+        in the terminal or notebook, or a function that is called with the bytes sent so far and in total.
         """
         reading = {
             "label_column": label_column,
@@ -57,7 +57,7 @@ class Datasets(Connection):
             "decimal": decimal,
             "index_column": index_column,
             "index_base": index_base,
-            "columns": calls.listed(f"{one}:{kind}" for one, kind in (columns or {}).items()),
+            "columns": calls.kinds(columns),
             "null_values": calls.listed(null_values),
             "skip_lines": skip_lines,
             "column_names": calls.listed(column_names),
@@ -68,6 +68,31 @@ class Datasets(Connection):
         call = calls.upload(Path(file), name, file_format, reading)
         with upload_bar(progress, call.file) as update:
             return await self.do(call, update)
+
+    async def upload_table(
+        self,
+        table: Frame,
+        *,
+        label: str,
+        name: str,
+        columns: Mapping[str, str] | None = None,
+        null_values: Sequence[str] = (),
+        rare_classes: str | None = None,
+        unlabelled: str | None = None,
+    ) -> Dataset:
+        """Upload a data frame of pandas or Polars, a table of Arrow, or a mapping of columns.
+
+        It is sent as Parquet if pyarrow is installed and takes it, otherwise as JSON Lines; the index of a
+        data frame of pandas is not sent. label: the column of the classes. The other arguments are those of
+        `upload_dataset`. Raises InvalidInput for a table without this column, and for infinite numbers.
+        """
+        reading = {
+            "columns": calls.kinds(columns),
+            "null_values": calls.listed(null_values),
+            "rare_classes": rare_classes,
+            "unlabelled": unlabelled,
+        }
+        return await self.do(calls.upload_table(table, label, name, reading))
 
     async def upload_rows(
         self,

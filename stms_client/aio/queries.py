@@ -8,48 +8,76 @@ from stms_client import calls
 from stms_client.aio.connection import Connection
 from stms_client.arrays import Row, Rows, in_order
 from stms_client.documents import Version
+from stms_client.errors import InvalidInput
 from stms_client.results import Decision, Decisions
+from stms_client.tables import is_table
 
 
 class Queries(Connection):
     """A model is named ``name``, ``name@alias`` or ``name@3``.
 
-    A row is a list of numbers or an array (d,) in the order of the columns; numbers by the names of their
-    columns, as a mapping or a Series of pandas, which the service puts into that order and refuses where
-    names do not fit; or a sparse row ``{"indices": …, "values": …}``, with ``"index_base": 1`` if its indices
-    count from 1. Rows are a list of rows, an array (n, d), or a data frame, whose columns are put into order,
-    too.
+    A row is a list of numbers or an array (d,) in the order of the columns; a record, which is a mapping or a
+    Series of pandas with values by the names of their columns, None, NaN and NA for missing ones; or a sparse
+    row ``{"indices": …, "values": …}``, with ``"index_base": 1`` if its indices count from 1. Rows are a list
+    of rows, an array (n, d), or a data frame of pandas or Polars, a table of Arrow or a mapping of columns,
+    whose columns are matched by their names. A model whose only column is one of texts is asked with
+    ``text=`` or ``texts=`` in place of rows.
     """
 
-    async def is_class(self, model: str, label: str, x: Row) -> bool:
-        """Whether one row belongs to the class."""
-        decision = await self.query(model, label, x)
+    async def is_class(
+        self, model: str, label: str, x: Row | None = None, *, text: str | None = None
+    ) -> bool:
+        """Whether one row or text belongs to the class."""
+        decision = await self.query(model, label, x, text=text)
         return decision.match
 
-    async def query(self, model: str, label: str, x: Row, *, explain: bool = False) -> Decision:
-        """The decision on one row. explain: include the gate, the rejection and its piece."""
-        return await self.do(calls.query(model, label, x, explain))
+    async def query(
+        self, model: str, label: str, x: Row | None = None, *, text: str | None = None, explain: bool = False
+    ) -> Decision:
+        """The decision on one row or text. explain: include the gate, the rejection and its piece."""
+        return await self.do(calls.query(model, label, x, text, explain))
 
-    async def query_rows(self, model: str, label: str, rows: Rows, *, explain: bool = False) -> Decisions:
-        """The decisions on many rows. An array (n, d) is sent, and its scores returned, as raw numbers.
+    async def query_rows(
+        self,
+        model: str,
+        label: str,
+        rows: Rows | None = None,
+        *,
+        texts: Sequence[str] | None = None,
+        explain: bool = False,
+    ) -> Decisions:
+        """The decisions on many rows or texts.
 
-        The columns of a data frame are put into the order of the model by their names, for which its version
-        is read first. Raises InvalidInput where one is missing or unknown.
+        An array (n, d) is sent, and its scores returned, as raw numbers. For a data frame the version is read
+        first: of a model of records its columns are sent by name, of a model of numbers they are put into
+        order. Raises InvalidInput where one is missing or unknown, unless the service says so.
         """
-        if hasattr(rows, "columns"):
+        if rows is None and texts is not None:
+            return await self.do(calls.query_texts(model, label, texts, explain))
+        if rows is None or texts is not None:
+            raise InvalidInput("A query is about rows or about texts: give one of them.")
+        if is_table(rows):
             name, _, wanted = model.partition("@")
             version = await self.do(calls.get(calls.version_path(name, wanted or "latest"), Version))
-            rows = in_order(rows, version["inputs"].get("columns"))
             # The version that answers is the one whose columns were read.
             model = f"{name}@{version['version']}"
+            if version.get("encoder_digest") is not None:
+                return await self.do(calls.query_columns(model, label, rows, explain))
+            rows = in_order(rows, version["inputs"].get("columns"))
         return await self.do(calls.query_rows(model, label, rows, explain))
 
     async def query_classes(
-        self, model: str, labels: Sequence[str], x: Row, *, explain: bool = False
+        self,
+        model: str,
+        labels: Sequence[str],
+        x: Row | None = None,
+        *,
+        text: str | None = None,
+        explain: bool = False,
     ) -> dict[str, Decision]:
-        """The decision of each class on one row, all by the same version of the model."""
-        return await self.do(calls.query_classes(model, labels, x, explain))
+        """The decision of each class on one row or text, all by the same version of the model."""
+        return await self.do(calls.query_classes(model, labels, x, text, explain))
 
-    async def predict(self, model: str, x: Row) -> str:
-        """The class that the full teacher assigns to one row."""
-        return await self.do(calls.predict(model, x))
+    async def predict(self, model: str, x: Row | None = None, *, text: str | None = None) -> str:
+        """The class that the full teacher assigns to one row or text."""
+        return await self.do(calls.predict(model, x, text))

@@ -22,6 +22,7 @@ from app.store.engine import open_engine
 from app.store.unit_of_work import Store
 from benchmarks.processes import free_port
 from benchmarks.published import linear_student, linear_teacher, publish
+from tests.app.serving.written_records import encoder
 
 STMS = Path(sys.executable).with_name("stms")
 START_SECONDS = 300.0
@@ -46,7 +47,7 @@ Start = Callable[..., Service]
 def service(start_service: Start) -> Service:
     """`stms api` over a database with version 1 of "pets": score of class k is x[k], of the last one −Σx.
 
-    Its columns are called a, b and c.
+    Its columns are called a, b and c. Version 1 of "people" takes records.
     """
     return start_service()
 
@@ -94,6 +95,10 @@ def _fill(folder: Path, *, keyless: bool) -> str:
     }
     inputs = {"columns": list(NAMES), "label_column": "kind", "ranges": [[-10.0, 10.0]] * 3}
     publish(store, "pets", students, linear_teacher(CLASSES, WEIGHTS), inputs=inputs)
+    known = encoder()
+    rows = np.random.default_rng(0).normal(size=(2, known.layout.columns))
+    people = {label: linear_student(label, row) for label, row in zip("ab", rows, strict=True)}
+    publish(store, "people", people, linear_teacher("ab", rows), encoder=known)
     # A server without keys does not start on a database for which keys were made.
     key = "" if keyless else create_key(store, "clients", {"train"}, set())[1]
     store.dispose()

@@ -138,16 +138,41 @@ def test_the_wheel_works_in_an_empty_environment_beside_other_packages_called_ap
     assert len(dependencies) <= 10
 
 
-def test_rows_of_pandas_are_asked_and_uploaded(wheel: Path, service: Any):
+def driven(name: str, wheel: Path, service: Any) -> dict[str, Any]:
+    """What a driver finds, in an environment with libraries of data frames."""
     try:
-        home = environment(HERE / "requirements" / "pandas.txt")
+        home = environment(HERE / "requirements" / "frames.txt")
     except Offline as error:
         pytest.skip(str(error))
-    driver = HERE / "drivers" / "pandas_rows.py"
+    driver = HERE / "drivers" / f"{name}.py"
     command = [home / "bin" / "python", "-I", driver, wheel, f"http://{service.address}", service.key]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_frames_of_every_library_are_asked_about_as_records_and_uploaded(wheel: Path, service: Any):
+    found = driven("frames", wheel, service)
+    assert found["records"]
+    assert found["series"]
+    assert set(found["frames"].values()) == {True}, found["frames"]
+    assert found["unseen"] == [[], [], ["job"]]
+    schemas = found["schemas"]
+    assert {json.dumps(schema) for schema in schemas.values()} == {json.dumps(schemas["arrow"])}
+    assert schemas["arrow"] == {
+        "member": "boolean",
+        "age": "number",
+        "hours": "number",
+        "job": "category",
+        "grade": "number",
+        "since": "date",
+        "place": "vector",
+    }
+
+
+def test_rows_of_pandas_are_asked_and_uploaded(wheel: Path, service: Any):
+    found = driven("pandas_rows", wheel, service)
     assert "of numbers is needed" in found.pop("text")
     assert found == {
         "frame": [True, False],

@@ -1,4 +1,4 @@
-"""The tutorial is run step by step: every command and program of the page, against a server of its own."""
+"""The tutorial and the page about texts are run step by step, against a server of their own."""
 
 from __future__ import annotations
 
@@ -16,29 +16,32 @@ from app.commands.demo.temporary_server import TemporaryServer, temporary_server
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
+TEXTS = ROOT / "docs" / "texts.md"
 ADDRESS = "http://127.0.0.1:8000"
 SECONDS = 400
 
 
 @dataclass(frozen=True)
 class Step:
-    """A block of the page. kind: sh or python. output: what is shown below it, with … for anything."""
+    """A block of a page. kind: sh or python. output: what is shown below it, with … for anything."""
 
+    page: str
     line: int
     kind: str
     code: str
     output: str | None
 
 
-def steps(text: str) -> list[Step]:
+def steps(page: Path) -> list[Step]:
     """All blocks that a reader is to run, in order, each with the output that follows it."""
+    text = page.read_text(encoding="utf-8")
     blocks = [
         (text[: match.start()].count("\n") + 1, match[1], match[2])
         for match in re.finditer(r"^```(\w+)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     ]
     assert {kind for _, kind, _ in blocks} == {"sh", "python", "text"}
     return [
-        Step(line, kind, code, following if following_kind == "text" else None)
+        Step(page.name, line, kind, code, following if following_kind == "text" else None)
         for (line, kind, code), (_, following_kind, following) in zip(
             blocks, [*blocks[1:], (0, "", "")], strict=True
         )
@@ -78,7 +81,7 @@ def run(step: Step, folder: Path, server: TemporaryServer) -> str:
         timeout=SECONDS,
         check=False,
     )
-    assert done.returncode == 0, f"{PAGE.name}:{step.line}\n{step.code}\n{done.stdout}\n{server.last_lines()}"
+    assert done.returncode == 0, f"{step.page}:{step.line}\n{step.code}\n{done.stdout}\n{server.last_lines()}"
     return done.stdout
 
 
@@ -96,21 +99,21 @@ def test_dots_stand_for_any_text(output: str, expected: str, same: bool):
 
 
 def test_the_tutorial_begins_with_the_start_of_the_service():
-    first, second, *_ = steps(PAGE.read_text(encoding="utf-8"))
-    assert first == Step(first.line, "sh", "make serve\n", None)
+    first, second, *_ = steps(PAGE)
+    assert first == Step(PAGE.name, first.line, "sh", "make serve\n", None)
     assert second.code.startswith(". .venv/bin/activate\n")
     assert "\nserve: $(VENV)/.runtime ##" in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_every_step_of_the_tutorial_does_what_it_says(tmp_path: Path):
+def test_every_step_of_the_tutorial_and_of_the_page_about_texts_does_what_it_says(tmp_path: Path):
     page = PAGE.read_text(encoding="utf-8")
     with temporary_server(tmp_path) as server:
-        for step in steps(page)[1:]:
+        for step in [*steps(PAGE)[1:], *steps(TEXTS)]:
             output = run(step, tmp_path, server)
             if step.output is not None:
-                assert agrees(output, step.output), f"{PAGE.name}:{step.line} prints\n{output}"
+                assert agrees(output, step.output), f"{step.page}:{step.line} prints\n{output}"
         assert_pages_open(server, set(re.findall(rf"{ADDRESS}(/[\w/]*)\b(?!.*curl)", page)))
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from app.commands.demo.temporary_server import TemporaryServer, temporary_server
@@ -139,6 +141,50 @@ def test_from_arrays_to_a_curve_and_a_published_threshold(stms: Client, capsys):
     assert [event["type"] for event in stms.job_events(job.id)][-1] == "job_succeeded"
     assert [row["label"] for row in stms.classes("corners", 2)] == ["a", "b", "c"]
     assert stms.version("corners", "latest")["version"] == stms.alias("corners", "latest")["version"] == 1
+
+
+JOBS = {"a": "clerk", "b": "cook", "c": "nurse"}
+MEMBERS = {
+    "age": [None if k % 9 == 0 else 20 + k % 40 for k in range(60)],
+    "job": [JOBS["abc"[k % 3]] for k in range(60)],
+    "since": [date(2010 + k % 9, 3, 1 + k % 9) for k in range(60)],
+    "kind": ["abc"[k % 3] for k in range(60)],
+}
+QUICK = {"automatic": False, "features": {"kind": "linear"}}
+
+
+@pytest.mark.parametrize("name", ["parquet", "jsonl"])
+def test_a_table_is_uploaded_and_asked_about_by_records_and_columns(stms: Client, name: str):
+    table = pa.table(MEMBERS) if name == "parquet" else MEMBERS
+    data = stms.upload_table(table, label="kind", name=name)
+    assert data["source_format"] == name
+    kinds = {column["name"]: column["kind"] for column in data["summary"]["schema"]}
+    assert kinds == {"age": "number", "job": "category", "since": "date"}
+    stms.submit_job(data["id"], f"members-{name}", QUICK).wait()
+    rows = [dict(zip(MEMBERS, row, strict=True)) for row in zip(*MEMBERS.values(), strict=True)]
+    one = [stms.query(f"members-{name}", "b", row).score for row in rows[:5]]
+    assert stms.query_rows(f"members-{name}", "b", rows[:5]).scores == one
+    many = stms.query_rows(f"members-{name}", "b", table)
+    assert many.scores[:5].tolist() == one
+    assert many.matches.tolist() == [kind == "b" for kind in MEMBERS["kind"]]
+    assert stms.predict(f"members-{name}", rows[1]) == "b"
+    odd = rows[1] | {"job": "judge", "age": float("nan")}
+    assert stms.query(f"members-{name}", "b", odd, explain=True).unseen == ["job"]
+    assert stms.version(f"members-{name}")["encoder_digest"]
+
+
+def test_texts_are_asked_about(stms: Client):
+    words = {"spam": "win a big prize now and call", "ham": "see you at home for dinner tonight"}
+    texts = {"text": [f"{words[kind]} {k}" for k in range(40) for kind in words], "kind": [*words] * 40}
+    data = stms.upload_table(texts, label="kind", name="mails", columns={"text": "text"})
+    stms.submit_job(data["id"], "mails", QUICK).wait()
+    assert stms.is_class("mails", "spam", text="call now to win")
+    assert stms.query_rows("mails", "spam", texts=["win a prize", "dinner"]).matches == [True, False]
+    assert stms.query_classes("mails", ["spam", "ham"], text="win a prize")["spam"].match
+    assert stms.predict("mails", text="dinner at home") == "ham"
+    assert stms.query("mails", "ham", text="dinner of otters", explain=True).known_terms == {"text": 1}
+    with pytest.raises(InvalidRequest, match="models whose columns are all numbers"):
+        stms.query("mails", "ham", [1.0])
 
 
 def test_keys_are_created_and_revoked(stms: Client, trained):

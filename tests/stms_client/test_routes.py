@@ -44,6 +44,7 @@ VALUES = {
     "quotas": {"keys": 3},
     "rows": [[1.0, 2.0]],
     "tenant": "t",
+    "table": {"x": [1.0, 2.0], "a": ["u", "v"]},
     "thresholds": {"a": 0.5},
     "version": 1,
     "x": [1.0, 2.0],
@@ -51,6 +52,8 @@ VALUES = {
     "y": ["a"],
 }
 """What the methods are called with, by the name of the parameter."""
+ONE_OF_TWO = {"x", "rows"}
+"""Parameters of which a text may take the place."""
 NO_ROUTE = {"close", "pages", "do", "streaming", "address"}
 
 
@@ -81,7 +84,11 @@ def calls(kind: type, values: dict[str, Any]) -> Iterator[tuple[str, dict[str, A
     for name, method in inspect.getmembers(kind, inspect.isfunction):
         if not name.startswith("_") and name not in NO_ROUTE:
             parameters = list(inspect.signature(method).parameters.values())[1:]
-            needed = [one.name for one in parameters if one.default is inspect.Parameter.empty]
+            needed = [
+                one.name
+                for one in parameters
+                if one.default is inspect.Parameter.empty or one.name in ONE_OF_TWO
+            ]
             yield name, {parameter: values[parameter] for parameter in needed}
 
 

@@ -133,9 +133,7 @@ def sniff(
     if rows is None:
         columns = Columns.of(names, len(first), options, index=found)
     else:
-        columns = Columns.of_rows(
-            names, len(first), options, index=found, known=rows.columns, known_label=rows.label
-        )
+        columns = Columns.of_rows(names, len(first), options, index=found, known=rows)
     skipped = {columns.label} | columns.unread
     row = data[0] if data else []
     booleans = frozenset(k for k, cell in enumerate(row) if k not in skipped and cell.lower() in TRUTH)
@@ -204,16 +202,9 @@ def _header(
     known: Sequence[str],
 ) -> Decision:
     """Whether line 1 names the columns. known: names that columns of the file may have."""
-    if options.header is not None:
-        return Decision("header", options.header, GIVEN)
-    if options.column_names is not None:
-        return Decision("header", "no", "the names of the columns were given")
-    wanted = [name for name in (options.label_column, options.index_column) if name is not None]
-    for name in wanted:
-        if name in first and not is_column_number(name):
-            return Decision(
-                "header", "yes", f"line 1 has the cell {name!r:.60}, which was given as a column's name"
-            )
+    said = _said_header(first, options)
+    if said is not None:
+        return said
     shared = sorted(set(first).intersection(known))
     if shared:
         return Decision("header", "yes", f"line 1 has the name {shared[0]!r:.60} of a column of the model")
@@ -239,6 +230,23 @@ def _header(
             reason = f"the cell {again[0]!r:.60} occurs again" if again else "line 1 has the same cell twice"
             return Decision("header", "no", f"{reason}, and no column has numbers only")
     return Decision("header", "yes", "no cell of line 1 is a number")
+
+
+def _said_header(first: Sequence[str], options: ReadingOptions) -> Decision | None:
+    """Whether line 1 names the columns, where the sender's options say so."""
+    if options.header is not None:
+        return Decision("header", options.header, GIVEN)
+    if options.column_names is not None:
+        if list(first) == list(options.column_names):
+            return Decision("header", "yes", "line 1 has the names of the columns that were given")
+        return Decision("header", "no", "the names of the columns were given")
+    wanted = [name for name in (options.label_column, options.index_column) if name is not None]
+    for name in wanted:
+        if name in first and not is_column_number(name):
+            return Decision(
+                "header", "yes", f"line 1 has the cell {name!r:.60}, which was given as a column's name"
+            )
+    return None
 
 
 def _is_measured(cells: Sequence[str]) -> bool:

@@ -5,14 +5,12 @@ Arrow reads the file; only if it fails does `app.ingest.csv.diagnose` locate the
 
 from __future__ import annotations
 
-import csv
 import json
 import mmap
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -33,7 +31,8 @@ from app.ingest.csv.arrow import numbers_of, open_rows, text_columns, texts_of
 from app.ingest.csv.blanks import copy_with_single_blanks
 from app.ingest.csv.diagnose import find_faults
 from app.ingest.csv.encodings import copy_in_utf8, has_utf_16_mark
-from app.ingest.csv.layout import BLANK, CsvLayout, is_number, rows_of, separator_of, sniff, variant_of
+from app.ingest.csv.layout import BLANK, CsvLayout, is_number, separator_of, sniff, variant_of
+from app.ingest.csv.lines import LineNumbers, count_lines, mapped
 from app.ingest.csv.quotes import quotes_of
 from app.ingest.csv.table import CellReader
 from app.ingest.options import GIVEN, Decision, ReadingOptions
@@ -48,7 +47,7 @@ from app.ingest.raw import (
     invalid_file,
     invalid_rows,
 )
-from app.ingest.tables import check_width, data_of_columns
+from app.ingest.tables import check_width, data_of_columns, record_table
 from core.data.labels import MAX_NAME_LENGTH
 from core.data.schema import KindSpec
 from core.data.table import TextCells
@@ -65,19 +64,24 @@ OPTIONS = (
     "skip_lines",
     "column_names",
     "encoding",
-    "rare_classes",
 )
 """What can be said of a CSV file."""
-OPTIONS_OF_ROWS = ("label_column", "header", "separator", "decimal", "index_column")
+OPTIONS_OF_ROWS = (
+    "label_column",
+    "header",
+    "separator",
+    "decimal",
+    "index_column",
+    "skip_lines",
+    "column_names",
+    "encoding",
+)
 """What can be said of a CSV file of rows to ask about."""
 
 _SNIFF_BYTES = 1024**2
 _LONGEST_FIRST_LINE = 64 * 1024**2
 _COMPARED = 1000
 """Different texts of a column among which numbers with another sign of decimals are looked for."""
-_SECONDS = 1.0
-"""Processor time in which the lines of some rows are looked for."""
-_BOM = b"\xef\xbb\xbf"
 
 
 def read_csv(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawData:
@@ -92,7 +96,7 @@ def read_csv(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawD
         columns = layout.columns
         labels = _labels(table.texts[columns.label], layout)
         _check_label(layout, labels)
-        lines_of = _LineNumbers(path, layout, len(labels)).of
+        lines_of = LineNumbers(path, layout, len(labels)).of
         warnings = (*layout.warnings, *columns.warnings)
         variant = (*variant_of(file.beginning, options, layout, whole=file.is_whole), *file.variant)
         decisions = (*layout.decisions, *file.decisions)
@@ -124,9 +128,12 @@ def read_csv_rows(path: Path, limits: DatasetLimits, options: ReadingOptions, kn
     """Read rows of features without labels, as `read_csv` reads them beside labels; raises as it does."""
     with _opened(path, limits, options, known) as file:
         layout, table = file.read()
-    X = table.numbers["X"]
-    decisions = (*layout.columns.decisions, *layout.decisions)
-    return FeatureRows.of(layout.columns, X, decisions, _LineNumbers(path, layout, len(X)).all())
+        decisions = (*layout.columns.decisions, *layout.decisions, *file.decisions)
+    lines = LineNumbers(path, layout, table.rows)
+    if table.cells is None:
+        return FeatureRows.of(layout.columns, table.numbers["X"], decisions, lines.all())
+    records = record_table(layout.columns, table.cells, known, lines.of)
+    return FeatureRows.of(layout.columns, records, decisions, lines.all())
 
 
 _NULLS = Decision("null_values", "''", "an empty label is missing; no other cell stands for a missing value")
@@ -141,6 +148,12 @@ class _Table:
     numbers: dict[str, NDArray[np.float64]]
     texts: dict[int | None, list[str]]
     cells: dict[int, Column] | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        first = None if self.cells is None else next(iter(self.cells.values())).cells
+        return len(self.numbers["X"] if first is None else first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,11 +249,11 @@ class _File:
         """The table, with the layout that reads it. Raises InvalidRequest, TooLarge."""
         columns = layout.columns
         self.limits.check_shape(0, columns.count)
-        rows = _count_lines(self.text, self.start, self.end) - layout.has_header
+        rows = count_lines(self.text, self.start, self.end) - layout.has_header
         if rows < 1:
             raise invalid_file("The file has no rows of data.", code="no_rows")
         self.limits.check(rows, columns.count)
-        if self.known is None and self._needs_cells(layout):
+        if self._has_records or (self.known is None and self._needs_cells(layout)):
             return self._table_of_cells(layout, rows)
         layouts = [layout]
         if layout.separator != "," and not layout.decimal_is_given and layout.decimal == ".":
@@ -259,6 +272,17 @@ class _File:
         if self.known is None:
             return self._table_of_cells(layouts[-1], rows)
         raise self._unread(layout, fault) from fault
+
+    @property
+    def _has_records(self) -> bool:
+        """Whether the rows are records to ask about."""
+        return self.known is not None and self.known.kinds is not None
+
+    @property
+    def _kinds(self) -> Mapping[str, KindSpec]:
+        """The kinds that are said of columns, by name."""
+        of_model = None if self.known is None else self.known.kinds
+        return self.options.kinds if of_model is None else of_model
 
     def _needs_cells(self, layout: CsvLayout) -> bool:
         """Whether the columns are surely no numbers without gaps, or were said to be something else."""
@@ -288,14 +312,15 @@ class _File:
             cells, texts = reader.read()
         except pa.ArrowInvalid as error:
             raise self._unread(layout, error, texts=True) from error
-        if len(texts[layout.columns.label]) > rows:
+        table = _Table({}, texts, cells)
+        if table.rows > rows:
             text = "The CSV file cannot be read: the file mixes different line endings"
             raise invalid_file(text, code="unreadable_file")
-        _check_decimal(layout, cells, self.options)
-        return layout, _Table({}, texts, cells)
+        _check_decimal(layout, cells, self._kinds)
+        return layout, table
 
     def _said(self, layout: CsvLayout, position: int) -> KindSpec | None:
-        return self.options.kinds.get(layout.columns.name(position))
+        return self._kinds.get(layout.columns.name(position))
 
     def _unread(self, layout: CsvLayout, error: pa.ArrowInvalid, *, texts: bool = False) -> InvalidRequest:
         """The error for a table that Arrow does not read. texts: whether features may be texts."""
@@ -356,12 +381,10 @@ def _opened(
         encoding = "utf-16" if is_utf_16 else options.encoding
         if encoding is not None:
             path = stack.enter_context(copy_in_utf8(path, encoding, limits.temp_folder))
-        file = _File(path, *stack.enter_context(_mapped(path, skipped)), limits, options, known, is_utf_16)
+        file = _File(path, *stack.enter_context(mapped(path, skipped)), limits, options, known, is_utf_16)
         if separator_of(file.beginning, options, whole=file.is_whole) == BLANK:
             copy = stack.enter_context(copy_with_single_blanks(path, limits.temp_folder))
-            file = _File(
-                copy, *stack.enter_context(_mapped(copy, skipped)), limits, options, known, is_utf_16
-            )
+            file = _File(copy, *stack.enter_context(mapped(copy, skipped)), limits, options, known, is_utf_16)
         yield file
 
 
@@ -377,13 +400,16 @@ def _is_usable(values: NDArray[np.float64]) -> bool:
     return not value_faults(values, "X")
 
 
-def _check_decimal(layout: CsvLayout, cells: Mapping[int, Column], options: ReadingOptions) -> None:
-    """Raise InvalidRequest for a column of texts that are all numbers with another sign of decimals."""
+def _check_decimal(layout: CsvLayout, cells: Mapping[int, Column], said: Collection[str]) -> None:
+    """Raise InvalidRequest for a column of texts that are all numbers with another sign of decimals.
+
+    said: names of columns whose kind is known.
+    """
     if layout.decimal_is_given:
         return
     other = "," if layout.decimal == "." else "."
     for k, column in cells.items():
-        if not isinstance(column.cells, TextCells) or layout.columns.name(k) in (options.columns or {}):
+        if not isinstance(column.cells, TextCells) or layout.columns.name(k) in said:
             continue
         shown = list(islice(column.cells.texts, _COMPARED))
         if any(other in text for text in shown) and all(is_number(text, other) for text in shown):
@@ -496,88 +522,6 @@ def _ambiguous_header(why: str) -> InvalidRequest:
     return invalid_file(
         text, code="ambiguous_header", faults=[InputFault("header", "ambiguous_header", text)]
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _LineNumbers:
-    """Lines of the file, counted from 1, by rows of data. rows: how many there are."""
-
-    path: Path
-    layout: CsvLayout
-    rows: int
-
-    def of(self, wanted: Collection[int]) -> dict[int, int]:
-        """The lines on which some rows begin, as far as they are found in `_SECONDS`."""
-        if self._is_row_a_line():
-            return {row: self._first_line + row for row in wanted}
-        end, last, found = time.process_time() + _SECONDS, max(wanted, default=-1), {}
-        for row, line in enumerate(self._begins()):
-            if row in wanted:
-                found[row] = line
-            if row >= last or time.process_time() > end:
-                break
-        return found
-
-    def all(self) -> Sequence[int]:
-        """The lines on which the rows begin."""
-        if self._is_row_a_line():
-            return range(self._first_line, self._first_line + self.rows)
-        return list(islice(self._begins(), self.rows))
-
-    @property
-    def _first_line(self) -> int:
-        return 1 + self.layout.has_header + self.layout.skipped
-
-    def _is_row_a_line(self) -> bool:
-        """Whether no cell holds a line break."""
-        with _mapped(self.path, self.layout.skipped) as (text, start, end):
-            return _count_lines(text, start, end) == self.rows + self.layout.has_header
-
-    def _begins(self) -> Iterator[int]:
-        """The line on which each row begins, and that below the last; the file is read again to find them."""
-        with self.path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-            skipped = self.layout.skipped
-            for _ in range(skipped):
-                stream.readline()
-            reader = rows_of(stream, self.layout.separator, self.layout.has_quotes)
-            for number in count():
-                if number >= self.layout.has_header:
-                    yield reader.line_num + 1 + skipped
-                try:
-                    next(reader)
-                except csv.Error:
-                    # A cell that is longer than this module takes still has a line.
-                    continue
-                except StopIteration:
-                    return
-
-
-@contextmanager
-def _mapped(path: Path, skipped: int = 0) -> Iterator[tuple[mmap.mmap, int, int]]:
-    """The mapped file with start and end of its text, without byte order mark and trailing empty lines.
-
-    skipped: lines at its beginning that are left out.
-    """
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
-        start = len(_BOM) if text[: len(_BOM)] == _BOM else 0
-        end = len(text)
-        mark = b"\n" if text.find(b"\n") >= 0 else b"\r"
-        for _ in range(skipped):
-            start = text.find(mark, start) + 1 or end
-        while end > start and text[end - 1] in b"\r\n":
-            end -= 1
-        if end == start:
-            raise invalid_file("The file contains only empty lines.", code="empty_file")
-        yield text, start, end
-
-
-def _count_lines(text: mmap.mmap, start: int, end: int) -> int:
-    line_feeds = returns = 0
-    for position in range(start, end, _SNIFF_BYTES):
-        block = np.frombuffer(text[position : min(end, position + _SNIFF_BYTES)], dtype=np.uint8)
-        line_feeds += int(np.count_nonzero(block == ord("\n")))
-        returns += int(np.count_nonzero(block == ord("\r")))
-    return max(line_feeds, returns) + 1
 
 
 def _block_bytes(text: mmap.mmap, start: int, end: int) -> int:

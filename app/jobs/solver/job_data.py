@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
@@ -32,11 +32,13 @@ Score: TypeAlias = Callable[[LabelledData, int], LabelledData]
 class JobData(NamedTuple):
     """train: the training rows. test: those that students are measured on, with labels coded by the training
     classes, or None. encoder: that made numbers of the records of both; None where they were numbers.
+    left_out: test rows of classes that training does not have.
     """
 
     train: LabelledData
     test: LabelledData | None
     encoder: Encoder | None = None
+    left_out: int = 0
 
 
 def load_job_data(
@@ -57,18 +59,21 @@ def load_job_data(
     """
     train, test = _load(store, files, dataset_id, spec.inputs)
     measured = _held_out_rows(train, spec)
+    left_out = 0
     if labels is not None:
         train = labels.applied_to(train)
     if spec.evaluation.dataset_id is not None:
         inputs = spec.inputs if isinstance(train, LabelledTable) else None
-        test, _ = _load(store, files, spec.evaluation.dataset_id, inputs)
-        test = _with_classes_of(train, test.labelled())
+        given = _load(store, files, spec.evaluation.dataset_id, inputs)[0].labelled()
+        known = _known_rows(train, given, spec)
+        left_out = given.n - known.n
+        test = _with_classes_of(train, known)
     if score is not None:
         train, test = _scored(score, train, test, wants_test=spec.evaluation.test_fraction is None)
     if len(measured):
         # The split takes scores along, so that which rows are asked for does not depend on it.
         train, test = train.take(_others(train, measured)), train.take(measured)
-    return _encoded(train, test, spec.inputs, encoder)
+    return _encoded(train, test, spec.inputs, encoder)._replace(left_out=left_out)
 
 
 def label_rows(
@@ -134,14 +139,42 @@ def _encoded(
     )
 
 
+def _known_rows(train: Rows, test: Rows, spec: TrainingSpec) -> Rows:
+    """The test rows, on request without those of classes that training does not have."""
+    if spec.evaluation.unknown_classes == "refuse":
+        return test
+    is_known = np.isin(np.asarray(test.classes), train.classes)
+    return test.take(np.flatnonzero(is_known[test.y]))
+
+
 def _with_classes_of(train: Rows, test: Rows) -> Rows:
-    """Test rows with labels coded by the training classes. Raises InvalidProblem for any other label."""
+    """Test rows with labels coded by the training classes, and columns of numbers in the order of training.
+
+    Raises InvalidProblem for any other label, and for other names of columns.
+    """
     names = np.asarray(test.classes)[test.y]
     if isinstance(test, LabelledTable):
         codes, classes = encode_with(names, train.classes)
         return replace(test, y=codes, classes=classes)
-    width = train.d if isinstance(train, LabelledData) else None
-    return LabelledData.with_codes(test.X, names, train.classes, test.feature_names, n_columns=width)
+    if isinstance(train, LabelledTable):
+        return LabelledData.with_codes(test.X, names, train.classes, test.feature_names)
+    order = _order(train.feature_names, test.feature_names)
+    X = test.X if order is None else test.X[:, order]
+    return LabelledData.with_codes(X, names, train.classes, train.feature_names, n_columns=train.d)
+
+
+def _order(names: Sequence[str] | None, given: Sequence[str] | None) -> list[int] | None:
+    """The columns of the test rows in the order of training; None where it is theirs, or no name is shared.
+
+    Raises InvalidProblem where some names are shared and others are not.
+    """
+    if names is None or given is None or names == given or not set(names).intersection(given):
+        return None
+    missing = [name for name in names if name not in given]
+    if missing:
+        message = f"The test data has no column {missing[0]!r:.80}, as the training data has."
+        raise InvalidProblem(Fault("evaluation.dataset_id", "wrong_columns", message))
+    return [given.index(name) for name in names]
 
 
 def _scored(

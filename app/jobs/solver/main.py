@@ -148,6 +148,8 @@ class CommandHandler:
             head = load_head(self._store, self._files, self._spec, rows.train)
             session = TrainingSession.prepared(rows, self._spec, self._run(), head)
             report = session.teacher_report(command["targets"]) | {"threads": self._threads}
+            if rows.left_out:
+                report["test_rows_left_out"] = rows.left_out
             self._session, self._report = session, report
         # One after the other: content moved to a file leaves the memory before the next is packed.
         transfers = [Transfer.of(self._files, session.preparation.to_bytes())]

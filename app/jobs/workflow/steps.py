@@ -129,7 +129,9 @@ def store_preparation(
     if result.encoder is not None:
         digests["encoder_digest"] = result.encoder.finish(uow)
     provenance = {**job.provenance, **digests} | {
-        name: result.report[name] for name in ("threads", "features", "search") if name in result.report
+        name: result.report[name]
+        for name in ("threads", "features", "search", "test_rows_left_out")
+        if name in result.report
     }
     uow.jobs.change(job_id, **digests, provenance=provenance)
     uow.jobs.advance(job_id)

@@ -362,8 +362,8 @@ def test_faults_below_cells_with_line_breaks_are_named_by_their_lines_in_one_pas
     ingest: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     passes: list[int] = []
-    begins = reader._LineNumbers._begins
-    monkeypatch.setattr(reader._LineNumbers, "_begins", lambda lines: passes.append(1) or begins(lines))
+    begins = reader.LineNumbers._begins
+    monkeypatch.setattr(reader.LineNumbers, "_begins", lambda lines: passes.append(1) or begins(lines))
     with pytest.raises(InvalidRequest) as caught:
         ingest(_with_line_breaks(BAD_LABELS), declared="csv", index_column="id")
     assert [(fault.row, f"ine {2 + 2 * fault.row}" in fault.message) for fault in caught.value.faults] == [

@@ -396,6 +396,11 @@ class TestRareClasses:
         assert "rare_classes=drop" in error.message
 
     @pytest.mark.parametrize("content", [CONTENT, table("n,kind", range(42), ["fish", *KINDS, "bird"])])
+    def test_they_are_kept_in_a_file_to_test_on(self, ingest: Any, content: bytes) -> None:
+        train, _, _ = ingest(content, rare_classes="keep")
+        assert (train.n, train.classes) == (42, ("bird", "cat", "dog", "fish"))
+
+    @pytest.mark.parametrize("content", [CONTENT, table("n,kind", range(42), ["fish", *KINDS, "bird"])])
     def test_their_rows_are_left_out_with_a_warning(self, ingest: Any, content: bytes) -> None:
         train, _, summary = ingest(content, rare_classes="drop")
         assert (train.n, train.classes) == (40, ("cat", "dog"))
@@ -453,8 +458,9 @@ class TestJsonLines:
 
 
 class TestArrow:
-    def test_moments_are_texts_of_iso_8601(self, ingest: Any) -> None:
-        noon = datetime.datetime(2024, 5, 6, 12, 0, 0, 250_000)
+    @pytest.mark.parametrize(("part", "shown"), [(250_000, ":00.25"), (0, ":00"), (100, ":00.0001")])
+    def test_moments_are_texts_of_iso_8601(self, ingest: Any, part: int, shown: str) -> None:
+        noon = datetime.datetime(2024, 5, 6, 12, 0, 0, part)
         moments = pa.array([noon, None] * 3, pa.timestamp("us"))
         columns = {
             "at": moments,
@@ -464,7 +470,8 @@ class TestArrow:
         out = io.BytesIO()
         parquet.write_table(pa.table(columns), out)
         train, _, summary = ingest(out.getvalue())
-        assert train.table.record(0) == {"at": "2024-05-06 12:00:00.25", "zoned": "2024-05-06 12:00:00.25Z"}
+        expected = f"2024-05-06 12:00{shown}"
+        assert train.table.record(0) == {"at": expected, "zoned": f"{expected}Z"}
         assert [column["kind"] for column in summary["schema"]] == ["date", "date"]
 
     @pytest.mark.parametrize(

@@ -240,6 +240,37 @@ def test_test_data_must_fit_the_training_data(store, queue, dataset, values, cod
     assert refused.value.faults[0].field == "hyperparameters.evaluation.dataset_id"
 
 
+def test_classes_that_only_the_test_part_has_are_named_with_the_remedy(store, queue, dataset):
+    other = add_dataset(store, classes=("a", "B"))
+    said = {"evaluation": {"dataset_id": other.id}}
+    with pytest.raises(InvalidRequest) as refused:
+        submit(store, queue, dataset, spec=TrainingSpec.model_validate(said))
+    assert "'B'. Is 'b' meant" in refused.value.message
+    assert "evaluation.unknown_classes=drop" in refused.value.message
+    said["evaluation"]["unknown_classes"] = "drop"
+    job, _ = submit(store, queue, dataset, spec=TrainingSpec.model_validate(said))
+    assert job.spec["evaluation"]["unknown_classes"] == "drop"
+    said["evaluation"]["dataset_id"] = add_dataset(store, classes=("y", "z")).id
+    spec = TrainingSpec.model_validate(said)
+    with pytest.raises(InvalidRequest, match="2 of the 2 classes"):
+        submit(store, queue, dataset, spec=spec)
+
+
+def test_a_data_set_for_tests_only_is_not_trained_on_and_one_without_labels_tests_nothing(
+    store, queue, dataset
+):
+    rare = add_dataset(store, summary={"single_row_classes": 1})
+    with pytest.raises(InvalidRequest) as refused:
+        submit(store, queue, rare)
+    assert refused.value.reason == "class_too_small"
+    submit(store, queue, dataset, spec=TrainingSpec.model_validate({"evaluation": {"dataset_id": rare.id}}))
+    bare = add_dataset(store, summary={"unlabelled_rows": rare.rows})
+    spec = TrainingSpec.model_validate({"evaluation": {"dataset_id": bare.id}})
+    with pytest.raises(InvalidRequest) as refused:
+        submit(store, queue, dataset, spec=spec)
+    assert refused.value.reason == "no_labels"
+
+
 def test_jobs_are_shed_when_too_many_wait(store, queue, dataset):
     settings = Settings(max_queued_jobs=1)
     submit(store, queue, dataset, settings=settings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,3 +107,39 @@ def test_what_is_said_of_columns_is_checked():
     ):
         with pytest.raises(ValueError, match="validation error"):
             TrainingSpec.model_validate({"inputs": wrong})
+
+
+def spec_of(dataset_id: str) -> TrainingSpec:
+    return TrainingSpec.model_validate({"evaluation": {"dataset_id": dataset_id}})
+
+
+def test_numbers_to_test_on_are_put_into_the_order_of_training(
+    sqlite_store: Store, files: BlobCache, colours: str
+):
+    turned = stored(sqlite_store, files, b"label,colour,size\nyes,1,0.5\nno,2,0.25\nyes,3,2\nno,0,1.5\n")
+    rows = load_job_data(sqlite_store, files, colours, spec_of(turned))
+    assert rows.test is not None
+    assert rows.test.X.tolist() == [[0.5, 1], [0.25, 2], [2, 3], [1.5, 0]]
+    bare = stored(sqlite_store, files, b"0.5,1,yes\n0.25,2,no\n2,3,yes\n1.5,0,no\n")
+    without_names = load_job_data(sqlite_store, files, colours, spec_of(bare))
+    assert without_names.test is not None
+    assert without_names.test.X.tolist() == rows.test.X.tolist()
+    other = stored(sqlite_store, files, b"size,weight,label\n1,0.5,yes\n2,0.25,no\n3,2,yes\n0,1.5,no\n")
+    with pytest.raises(InvalidProblem, match="no column 'colour'"):
+        load_job_data(sqlite_store, files, colours, spec_of(other))
+
+
+@pytest.mark.parametrize("inputs", [{}, {"columns": {"colour": {"kind": "category"}}}])
+def test_rows_of_classes_that_training_does_not_have_are_refused_or_counted(
+    sqlite_store: Store, files: BlobCache, colours: str, inputs: dict[str, object]
+):
+    content = b"size,colour,label\n0.5,1,yes\n0.1,2,no\n0.2,3,yes\n0,0,no\n1,1,maybe\n1,2,maybe\n"
+    other = stored(sqlite_store, files, content)
+    said: dict[str, Any] = {"inputs": inputs, "evaluation": {"dataset_id": other}}
+    with pytest.raises(InvalidProblem, match="'maybe'"):
+        load_job_data(sqlite_store, files, colours, TrainingSpec.model_validate(said))
+    said["evaluation"]["unknown_classes"] = "drop"
+    rows = load_job_data(sqlite_store, files, colours, TrainingSpec.model_validate(said))
+    assert rows.test is not None
+    assert (rows.test.n, rows.left_out, rows.test.classes) == (4, 2, ("no", "yes"))
+    assert load_job_data(sqlite_store, files, colours, spec()).left_out == 0

@@ -133,7 +133,7 @@ TRAIN = {"type": "train", "students": [[0, "gsvm"], [2, "gsvm"], [2, "svm"]]}
 
 def test_students_of_a_session_equal_those_of_the_training_pipeline(conversation, sqlite_store, iris, files):
     spec = TrainingSpec.model_validate(SPEC)
-    data, test, _ = load_job_data(sqlite_store, files, iris.id, spec)
+    data, test, *_ = load_job_data(sqlite_store, files, iris.id, spec)
     whole = train(data, config_of(spec), test=test, run=Run(n_threads=1))
 
     opened, prepared, *answers = conversation(PREPARE, TRAIN, spec=SPEC)
@@ -164,7 +164,7 @@ TUNED = {
 
 def test_tuned_students_are_those_of_core_and_carry_their_trace(conversation, sqlite_store, iris, files):
     spec = TrainingSpec.model_validate(TUNED)
-    data, test, _ = load_job_data(sqlite_store, files, iris.id, spec)
+    data, test, *_ = load_job_data(sqlite_store, files, iris.id, spec)
     whole = train(data, config_of(spec), test=test, run=Run(n_threads=1))
     _, prepared, *answers = conversation(PREPARE, TRAIN, spec=TUNED)
     with sqlite_store.begin() as uow:
@@ -509,7 +509,7 @@ def test_progress_is_limited_in_rate_and_its_gap_relative():
 
 def test_a_share_of_the_rows_is_held_out_and_stays_the_same(sqlite_store, iris, files):
     spec = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.2}, "seed": 1})
-    train_part, test_part, _ = load_job_data(sqlite_store, files, iris.id, spec)
+    train_part, test_part, *_ = load_job_data(sqlite_store, files, iris.id, spec)
     again, *_ = load_job_data(sqlite_store, files, iris.id, spec)
     assert (train_part.n, test_part.n) == (60, 15)
     assert test_part.class_counts.tolist() == [5, 5, 5]
@@ -524,10 +524,10 @@ def test_rows_without_a_label_are_not_measured(sqlite_store, iris, tmp_path, fil
     labels = np.where(np.arange(150) % 3 == 1, np.nan, y)
     partly = register(sqlite_store, tmp_path, "partly", "accept", X=X, y=labels)
     spec = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.2}})
-    train_part, test_part, _ = load_job_data(sqlite_store, files, partly.id, spec)
+    train_part, test_part, *_ = load_job_data(sqlite_store, files, partly.id, spec)
     assert (train_part.n, train_part.unlabelled, test_part.n, test_part.unlabelled) == (130, 50, 20, 0)
     spec = TrainingSpec.model_validate({"evaluation": {"dataset_id": partly.id}})
-    _, test_part, _ = load_job_data(sqlite_store, files, iris.id, spec)
+    _, test_part, *_ = load_job_data(sqlite_store, files, iris.id, spec)
     assert test_part.n == 100
     assert np.array_equal(test_part.y, y[np.arange(150) % 3 != 1])
 
@@ -543,7 +543,7 @@ def test_another_data_set_is_coded_with_the_classes_of_training(sqlite_store, ir
     X, y = load_iris(return_X_y=True)
     other = register(sqlite_store, tmp_path, "other", X=X[y > 0], y=y[y > 0])
     spec = TrainingSpec.model_validate({"evaluation": {"dataset_id": other.id}})
-    _, test, _ = load_job_data(sqlite_store, files, iris.id, spec)
+    _, test, *_ = load_job_data(sqlite_store, files, iris.id, spec)
     assert test.classes == ("0", "1", "2")
     assert test.class_counts.tolist() == [0, 50, 50]
 
