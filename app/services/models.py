@@ -251,6 +251,7 @@ def publish(
     teacher_digest: str,
     metrics: Json,
     encoder_digest: str | None = None,
+    profile_digest: str | None = None,
     alias: str | None = DEFAULT_ALIAS,
     packed_labels: bytes | None = None,
     facts: Json | None = None,
@@ -289,6 +290,7 @@ def publish(
         class_table=class_table,
         tenant=job.tenant,
         encoder_digest=encoder_digest,
+        profile_digest=profile_digest,
     )
     models.publish(version)
     changed: Json = {"version": number}

@@ -10,23 +10,34 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType
 from msgspec.structs import astuple
 
 from app.http.types import Body
+from app.serving.input_tally import InputTally, range_of, unusual, unusual_in
 from app.serving.outside import RowCount
 from app.serving.record_faults import RecordReader, count_keys
 from app.serving.record_notes import RecordNote, note_of
 from core.data.schema import Kind
 from core.errors import InvalidProblem
-from core.packed.encoded_columns import ColumnEncoder
+from core.packed.encoded_columns import (
+    CategoryColumn,
+    ColumnEncoder,
+    DateColumn,
+    NumberColumn,
+    TextColumn,
+)
 from core.packed.encoder import Encoder
 from core.packed.maps import Floats
-from core.packed.record_rows import RecordRows, Values
+from core.packed.record_rows import LONGER_THAN_NULLS, RecordRows, Values
+from core.packed.terms import MAX_TEXT_BYTES
+
+Columns: TypeAlias = Sequence[Sequence[Any]]
+"""Values of records by columns."""
 
 _MANY: Final = b'{"records"'
 _FEWEST: Final = 2
@@ -38,6 +49,8 @@ _TIMES_VALUES: Final = 4
 _TIMES_TERMS: Final = 3
 """How much more memory values of categories, and terms, take than their arrays in the package."""
 _MANY_COLONS: Final = 100_000
+_MOST_LISTED: Final = 256
+"""Known values of a category that a type lists."""
 MOST_TYPED: Final = 500
 """Columns up to which records have a typed decoder: it looks for a key among the fields one by one."""
 
@@ -53,44 +66,36 @@ REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Overf
 """What reading and scoring a record raises that is not as it should be."""
 
 
-class Records:
-    """What a version with an encoder needs to read records and to score them; shared by its students."""
+class Decoders:
+    """Typed decoders of the records of a version. clean: whether they take only records in which nothing is
+    unusual: those need not be looked at.
+    """
 
-    def __init__(self, encoder: Encoder, row_count: RowCount | None = None) -> None:
-        self.encoder = encoder
-        self.rows = RecordRows(encoder)
-        self.reader = RecordReader(self.rows)
-        self._row_count = row_count or RowCount()
+    def __init__(self, rows: RecordRows, *, clean: bool) -> None:
+        self.rows, self._is_clean = rows, clean
+        # What no type can say: that a date is in its range, or that a value is one of very many.
+        self._unsure = [
+            (place, column)
+            for place, column in enumerate(rows.columns)
+            if clean and isinstance(column, DateColumn | CategoryColumn) and not _is_listed(column)
+        ]
 
     @cached_property
     def decode_one(self) -> Callable[[Body], Values]:
         """The values of the one record or text in the body of a query. Raises as `REFUSED` says."""
-        return self.decode_body if self.encoder.text_column is None else self.decode_text
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the encoder, about."""
-        arrays = [array for column in self.encoder.columns for array in column.arrays().values()]
-        tables = [table for column in self.encoder.columns for table in column.tables]
-        texts = sum(bool(column.tables) for column in self.encoder.columns)
-        return (
-            _TIMES_VALUES * sum(array.nbytes for array in arrays)
-            + _TIMES_TERMS * sum(table.terms.nbytes + table.idf.nbytes for table in tables)
-            + _TEXT_BYTES * texts
-            + _COLUMN_BYTES * len(self.encoder.columns)
-        )
+        return self.decode_body if self.rows.encoder.text_column is None else self.decode_text
 
     @cached_property
     def struct(self) -> type[msgspec.Struct] | None:
         """The type of a record; None for more columns than it is made for."""
-        encoder = self.encoder
+        encoder = self.rows.encoder
         if len(encoder.columns) + len(encoder.ignored) > MOST_TYPED:
             return None
         fields: list[tuple[str, Any, Any] | tuple[str, Any]] = []
         names: dict[str, str] = {}
         for place, column in enumerate(self.rows.columns):
             names[f"f{place}"] = column.name
-            fields.append(_field(f"f{place}", column))
+            fields.append(self._field(f"f{place}", column))
         for place, name in enumerate(encoder.ignored):
             names[f"g{place}"] = name
             fields.append((f"g{place}", Raw | UnsetType, UNSET))
@@ -109,7 +114,7 @@ class Records:
         return lambda data: values(decode(data), bytes(data), 0)
 
     @cached_property
-    def decode_rows(self) -> Callable[[bytes], Sequence[Sequence[Any]]]:
+    def decode_rows(self) -> Callable[[bytes], Columns]:
         """The values of a list of records in JSON, by columns. Raises as `REFUSED` says."""
         kind: Any = self.struct
         if kind is None:
@@ -119,7 +124,7 @@ class Records:
         return lambda data: self._columns(decode(data), data, 0)
 
     @cached_property
-    def decode_many(self) -> Callable[[Body], Sequence[Sequence[Any]]]:
+    def decode_many(self) -> Callable[[Body], Columns]:
         """The same of the body of a query that has nothing but a few records; refuses more of them."""
         kind: Any = self.struct
         if kind is None:
@@ -128,7 +133,7 @@ class Records:
         decode = msgspec.json.Decoder(body).decode
         most = _MOST_AT_ONCE // len(kind.__struct_fields__)
 
-        def columns(data: Body) -> Sequence[Sequence[Any]]:
+        def columns(data: Body) -> Columns:
             text = bytes(data)
             if not text.startswith(_MANY) or text.count(b"{") > most:
                 raise InvalidProblem
@@ -139,7 +144,7 @@ class Records:
 
         return columns
 
-    def _columns(self, records: Sequence[Any], text: bytes, more: int) -> Sequence[Sequence[Any]]:
+    def _columns(self, records: Sequence[Any], text: bytes, more: int) -> Columns:
         """The values of decoded records by columns, given their JSON and how many keys that has besides."""
         n = len(self.rows.columns)
         found = [*zip(*map(astuple, records), strict=True)]
@@ -150,15 +155,19 @@ class Records:
         keys = len(found) * len(records) - sum(absent) + more
         if text.count(b":") != keys and _may_repeat_keys(text, keys, chain.from_iterable(found)):
             raise InvalidProblem
-        return [
+        columns = [
             values if not gaps else [None if value is UNSET else value for value in values]
             for values, gaps in zip(found[:n], absent, strict=False)
         ]
+        if any(unusual_in(column, columns[place]) for place, column in self._unsure):
+            raise InvalidProblem
+        return columns
 
     @cached_property
     def _may_lack(self) -> list[bool]:
         """Whether the key of each field of `struct` may be absent."""
-        return [*(not column.required for column in self.rows.columns), *(True for _ in self.encoder.ignored)]
+        of_columns = (not column.required and not self._is_clean for column in self.rows.columns)
+        return [*of_columns, *(True for _ in self.rows.encoder.ignored)]
 
     @cached_property
     def decode_body(self) -> Callable[[Body], Values]:
@@ -173,9 +182,10 @@ class Records:
     @cached_property
     def decode_text(self) -> Callable[[Body], Values]:
         """The same of the body of a query that has nothing but a text."""
-        if self.encoder.text_column is None:
+        if self.rows.encoder.text_column is None:
             return _refuse
-        body: Any = msgspec.defstruct("Query", [("text", str)], forbid_unknown_fields=True)
+        kind: Any = self._type(self.rows.columns[0])
+        body: Any = msgspec.defstruct("Query", [("text", kind)], forbid_unknown_fields=True)
         decode = msgspec.json.Decoder(body).decode
 
         def values(data: Body) -> Values:
@@ -201,11 +211,13 @@ class Records:
     def _values(self) -> Callable[[Any, Body, int], Values]:
         """From a decoded record to its values, given its JSON and how many keys that has besides."""
         n = len(self.rows.columns)
-        may_lack = not all(column.required for column in self.rows.columns)
+        may_lack, unsure = any(self._may_lack[:n]), self._unsure
 
         def values(record: Any, data: Body, more: int) -> Values:
             found = astuple(record)[:n]
             text = bytes(data)
+            if unsure and any(unusual(column, found[place]) is not None for place, column in unsure):
+                raise InvalidProblem
             if text.count(b":") == n + more and not (may_lack and UNSET in found):
                 # Each key is there, and none twice.
                 return found
@@ -219,6 +231,81 @@ class Records:
             return found if len(found) == n else found[:n]
 
         return values
+
+    def _field(self, field: str, column: ColumnEncoder) -> tuple[str, Any] | tuple[str, Any, Any]:
+        kind = self._type(column)
+        return (field, kind) if column.required or self._is_clean else (field, kind | None | UnsetType, UNSET)
+
+    def _type(self, column: ColumnEncoder) -> Any:
+        """The type of the values of a column, without gaps."""
+        if self._is_clean and isinstance(column, NumberColumn) and not column.is_truth:
+            low, high = range_of(column)
+            return Annotated[float, Meta(ge=low, le=high)]
+        if self._is_clean and isinstance(column, CategoryColumn) and _is_listed(column):
+            return Literal[tuple(column.places)]
+        if self._is_clean and isinstance(column, TextColumn):
+            return Annotated[str, Meta(min_length=LONGER_THAN_NULLS, max_length=MAX_TEXT_BYTES // 4)]
+        # A text without words is answered also where each row of training had some.
+        return _TYPES[column.kind]
+
+
+class Records(Decoders):
+    """What a version with an encoder needs to read records and to score them; shared by its students.
+
+    clean: decoders of records without anything unusual. tally: counts what records are like.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        row_count: RowCount | None = None,
+        make_tally: Callable[[RecordRows], InputTally] = InputTally,
+    ) -> None:
+        super().__init__(RecordRows(encoder), clean=False)
+        self.encoder = encoder
+        self.clean = Decoders(self.rows, clean=True)
+        self.reader = RecordReader(self.rows)
+        self.tally = make_tally(self.rows)
+        self._row_count = row_count or RowCount()
+
+    def score_one(self, score: Callable[[Values], float], data: Body) -> float | None:
+        """The score of the one record or text in the body of a query; None for any other body."""
+        try:
+            values = self.clean.decode_one(data)
+            found = score(values)
+        except REFUSED:
+            return self._score_any(score, data)
+        self.tally.clean(values)
+        return found
+
+    def _score_any(self, score: Callable[[Values], float], data: Body) -> float | None:
+        try:
+            values = self.decode_one(data)
+            found = score(values)
+        except REFUSED:
+            # What is wrong is found by others, or that nothing is.
+            return None
+        self.tally.add([(value,) for value in values])
+        return found
+
+    def read_columns(self, read: Callable[[Decoders], Columns]) -> tuple[Columns, bool]:
+        """What ``read`` finds with decoders, and whether nothing in it is unusual. Raises as ``read``."""
+        with suppress(*REFUSED):
+            return read(self.clean), True
+        return read(self), False
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the encoder, about."""
+        arrays = [array for column in self.encoder.columns for array in column.arrays().values()]
+        tables = [table for column in self.encoder.columns for table in column.tables]
+        texts = sum(bool(column.tables) for column in self.encoder.columns)
+        return (
+            _TIMES_VALUES * sum(array.nbytes for array in arrays)
+            + _TIMES_TERMS * sum(table.terms.nbytes + table.idf.nbytes for table in tables)
+            + _TEXT_BYTES * texts
+            + _COLUMN_BYTES * len(self.encoder.columns)
+        )
 
     def full_row(self, values: Values) -> Floats:
         """The row (d,) of a record, with the terms of its texts. Raises InvalidProblem."""
@@ -235,10 +322,9 @@ class Records:
         return note
 
 
-def _field(field: str, column: ColumnEncoder) -> tuple[str, Any] | tuple[str, Any, Any]:
-    kind = _TYPES[column.kind]
-    # A text without words is answered also where each row of training had some.
-    return (field, kind) if column.required else (field, kind | None | UnsetType, UNSET)
+def _is_listed(column: ColumnEncoder) -> bool:
+    """Whether a type can list the known values of a column."""
+    return isinstance(column, CategoryColumn) and 0 < len(column.places) <= _MOST_LISTED
 
 
 def _may_repeat_keys(text: bytes, keys: int, values: Iterable[Any]) -> bool:

@@ -1,0 +1,178 @@
+"""How the values of each column are spread over the rows of training, in at most 20 bins and one for gaps.
+
+    number, date    bins of about as many rows each
+    boolean         false and true
+    category        the 19 most frequent values, and all others
+    text            bins 0 to 9: the part of its words that training had; bins 10 to 19: how many words it has
+    vector          one bin
+
+Values of queries are counted in the same bins, so that both can be compared without keeping any value.
+"""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from itertools import pairwise
+from math import isfinite, log
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+
+from core.errors import InvalidPackage
+from core.packed.codec import Buffer
+from core.packed.encoded_columns import (
+    CategoryColumn,
+    ColumnEncoder,
+    DateColumn,
+    NumberColumn,
+    TextColumn,
+)
+from core.packed.encoder import Encoder
+from core.packed.term_table import UNIT_BITS
+from core.packed.terms import TextBatch
+
+MOST_COLUMNS: Final = 64
+"""Columns whose inputs are counted: the first ones of the encoder."""
+GAP_BIN: Final = 20
+BINS: Final = 21
+TEXT_BINS: Final = 10
+"""Bins of each of the two things that are counted of a text."""
+OTHERS: Final = 19
+"""Bin of the values of a category that have none of their own."""
+_THREE_AND_A_HALF: Final = round((1 << UNIT_BITS) * log(3.5))
+
+Bins: TypeAlias = Sequence[int]
+"""The bin of a value; of a text the two bins."""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ColumnProfile:
+    """counts: rows of training in each bin, (BINS,). edges: where all bins but the first begin, for numbers,
+    dates and numbers of words. top: places of a category's most frequent values among its ``values``.
+    """
+
+    counts: tuple[int, ...]
+    edges: tuple[float, ...] = ()
+    top: tuple[int, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class InputProfile:
+    """columns: the first `MOST_COLUMNS` columns of an encoder."""
+
+    columns: tuple[ColumnProfile, ...]
+
+    def to_bytes(self) -> bytes:
+        """The profile as JSON; the same profile always gives the same bytes."""
+        document = {"format": _FORMAT, "columns": [asdict(column) for column in self.columns]}
+        return json.dumps(document, separators=(",", ":")).encode()
+
+    @classmethod
+    def from_bytes(cls, data: Buffer, encoder: Encoder) -> InputProfile:
+        """The profile of ``to_bytes``. Raises InvalidPackage where it is none of this encoder."""
+        try:
+            document = json.loads(bytes(data))
+            known = document["format"] == _FORMAT
+            columns = tuple(
+                ColumnProfile(tuple(one["counts"]), tuple(one["edges"]), tuple(one["top"]))
+                for one in document["columns"]
+            )
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise InvalidPackage(f"The profile of inputs cannot be read: {error}.") from error
+        encoders = encoder.columns[:MOST_COLUMNS]
+        if not known or len(columns) != len(encoders) or not all(map(_is_usable, columns, encoders)):
+            raise InvalidPackage("The profile of inputs does not fit the encoder.")
+        return cls(columns)
+
+
+_FORMAT: Final = "stms.profile.1"
+
+
+def bins_of(column: ColumnEncoder, profile: ColumnProfile) -> Callable[[Any], Bins]:
+    """What finds the bins of a value of a record that is usable and no gap."""
+    edges = profile.edges
+    if isinstance(column, TextColumn):
+        return partial(text_bins, column, edges)
+    if isinstance(column, CategoryColumn):
+        places = {column.values[place]: number for number, place in enumerate(profile.top)}
+        return lambda value: (places.get(column.checked(value), OTHERS),)
+    if isinstance(column, DateColumn):
+        return lambda value: (bisect_right(edges, column.checked(value)),)
+    return lambda value: (bisect_right(edges, value) if edges else 0,)
+
+
+def text_bins(column: TextColumn, edges: Sequence[float], text: str) -> Bins:
+    """The bins of a text that is no row of training."""
+    words, known = count_words(column, text)
+    return share_bin(words, known), TEXT_BINS + bisect_right(edges, words)
+
+
+def share_bin(words: int, known: int) -> int:
+    """The bin of the part of its words that are known."""
+    return min(TEXT_BINS * known // max(words, 1), TEXT_BINS - 1)
+
+
+def count_words(column: TextColumn, text: str, *, of_training: bool = False) -> tuple[int, int]:
+    """How many different terms of the column's first family a text has, and how many of them are known.
+
+    of_training: whether the text is a row of training. It knows its own terms, so that two further rows must
+    have them: otherwise rows of training would look more familiar than new ones of the same kind.
+    """
+    table = column.tables[0]
+    terms = TextBatch([text]).count(table.family).terms
+    if not len(table):
+        return len(terms), 0
+    places = np.minimum(np.searchsorted(table.terms, terms), len(table) - 1)
+    is_known = table.terms[places] == terms
+    if of_training:
+        # n rows, n_t of them with the term: idf_t = log((1 + n) / (1 + n_t)) + 1, and n_t is 3 or more.
+        is_known &= table.idf[places] < table.unknown_idf - _THREE_AND_A_HALF
+    return len(terms), int(is_known.sum())
+
+
+def stability_index(column: ColumnEncoder, training: Sequence[int], found: Sequence[int]) -> float | None:
+    """Σ (p − q) ln(p / q) over the bins, where q and p are the parts of both counts in each, at least 1e-4.
+
+    This is the population stability index. Of a text it is the larger one of its two things. None without
+    rows.
+    """
+    parts = [(0, TEXT_BINS), (TEXT_BINS, BINS)] if isinstance(column, TextColumn) else [(0, BINS)]
+    both = [(training[first:stop], found[first:stop]) for first, stop in parts]
+    known = [_distance(old, new) for old, new in both if sum(old) and sum(new)]
+    return max(known, default=None)
+
+
+def _distance(training: Sequence[int], found: Sequence[int]) -> float:
+    total = 0.0
+    for old, new in zip(training, found, strict=True):
+        q, p = max(old / sum(training), _LEAST), max(new / sum(found), _LEAST)
+        total += (p - q) * log(p / q)
+    return total
+
+
+_LEAST: Final = 1e-4
+
+
+def _is_usable(profile: ColumnProfile, column: ColumnEncoder) -> bool:
+    counts, edges, top = profile.counts, profile.edges, profile.top
+    numbers = [*counts, *edges, *top]
+    if not all(type(number) in (int, float) and isfinite(number) for number in numbers):
+        return False
+    most = TEXT_BINS if isinstance(column, TextColumn) else GAP_BIN
+    values = len(column.values) if isinstance(column, CategoryColumn) else 0
+    return (
+        len(counts) == BINS
+        and min(counts) >= 0
+        and len(edges) < most
+        and all(low < high for low, high in pairwise(edges))
+        and len(top) <= OTHERS
+        and all(type(place) is int and 0 <= place < values for place in top)
+        and (not edges or isinstance(column, NumberColumn | DateColumn | TextColumn))
+        and (not isinstance(column, TextColumn) or bool(column.tables))
+    )
