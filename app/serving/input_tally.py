@@ -42,7 +42,9 @@ class Taken(NamedTuple):
 
 
 class InputTally:
-    """Counts of one version, thread-safe. on_first: called with the first record after `take`."""
+    """Counts of one version, thread-safe. columns: those that are counted. on_first: called with the first
+    record after each `take`.
+    """
 
     def __init__(
         self,
@@ -54,16 +56,15 @@ class InputTally:
         self._on_first = on_first
         self._lock = threading.Lock()
         self._before = self._records = self._sampled = 0
-        self._counts = [[0] * WIDTH for _ in rows.encoder.columns[:MOST_COLUMNS]]
+        self.columns = rows.encoder.columns[:MOST_COLUMNS]
+        self._counts = [[0] * WIDTH for _ in self.columns]
         place_of = {column.name: place for place, column in enumerate(rows.columns)}
-        self._columns = [
+        self._places = [
             (place_of[column.name], column, counts)
-            for column, counts in zip(rows.encoder.columns, self._counts, strict=False)
+            for column, counts in zip(self.columns, self._counts, strict=True)
         ]
         profiles = () if profile is None else profile.columns
-        self._find = [
-            bins_of(column, one) for column, one in zip(rows.encoder.columns, profiles, strict=False)
-        ]
+        self._find = [bins_of(column, one) for column, one in zip(self.columns, profiles, strict=False)]
 
     def clean(self, values: Values) -> None:
         """Count a record without anything unusual."""
@@ -77,13 +78,13 @@ class InputTally:
     def add(self, columns: Sequence[Sequence[Any]], *, clean: bool = False) -> None:
         """Count records by columns. clean: whether nothing in them is unusual."""
         n = len(columns[0])
-        found = [] if clean else [unusual_in(column, columns[place]) for place, column, _ in self._columns]
+        found = [] if clean else [unusual_in(column, columns[place]) for place, column, _ in self._places]
         with self._lock:
             if not self._records and self._on_first is not None:
                 self._on_first(self)
             first = self._before + self._records
             self._records += n
-            for (_, _, counts), kinds in zip(self._columns, found, strict=False):
+            for (_, _, counts), kinds in zip(self._places, found, strict=False):
                 for kind in kinds:
                     counts[kind] += 1
             for row in range(-(first + 1) % SAMPLED, n, SAMPLED):
@@ -91,7 +92,7 @@ class InputTally:
 
     def _sample(self, values: Values) -> None:
         self._sampled += 1
-        for (place, column, counts), find in zip(self._columns, self._find, strict=False):
+        for (place, column, counts), find in zip(self._places, self._find, strict=False):
             value = values[place]
             bins: Bins = (GAP_BIN,) if is_missing(column, value) else find(value)
             for number in bins:

@@ -6,6 +6,7 @@ value by value (``app.serving.record_faults``), to name all columns at fault, or
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
@@ -51,6 +52,7 @@ _TIMES_TERMS: Final = 3
 _MANY_COLONS: Final = 100_000
 _MOST_LISTED: Final = 256
 """Known values of a category that a type lists."""
+_WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,14}")
 MOST_TYPED: Final = 500
 """Columns up to which records have a typed decoder: it looks for a key among the fields one by one."""
 
@@ -242,7 +244,7 @@ class Decoders:
             low, high = range_of(column)
             return Annotated[float, Meta(ge=low, le=high)]
         if self._is_clean and isinstance(column, CategoryColumn) and _is_listed(column):
-            return Literal[tuple(column.places)]
+            return Literal[(*column.places, *_whole_numbers(column.places))]
         if self._is_clean and isinstance(column, TextColumn):
             return Annotated[str, Meta(min_length=LONGER_THAN_NULLS, max_length=MAX_TEXT_BYTES // 4)]
         # A text without words is answered also where each row of training had some.
@@ -320,6 +322,11 @@ class Records(Decoders):
         note = note_of(self.rows, values)
         self._row_count.outside += note.outside.total > 0
         return note
+
+
+def _whole_numbers(keys: Iterable[str]) -> list[int]:
+    """The numbers that have these keys."""
+    return [int(key) for key in keys if _WHOLE.fullmatch(key)]
 
 
 def _is_listed(column: ColumnEncoder) -> bool:

@@ -142,10 +142,16 @@ def stability_index(column: ColumnEncoder, training: Sequence[int], found: Seque
     This is the population stability index. Of a text it is the larger one of its two things. None without
     rows.
     """
-    parts = [(0, TEXT_BINS), (TEXT_BINS, BINS)] if isinstance(column, TextColumn) else [(0, BINS)]
-    both = [(training[first:stop], found[first:stop]) for first, stop in parts]
+    both = [(training[part], found[part]) for part in parts_of(column)]
     known = [_distance(old, new) for old, new in both if sum(old) and sum(new)]
     return max(known, default=None)
+
+
+def parts_of(column: ColumnEncoder) -> list[slice]:
+    """The bins of each thing that is counted of a column; the last of them has the gaps."""
+    if isinstance(column, TextColumn):
+        return [slice(0, TEXT_BINS), slice(TEXT_BINS, BINS)]
+    return [slice(0, BINS)]
 
 
 def _distance(training: Sequence[int], found: Sequence[int]) -> float:
