@@ -91,7 +91,7 @@ class InputTally:
                 self._sample([values[row] for values in columns])
 
     def _sample(self, values: Values) -> None:
-        self._sampled += 1
+        self._sampled += self.profile is not None
         for (place, column, counts), find in zip(self._places, self._find, strict=False):
             value = values[place]
             bins: Bins = (GAP_BIN,) if is_missing(column, value) else find(value)
