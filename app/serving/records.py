@@ -7,10 +7,10 @@ value by value (``app.serving.record_faults``), to name all columns at fault, or
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import chain
+from itertools import chain, filterfalse
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -19,7 +19,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from msgspec.structs import astuple
 
 from app.http.types import Body
-from app.serving.input_tally import InputTally, range_of, unusual, unusual_in
+from app.serving.input_tally import SURELY_WHOLE, InputTally, range_of, test_of_usual, unusual
 from app.serving.outside import RowCount
 from app.serving.record_faults import RecordReader, count_keys
 from app.serving.record_notes import RecordNote, note_of
@@ -35,10 +35,11 @@ from core.packed.encoded_columns import (
 from core.packed.encoder import Encoder
 from core.packed.maps import Floats
 from core.packed.record_rows import LONGER_THAN_NULLS, RecordRows, Values
-from core.packed.terms import MAX_TEXT_BYTES
 
 Columns: TypeAlias = Sequence[Sequence[Any]]
 """Values of records by columns."""
+Unsure: TypeAlias = Collection[int] | None
+"""Places of the columns in which something may be unusual; None for all."""
 
 _MANY: Final = b'{"records"'
 _FEWEST: Final = 2
@@ -69,18 +70,21 @@ REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Overf
 
 
 class Decoders:
-    """Typed decoders of the records of a version. clean: whether they take only records in which nothing is
-    unusual: those need not be looked at.
+    """Typed decoders of the records of a version.
+
+    clean: whether they take only records in which nothing is unusual, so that nobody looks at these. sure:
+    names of the columns of which this also holds for a list of values.
     """
 
     def __init__(self, rows: RecordRows, *, clean: bool) -> None:
         self.rows, self._is_clean = rows, clean
         # What no type can say: that a date is in its range, or that a value is one of very many.
         self._unsure = [
-            (place, column)
+            (place, column, test_of_usual(column))
             for place, column in enumerate(rows.columns)
             if clean and isinstance(column, DateColumn | CategoryColumn) and not _is_listed(column)
         ]
+        self.sure = {column.name for column in rows.columns} - {column.name for _, column, _ in self._unsure}
 
     @cached_property
     def decode_one(self) -> Callable[[Body], Values]:
@@ -161,8 +165,9 @@ class Decoders:
             values if not gaps else [None if value is UNSET else value for value in values]
             for values, gaps in zip(found[:n], absent, strict=False)
         ]
-        if any(unusual_in(column, columns[place]) for place, column in self._unsure):
-            raise InvalidProblem
+        for place, column, is_usual in self._unsure:
+            for value in filterfalse(is_usual, columns[place]):
+                _refuse_unusual(column, value)
         return columns
 
     @cached_property
@@ -204,8 +209,8 @@ class Decoders:
         """For each column what decodes a list of its values in JSON. They raise DecodeError."""
         decoders: dict[str, Callable[[bytes], list[Any]]] = {}
         for column in self.rows.columns:
-            kind: Any = _TYPES[column.kind]
-            cells: Any = list[kind] if column.required else list[kind | None]
+            kind: Any = self._type(column)
+            cells: Any = list[kind] if column.required or self._is_clean else list[kind | None]
             decoders[column.name] = msgspec.json.Decoder(cells).decode
         return decoders
 
@@ -218,8 +223,9 @@ class Decoders:
         def values(record: Any, data: Body, more: int) -> Values:
             found = astuple(record)[:n]
             text = bytes(data)
-            if unsure and any(unusual(column, found[place]) is not None for place, column in unsure):
-                raise InvalidProblem
+            for place, column, is_usual in unsure:
+                if not is_usual(found[place]):
+                    _refuse_unusual(column, found[place])
             if text.count(b":") == n + more and not (may_lack and UNSET in found):
                 # Each key is there, and none twice.
                 return found
@@ -246,7 +252,7 @@ class Decoders:
         if self._is_clean and isinstance(column, CategoryColumn) and _is_listed(column):
             return Literal[(*column.places, *_whole_numbers(column.places))]
         if self._is_clean and isinstance(column, TextColumn):
-            return Annotated[str, Meta(min_length=LONGER_THAN_NULLS, max_length=MAX_TEXT_BYTES // 4)]
+            return Annotated[str, Meta(min_length=LONGER_THAN_NULLS, max_length=SURELY_WHOLE)]
         # A text without words is answered also where each row of training had some.
         return _TYPES[column.kind]
 
@@ -268,33 +274,38 @@ class Records(Decoders):
         self.clean = Decoders(self.rows, clean=True)
         self.reader = RecordReader(self.rows)
         self.tally = make_tally(self.rows)
+        self._expects_clean = True
         self._row_count = row_count or RowCount()
 
     def score_one(self, score: Callable[[Values], float], data: Body) -> float | None:
         """The score of the one record or text in the body of a query; None for any other body."""
-        try:
-            values = self.clean.decode_one(data)
-            found = score(values)
-        except REFUSED:
-            return self._score_any(score, data)
-        self.tally.clean(values)
-        return found
-
-    def _score_any(self, score: Callable[[Values], float], data: Body) -> float | None:
+        if self._expects_clean:
+            try:
+                values = self.clean.decode_one(data)
+                found = score(values)
+            except REFUSED:
+                # Records come from the same sources: the next one is likely to be like this one.
+                self._expects_clean = False
+            else:
+                self.tally.clean(values)
+                return found
         try:
             values = self.decode_one(data)
             found = score(values)
         except REFUSED:
             # What is wrong is found by others, or that nothing is.
             return None
-        self.tally.add([(value,) for value in values])
+        self._expects_clean = self.tally.look(values)
         return found
 
-    def read_columns(self, read: Callable[[Decoders], Columns]) -> tuple[Columns, bool]:
-        """What ``read`` finds with decoders, and whether nothing in it is unusual. Raises as ``read``."""
+    def read_columns(self, read: Callable[[Decoders], Columns]) -> tuple[Columns, Unsure]:
+        """What ``read`` finds with decoders, and in which columns something may be unusual.
+
+        Raises as ``read``.
+        """
         with suppress(*REFUSED):
-            return read(self.clean), True
-        return read(self), False
+            return read(self.clean), ()
+        return read(self), None
 
     @property
     def nbytes(self) -> int:
@@ -322,6 +333,11 @@ class Records(Decoders):
         note = note_of(self.rows, values)
         self._row_count.outside += note.outside.total > 0
         return note
+
+
+def _refuse_unusual(column: ColumnEncoder, value: Any) -> None:
+    if unusual(column, value) is not None:
+        raise InvalidProblem
 
 
 def _whole_numbers(keys: Iterable[str]) -> list[int]:

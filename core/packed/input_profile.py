@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import pairwise
 from math import isfinite, log
 from typing import Any, Final, TypeAlias, final
@@ -32,6 +31,7 @@ from core.packed.encoded_columns import (
     TextColumn,
 )
 from core.packed.encoder import Encoder
+from core.packed.record_rows import is_gap
 from core.packed.term_table import UNIT_BITS
 from core.packed.terms import TextBatch
 
@@ -95,20 +95,36 @@ _FORMAT: Final = "stms.profile.1"
 
 
 def bins_of(column: ColumnEncoder, profile: ColumnProfile) -> Callable[[Any], Bins]:
-    """What finds the bins of a value of a record that is usable and no gap."""
-    edges = profile.edges
+    """What finds the bins of a value of a usable record."""
+    edges, ones = profile.edges, [(number,) for number in range(BINS)]
+    gap = ones[GAP_BIN]
     if isinstance(column, TextColumn):
-        return partial(text_bins, column, edges)
+        return lambda text: gap if is_missing(column, text) else _text_bins(column, edges, text)
     if isinstance(column, CategoryColumn):
-        places = {column.values[place]: number for number, place in enumerate(profile.top)}
-        return lambda value: (places.get(column.checked(value), OTHERS),)
+        places = {column.values[place]: ones[number] for number, place in enumerate(profile.top)} | {
+            None: gap
+        }
+        return lambda value: places.get(value) or _other_bin(column, places, value)
     if isinstance(column, DateColumn):
-        return lambda value: (bisect_right(edges, column.checked(value)),)
-    return lambda value: (bisect_right(edges, value) if edges else 0,)
+        return lambda text: (
+            gap if is_missing(column, text) else ones[bisect_right(edges, column.checked(text))]
+        )
+    if isinstance(column, NumberColumn):
+        return lambda number: gap if number is None else ones[bisect_right(edges, number)]
+    return lambda value: gap if value is None else ones[0]
 
 
-def text_bins(column: TextColumn, edges: Sequence[float], text: str) -> Bins:
-    """The bins of a text that is no row of training."""
+def is_missing(column: ColumnEncoder, value: Any) -> bool:
+    """Whether the value of a usable record is a gap."""
+    return value is None or (isinstance(value, str) and is_gap(column, value))
+
+
+def _other_bin(column: CategoryColumn, places: Mapping[str | None, Bins], value: Any) -> Bins:
+    """The bins of a value that is not written as its key, or has none of its own."""
+    return places.get(None if is_missing(column, value) else column.checked(value), (OTHERS,))
+
+
+def _text_bins(column: TextColumn, edges: Sequence[float], text: str) -> Bins:
     words, known = count_words(column, text)
     return share_bin(words, known), TEXT_BINS + bisect_right(edges, words)
 

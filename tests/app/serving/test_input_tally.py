@@ -1,4 +1,4 @@
-"""Counts of what records are like, exactly, in whatever form they come."""
+"""Counts of what records are like, exactly, in each form in which they come."""
 
 from __future__ import annotations
 
@@ -250,7 +250,6 @@ def test_a_clean_decoder_takes_records_in_which_nothing_is_unusual(changes: dict
 
 
 def test_what_is_clean_is_known_without_a_look(monkeypatch: pytest.MonkeyPatch):
-    """The dates of a record are looked at; nothing else."""
     student = served(encoder())
     looked: list[str] = []
 
@@ -260,10 +259,22 @@ def test_what_is_clean_is_known_without_a_look(monkeypatch: pytest.MonkeyPatch):
 
     monkeypatch.setattr("app.serving.records.unusual", spy)
     monkeypatch.setattr("app.serving.input_tally.unusual", spy)
-    ask(student, {"record": SENT})
-    assert looked == ["since"]
-    ask(student, {"records": [SENT] * 5})
-    assert looked == ["since"] * 6
+    bodies = [{"record": SENT}, {"records": [SENT] * 5}, {"columns": columns_of(SENT, SENT)}]
+    for body in bodies:
+        ask(student, body)
+    assert looked == []
+    ask(student, {"record": SENT | {"age": None}})
+    ask(student, {"columns": columns_of(SENT, SENT | {"age": None})})
+    assert looked == ["age", "age"]
+
+
+def test_after_an_unusual_record_the_next_ones_are_looked_at():
+    """Until one comes about which nothing is unusual."""
+    student = served(encoder())
+    for age in (None, 39.5, None, None, 39.5, 39.5, 1000, 40):
+        ask(student, {"record": SENT | {"age": age}})
+    found = taken(student)
+    assert (found.records, found.unusual) == (8, {"gap": 3, "outside": 1})
 
 
 def student_with_profile(tallies: InputTallies | None = None) -> ServableStudent:
