@@ -49,13 +49,16 @@ class Taken(NamedTuple):
 
 
 class InputTally:
-    """Counts of one version, thread-safe. columns: those that are counted."""
+    """Counts of one version, thread-safe. columns: those that are counted.
+
+    Every 64th of the records that are known to be clean is put into bins, and every 64th of all others.
+    """
 
     def __init__(self, rows: RecordRows, profile: InputProfile | None = None) -> None:
         self.profile = profile
         self.columns = rows.encoder.columns[:MOST_COLUMNS]
         self._lock = threading.Lock()
-        # Counting by `next` takes no lock, and loses nothing between threads.
+        # Counting by `next` takes no lock, and loses nothing between threads. `take` uses a number, too.
         self._clean = count(1)
         self._clean_before = self._looked_at = self._looked_at_before = self._sampled = 0
         self._counts = [[0] * WIDTH for _ in self.columns]

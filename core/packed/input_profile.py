@@ -15,6 +15,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from math import isfinite, log
 from typing import Any, Final, TypeAlias, final
@@ -101,14 +102,12 @@ def bins_of(column: ColumnEncoder, profile: ColumnProfile) -> Callable[[Any], Bi
     if isinstance(column, TextColumn):
         return lambda text: gap if is_missing(column, text) else _text_bins(column, edges, text)
     if isinstance(column, CategoryColumn):
-        places = {column.values[place]: ones[number] for number, place in enumerate(profile.top)} | {
-            None: gap
-        }
+        places: dict[Any, Bins] = {column.values[place]: ones[k] for k, place in enumerate(profile.top)}
+        places[None] = gap
         return lambda value: places.get(value) or _other_bin(column, places, value)
     if isinstance(column, DateColumn):
-        return lambda text: (
-            gap if is_missing(column, text) else ones[bisect_right(edges, column.checked(text))]
-        )
+        find = partial(bisect_right, edges)
+        return lambda text: gap if is_missing(column, text) else ones[find(column.checked(text))]
     if isinstance(column, NumberColumn):
         return lambda number: gap if number is None else ones[bisect_right(edges, number)]
     return lambda value: gap if value is None else ones[0]
