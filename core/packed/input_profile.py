@@ -17,11 +17,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
-from math import isfinite, log
+from math import log
 from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
+from core.data.validation import MAX_MAGNITUDE
 from core.errors import InvalidPackage
 from core.packed.codec import Buffer
 from core.packed.encoded_columns import (
@@ -178,22 +179,24 @@ def _distance(training: Sequence[int], found: Sequence[int]) -> float:
 
 
 _LEAST: Final = 1e-4
+_MOST_ROWS: Final = 2**53
 
 
 def _is_usable(profile: ColumnProfile, column: ColumnEncoder) -> bool:
     counts, edges, top = profile.counts, profile.edges, profile.top
-    numbers = [*counts, *edges, *top]
-    if not all(type(number) in (int, float) and isfinite(number) for number in numbers):
+    if not all(type(number) is int and 0 <= number <= _MOST_ROWS for number in (*counts, *top)):
         return False
-    most = TEXT_BINS if isinstance(column, TextColumn) else GAP_BIN
+    if not all(type(edge) in (int, float) and abs(edge) <= MAX_MAGNITUDE for edge in edges):
+        return False
+    most_edges = TEXT_BINS - 1 if isinstance(column, TextColumn) else 0
+    if isinstance(column, NumberColumn | DateColumn):
+        most_edges = GAP_BIN - 1
     values = len(column.values) if isinstance(column, CategoryColumn) else 0
     return (
         len(counts) == BINS
-        and min(counts) >= 0
-        and len(edges) < most
+        and len(edges) <= most_edges
         and all(low < high for low, high in pairwise(edges))
         and len(top) <= OTHERS
-        and all(type(place) is int and 0 <= place < values for place in top)
-        and (not edges or isinstance(column, NumberColumn | DateColumn | TextColumn))
+        and all(place < values for place in top)
         and (not isinstance(column, TextColumn) or bool(column.tables))
     )

@@ -222,6 +222,8 @@ def damaged() -> dict[str, Any]:
         "edges of a category": changed(job, edges=[1.0]),
         "an unknown value": changed(job, top=[99]),
         "half a place": changed(job, top=[0.5]),
+        "a very large count": changed(age, counts=[10**400, *[0] * 20]),
+        "a very large edge": changed(age, edges=[10**400]),
     }
 
 
