@@ -51,8 +51,9 @@ _TIMES_VALUES: Final = 4
 _TIMES_TERMS: Final = 3
 """How much more memory values of categories, and terms, take than their arrays in the package."""
 _MANY_COLONS: Final = 100_000
-_MOST_LISTED: Final = 256
-"""Known values of a category that a type lists."""
+_MOST_OF_COLUMN: Final = 256
+_MOST_LISTED: Final = 4096
+"""Known values of a category, and of all of them, that types list: making these takes a while."""
 _WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,14}")
 MOST_TYPED: Final = 500
 """Columns up to which records have a typed decoder: it looks for a key among the fields one by one."""
@@ -79,10 +80,11 @@ class Decoders:
     def __init__(self, rows: RecordRows, *, clean: bool) -> None:
         self.rows, self._is_clean = rows, clean
         # What no type can say: that a date is in its range, or that a value is one of very many.
+        listed = _listed(rows.columns) if clean else set()
         self._unsure = [
             (place, column, test_of_usual(column))
             for place, column in enumerate(rows.columns)
-            if clean and isinstance(column, DateColumn | CategoryColumn) and not _is_listed(column)
+            if clean and isinstance(column, DateColumn | CategoryColumn) and column.name not in listed
         ]
         self.sure = {column.name for column in rows.columns} - {column.name for _, column, _ in self._unsure}
 
@@ -249,7 +251,7 @@ class Decoders:
         if self._is_clean and isinstance(column, NumberColumn) and not column.is_truth:
             low, high = range_of(column)
             return Annotated[float, Meta(ge=low, le=high)]
-        if self._is_clean and isinstance(column, CategoryColumn) and _is_listed(column):
+        if self._is_clean and isinstance(column, CategoryColumn) and column.name in self.sure:
             return Literal[(*column.places, *_whole_numbers(column.places))]
         if self._is_clean and isinstance(column, TextColumn):
             return Annotated[str, Meta(min_length=LONGER_THAN_NULLS, max_length=SURELY_WHOLE)]
@@ -345,9 +347,14 @@ def _whole_numbers(keys: Iterable[str]) -> list[int]:
     return [int(key) for key in keys if _WHOLE.fullmatch(key)]
 
 
-def _is_listed(column: ColumnEncoder) -> bool:
-    """Whether a type can list the known values of a column."""
-    return isinstance(column, CategoryColumn) and 0 < len(column.places) <= _MOST_LISTED
+def _listed(columns: Iterable[ColumnEncoder]) -> set[str]:
+    """Names of the categories whose known values are listed by their types."""
+    listed, left = set(), _MOST_LISTED
+    for column in columns:
+        if isinstance(column, CategoryColumn) and 0 < len(column.places) <= min(left, _MOST_OF_COLUMN):
+            listed.add(column.name)
+            left -= len(column.places)
+    return listed
 
 
 def _may_repeat_keys(text: bytes, keys: int, values: Iterable[Any]) -> bool:
