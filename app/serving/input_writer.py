@@ -69,7 +69,7 @@ class InputWriter:
                 with self._store.begin() as uow:
                     uow.inputs.add(version.tenant, version.model, version.version, row)
             except Unavailable:
-                self._waiting.append((version, row))
+                self._waiting.appendleft((version, row))
                 raise
 
     async def _run(self) -> None:

@@ -53,13 +53,12 @@ class Process:
         self.tallies, self.metrics = InputTallies(), Metrics()
         self.writer = InputWriter(store, self.tallies, self.metrics)
         profile = fit_profile(people(), encoder())
-        records = Records(encoder(), None, lambda rows: self.tallies.make(version, profile, rows))
-        self.tally = records.tally
-        self._names = [column.name for column in records.rows.columns]
+        self.records = Records(encoder(), None, lambda rows: self.tallies.make(version, profile, rows))
+        self._names = [column.name for column in self.records.rows.columns]
 
     def count(self, times: int, **changes: Any) -> None:
         record = RECORD | changes
-        self.tally.add([[record[name]] * times for name in self._names])
+        self.records.tally.add([[record[name]] * times for name in self._names])
 
 
 def rows_of(store: Store, version: ModelVersion) -> list[InputRow]:
