@@ -154,7 +154,7 @@ class InputTallies:
         with self._lock:
             for tally, (version, rows) in [*self._tallies.items()]:
                 if rows() is None:
-                    # Whoever could count has gone.
+                    # Nothing can count any more.
                     del self._tallies[tally]
                 taken = tally.take()
                 if taken.records:
@@ -197,7 +197,7 @@ def test_of_usual(column: ColumnEncoder) -> Callable[[Any], bool]:
     if isinstance(column, DateColumn):
         if column.pattern is not None or column.high - column.low < 4 * _DAY:
             return lambda _: False
-        # Two days within the range, whatever the time and the offset.
+        # Two days within the range, so that times and offsets do not matter.
         first, last = (_day_of(moment) for moment in (column.low + 2 * _DAY, column.high - 2 * _DAY))
         return lambda text: text is not None and first <= text <= last
     return lambda value: value is not None

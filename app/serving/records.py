@@ -73,7 +73,7 @@ REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Overf
 class Decoders:
     """Typed decoders of the records of a version.
 
-    clean: whether they take only records in which nothing is unusual, so that nobody looks at these. sure:
+    clean: whether they take only records in which nothing is unusual, so that these need no look. sure:
     names of the columns of which this also holds for a list of values.
     """
 
