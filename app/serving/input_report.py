@@ -86,7 +86,9 @@ def input_report(inputs: Inputs, version: ModelVersion, rows: Sequence[InputRow]
     sampled = sum(row.sampled for row in rows)
     found = zip(*(struct.unpack(f"<{len(row.counts) // 4}I", row.counts) for row in rows), strict=True)
     totals = [*map(sum, found)] or [0] * WIDTH * len(tally.columns)
-    profiles = [None] * len(tally.columns) if tally.profile is None else tally.profile.columns
+    profiles: Sequence[ColumnProfile | None] = [None] * len(tally.columns)
+    if tally.profile is not None:
+        profiles = tally.profile.columns
     columns = [
         _of_column(column, profile, totals[place * WIDTH : (place + 1) * WIDTH], sampled)
         for place, (column, profile) in enumerate(zip(tally.columns, profiles, strict=True))
@@ -100,7 +102,9 @@ def input_report(inputs: Inputs, version: ModelVersion, rows: Sequence[InputRow]
 def _of_column(
     column: ColumnEncoder, profile: ColumnProfile | None, counts: Sequence[int], sampled: int
 ) -> ColumnInputs:
-    psi, bins = None, list[BinInputs]()
+    gaps, unseen, outside, cut, *_ = counts
+    psi: float | None = None
+    bins: list[BinInputs] = []
     if profile is not None:
         counted = counts[len(UNUSUAL) :]
         psi = stability_index(column, profile.counts, counted)
@@ -109,7 +113,10 @@ def _of_column(
     return ColumnInputs(
         column.name,
         str(column.kind),
-        *counts[: len(UNUSUAL)],
+        gaps,
+        unseen,
+        outside,
+        cut,
         training_gaps=bins[-1].training if bins else None,
         psi=psi,
         drifted=psi is not None and psi > DRIFTED and sampled >= LEAST_SAMPLED,

@@ -252,7 +252,8 @@ class Decoders:
             low, high = range_of(column)
             return Annotated[float, Meta(ge=low, le=high)]
         if self._is_clean and isinstance(column, CategoryColumn) and column.name in self.sure:
-            return Literal[(*column.places, *_whole_numbers(column.places))]
+            of_values: Any = Literal
+            return of_values[(*column.places, *_whole_numbers(column.places))]
         if self._is_clean and isinstance(column, TextColumn):
             return Annotated[str, Meta(min_length=LONGER_THAN_NULLS, max_length=SURELY_WHOLE)]
         # A text without words is answered also where each row of training had some.
@@ -349,7 +350,8 @@ def _whole_numbers(keys: Iterable[str]) -> list[int]:
 
 def _listed(columns: Iterable[ColumnEncoder]) -> set[str]:
     """Names of the categories whose known values are listed by their types."""
-    listed, left = set(), _MOST_LISTED
+    listed: set[str] = set()
+    left = _MOST_LISTED
     for column in columns:
         if isinstance(column, CategoryColumn) and 0 < len(column.places) <= min(left, _MOST_OF_COLUMN):
             listed.add(column.name)
