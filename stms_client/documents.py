@@ -90,9 +90,9 @@ class ColumnInputs(TypedDict):
 
     gaps, unseen, outside, cut: how many of all records had no value, a category that training did not have,
     a number or date outside its range in training, or a text that was cut. training_gaps: part of the rows
-    of training without a value. psi: population stability index of the sampled records against training,
-    which is Σ (p − q) ln(p / q) over the bins; null without any. drifted: whether it is above 0.25, with
-    1000 sampled records or more. Versions of earlier releases have null for training_gaps and psi, and no
+    of training without a value. psi: population stability index of the sampled records against training: the
+    sum of (p − q) ln(p / q) over the bins, or null without any. drifted: whether it is above 0.25, with at
+    least 1000 sampled records. Versions of earlier releases have null for training_gaps and psi, and no
     bins.
     """
 

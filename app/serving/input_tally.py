@@ -64,7 +64,7 @@ class InputTally:
         self._counts = [[0] * WIDTH for _ in self.columns]
         place_of = {column.name: place for place, column in enumerate(rows.columns)}
         self._parts = [
-            (place_of[column.name], column, counts, test_of_usual(column))
+            (place_of[column.name], column, counts, usual_test(column))
             for column, counts in zip(self.columns, self._counts, strict=True)
         ]
         profiles = () if profile is None else profile.columns
@@ -185,7 +185,7 @@ def range_of(column: NumberColumn) -> tuple[float, float]:
     return column.low - slack, column.high + slack
 
 
-def test_of_usual(column: ColumnEncoder) -> Callable[[Any], bool]:
+def usual_test(column: ColumnEncoder) -> Callable[[Any], bool]:
     """A quick test of values of usable records: nothing is unusual about those that pass it."""
     if isinstance(column, CategoryColumn):
         return column.places.__contains__

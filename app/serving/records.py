@@ -19,7 +19,7 @@ from msgspec import UNSET, Meta, Raw, UnsetType
 from msgspec.structs import astuple
 
 from app.http.types import Body
-from app.serving.input_tally import SURELY_WHOLE, InputTally, range_of, test_of_usual, unusual
+from app.serving.input_tally import SURELY_WHOLE, InputTally, range_of, unusual, usual_test
 from app.serving.outside import RowCount
 from app.serving.record_faults import RecordReader, count_keys
 from app.serving.record_notes import RecordNote, note_of
@@ -82,7 +82,7 @@ class Decoders:
         # What no type can say: that a date is in its range, or that a value is one of very many.
         listed = _listed(rows.columns) if clean else set()
         self._unsure = [
-            (place, column, test_of_usual(column))
+            (place, column, usual_test(column))
             for place, column in enumerate(rows.columns)
             if clean and isinstance(column, DateColumn | CategoryColumn) and column.name not in listed
         ]
