@@ -40,6 +40,8 @@ from app.server.server import Server
 from app.services.first_key import FirstKey, provide_first_key
 from app.services.health import Probes, database_health
 from app.serving.cache import ModelCache
+from app.serving.input_tally import InputTallies
+from app.serving.input_writer import InputWriter
 from app.serving.loader import DatabaseSource
 from app.serving.open_inference.handler import InferenceHandler
 from app.serving.pipeline import QueryPipeline
@@ -191,7 +193,7 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
     _open_pipeline(pipeline, settings, stack)
     _register_metrics(metrics, budgets, cache, authenticator.rate_limiter, refresher)
     await refresher.start()
-    _start_writers(audit_writer, store, app, scoreboard, stack)
+    _start_writers(audit_writer, store, app, scoreboard, cache.tallies, stack)
     predictor = Predictor(settings)
     stack.callback(predictor.close)
     sessions = Sessions(store, authenticator, TrustedProxies(settings.proxies))
@@ -294,9 +296,16 @@ def _register_metrics(
 
 
 def _start_writers(
-    audit_writer: AuditWriter, store: Store, app: StmsApi, scoreboard: Scoreboard, stack: AsyncExitStack
+    audit_writer: AuditWriter,
+    store: Store,
+    app: StmsApi,
+    scoreboard: Scoreboard,
+    tallies: InputTallies,
+    stack: AsyncExitStack,
 ) -> None:
-    """Start what writes into the database in the background: the audit log, and the figures of the server."""
+    """Start what writes into the database in the background: the audit log, the figures of the server, and
+    counts of the inputs of queries.
+    """
     metrics = app.metrics
     audit_writer.start()
     stack.push_async_callback(audit_writer.stop)
@@ -312,6 +321,9 @@ def _start_writers(
     beats = ServerBeats(store, metrics, group, app.periodic)
     beats.start()
     stack.push_async_callback(beats.stop)
+    writer = InputWriter(store, tallies, metrics, app.periodic)
+    writer.start()
+    stack.push_async_callback(writer.stop)
 
 
 def _open_pipeline(pipeline: QueryPipeline, settings: Settings, stack: AsyncExitStack) -> None:

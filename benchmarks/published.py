@@ -14,6 +14,7 @@ from app.services import models
 from app.store.unit_of_work import Store
 from core.packed import LinearBasis, LinearForm, PackedStudent, PackedTeacher
 from core.packed.encoder import Encoder
+from core.packed.input_profile import InputProfile
 
 
 def linear_student(
@@ -44,10 +45,11 @@ def publish(
     alias: str | None = "latest",
     inputs: Json | None = None,
     encoder: Encoder | None = None,
+    profile: InputProfile | None = None,
 ) -> ModelVersion:
     """Publish the students as the next version of ``model``, as a training job would at its end.
 
-    inputs: what it keeps of its columns, see `Dataset.inputs`. encoder: of its records, if it takes them.
+    inputs: what it keeps of its columns, see `Dataset.inputs`. encoder, profile: if it takes records.
     """
     job = Job(
         id=new_id("job"),
@@ -81,5 +83,6 @@ def publish(
             teacher_digest=teacher_digest,
             metrics={"inputs": inputs} if inputs else {},
             encoder_digest=None if encoder is None else uow.blobs.put([encoder.to_bytes()])[0],
+            profile_digest=None if profile is None else uow.blobs.put([profile.to_bytes()])[0],
             alias=alias,
         )

@@ -17,7 +17,7 @@ import httpx
 import msgspec
 
 from stms_client.arrays import Frame, Row, Rows, archive, is_array, question, raw_bytes, rows_body
-from stms_client.documents import Alias, Dataset, ImportedVersion, Job, Key, NewKey, Usage, Version
+from stms_client.documents import Alias, Dataset, ImportedVersion, Inputs, Job, Key, NewKey, Usage, Version
 from stms_client.errors import InvalidInput, Json, StmsError
 from stms_client.results import Decision, Decisions
 from stms_client.tables import column_names, columns_of, parquet_of, records_of
@@ -275,6 +275,11 @@ def student_path(job_id: str, class_index: int, method: str) -> str:
 def version_path(model: str, version: int | str) -> str:
     """Path of a version."""
     return f"{model_path(model)}/versions/{segment(str(version))}"
+
+
+def inputs(model: str, version: int | str, hours: int) -> Call[Inputs]:
+    """Read of what the records of queries to a version were like."""
+    return Call("GET", f"{version_path(model, version)}/inputs", decoded, {"hours": hours})
 
 
 def alias_path(model: str, alias: str) -> str:

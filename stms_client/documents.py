@@ -70,11 +70,42 @@ class Audit(TypedDict):
     tenant: str
 
 
+class BinInputs(TypedDict):
+    """Which part of the rows of training, and of the sampled records, is in a bin. name: what is in it."""
+
+    name: str
+    training: float
+    sampled: float
+
+
 class Class(TypedDict):
     """A class of a version or data set. id: its number, used for pagination."""
 
     id: int
     label: str
+
+
+class ColumnInputs(TypedDict):
+    """A column of the records of queries.
+
+    gaps, unseen, outside, cut: how many of all records had no value, a category that training did not have,
+    a number or date outside its range in training, or a text that was cut. training_gaps: part of the rows
+    of training without a value. psi: population stability index of the sampled records against training: the
+    sum of (p − q) ln(p / q) over the bins, or null without any. drifted: whether it is above 0.25, with at
+    least 1000 sampled records. Versions of earlier releases have null for training_gaps and psi, and no
+    bins.
+    """
+
+    name: str
+    kind: str
+    gaps: int
+    unseen: int
+    outside: int
+    cut: int
+    training_gaps: float | None
+    psi: float | None
+    drifted: bool
+    bins: list[BinInputs]
 
 
 class Curve(TypedDict):
@@ -193,6 +224,21 @@ class ImportedVersion(TypedDict):
     created_at: str
     alias: str | None
     warnings: list[Note]
+
+
+class Inputs(TypedDict):
+    """The records of the last whole hours and the present one. sampled: how many of them were put into bins.
+
+    columns: the first 64. left_out: further columns, which are not counted.
+    """
+
+    model: str
+    version: int
+    hours: int
+    records: int
+    sampled: int
+    columns: list[ColumnInputs]
+    left_out: int
 
 
 class Job(TypedDict):

@@ -28,8 +28,9 @@ from app.serving.query.handler import QueryHandler
 from app.settings import Settings
 
 _TICK_SECONDS: Final = 0.5
-_PARTS: Final = ("connections", "figures", "heap", "metrics")
-"""The periodic work of a server process: timeouts of clients, `ServerBeats`, and `StmsApi.tick`."""
+_PARTS: Final = ("connections", "figures", "heap", "inputs", "metrics")
+"""The periodic work of a server process: timeouts of clients, `ServerBeats`, `InputWriter`, and
+`StmsApi.tick`."""
 
 
 class StmsApi(FastAPI):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Request, Response
+from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
@@ -24,9 +24,11 @@ from app.api.schemas import (
     View,
 )
 from app.auth.authenticator import authorise
+from app.domain.figures import KEPT_INPUTS_DAYS
 from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME, qualified
 from app.services import curves, models
 from app.services.models import DEFAULT_ALIAS
+from app.serving.input_report import input_report
 from app.serving.record_schema import record_schema
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=BorderRoute)
@@ -174,6 +176,73 @@ async def get_record_schema(
     authorise(caller, "query", model)
     row = await run_in_threadpool(models.get_version, context.store_of(caller), model, version)
     return record_schema(await context.cache.inputs(row))
+
+
+class BinInputsView(View):
+    """Which part of the rows of training, and of the sampled records, is in a bin. name: what is in it."""
+
+    name: str
+    training: float
+    sampled: float
+
+
+class ColumnInputsView(View):
+    """A column of the records of queries.
+
+    gaps, unseen, outside, cut: how many of all records had no value, a category that training did not have, a
+    number or date outside its range in training, or a text that was cut. training_gaps: part of the rows of
+    training without a value. psi: population stability index of the sampled records against training: the sum
+    of (p − q) ln(p / q) over the bins, or null without any. drifted: whether it is above 0.25, with at least
+    1000 sampled records. Versions of earlier releases have null for training_gaps and psi, and no bins.
+    """
+
+    name: str
+    kind: str
+    gaps: int
+    unseen: int
+    outside: int
+    cut: int
+    training_gaps: float | None
+    psi: float | None
+    drifted: bool
+    bins: list[BinInputsView]
+
+
+class InputsView(View):
+    """The records of the last whole hours and the present one. sampled: how many of them were put into bins.
+
+    columns: the first 64. left_out: further columns, which are not counted.
+    """
+
+    model: str
+    version: int
+    hours: int
+    records: int
+    sampled: int
+    columns: list[ColumnInputsView]
+    left_out: int
+
+
+@router.get("/{model}/versions/{version}/inputs")
+async def get_inputs(
+    model: ModelName,
+    version: VersionName,
+    context: Context,
+    caller: Reader,
+    hours: Annotated[
+        int, Query(ge=1, le=24 * KEPT_INPUTS_DAYS, description="Whole hours to look back.")
+    ] = 24,
+) -> InputsView:
+    """What the records of queries to a version were like, compared with the rows that it was trained on.
+
+    Each server process adds what it has counted once a minute. No value of a query is stored.
+    """
+    authorise(caller, "query", model)
+    store = context.store_of(caller)
+    row = await run_in_threadpool(models.get_version, store, model, version)
+    known = await context.cache.inputs(row)
+    rows = await run_in_threadpool(models.input_rows, store, row, hours)
+    return InputsView.of(input_report(known, row, rows, hours))
 
 
 @router.get("/{model}/versions/{version}/classes")

@@ -112,6 +112,7 @@ def clean(
         f"{counts.blobs} unused blobs of {counts.bytes / 1e6:.1f} MB."
     )
     say(f"{done}: {counts.keys} API keys that have ended.")
+    say(f"{done}: {counts.inputs} hourly counts of the inputs of queries.")
 
 
 @commands.command()

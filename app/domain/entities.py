@@ -177,8 +177,9 @@ class Job:
     revision: counts every change; the job's ETag.
     spec: the TrainingSpec as JSON. provenance: seed, library versions and digests, to repeat the run.
     preparation_digest, teacher_digest: blobs written at the end of the teacher stage. labels_digest: blob of
-    the labels that the job found for the rows of its data set; None without a labelling. encoder_digest: blob
-    of the encoder of its records; None where rows are numbers.
+    the labels that the job found for the rows of its data set; None without a labelling. encoder_digest,
+    profile_digest: blobs of the encoder of its records, and of their columns in training; None where rows are
+    numbers.
     progress_done / progress_total: in students, the teacher counted as one more.
     created_by: id of the API key. Workers alternate between tenants, and within one between its keys.
     alias_revision: of the alias that the job moves, when the job was submitted; 0 if it did not exist.
@@ -217,6 +218,7 @@ class Job:
     traceparent: str | None = None
     labels_digest: str | None = None
     encoder_digest: str | None = None
+    profile_digest: str | None = None
     base_job_id: str | None = None
 
     @property
@@ -286,6 +288,8 @@ class ModelVersion:
     class_count: number of classes. class_table: blob of all labels (`core.packed.PackedLabels`), if any.
     teacher_digest: blob of the packed teacher, or of the packed head of an imported version.
     encoder_digest: blob of the encoder of records, `core.packed.encoder`; None where rows are numbers.
+    profile_digest: blob of their columns in training, `core.packed.input_profile`; None also in versions of
+        releases without it.
     """
 
     model: str
@@ -302,6 +306,7 @@ class ModelVersion:
     class_table: str | None = None
     tenant: str = DEFAULT_TENANT
     encoder_digest: str | None = None
+    profile_digest: str | None = None
 
     def __post_init__(self) -> None:
         if self.class_count < 0:

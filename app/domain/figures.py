@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 JOB_SECONDS: Final = (
     1.0,
@@ -68,6 +68,27 @@ class DatabaseFigures:
     slots: int
     busy: int
     tallies: Mapping[tuple[str, str], float]
+
+
+class InputRow(NamedTuple):
+    """What the records of queries to a version were like in one hour.
+
+    hour: since the epoch. records: that were answered. sampled: those whose values were put into bins.
+    counts: of each column its `UNUSUAL` and its bins, uint32, little endian.
+    """
+
+    hour: int
+    records: int
+    sampled: int
+    counts: bytes
+
+
+HOUR: Final = 3600.0
+KEPT_INPUTS_DAYS: Final = 90
+"""Days for which counts of inputs are kept."""
+UNUSUAL: Final = ("gap", "unseen", "outside", "cut")
+"""What is unusual about a value of a record: there is none, or it is a category that training did not have, a
+number or date outside its range in training, or a text that is cut because it is too long."""
 
 
 def error_label(code: str) -> str:

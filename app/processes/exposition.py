@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Final
 
@@ -25,6 +25,7 @@ class ModelCounts:
     predictions: answers of the full teacher. seconds: total time of the requests in ``buckets``.
     buckets: requests by time, not cumulative; one more entry than `BUCKETS` for slower ones. Of a model they
     are the successful queries, of a route all requests. Rows and predictions of a route are 0.
+    unusual: values of records by kind, see `UNUSUAL`.
     """
 
     statuses: dict[str, float]
@@ -32,6 +33,7 @@ class ModelCounts:
     predictions: float
     seconds: float
     buckets: list[float]
+    unusual: dict[str, float] = field(default_factory=dict)
 
 
 def model_text(counts: Mapping[str, ModelCounts], *, open_metrics: bool = False) -> str:
@@ -40,6 +42,12 @@ def model_text(counts: Mapping[str, ModelCounts], *, open_metrics: bool = False)
     queries = _head(f"stms_queries{total}", "Queries answered.", "counter")
     rows = _head(f"stms_query_rows{total}", "Rows decided.", "counter")
     predictions = _head(f"stms_predictions{total}", "Requests to the full teacher answered.", "counter")
+    unusual = _head(
+        f"stms_input_unusual{total}",
+        "Values of records that are missing, of categories that training did not have, outside the range of"
+        " training, or of texts that were cut.",
+        "counter",
+    )
     seconds = _head(
         "stms_query_seconds",
         "Time from the arrival of a query to its response, of successful queries.",
@@ -52,9 +60,13 @@ def model_text(counts: Mapping[str, ModelCounts], *, open_metrics: bool = False)
         if any(model_counts.buckets):
             rows.append(f"stms_query_rows_total{{{model}}} {model_counts.rows!r}")
             seconds += _histogram("stms_query_seconds", model, model_counts)
+        unusual += (
+            f'stms_input_unusual_total{{{model},kind="{kind}"}} {number!r}'
+            for kind, number in model_counts.unusual.items()
+        )
         if model_counts.predictions:
             predictions.append(f"stms_predictions_total{{{model}}} {model_counts.predictions!r}")
-    return "\n".join([*queries, *rows, *predictions, *seconds, ""])
+    return "\n".join([*queries, *rows, *predictions, *unusual, *seconds, ""])
 
 
 def route_text(counts: Mapping[tuple[str, str], ModelCounts], *, open_metrics: bool = False) -> str:

@@ -25,6 +25,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
+from app.domain.figures import UNUSUAL
 from app.processes.exposition import BUCKETS, ModelCounts, model_text, route_text
 from app.processes.open_files import open_files
 from app.processes.os_process import memory_bytes
@@ -70,7 +71,8 @@ ERROR_CODES: Final = (
 _NAME: Final = 26
 _ROWS: Final = len(STATUSES) + 1
 _PREDICTIONS, _SECONDS, _BUCKETS = _ROWS + 1, _ROWS + 2, _ROWS + 3
-_RECORD: Final = _NAME + _BUCKETS + len(BUCKETS) + 1
+_UNUSUAL_AT: Final = {kind: _BUCKETS + len(BUCKETS) + 1 + place for place, kind in enumerate(UNUSUAL)}
+_RECORD: Final = _NAME + _BUCKETS + len(BUCKETS) + 1 + len(UNUSUAL)
 _STATUS_AT: Final = {status: index for index, status in enumerate(STATUSES)}
 _OTHER_STATUS: Final = len(STATUSES)
 
@@ -78,7 +80,7 @@ _OTHER_STATUS: Final = len(STATUSES)
 _MAX_REGISTERED: Final = 128
 _FIRST_RECORD: Final = 1 + 2 * _MAX_REGISTERED
 _SUM: Final = "Sum over all server processes."
-_LAYOUT: Final = float(zlib.crc32(repr((STATUSES, BUCKETS, _NAME, _MAX_REGISTERED)).encode()))
+_LAYOUT: Final = float(zlib.crc32(repr((STATUSES, BUCKETS, UNUSUAL, _NAME, _MAX_REGISTERED)).encode()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +167,13 @@ class Metrics:
         record = self._records.get(model) or self.record(model)
         with self._lock:
             self._values[record + _PREDICTIONS] += 1.0
+
+    def unusual(self, model: str, numbers: Mapping[str, int]) -> None:
+        """Count values of records by what is unusual about them, see `UNUSUAL`."""
+        record = self._records.get(model) or self.record(model)
+        with self._lock:
+            for kind, number in numbers.items():
+                self._values[record + _UNUSUAL_AT[kind]] += number
 
     def responded(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request that is no query. route: the path's template; callers cannot invent one."""
@@ -372,7 +381,8 @@ def _counts(values: list[float]) -> ModelCounts:
         values[_ROWS],
         values[_PREDICTIONS],
         values[_SECONDS],
-        values[_BUCKETS:],
+        values[_BUCKETS : -len(UNUSUAL)],
+        {kind: number for kind, at in _UNUSUAL_AT.items() if (number := values[at])},
     )
 
 

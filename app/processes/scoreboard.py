@@ -24,7 +24,7 @@ _SALT: Final = 3
 RATE_LIMIT_CELLS: Final = 1 << 18
 """Float64 cells of `app.auth.rate_limit`; they belong to no slot, and all processes write them."""
 _SLOT_HEAD: Final = 8
-SLOT_VALUES: Final = 96_000
+SLOT_VALUES: Final = 100_000
 """Float64 values in a slot after its head; a page uses memory only once it was written."""
 
 _STATE, _PID, _HEARTBEAT, _CONNECTIONS, _LAYOUT = range(5)

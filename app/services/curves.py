@@ -94,6 +94,7 @@ def publish_thresholds(
             columns=version.columns,
             teacher_digest=version.teacher_digest,
             encoder_digest=version.encoder_digest,
+            profile_digest=version.profile_digest,
             metrics=totals.metrics() | ({"inputs": version.inputs} if version.inputs else {}),
             alias=None,
             facts={"base": version.version, "thresholds": dict(list(thresholds.items())[:_AUDITED])},

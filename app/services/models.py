@@ -14,6 +14,7 @@ from app.domain.errors import (
     PreconditionRequired,
     Unavailable,
 )
+from app.domain.figures import HOUR, InputRow
 from app.domain.names import check_alias, split_qualified
 from app.domain.near_names import known_names, spellings
 from app.services.quotas import require_bytes
@@ -75,6 +76,13 @@ def get_version(store: Store, model: str, version: int | str) -> ModelVersion:
     """One version by its number or an alias. Raises NotFound."""
     with store.read() as uow:
         return _named(uow.models, model, str(version))
+
+
+def input_rows(store: Store, version: ModelVersion, hours: int) -> Sequence[InputRow]:
+    """What the records of queries to a version were like in the last whole ``hours`` and the present one."""
+    hour = int(time.time() // HOUR) - hours
+    with store.read() as uow:
+        return uow.inputs.since(version.tenant, version.model, version.version, hour)
 
 
 def get_alias(store: Store, model: str, alias: str) -> Alias:
@@ -251,6 +259,7 @@ def publish(
     teacher_digest: str,
     metrics: Json,
     encoder_digest: str | None = None,
+    profile_digest: str | None = None,
     alias: str | None = DEFAULT_ALIAS,
     packed_labels: bytes | None = None,
     facts: Json | None = None,
@@ -289,6 +298,7 @@ def publish(
         class_table=class_table,
         tenant=job.tenant,
         encoder_digest=encoder_digest,
+        profile_digest=profile_digest,
     )
     models.publish(version)
     changed: Json = {"version": number}

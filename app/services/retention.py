@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from math import inf
 
 from app.domain.errors import Conflict, ServiceError
+from app.domain.figures import HOUR, KEPT_INPUTS_DAYS
 from app.settings import Settings
 from app.store.large_blobs import delete_large
 from app.store.repositories.keys import KEPT_SECONDS
@@ -28,7 +29,9 @@ _RECORDS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """Numbers of deleted rows, or of rows that would be deleted. bytes: of the blobs."""
+    """Numbers of deleted rows, or of rows that would be deleted. bytes: of the blobs. inputs: counts of the
+    inputs of queries, of a version and an hour.
+    """
 
     jobs: int = 0
     requests: int = 0
@@ -36,6 +39,7 @@ class Cleaned:
     audit: int = 0
     blobs: int = 0
     bytes: int = 0
+    inputs: int = 0
 
 
 def delete_job(store: Store, job_id: str) -> None:
@@ -68,16 +72,17 @@ def clean(store: Store, settings: Settings) -> Cleaned:
     with store.begin() as uow:
         requests = uow.retention.delete_idempotency_keys(_since(now, settings.retain_requests_days))
         uow.keys.release_cells()
+        inputs = uow.inputs.delete_before(_inputs_before(now))
     keys = _until_none(store, lambda uow: uow.keys.delete_ended(_keys_before(now, settings)))
     audit = _until_none(store, lambda uow: uow.audit.delete_before(_since(now, settings.retain_audit_days)))
     audit += sum(_delete_audit(store, *one) for one in _too_many_records(store, settings))
     blobs, size = _delete_blobs(store, now - GRACE_SECONDS)
-    cleaned = Cleaned(jobs, requests, keys, audit, blobs, size)
+    cleaned = Cleaned(jobs, requests, keys, audit, blobs, size, inputs)
     if cleaned != Cleaned():
         logger.info(
             "deleted %d old jobs, %d idempotency keys, %d ended API keys, %d audit records, %d unused blobs"
-            " of %d bytes",
-            jobs, requests, keys, audit, blobs, size,
+            " of %d bytes, %d counts of inputs",
+            jobs, requests, keys, audit, blobs, size, inputs,
         )  # fmt: skip
     return cleaned
 
@@ -116,9 +121,15 @@ def what_to_clean(store: Store, settings: Settings) -> Cleaned:
             audit_before=_since(now, settings.retain_audit_days),
         )
         keys = uow.keys.count_ended(_keys_before(now, settings))
+        inputs = uow.inputs.count_before(_inputs_before(now))
     audit = max(old.audit, sum(surplus for _, surplus in _too_many_records(store, settings)))
     sizes = [size for page in _unused(store, now - GRACE_SECONDS) for _, size in page]
-    return Cleaned(old.jobs, old.requests, keys, audit, len(sizes), sum(sizes))
+    return Cleaned(old.jobs, old.requests, keys, audit, len(sizes), sum(sizes), inputs)
+
+
+def _inputs_before(now: float) -> int:
+    """The first hour whose counts of inputs are kept."""
+    return int((now - KEPT_INPUTS_DAYS * _DAY) // HOUR)
 
 
 def _since(now: float, days: float) -> float:

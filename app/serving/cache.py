@@ -22,6 +22,7 @@ from weakref import WeakValueDictionary
 from app.domain.entities import ModelVersion
 from app.domain.errors import InputFault, NotFound
 from app.domain.names import split_qualified
+from app.serving.input_tally import InputTallies
 from app.serving.inputs import Inputs
 from app.serving.loader import ModelSource, Teacher
 from app.serving.lru import LruCache, Part
@@ -31,6 +32,7 @@ from app.serving.references import References
 from app.serving.servable import ServableStudent, metric_label
 from core.packed import LinearBasis, PackedHead, PackedStudent
 from core.packed.encoder import Encoder
+from core.packed.input_profile import InputProfile
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +103,7 @@ class ModelCache:
         self._threads = ThreadPoolExecutor(_LOADERS, thread_name_prefix="stms-load")
         self.hits = self.misses = 0
         self.row_count = RowCount()
+        self.tallies = InputTallies()
 
     @property
     def size(self) -> int:
@@ -300,13 +303,19 @@ class ModelCache:
 
     async def _read_inputs(self, version: ModelVersion) -> Inputs:
         encoder = await self._in_thread(lambda: self._source.encoder(version))
-        return self._inputs_of(version, encoder)
+        profile = None
+        if version.profile_digest is not None:
+            profile = await self._in_thread(lambda: self._source.profile(version, encoder))
+        return self._inputs_of(version, encoder, profile)
 
-    def _inputs_of(self, version: ModelVersion, encoder: Encoder | None = None) -> Inputs:
+    def _inputs_of(
+        self, version: ModelVersion, encoder: Encoder | None = None, profile: InputProfile | None = None
+    ) -> Inputs:
         """The columns of a version, which are in memory once."""
         inputs = self._inputs.get(_name(version))
         if inputs is None:
-            inputs = self._inputs[_name(version)] = Inputs(version, self.row_count, encoder)
+            make_tally = partial(self.tallies.make, version, profile)
+            inputs = self._inputs[_name(version)] = Inputs(version, self.row_count, encoder, make_tally)
         return inputs
 
     async def _preload(self, old: ModelVersion, new: ModelVersion) -> Sequence[Exception]:

@@ -7,7 +7,7 @@ names are put into that order, and refused where the names do not fit: nothing i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final, Literal
 
@@ -17,10 +17,12 @@ from numpy.typing import NDArray
 from app.domain.entities import ModelVersion
 from app.domain.errors import InputFault, Unprocessable
 from app.domain.near_names import listed, near_name
+from app.serving.input_tally import InputTally
 from app.serving.outside import MAX_OUTSIDE, Outside, RowCount, widened
 from app.serving.records import Records
 from core.packed.contributions import Baseline
 from core.packed.encoder import Encoder
+from core.packed.record_rows import RecordRows
 
 _MAX_FAULTS: Final = 10
 _NAME_BYTES: Final = 250
@@ -33,14 +35,19 @@ class Inputs:
     column of its data set, which rows with names may have, too. index_base: the first index of the svmlight
     file that the version was trained on; None for other versions. low, high: range of each column (d,), or
     None. baseline: what explanations compare rows of numbers with, or None. row_count: counts what `outside`
-    finds. records: of a version with an encoder, whose rows are records; None for other versions.
+    finds. make_tally: makes what counts the records of the version. records: of a version with an encoder,
+    whose rows are records; None for other versions.
     """
 
     def __init__(
-        self, version: ModelVersion, row_count: RowCount | None = None, encoder: Encoder | None = None
+        self,
+        version: ModelVersion,
+        row_count: RowCount | None = None,
+        encoder: Encoder | None = None,
+        make_tally: Callable[[RecordRows], InputTally] = InputTally,
     ) -> None:
         self._row_count = row_count or RowCount()
-        self.records = None if encoder is None else Records(encoder, self._row_count)
+        self.records = None if encoder is None else Records(encoder, self._row_count, make_tally)
         known = version.inputs
         names: list[str] | None = known.get("columns")
         if names is None and encoder is not None and encoder.takes_numbers:

@@ -6,6 +6,7 @@ All calls except `get_if_local` block, so they run in threads.
 from __future__ import annotations
 
 import dataclasses
+import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
@@ -22,6 +23,9 @@ from app.store.unit_of_work import Store
 from core.errors import InvalidPackage
 from core.packed import IsotonicCalibration, LinearBasis, PackedHead, PackedMap, PackedStudent, PackedTeacher
 from core.packed.encoder import Encoder
+from core.packed.input_profile import InputProfile
+
+logger = logging.getLogger(__name__)
 
 Teacher: TypeAlias = PackedTeacher | PackedHead
 Packed = TypeVar("Packed")
@@ -67,6 +71,10 @@ class ModelSource(Protocol):
 
     def encoder(self, version: ModelVersion) -> Encoder:
         """The encoder of a version that has one."""
+        ...
+
+    def profile(self, version: ModelVersion, encoder: Encoder) -> InputProfile | None:
+        """The profile of a version that has one; None if it cannot be read, since queries do not need it."""
         ...
 
 
@@ -137,6 +145,16 @@ class DatabaseSource(ModelSource):
         encoder = self._read(version, "the encoder", digest, Encoder.from_bytes)
         with self._lock:
             return self._encoders.setdefault(digest, encoder)
+
+    def profile(self, version: ModelVersion, encoder: Encoder) -> InputProfile | None:
+        def parse(data: memoryview) -> InputProfile:
+            return InputProfile.from_bytes(data, encoder)
+
+        try:
+            return self._read(version, "the profile of inputs", str(version.profile_digest), parse)
+        except Unavailable as error:
+            logger.warning("inputs are counted without their bins: %s", error)
+            return None
 
     def _row(self, version: ModelVersion, label: str) -> tuple[PackedStudent, int]:
         def look() -> PackedStudent | NotFound:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 MAX_OUTSIDE: Final = 10
 """Columns outside their range that are named for one row; all are counted."""
 
-_ROUNDING: Final = 2.0**-23
+ROUNDING: Final = 2.0**-23
 """Numbers that went through float32 differ from their range by at most this part of its larger end."""
 
 
@@ -34,5 +34,5 @@ class RowCount:
 
 def widened(ranges: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Lower and upper ends of ranges (d, 2), beyond what rounding to float32 changes."""
-    slack = _ROUNDING * np.abs(ranges).max(axis=1)
+    slack = ROUNDING * np.abs(ranges).max(axis=1)
     return ranges[:, 0] - slack, ranges[:, 1] + slack

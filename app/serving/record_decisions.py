@@ -75,7 +75,7 @@ def decide_at_once(
     if served.score_columns is None:
         return None
     try:
-        columns = records.decode_many(data)
+        columns, unsure = records.read_columns(lambda decoders: decoders.decode_many(data))
     except REFUSED:
         return None
     n = len(columns[0])
@@ -86,6 +86,7 @@ def decide_at_once(
         scores = served.score_columns(columns)
     except REFUSED:
         return None
+    records.tally.add(columns, unsure)
     return of_scores(served, scores)
 
 
@@ -100,10 +101,12 @@ def _by_columns(
     if len(known) != len(scorers):
         return None
     try:
-        columns = source.columns(first, stop)
-        return [score(columns) for score in known]
+        columns, unsure = source.columns(first, stop)
+        scores = [score(columns) for score in known]
     except REFUSED:
         return None
+    source.records.tally.add(columns, unsure)
+    return scores
 
 
 def _decider(

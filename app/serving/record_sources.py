@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw
 
 from app.domain.errors import InputFault, InvalidRequest
-from app.serving.records import REFUSED, Records
+from app.serving.records import REFUSED, Columns, Records, Unsure
 from core.data.validation import MAX_FAULTS
 from core.errors import InvalidProblem
 from core.packed.record_rows import Values
@@ -40,22 +40,29 @@ class RecordSource(ABC):
         """The values of any record, and what is wrong with them."""
 
     @abstractmethod
-    def columns(self, first: int, stop: int) -> Sequence[Sequence[Any]]:
-        """The values of some records of good form, by columns. Raises as `REFUSED` says."""
+    def columns(self, first: int, stop: int) -> tuple[Columns, Unsure]:
+        """The values of some records of good form, by columns, and in which columns something may be unusual.
+
+        Raises as `REFUSED` says.
+        """
 
     def each(self, work: Callable[[Values], Result], rows: Iterable[int]) -> list[Result]:
-        """What ``work`` makes of some records; it raises InvalidProblem for values that no row can have.
+        """What ``work`` makes of some records, which are counted; it raises InvalidProblem for values that no
+        row can have.
 
         Raises InvalidRequest naming rows and columns.
         """
         results: list[Result] = []
+        taken: list[Values] = []
         faults: list[InputFault] = []
         quick = self.quick
         for i in rows:
             try:
-                results.append(work(quick(i)))
+                values = quick(i)
+                results.append(work(values))
+                taken.append(values)
             except REFUSED:
-                found = self._again(i, work, results)
+                found = self._again(i, work, results, taken)
                 faults += found
                 if len(faults) >= MAX_FAULTS:
                     break
@@ -66,13 +73,20 @@ class RecordSource(ABC):
             raise InvalidRequest(
                 "The body cannot be read as JSON: it has NaN or Infinity.", code="malformed_json"
             )
+        if len(taken) == 1:
+            self.records.tally.look(taken[0])
+        else:
+            self.records.tally.add([*zip(*taken, strict=True)])
         return results
 
-    def _again(self, i: int, work: Callable[[Values], Result], results: list[Result]) -> list[InputFault]:
+    def _again(
+        self, i: int, work: Callable[[Values], Result], results: list[Result], taken: list[Values]
+    ) -> list[InputFault]:
         values, faults = self.thorough(i)
         if not faults:
             try:
                 results.append(work(values))
+                taken.append(values)
             except InvalidProblem as error:
                 faults = [self.records.reader.problem_fault(error, self.field, self.row(i))]
         return faults
@@ -103,10 +117,11 @@ class JsonSource(_RawSource):
             raise InvalidProblem
         return self.records.decode_row(self._raws[i])
 
-    def columns(self, first: int, stop: int) -> Sequence[Sequence[Any]]:
+    def columns(self, first: int, stop: int) -> tuple[Columns, Unsure]:
         if self._quoted:
             raise InvalidProblem
-        return self.records.decode_rows(b"[" + b",".join(self._raws[first:stop]) + b"]")
+        text = b"[" + b",".join(self._raws[first:stop]) + b"]"
+        return self.records.read_columns(lambda decoders: decoders.decode_rows(text))
 
     def thorough(self, i: int) -> tuple[Values, list[InputFault]]:
         return self.records.reader.read(bytes(self._raws[i]), self.field, self.row(i), quoted=self._quoted)
@@ -120,8 +135,8 @@ class TextSource(_RawSource):
             raise InvalidProblem
         return (_TEXT.decode(self._raws[i]),)
 
-    def columns(self, first: int, stop: int) -> Sequence[Sequence[Any]]:
-        return [[self.quick(i)[0] for i in range(first, stop)]]
+    def columns(self, first: int, stop: int) -> tuple[Columns, Unsure]:
+        return [[self.quick(i)[0] for i in range(first, stop)]], None
 
     def thorough(self, i: int) -> tuple[Values, list[InputFault]]:
         value = self.records.reader.value(bytes(self._raws[i]))
@@ -132,7 +147,8 @@ class TextSource(_RawSource):
 class CellSource(RecordSource):
     """Records by columns. cells: values of JSON of each given column by name, ``n`` of each.
 
-    typed: whether all values are of the types of their columns, and none is missing that is needed.
+    typed: whether all values are of the types of their columns, and none is missing that is needed. clean:
+    names of columns in which nothing is unusual.
     """
 
     def __init__(
@@ -144,12 +160,14 @@ class CellSource(RecordSource):
         *,
         typed: bool,
         quoted: bool = False,
+        clean: Collection[str] = (),
     ) -> None:
         super().__init__(records, field, quoted=quoted)
         gaps = [None] * n
         self._cells, self._n = cells, n
         self._columns = [cells.get(one.name, gaps) for one in records.rows.columns]
         self._typed = typed
+        self._unsure = {place for place, one in enumerate(records.rows.columns) if one.name not in clean}
 
     def __len__(self) -> int:
         return self._n
@@ -159,10 +177,10 @@ class CellSource(RecordSource):
             raise InvalidProblem
         return tuple([values[i] for values in self._columns])
 
-    def columns(self, first: int, stop: int) -> Sequence[Sequence[Any]]:
+    def columns(self, first: int, stop: int) -> tuple[Columns, Unsure]:
         if not self._typed:
             raise InvalidProblem
-        return [values[first:stop] for values in self._columns]
+        return [values[first:stop] for values in self._columns], self._unsure
 
     def thorough(self, i: int) -> tuple[Values, list[InputFault]]:
         cells = {name: values[i] for name, values in self._cells.items()}

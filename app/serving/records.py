@@ -6,28 +6,41 @@ value by value (``app.serving.record_faults``), to name all columns at fault, or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import chain
-from typing import Any, Final
+from itertools import chain, filterfalse
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
 import numpy as np
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import UNSET, Meta, Raw, UnsetType
 from msgspec.structs import astuple
 
 from app.http.types import Body
+from app.serving.input_tally import SURELY_WHOLE, InputTally, range_of, unusual, usual_test
 from app.serving.outside import RowCount
 from app.serving.record_faults import RecordReader, count_keys
 from app.serving.record_notes import RecordNote, note_of
 from core.data.schema import Kind
 from core.errors import InvalidProblem
 from core.packed.contributions import Baseline
-from core.packed.encoded_columns import ColumnEncoder
+from core.packed.encoded_columns import (
+    CategoryColumn,
+    ColumnEncoder,
+    DateColumn,
+    NumberColumn,
+    TextColumn,
+)
 from core.packed.encoder import Encoder
 from core.packed.maps import Floats
-from core.packed.record_rows import RecordRows, Values
+from core.packed.record_rows import LONGER_THAN_NULLS, RecordRows, Values
+
+Columns: TypeAlias = Sequence[Sequence[Any]]
+"""Values of records by columns."""
+Unsure: TypeAlias = Collection[int] | None
+"""Places of the columns in which something may be unusual; None for all."""
 
 _MANY: Final = b'{"records"'
 _FEWEST: Final = 2
@@ -39,6 +52,10 @@ _TIMES_VALUES: Final = 4
 _TIMES_TERMS: Final = 3
 """How much more memory values of categories, and terms, take than their arrays in the package."""
 _MANY_COLONS: Final = 100_000
+_MOST_OF_COLUMN: Final = 256
+_MOST_LISTED: Final = 4096
+"""Known values of a category, and of all of them, that types list: making these takes a while."""
+_WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,14}")
 MOST_TYPED: Final = 500
 """Columns up to which records have a typed decoder: it looks for a key among the fields one by one."""
 
@@ -54,19 +71,245 @@ REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Overf
 """What reading and scoring a record raises that is not as it should be."""
 
 
-class Records:
-    """What a version with an encoder needs to read records and to score them; shared by its students."""
+class Decoders:
+    """Typed decoders of the records of a version.
 
-    def __init__(self, encoder: Encoder, row_count: RowCount | None = None) -> None:
-        self.encoder = encoder
-        self.rows = RecordRows(encoder)
-        self.reader = RecordReader(self.rows)
-        self._row_count = row_count or RowCount()
+    clean: whether they take only records in which nothing is unusual, so that these need no look. sure:
+    names of the columns of which this also holds for a list of values.
+    """
+
+    def __init__(self, rows: RecordRows, *, clean: bool) -> None:
+        self.rows, self._is_clean = rows, clean
+        # What no type can say: that a date is in its range, or that a value is one of very many.
+        listed = _listed(rows.columns) if clean else set()
+        self._unsure = [
+            (place, column, usual_test(column))
+            for place, column in enumerate(rows.columns)
+            if clean and isinstance(column, DateColumn | CategoryColumn) and column.name not in listed
+        ]
+        self.sure = {column.name for column in rows.columns} - {column.name for _, column, _ in self._unsure}
 
     @cached_property
     def decode_one(self) -> Callable[[Body], Values]:
         """The values of the one record or text in the body of a query. Raises as `REFUSED` says."""
-        return self.decode_body if self.encoder.text_column is None else self.decode_text
+        return self.decode_body if self.rows.encoder.text_column is None else self.decode_text
+
+    @cached_property
+    def struct(self) -> type[msgspec.Struct] | None:
+        """The type of a record; None for more columns than it is made for."""
+        encoder = self.rows.encoder
+        if len(encoder.columns) + len(encoder.ignored) > MOST_TYPED:
+            return None
+        fields: list[tuple[str, Any, Any] | tuple[str, Any]] = []
+        names: dict[str, str] = {}
+        for place, column in enumerate(self.rows.columns):
+            names[f"f{place}"] = column.name
+            fields.append(self._field(f"f{place}", column))
+        for place, name in enumerate(encoder.ignored):
+            names[f"g{place}"] = name
+            fields.append((f"g{place}", Raw | UnsetType, UNSET))
+        with suppress(ValueError):
+            return msgspec.defstruct("Record", fields, rename=names, forbid_unknown_fields=True, kw_only=True)
+        # A name with a quotation mark is none of a field.
+        return None
+
+    @cached_property
+    def decode_row(self) -> Callable[[Raw], Values]:
+        """The values of a record in JSON. Raises as `REFUSED` says."""
+        kind = self.struct
+        if kind is None:
+            return _refuse
+        decode, values = msgspec.json.Decoder(kind).decode, self._values
+        return lambda data: values(decode(data), bytes(data), 0)
+
+    @cached_property
+    def decode_rows(self) -> Callable[[bytes], Columns]:
+        """The values of a list of records in JSON, by columns. Raises as `REFUSED` says."""
+        kind: Any = self.struct
+        if kind is None:
+            return _refuse
+        rows: Any = list[kind]
+        decode = msgspec.json.Decoder(rows).decode
+        return lambda data: self._columns(decode(data), data, 0)
+
+    @cached_property
+    def decode_many(self) -> Callable[[Body], Columns]:
+        """The same of the body of a query that has nothing but a few records; refuses more of them."""
+        kind: Any = self.struct
+        if kind is None:
+            return _refuse
+        body: Any = msgspec.defstruct("Query", [("records", list[kind])], forbid_unknown_fields=True)
+        decode = msgspec.json.Decoder(body).decode
+        most = _MOST_AT_ONCE // len(kind.__struct_fields__)
+
+        def columns(data: Body) -> Columns:
+            text = bytes(data)
+            if not text.startswith(_MANY) or text.count(b"{") > most:
+                raise InvalidProblem
+            records = decode(text).records
+            if len(records) < _FEWEST:
+                raise InvalidProblem
+            return self._columns(records, text, 1)
+
+        return columns
+
+    def _columns(self, records: Sequence[Any], text: bytes, more: int) -> Columns:
+        """The values of decoded records by columns, given their JSON and how many keys that has besides."""
+        n = len(self.rows.columns)
+        found = [*zip(*map(astuple, records), strict=True)]
+        absent = [
+            values.count(UNSET) if may_lack else 0
+            for values, may_lack in zip(found, self._may_lack, strict=True)
+        ]
+        keys = len(found) * len(records) - sum(absent) + more
+        if text.count(b":") != keys and _may_repeat_keys(text, keys, chain.from_iterable(found)):
+            raise InvalidProblem
+        columns = [
+            values if not gaps else [None if value is UNSET else value for value in values]
+            for values, gaps in zip(found[:n], absent, strict=False)
+        ]
+        for place, column, is_usual in self._unsure:
+            for value in filterfalse(is_usual, columns[place]):
+                _refuse_unusual(column, value)
+        return columns
+
+    @cached_property
+    def _may_lack(self) -> list[bool]:
+        """Whether the key of each field of `struct` may be absent."""
+        of_columns = (not column.required and not self._is_clean for column in self.rows.columns)
+        return [*of_columns, *(True for _ in self.rows.encoder.ignored)]
+
+    @cached_property
+    def decode_body(self) -> Callable[[Body], Values]:
+        """The values of the record in the body of a query that has nothing else. Raises as `REFUSED` says."""
+        kind = self.struct
+        if kind is None:
+            return _refuse
+        body: Any = msgspec.defstruct("Query", [("record", kind)], forbid_unknown_fields=True)
+        decode, values = msgspec.json.Decoder(body).decode, self._values
+        return lambda data: values(decode(data).record, data, 1)
+
+    @cached_property
+    def decode_text(self) -> Callable[[Body], Values]:
+        """The same of the body of a query that has nothing but a text."""
+        if self.rows.encoder.text_column is None:
+            return _refuse
+        kind: Any = self._type(self.rows.columns[0])
+        body: Any = msgspec.defstruct("Query", [("text", kind)], forbid_unknown_fields=True)
+        decode = msgspec.json.Decoder(body).decode
+
+        def values(data: Body) -> Values:
+            text: str = decode(data).text
+            given = bytes(data)
+            if given.count(b":") != 1 and _may_repeat_keys(given, 1, [text]):
+                raise InvalidProblem
+            return (text,)
+
+        return values
+
+    @cached_property
+    def list_decoders(self) -> Mapping[str, Callable[[bytes], list[Any]]]:
+        """For each column what decodes a list of its values in JSON. They raise DecodeError."""
+        decoders: dict[str, Callable[[bytes], list[Any]]] = {}
+        for column in self.rows.columns:
+            kind: Any = self._type(column)
+            cells: Any = list[kind] if column.required or self._is_clean else list[kind | None]
+            decoders[column.name] = msgspec.json.Decoder(cells).decode
+        return decoders
+
+    @cached_property
+    def _values(self) -> Callable[[Any, Body, int], Values]:
+        """From a decoded record to its values, given its JSON and how many keys that has besides."""
+        n = len(self.rows.columns)
+        may_lack, unsure = any(self._may_lack[:n]), self._unsure
+
+        def values(record: Any, data: Body, more: int) -> Values:
+            found = astuple(record)[:n]
+            text = bytes(data)
+            for place, column, is_usual in unsure:
+                if not is_usual(found[place]):
+                    _refuse_unusual(column, found[place])
+            if text.count(b":") == n + more and not (may_lack and UNSET in found):
+                # Each key is there, and none twice.
+                return found
+            found = astuple(record)
+            keys = len(found) - found.count(UNSET)
+            # Of a key that is there twice the decoder keeps the last value.
+            if text.count(b":") != keys + more and _may_repeat_keys(text, keys + more, found):
+                raise InvalidProblem
+            if keys < len(found):
+                found = tuple([None if value is UNSET else value for value in found])
+            return found if len(found) == n else found[:n]
+
+        return values
+
+    def _field(self, field: str, column: ColumnEncoder) -> tuple[str, Any] | tuple[str, Any, Any]:
+        kind = self._type(column)
+        return (field, kind) if column.required or self._is_clean else (field, kind | None | UnsetType, UNSET)
+
+    def _type(self, column: ColumnEncoder) -> Any:
+        """The type of the values of a column, without gaps."""
+        if self._is_clean and isinstance(column, NumberColumn) and not column.is_truth:
+            low, high = range_of(column)
+            return Annotated[float, Meta(ge=low, le=high)]
+        if self._is_clean and isinstance(column, CategoryColumn) and column.name in self.sure:
+            of_values: Any = Literal
+            return of_values[(*column.places, *_whole_numbers(column.places))]
+        if self._is_clean and isinstance(column, TextColumn):
+            return Annotated[str, Meta(min_length=LONGER_THAN_NULLS, max_length=SURELY_WHOLE)]
+        # A text without words is answered also where each row of training had some.
+        return _TYPES[column.kind]
+
+
+class Records(Decoders):
+    """What a version with an encoder needs to read records and to score them; shared by its students.
+
+    clean: decoders of records without anything unusual. tally: counts what records are like.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        row_count: RowCount | None = None,
+        make_tally: Callable[[RecordRows], InputTally] = InputTally,
+    ) -> None:
+        super().__init__(RecordRows(encoder), clean=False)
+        self.encoder = encoder
+        self.clean = Decoders(self.rows, clean=True)
+        self.reader = RecordReader(self.rows)
+        self.tally = make_tally(self.rows)
+        self._expects_clean = True
+        self._row_count = row_count or RowCount()
+
+    def score_one(self, score: Callable[[Values], float], data: Body) -> float | None:
+        """The score of the one record or text in the body of a query; None for any other body."""
+        if self._expects_clean:
+            try:
+                values = self.clean.decode_one(data)
+                found = score(values)
+            except REFUSED:
+                # Records come from the same sources: the next one is likely to be like this one.
+                self._expects_clean = False
+            else:
+                self.tally.clean(values)
+                return found
+        try:
+            values = self.decode_one(data)
+            found = score(values)
+        except REFUSED:
+            # What is wrong is found by others, or that nothing is.
+            return None
+        self._expects_clean = self.tally.look(values)
+        return found
+
+    def read_columns(self, read: Callable[[Decoders], Columns]) -> tuple[Columns, Unsure]:
+        """What ``read`` finds with decoders, and in which columns something may be unusual.
+
+        Raises as ``read``.
+        """
+        with suppress(*REFUSED):
+            return read(self.clean), ()
+        return read(self), None
 
     @cached_property
     def baseline(self) -> Baseline:
@@ -86,146 +329,6 @@ class Records:
             + _COLUMN_BYTES * len(self.encoder.columns)
         )
 
-    @cached_property
-    def struct(self) -> type[msgspec.Struct] | None:
-        """The type of a record; None for more columns than it is made for."""
-        encoder = self.encoder
-        if len(encoder.columns) + len(encoder.ignored) > MOST_TYPED:
-            return None
-        fields: list[tuple[str, Any, Any] | tuple[str, Any]] = []
-        names: dict[str, str] = {}
-        for place, column in enumerate(self.rows.columns):
-            names[f"f{place}"] = column.name
-            fields.append(_field(f"f{place}", column))
-        for place, name in enumerate(encoder.ignored):
-            names[f"g{place}"] = name
-            fields.append((f"g{place}", Raw | UnsetType, UNSET))
-        with suppress(ValueError):
-            return msgspec.defstruct("Record", fields, rename=names, forbid_unknown_fields=True, kw_only=True)
-        # A name with a quotation mark is none of a field.
-        return None
-
-    @cached_property
-    def decode_row(self) -> Callable[[Raw], Values]:
-        """The values of a record in JSON. Raises as `REFUSED` says."""
-        kind = self.struct
-        if kind is None:
-            return _refuse
-        decode, values = msgspec.json.Decoder(kind).decode, self._values
-        return lambda data: values(decode(data), bytes(data), 0)
-
-    @cached_property
-    def decode_rows(self) -> Callable[[bytes], Sequence[Sequence[Any]]]:
-        """The values of a list of records in JSON, by columns. Raises as `REFUSED` says."""
-        kind: Any = self.struct
-        if kind is None:
-            return _refuse
-        rows: Any = list[kind]
-        decode = msgspec.json.Decoder(rows).decode
-        return lambda data: self._columns(decode(data), data, 0)
-
-    @cached_property
-    def decode_many(self) -> Callable[[Body], Sequence[Sequence[Any]]]:
-        """The same of the body of a query that has nothing but a few records; refuses more of them."""
-        kind: Any = self.struct
-        if kind is None:
-            return _refuse
-        body: Any = msgspec.defstruct("Query", [("records", list[kind])], forbid_unknown_fields=True)
-        decode = msgspec.json.Decoder(body).decode
-        most = _MOST_AT_ONCE // len(kind.__struct_fields__)
-
-        def columns(data: Body) -> Sequence[Sequence[Any]]:
-            text = bytes(data)
-            if not text.startswith(_MANY) or text.count(b"{") > most:
-                raise InvalidProblem
-            records = decode(text).records
-            if len(records) < _FEWEST:
-                raise InvalidProblem
-            return self._columns(records, text, 1)
-
-        return columns
-
-    def _columns(self, records: Sequence[Any], text: bytes, more: int) -> Sequence[Sequence[Any]]:
-        """The values of decoded records by columns, given their JSON and how many keys that has besides."""
-        n = len(self.rows.columns)
-        found = [*zip(*map(astuple, records), strict=True)]
-        absent = [
-            values.count(UNSET) if may_lack else 0
-            for values, may_lack in zip(found, self._may_lack, strict=True)
-        ]
-        keys = len(found) * len(records) - sum(absent) + more
-        if text.count(b":") != keys and _may_repeat_keys(text, keys, chain.from_iterable(found)):
-            raise InvalidProblem
-        return [
-            values if not gaps else [None if value is UNSET else value for value in values]
-            for values, gaps in zip(found[:n], absent, strict=False)
-        ]
-
-    @cached_property
-    def _may_lack(self) -> list[bool]:
-        """Whether the key of each field of `struct` may be absent."""
-        return [*(not column.required for column in self.rows.columns), *(True for _ in self.encoder.ignored)]
-
-    @cached_property
-    def decode_body(self) -> Callable[[Body], Values]:
-        """The values of the record in the body of a query that has nothing else. Raises as `REFUSED` says."""
-        kind = self.struct
-        if kind is None:
-            return _refuse
-        body: Any = msgspec.defstruct("Query", [("record", kind)], forbid_unknown_fields=True)
-        decode, values = msgspec.json.Decoder(body).decode, self._values
-        return lambda data: values(decode(data).record, data, 1)
-
-    @cached_property
-    def decode_text(self) -> Callable[[Body], Values]:
-        """The same of the body of a query that has nothing but a text."""
-        if self.encoder.text_column is None:
-            return _refuse
-        body: Any = msgspec.defstruct("Query", [("text", str)], forbid_unknown_fields=True)
-        decode = msgspec.json.Decoder(body).decode
-
-        def values(data: Body) -> Values:
-            text: str = decode(data).text
-            given = bytes(data)
-            if given.count(b":") != 1 and _may_repeat_keys(given, 1, [text]):
-                raise InvalidProblem
-            return (text,)
-
-        return values
-
-    @cached_property
-    def list_decoders(self) -> Mapping[str, Callable[[bytes], list[Any]]]:
-        """For each column what decodes a list of its values in JSON. They raise DecodeError."""
-        decoders: dict[str, Callable[[bytes], list[Any]]] = {}
-        for column in self.rows.columns:
-            kind: Any = _TYPES[column.kind]
-            cells: Any = list[kind] if column.required else list[kind | None]
-            decoders[column.name] = msgspec.json.Decoder(cells).decode
-        return decoders
-
-    @cached_property
-    def _values(self) -> Callable[[Any, Body, int], Values]:
-        """From a decoded record to its values, given its JSON and how many keys that has besides."""
-        n = len(self.rows.columns)
-        may_lack = not all(column.required for column in self.rows.columns)
-
-        def values(record: Any, data: Body, more: int) -> Values:
-            found = astuple(record)[:n]
-            text = bytes(data)
-            if text.count(b":") == n + more and not (may_lack and UNSET in found):
-                # Each key is there, and none twice.
-                return found
-            found = astuple(record)
-            keys = len(found) - found.count(UNSET)
-            # Of a key that is there twice the decoder keeps the last value.
-            if text.count(b":") != keys + more and _may_repeat_keys(text, keys + more, found):
-                raise InvalidProblem
-            if keys < len(found):
-                found = tuple([None if value is UNSET else value for value in found])
-            return found if len(found) == n else found[:n]
-
-        return values
-
     def full_row(self, values: Values) -> Floats:
         """The row (d,) of a record, with the terms of its texts. Raises InvalidProblem."""
         dense, columns, weights = self.rows.encode(values)
@@ -241,10 +344,25 @@ class Records:
         return note
 
 
-def _field(field: str, column: ColumnEncoder) -> tuple[str, Any] | tuple[str, Any, Any]:
-    kind = _TYPES[column.kind]
-    # A text without words is answered also where each row of training had some.
-    return (field, kind) if column.required else (field, kind | None | UnsetType, UNSET)
+def _refuse_unusual(column: ColumnEncoder, value: Any) -> None:
+    if unusual(column, value) is not None:
+        raise InvalidProblem
+
+
+def _whole_numbers(keys: Iterable[str]) -> list[int]:
+    """The numbers that have these keys."""
+    return [int(key) for key in keys if _WHOLE.fullmatch(key)]
+
+
+def _listed(columns: Iterable[ColumnEncoder]) -> set[str]:
+    """Names of the categories whose known values are listed by their types."""
+    listed: set[str] = set()
+    left = _MOST_LISTED
+    for column in columns:
+        if isinstance(column, CategoryColumn) and 0 < len(column.places) <= min(left, _MOST_OF_COLUMN):
+            listed.add(column.name)
+            left -= len(column.places)
+    return listed
 
 
 def _may_repeat_keys(text: bytes, keys: int, values: Iterable[Any]) -> bool:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from sqlalchemy import JSON, BigInteger, Column, Double, Integer, String, Table
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Column,
+    Double,
+    ForeignKeyConstraint,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+)
 
 from app.store.tables import metadata
 
@@ -27,6 +37,26 @@ servers = Table(
     Column("started_at", Double, nullable=False),
     Column("beat_at", Double, nullable=False),
     Column("figures", JSON, nullable=False),
+)
+
+
+# What the records of queries were like, in one hour of the epoch: see `app.serving.input_tally`.
+input_counts = Table(
+    "input_counts",
+    metadata,
+    Column("tenant", String(100), primary_key=True),
+    Column("model", String(100), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("hour", Integer, primary_key=True, index=True),
+    Column("records", BigInteger, nullable=False),
+    Column("sampled", BigInteger, nullable=False),
+    # uint32, little endian.
+    Column("counts", LargeBinary, nullable=False),
+    ForeignKeyConstraint(
+        ["tenant", "model", "version"],
+        ["model_versions.tenant", "model_versions.model", "model_versions.version"],
+        ondelete="CASCADE",
+    ),
 )
 
 

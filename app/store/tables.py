@@ -131,6 +131,7 @@ jobs = Table(
     # Labels that a job found for the rows of its data set.
     Column("labels_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("encoder_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
+    Column("profile_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("version", Integer),
     Column("revision", Integer, nullable=False),
     Column("priority", String(8), nullable=False, server_default="normal"),
@@ -161,6 +162,7 @@ jobs = Table(
         "teacher_digest",
         "labels_digest",
         "encoder_digest",
+        "profile_digest",
     ),
     # Few of many jobs are unfinished, and they are looked at all the time.
     Index("ix_jobs_unfinished", "id", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
@@ -303,13 +305,14 @@ model_versions = Table(
     Column("columns", BigInteger, nullable=False),
     Column("teacher_digest", _DIGEST, ForeignKey("blobs.digest"), nullable=False, index=True),
     Column("encoder_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
+    Column("profile_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("metrics", JSON, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("row_bytes", BigInteger, nullable=False, server_default="0"),
     # As of jobs.
     Index(
         "ix_model_versions_tenant_use",
-        *("tenant", "row_bytes", "teacher_digest", "class_table", "encoder_digest"),
+        *("tenant", "row_bytes", "teacher_digest", "class_table", "encoder_digest", "profile_digest"),
     ),
 )
 

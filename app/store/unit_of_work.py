@@ -19,6 +19,7 @@ from app.store.repositories.audit import Audit
 from app.store.repositories.comparisons import Comparisons
 from app.store.repositories.datasets import Datasets
 from app.store.repositories.events import Events
+from app.store.repositories.inputs import InputCounts
 from app.store.repositories.jobs import Jobs
 from app.store.repositories.keys import Keys
 from app.store.repositories.models import Models
@@ -58,6 +59,7 @@ class UnitOfWork:
         self.workers = Workers(connection)
         self.tallies = Tallies(connection)
         self.servers = Servers(connection)
+        self.inputs = InputCounts(connection)
         self.admission = Admission(connection)
         self.quotas = Quotas(connection)
         self.audit = Audit(connection, tenant)

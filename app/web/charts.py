@@ -8,6 +8,7 @@ from math import sqrt
 from typing import Final
 
 from app.domain.entities import Json
+from app.serving.input_report import BinInputs
 
 SIDE: Final = 260.0
 """Width and height of the area of a square plot."""
@@ -87,9 +88,30 @@ def trend(values: Sequence[float | None], width: float = SIDE) -> str:
 
 def outline(counts: Sequence[int], width: float = SIDE) -> str:
     """A histogram as one closed line, as SVG path data: small enough for many histograms on one page."""
-    highest, each = max([*counts, 1]), width / max(len(counts), 1)
+    return _outline(counts, max([*counts, 1]), width)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlay:
+    """Two histograms in one picture, as SVG path data. most: the bin in which they differ most."""
+
+    training: str
+    sampled: str
+    most: BinInputs
+
+
+def overlay(bins: Sequence[BinInputs]) -> Overlay:
+    """Training and the sampled records in the same bins, in one scale."""
+    training, sampled = [one.training for one in bins], [one.sampled for one in bins]
+    highest = max(*training, *sampled)
+    most = max(bins, key=lambda one: abs(one.sampled - one.training))
+    return Overlay(_outline(training, highest, SIDE), _outline(sampled, highest, SIDE), most)
+
+
+def _outline(heights: Sequence[float], highest: float, width: float) -> str:
+    each = width / max(len(heights), 1)
     steps = [
-        f"V{round(BAR_HEIGHT * (1 - count / highest), 1):g}H{round((number + 1) * each, 1):g}"
-        for number, count in enumerate(counts)
+        f"V{round(BAR_HEIGHT * (1 - height / highest), 1):g}H{round((number + 1) * each, 1):g}"
+        for number, height in enumerate(heights)
     ]
     return f"M0 {BAR_HEIGHT:g}{''.join(steps)}V{BAR_HEIGHT:g}Z"

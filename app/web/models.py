@@ -8,13 +8,16 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.api.border import BorderRoute
-from app.api.dependencies import Context, Reader, Trainer
+from app.api.dependencies import AppContext, Context, Reader, Trainer
 from app.api.models import AliasText, ModelName, VersionName
 from app.auth.authenticator import authorise
 from app.domain.entities import Alias, ModelVersion
 from app.domain.errors import NotFound
 from app.domain.names import check_alias, qualified
 from app.services import models
+from app.serving.input_report import InputReport, input_report
+from app.store.unit_of_work import Store
+from app.web.charts import BAR_HEIGHT, SIDE, Overlay, overlay
 from app.web.forms import read_form, see
 from app.web.rendering import page, segment
 
@@ -23,6 +26,7 @@ router = APIRouter(route_class=BorderRoute)
 _MODELS: Final = 100
 _VERSIONS: Final = 50
 _CLASSES: Final = 100
+_HOURS: Final = 24
 MEASURES: Final = (("f1", "F"), ("auc", "AUC"), ("accuracy", "Accuracy"), ("brier", "Brier"))
 
 After = Annotated[str, Query(max_length=201)]
@@ -65,7 +69,7 @@ def model_page(
 
 
 @router.get("/ui/models/{model}/versions/{version}")
-def version_page(
+async def version_page(
     model: ModelName,
     version: VersionName,
     request: Request,
@@ -73,16 +77,34 @@ def version_page(
     caller: Reader,
     after: Annotated[int, Query(ge=-1, le=2**31 - 1)] = -1,
 ) -> Response:
-    """One version: metrics, classes and the aliases that point to it."""
+    """One version: metrics, the inputs of its queries, classes and the aliases that point to it."""
     authorise(caller, "query", model)
     store = context.store_of(caller)
-    row = models.get_version(store, model, version)
+    row = await run_in_threadpool(models.get_version, store, model, version)
+    inputs = None
+    if row.encoder_digest is not None:
+        counted = await run_in_threadpool(models.input_rows, store, row, _HOURS)
+        inputs = input_report(await context.cache.inputs(row), row, counted, _HOURS)
+    return await run_in_threadpool(_version_page, request, context, store, row, inputs, after)
+
+
+def _version_page(
+    request: Request,
+    context: AppContext,
+    store: Store,
+    row: ModelVersion,
+    inputs: InputReport | None,
+    after: int,
+) -> Response:
     classes, has_more = models.list_classes(store, context.files, row, limit=_CLASSES, after=after)
-    aliases = models.get_model(store, model, limit=1).aliases
+    aliases = models.get_model(store, row.model, limit=1).aliases
     return page(
         request,
         "version.html",
         version=row,
+        inputs=inputs,
+        pictures={} if inputs is None else _pictures(inputs),
+        picture_size=(SIDE, BAR_HEIGHT),
         classes=classes,
         next=classes[-1][0] if has_more else None,
         aliases=[alias for alias in aliases if alias.version == row.version],
@@ -90,6 +112,11 @@ def version_page(
         means=row.metrics.get("means", {}),
         warnings=row.metrics.get("warnings", []),
     )
+
+
+def _pictures(inputs: InputReport) -> dict[str, Overlay]:
+    """The pictures of the columns that can be compared with training."""
+    return {column.name: overlay(column.bins) for column in inputs.columns if column.psi is not None}
 
 
 @router.get("/ui/models/{model}/aliases/{alias}")

@@ -26,6 +26,7 @@ SHARES: Final[Mapping[str, float]] = {
     "record": 1.5,
     "named_inputs": 1.0,
     "encoder": 1.0,
+    "profile": 0.5,
     "form": 1.0,
     "npz": 0.7,
     "npz_arrays": 1.0,

@@ -28,6 +28,7 @@ from app.ingest import dataset_format, formats, linear_head
 from app.ingest.formats import FileFormat
 from app.ingest.raw import DatasetLimits
 from app.ingest.validate import summarise, validate
+from app.serving.input_tally import SAMPLED, InputTally
 from app.serving.inputs import Inputs
 from app.serving.open_inference.paths import parse_path
 from app.serving.open_inference.requests import parse_inference
@@ -43,11 +44,13 @@ from core.data.dataset import validate_rows
 from core.data.schema import Kind, KindSpec, infer_schema
 from core.data.table import NumberCells, Table, TextCells, VectorCells
 from core.encoding.fit import fit_encoder
+from core.encoding.profile import fit_profile
 from core.errors import InvalidPackage, InvalidProblem
 from core.packed import PackedHead, PackedLabels
 from core.packed.codec import encode_front
 from core.packed.encoder import Encoder
 from core.packed.head import head_header, head_shapes
+from core.packed.input_profile import InputProfile
 
 ALLOWED: Final = (ServiceError, InvalidProblem, InvalidPackage)
 MAX_BYTES: Final = 8192
@@ -171,6 +174,13 @@ def _encoder(data: bytes, _folder: Path) -> None:
         records.note(values)
 
 
+def _profile(data: bytes, _folder: Path) -> None:
+    """The package of a profile, and the bins of a record."""
+    rows = _records()[0].rows
+    tally = InputTally(rows, InputProfile.from_bytes(data, rows.encoder))
+    tally.add([[example_of(column), None] * SAMPLED for column in rows.columns])
+
+
 def _named_inputs(data: bytes, _folder: Path) -> None:
     length, _, body = data[1:].partition(b"\n")
     records = _records()[data[0] % 2]
@@ -282,17 +292,26 @@ def _queries() -> list[bytes]:
     ]
 
 
+_WORDS: Final = ("my card", "my lost card", "a card")
+
+
 @cache
-def _records() -> tuple[Records, Records]:
-    """Of columns of every kind, and of one column of texts."""
-    days, words = ["2020-01-02", "2021-03-04T05:06Z", "2020-05-06"], ["my card", "my lost card", "a card"]
+def _table() -> Table:
+    """Columns of every kind."""
+    days = ["2020-01-02", "2021-03-04T05:06Z", "2020-05-06"]
     number, job = NumberCells(np.array([1.0, 2.0, np.nan] * 8)), TextCells.of(["a", "b", None] * 8)
     member = NumberCells(np.array([0.0, 1.0, 1.0] * 8), is_truth=True)
     place = VectorCells(np.ones((24, 2)))
-    cells = (number, member, job, TextCells.of(days * 8), TextCells.of(words * 8), place)
-    table = Table(tuple(_RECORD), cells)
+    cells = (number, member, job, TextCells.of(days * 8), TextCells.of(_WORDS * 8), place)
+    return Table(tuple(_RECORD), cells)
+
+
+@cache
+def _records() -> tuple[Records, Records]:
+    """Of columns of every kind, and of one column of texts."""
+    table = _table()
     schema = infer_schema(table, {"note": KindSpec(Kind.TEXT)})
-    texts = Table(("note",), (TextCells.of(words * 8),))
+    texts = Table(("note",), (TextCells.of(_WORDS * 8),))
     of_text = fit_encoder(texts, infer_schema(texts, {"note": KindSpec(Kind.TEXT)}))
     return Records(fit_encoder(table, schema, None, ["kind"])), Records(of_text)
 
@@ -395,6 +414,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "inference": Target(_inference, _inferences),
     "record": Target(_record, _record_bodies),
     "named_inputs": Target(_named_inputs, _record_inputs),
+    "profile": Target(_profile, lambda: [fit_profile(_table(), _records()[0].encoder).to_bytes()]),
     "encoder": Target(_encoder, lambda: [records.encoder.to_bytes() for records in _records()]),
     "form": Target(_form, lambda: [_FORM]),
     "npz": Target(_read_npz, lambda: [_npz(X=_X, y=_Y), _npz(X=_X, y=_Y, class_names=["a", "b"])]),

@@ -210,6 +210,7 @@ def _model_routes() -> Routes:
         "DELETE /v1/models/{model}/versions/{version}": _one(version),
         "GET /v1/models/{model}/versions/{version}/classes": _one(f"{version}/classes"),
         "GET /v1/models/{model}/versions/{version}/schema": _one(f"{version}/schema"),
+        "GET /v1/models/{model}/versions/{version}/inputs": _one(f"{version}/inputs"),
         "GET /v1/models/{model}/aliases/{alias}": _one(alias),
         "GET /v1/models/{model}/aliases/{alias}/history": _one(f"{alias}/history"),
         "PUT /v1/models/{model}/aliases/{alias}": [

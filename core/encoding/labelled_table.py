@@ -14,9 +14,11 @@ from core.data.extras import NO_EXTRAS, Extras, View
 from core.data.schema import ColumnSchema, Kind, KindSpec, infer_column
 from core.data.table import NumberCells, Table
 from core.encoding.fit import fit_encoder, matrix_of
+from core.encoding.profile import fit_profile
 from core.encoding.rules import ColumnRules
 from core.errors import Fault, InvalidProblem
 from core.packed.encoder import Encoder
+from core.packed.input_profile import InputProfile
 from core.types import IntArray
 
 
@@ -114,8 +116,15 @@ class LabelledTable:
         rules: of some columns by name. takes_others: whether rows to be asked about may have any further
         columns. Raises InvalidProblem.
         """
-        known = self.labelled() if self.unlabelled < self.n else self
-        return fit_encoder(known.table, self.schema, rules, self.known, takes_others=takes_others)
+        return fit_encoder(self._fitted_to, self.schema, rules, self.known, takes_others=takes_others)
+
+    def profile(self, encoder: Encoder) -> InputProfile:
+        """The profile of the rows that the encoder was fitted to."""
+        return fit_profile(self._fitted_to, encoder)
+
+    @property
+    def _fitted_to(self) -> Table:
+        return (self.labelled() if self.unlabelled < self.n else self).table
 
     def encoded(self, encoder: Encoder) -> LabelledData:
         """The rows as numbers. Raises InvalidProblem for columns that are missing or of another kind."""

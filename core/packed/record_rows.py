@@ -33,7 +33,7 @@ Values: TypeAlias = Sequence[Any]
 Decision: TypeAlias = tuple[float, float | None, int | None]
 """Score, gate and the number of the rejection that decides."""
 
-_LONGER_THAN_NULLS: Final = 10
+LONGER_THAN_NULLS: Final = 10
 _MOST_VALUES: Final = 256
 """Known values of a category for each of which a student has a weight."""
 _MAX_KEPT: Final = 1024
@@ -377,7 +377,7 @@ def _known_key(column: CategoryColumn, value: Any) -> str | None:
 
 def is_gap(column: ColumnEncoder, text: str) -> bool:
     """Whether a text stands for a missing value, as such cells of files do."""
-    if len(text) >= _LONGER_THAN_NULLS:
+    if len(text) >= LONGER_THAN_NULLS:
         return False
     bare = text.strip()
     return bare in NULLS and not (isinstance(column, CategoryColumn) and bare in column.places)

@@ -8,7 +8,16 @@ from typing import Any
 
 from stms_client import calls
 from stms_client.aio.connection import Connection
-from stms_client.documents import Alias, AliasMove, Class, ImportedVersion, Model, ModelSummary, Version
+from stms_client.documents import (
+    Alias,
+    AliasMove,
+    Class,
+    ImportedVersion,
+    Inputs,
+    Model,
+    ModelSummary,
+    Version,
+)
 from stms_client.errors import NotFound
 
 
@@ -34,6 +43,10 @@ class Models(Connection):
     async def record_schema(self, model: str, version: int | str = "latest") -> dict[str, Any]:
         """The JSON Schema of a record of a version: its columns, their kinds, and which are required."""
         return await self.do(calls.get(f"{calls.version_path(model, version)}/schema", dict[str, Any]))
+
+    async def inputs(self, model: str, version: int | str = "latest", *, hours: int = 24) -> Inputs:
+        """What the records of queries to a version were like, compared with its rows of training."""
+        return await self.do(calls.inputs(model, version, hours))
 
     async def publish_thresholds(
         self, model: str, thresholds: Mapping[str, float], *, base: int | str = "latest"

@@ -7,7 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from stms_client import calls
-from stms_client.documents import Alias, AliasMove, Class, ImportedVersion, Model, ModelSummary, Version
+from stms_client.documents import (
+    Alias,
+    AliasMove,
+    Class,
+    ImportedVersion,
+    Inputs,
+    Model,
+    ModelSummary,
+    Version,
+)
 from stms_client.errors import NotFound
 from stms_client.sync.connection import Connection
 
@@ -34,6 +43,10 @@ class Models(Connection):
     def record_schema(self, model: str, version: int | str = "latest") -> dict[str, Any]:
         """The JSON Schema of a record of a version: its columns, their kinds, and which are required."""
         return self.do(calls.get(f"{calls.version_path(model, version)}/schema", dict[str, Any]))
+
+    def inputs(self, model: str, version: int | str = "latest", *, hours: int = 24) -> Inputs:
+        """What the records of queries to a version were like, compared with its rows of training."""
+        return self.do(calls.inputs(model, version, hours))
 
     def publish_thresholds(
         self, model: str, thresholds: Mapping[str, float], *, base: int | str = "latest"

@@ -20,6 +20,7 @@ from core.encoding.labelled_table import LabelledTable
 from core.errors import Fault, InvalidProblem
 from core.labelling.base import Labelling
 from core.packed.encoder import Encoder
+from core.packed.input_profile import InputProfile
 from core.run import Run
 from core.teachers.linear_head import LinearHead
 from core.types import IntArray, ProgressCallback
@@ -33,12 +34,14 @@ class JobData(NamedTuple):
     """train: the training rows. test: those that students are measured on, with labels coded by the training
     classes, or None. encoder: that made numbers of the records of both; None where they were numbers.
     left_out: test rows of classes that training does not have.
+    profile: of the rows that the encoder was fitted to; None if it was not fitted now.
     """
 
     train: LabelledData
     test: LabelledData | None
     encoder: Encoder | None = None
     left_out: int = 0
+    profile: InputProfile | None = None
 
 
 def load_job_data(
@@ -131,12 +134,13 @@ def _encoded(
             # Training rows without a gap, of numbers alone, are encoded as they are.
             test = test.encoded(LabelledTable.of_numbers(train).encoder())
         return JobData(train, test)
+    profile = None
     if encoder is None:
         said = InputParameters() if inputs is None else inputs
         encoder = train.encoder(said.rules, takes_others=said.extra == "ignore")
-    return JobData(
-        train.encoded(encoder), None if test is None else _as_table(test).encoded(encoder), encoder
-    )
+        profile = train.profile(encoder)
+    tested = None if test is None else _as_table(test).encoded(encoder)
+    return JobData(train.encoded(encoder), tested, encoder, profile=profile)
 
 
 def _known_rows(train: Rows, test: Rows, spec: TrainingSpec) -> Rows:

@@ -156,6 +156,8 @@ class CommandHandler:
         transfers.append(Transfer.of(self._files, session.preparation.packed_teacher().to_bytes()))
         if session.encoder is not None:
             transfers.append(Transfer.of(self._files, session.encoder.to_bytes()))
+        if session.profile is not None:
+            transfers.append(Transfer.of(self._files, session.profile.to_bytes()))
         metrics = report["metrics"]
         for at in range(METRICS_PER_MESSAGE, len(metrics), METRICS_PER_MESSAGE):
             self._answers.send("measured", {"metrics": metrics[at : at + METRICS_PER_MESSAGE]})

@@ -74,19 +74,20 @@ class LabellingResult:
 class PreparationResult:
     """report: the teacher's summary, seconds by stage and metrics. The transfers are packages of core.
 
-    encoder: of records; None where rows are numbers.
+    encoder: of records, profile: of their columns in training; None where rows are numbers.
     """
 
     report: Json
     preparation: Transfer
     teacher: Transfer
     encoder: Transfer | None = None
+    profile: Transfer | None = None
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
         """All of them."""
-        both = (self.preparation, self.teacher)
-        return both if self.encoder is None else (*both, self.encoder)
+        found = (self.preparation, self.teacher, self.encoder, self.profile)
+        return tuple(transfer for transfer in found if transfer is not None)
 
 
 @dataclass(frozen=True, slots=True)

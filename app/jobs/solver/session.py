@@ -17,6 +17,7 @@ from core.model_selection.folds import Folds
 from core.model_selection.setting_search import Setting
 from core.packed.codec import Buffer
 from core.packed.encoder import Encoder
+from core.packed.input_profile import InputProfile
 from core.run import Run
 from core.teachers.linear_head import ImportedHead, LinearHead
 from core.training.config import TrainingConfig
@@ -83,6 +84,7 @@ class TrainingSession:
     preparation: Preparation
     evaluator: Evaluator | None
     encoder: Encoder | None = None
+    profile: InputProfile | None = None
 
     @classmethod
     def prepared(
@@ -118,7 +120,7 @@ class TrainingSession:
     ) -> TrainingSession:
         test, draws_curves = rows.test, len(preparation.classes) <= MAX_CURVES
         evaluator = None if test is None else Evaluator.of(preparation, test, draws_curves=draws_curves)
-        return cls(preparation.config, rows.train, preparation, evaluator, rows.encoder)
+        return cls(preparation.config, rows.train, preparation, evaluator, rows.encoder, rows.profile)
 
     def teacher_report(self, targets: Sequence[int]) -> Json:
         """Summary of the teacher's fit and its metrics as a binary classifier of each target; JSON-ready."""

@@ -152,6 +152,7 @@ def _publish(uow: UnitOfWork, job: Job, plan: JobPlan, totals: StudentTotals, la
         columns=plan.dataset.columns,
         teacher_digest=str(job.teacher_digest),
         encoder_digest=job.encoder_digest,
+        profile_digest=job.profile_digest,
         metrics=totals.metrics() | ({"inputs": inputs} if inputs else {}),
         alias=plan.spec.alias,
         packed_labels=labels,

@@ -128,6 +128,8 @@ def store_preparation(
     digests = {"preparation_digest": preparation, "teacher_digest": teacher}
     if result.encoder is not None:
         digests["encoder_digest"] = result.encoder.finish(uow)
+    if result.profile is not None:
+        digests["profile_digest"] = result.profile.finish(uow)
     provenance = {**job.provenance, **digests} | {
         name: result.report[name]
         for name in ("threads", "features", "search", "test_rows_left_out")

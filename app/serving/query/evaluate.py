@@ -28,7 +28,7 @@ from app.serving.query.requests import CLASS, QueryRequest, RequestLimits, parse
 from app.serving.query.responses import JSON_HEADERS, NO_NOTES, Answer, Notes
 from app.serving.query.rows import Row, SparseRow, decode, dense_row, row_error
 from app.serving.record_decisions import decide_at_once, decide_records
-from app.serving.records import REFUSED, Records
+from app.serving.records import Records
 from app.serving.servable import ServableStudent
 from app.serving.work import check_work, record_work, students_work
 from core.errors import InvalidProblem
@@ -76,11 +76,7 @@ def answer_record(
     if format_ is DEFAULT_FORMAT:
         # One record or text, the most frequent query, takes the shortest way.
         assert student.score_record is not None  # noqa: S101 - the version has an encoder
-        try:
-            score = student.score_record(records.decode_one(data))
-        except REFUSED:
-            # What is wrong is found below, or that nothing is.
-            score = None
+        score = records.score_one(student.score_record, data)
         if score is not None:
             return responses.encode_row(student, score), 1, JSON_HEADERS
         decisions = decide_at_once(student, records, data, max_rows=limits.max_rows, max_work=limits.max_work)

@@ -32,7 +32,7 @@ from app.serving.record_sources import (
     RecordSource,
     TextSource,
 )
-from app.serving.records import Records
+from app.serving.records import REFUSED, Records
 from core.data.validation import MAX_FAULTS
 from core.packed.encoded_columns import MAX_COLUMNS
 
@@ -252,8 +252,9 @@ def _columns(raw: Raw, records: Records, max_rows: int, quoted: bool) -> CellSou
         raise invalid(faults[:MAX_FAULTS])
     used = {name: lists[name] for name in records.encoder.names if name in lists}
     lists_read = {name: _list(name, of_column, records, max_rows) for name, of_column in used.items()}
-    cells = {name: values for name, (values, _) in lists_read.items()}
-    typed = not quoted and all(is_typed for _, is_typed in lists_read.values())
+    cells = {name: values for name, (values, _, _) in lists_read.items()}
+    typed = not quoted and all(is_typed for _, is_typed, _ in lists_read.values())
+    clean = {name for name, (_, _, is_clean) in lists_read.items() if is_clean}
     lengths = {name: len(values) for name, values in cells.items()}
     first = next(iter(lengths.values()), 0)
     for name, length in lengths.items():
@@ -263,16 +264,21 @@ def _columns(raw: Raw, records: Records, max_rows: int, quoted: bool) -> CellSou
             )
             fault = InputFault(f"columns.{name}"[:200], "wrong_length", message, None, None, name)
             raise invalid([fault])
-    return CellSource(records, cells, first, "columns", typed=typed, quoted=quoted)
+    return CellSource(records, cells, first, "columns", typed=typed, quoted=quoted, clean=clean)
 
 
-def _list(name: str, raw: Raw, records: Records, max_rows: int) -> tuple[Sequence[Any], bool]:
-    """The values of one column, and whether all are of its type. Raises InvalidRequest and TooLarge."""
+def _list(name: str, raw: Raw, records: Records, max_rows: int) -> tuple[Sequence[Any], bool, bool]:
+    """The values of one column, whether all are of its type, and whether none is unusual for sure.
+
+    Raises InvalidRequest and TooLarge.
+    """
     text = bytes(raw)
     if text.count(b",") >= max_rows and _STRING.sub(b"", text).count(b",") >= max_rows:
         raise TooLarge(f"The query has more than {max_rows} rows in 'columns'.", code="too_many_rows")
+    with suppress(*REFUSED):
+        return records.clean.list_decoders[name](text), True, name in records.clean.sure
     try:
-        return records.list_decoders[name](text), True
+        return records.list_decoders[name](text), True, False
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         try:
             values = json.loads(text, parse_int=whole)
@@ -282,4 +288,4 @@ def _list(name: str, raw: Raw, records: Records, max_rows: int) -> tuple[Sequenc
         message = f"columns: {name!r:.100} must be a list of values."
         fault = InputFault(f"columns.{name}"[:200], "wrong_type", message, None, None, name)
         raise invalid([fault])
-    return values, False
+    return values, False, False

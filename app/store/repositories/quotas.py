@@ -99,9 +99,11 @@ class Quotas:
             jobs.c.teacher_digest,
             jobs.c.labels_digest,
             jobs.c.encoder_digest,
+            jobs.c.profile_digest,
             model_versions.c.teacher_digest,
             model_versions.c.class_table,
             model_versions.c.encoder_digest,
+            model_versions.c.profile_digest,
         )
         digests = sa.union(
             *(sa.select(column.label("digest")).where(column.table.c.tenant == tenant) for column in columns)

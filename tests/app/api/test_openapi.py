@@ -19,6 +19,7 @@ OPERATIONS = {
     "derive_version",
     "get_alias",
     "get_dataset",
+    "get_inputs",
     "get_job",
     "get_metrics",
     "get_model",

@@ -24,11 +24,13 @@ from app.serving.lru import LruCache, Part
 from app.serving.references import References
 from app.serving.servable import make_servable
 from benchmarks.published import linear_student, linear_teacher
+from core.encoding.profile import fit_profile
 from core.packed import PackedHead, PackedLabels, PackedStudent, PackedTeacher, RbfBasis
 from core.packed.codec import encode
 from core.packed.encoder import Encoder
 from core.packed.head import head_header
-from tests.app.serving.written_records import numbers_encoder
+from core.packed.input_profile import InputProfile
+from tests.app.serving.written_records import numbers_encoder, numbers_table
 
 CLASSES = ("cat", "dog", "fox")
 
@@ -90,6 +92,10 @@ class Shelf(ModelSource):
     def encoder(self, found: ModelVersion) -> Encoder:
         self._read((found.version, "encoder"))
         return numbers_encoder()
+
+    def profile(self, found: ModelVersion, known: Encoder) -> InputProfile | None:
+        self._read((found.version, "profile"))
+        return fit_profile(numbers_table(), known)
 
     def publish(self, number: int) -> None:
         self.versions[number] = version(number)
@@ -601,6 +607,28 @@ def test_students_of_a_version_share_its_encoder(shelf: Shelf):
         assert await cache.inputs(shelf.versions[1]) is cat.inputs
         cache.drop("default", "pets")
         assert cache.size == 0
+
+    run(shelf, story)
+
+
+def test_what_is_counted_of_a_version_outlives_it(shelf: Shelf):
+    shelf.versions[1] = dataclasses.replace(version(1), encoder_digest="0" * 64, profile_digest="1" * 64)
+
+    async def story(cache: ModelCache) -> None:
+        for records in (1, 2):
+            inputs = (await cache.student("pets", "cat")).inputs
+            assert inputs.records is not None
+            assert inputs.records.tally.profile == fit_profile(numbers_table(), numbers_encoder())
+            inputs.records.tally.add([[1.0] * records, [2.0] * records])
+            del inputs
+            cache.drop("default", "pets")
+            gc.collect()
+        assert shelf.reads.count((1, "profile")) == 2
+        found = cache.tallies.take()
+        assert [(one.qualified_model, taken.records) for one, taken in found] == [
+            ("default/pets", 1),
+            ("default/pets", 2),
+        ]
 
     run(shelf, story)
 

@@ -19,9 +19,10 @@ from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
+from core.encoding.profile import fit_profile
 from core.errors import InvalidPackage
 from core.packed import IsotonicCalibration, LinearForm, PackedHead, PackedStudent, PackedTeacher, RbfBasis
-from tests.app.serving.written_records import numbers_encoder
+from tests.app.serving.written_records import encoder, numbers_encoder, people
 
 
 @pytest.fixture
@@ -209,3 +210,16 @@ def test_an_invalid_encoder_is_unavailable(source: DatabaseSource, store: Store)
     version = publish(store, "m", students, linear_teacher("ab", rows), encoder=numbers_encoder())
     with pytest.raises(Unavailable, match="the encoder is damaged"):
         source.encoder(dataclasses.replace(version, encoder_digest=version.teacher_digest))
+
+
+def test_a_profile_that_cannot_be_read_keeps_no_query_waiting(
+    source: DatabaseSource, store: Store, caplog: pytest.LogCaptureFixture
+):
+    rows = np.ones((2, encoder().layout.columns))
+    students = {label: linear_student(label, row) for label, row in zip("ab", rows, strict=True)}
+    profile = fit_profile(people(), encoder())
+    version = publish(store, "m", students, linear_teacher("ab", rows), encoder=encoder(), profile=profile)
+    assert source.profile(version, encoder()) == profile
+    damaged = dataclasses.replace(version, profile_digest=version.encoder_digest)
+    assert source.profile(damaged, encoder()) is None
+    assert "without their bins" in caplog.text

@@ -67,11 +67,16 @@ def encoder(*, with_note: bool = False) -> Encoder:
     return fit_encoder(table, infer_schema(table, said), None, ignored=["kind", "id"])
 
 
+def numbers_table() -> Table:
+    """Two columns of numbers without gaps."""
+    rng = np.random.default_rng(0)
+    return Table(("p", "q"), (NumberCells(rng.normal(size=N)), NumberCells(rng.normal(size=N))))
+
+
 @cache
 def numbers_encoder() -> Encoder:
     """Of two columns of numbers without gaps, so that a list of numbers is a row, too."""
-    rng = np.random.default_rng(0)
-    table = Table(("p", "q"), (NumberCells(rng.normal(size=N)), NumberCells(rng.normal(size=N))))
+    table = numbers_table()
     return fit_encoder(table, infer_schema(table), None, ignored=["kind"])
 
 

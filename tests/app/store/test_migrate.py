@@ -13,7 +13,9 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
+from app.domain.entities import ModelVersion
 from app.domain.errors import Unavailable
+from app.domain.figures import InputRow
 from app.store.engine import open_engine, use_wal
 from app.store.migrate import downgrade, schema_is_current, upgrade
 from app.store.tables import aliases, blobs, metadata, model_versions
@@ -218,3 +220,50 @@ def test_a_migration_that_waits_in_vain_says_so(
             upgrade(postgres_address)
     assert caught.value.reason == "database_busy"
     engine.dispose()
+
+
+def test_a_job_and_a_version_survive_the_way_to_counted_inputs_and_back(
+    database_address: str, add_job: Any
+) -> None:
+    store = Store(open_engine(database_address))
+    with store.begin() as uow:
+        job = add_job(uow)
+        teacher, encoder, profile = (
+            uow.blobs.put([text])[0] for text in (b"teacher", b"encoder", b"profile")
+        )
+        uow.jobs.change(job.id, encoder_digest=encoder, profile_digest=profile)
+        version = ModelVersion(
+            "m",
+            1,
+            job.id,
+            "",
+            "svm",
+            ("a",),
+            2,
+            teacher,
+            {},
+            1.0,
+            encoder_digest=encoder,
+            profile_digest=profile,
+        )
+        uow.models.publish(version)
+        uow.inputs.add("default", "m", 1, InputRow(9, 2, 1, bytes(4)))
+    downgrade(database_address, "0023")
+    with store.engine.connect() as connection:
+        tables = sa.inspect(connection)
+        assert "input_counts" not in tables.get_table_names()
+        columns = {
+            table: {c["name"] for c in tables.get_columns(table)} for table in ("jobs", "model_versions")
+        }
+        assert all("encoder_digest" in names and "profile_digest" not in names for names in columns.values())
+        old = sa.text("SELECT encoder_digest FROM model_versions")
+        assert connection.execute(old).scalar_one() == encoder
+    upgrade(database_address)
+    with store.begin() as uow:
+        found = uow.models.version("m", 1)
+        assert (found.encoder_digest, found.profile_digest) == (encoder, None), "the version is one of before"
+        assert uow.jobs.get(job.id).encoder_digest == encoder
+        assert uow.inputs.since("default", "m", 1, 0) == []
+        uow.inputs.add("default", "m", 1, InputRow(9, 2, 1, bytes(4)))
+        assert len(uow.inputs.since("default", "m", 1, 0)) == 1
+    store.dispose()

@@ -36,6 +36,7 @@ from core.errors import Fault, InvalidProblem
 from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent, PackedTeacher
 from core.packed.encoder import Encoder
+from core.packed.input_profile import InputProfile
 from core.run import Run
 from core.solvers.kernel import system, tile_file
 from core.training.pipeline import train
@@ -335,9 +336,11 @@ def test_another_process_trains_the_same_students_from_a_stored_preparation(conv
 def test_the_encoder_of_records_travels_with_the_preparation_and_is_taken_up(conversation, sqlite_store):
     spec = SPEC | {"inputs": {"columns": {"f0": {"kind": "category"}}}}
     prepared = conversation(PREPARE, TRAIN, spec=spec)
-    preparation, _, packed = prepared[1].blobs
+    preparation, _, packed, profile = prepared[1].blobs
     encoder = Encoder.from_bytes(packed)
     assert encoder.columns[0].kind == "category"
+    rows = {sum(one.counts) for one in InputProfile.from_bytes(profile, encoder).columns}
+    assert rows == {75}, "those of training"
     with sqlite_store.begin() as uow:
         digests = [uow.blobs.put([blob])[0] for blob in (preparation, packed)]
     restore = {"type": "restore", "preparation_digest": digests[0]}

@@ -1,0 +1,70 @@
+"""Counts of the inputs of queries, one row for each version and hour."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy import ColumnElement, Connection
+
+from app.domain.figures import InputRow
+from app.store.dialect import insert_once
+from app.store.live_tables import input_counts
+from app.store.tables import model_versions
+
+_LARGEST: Final = 2**32 - 1
+
+
+class InputCounts:
+    """Queries on counts of inputs."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, tenant: str, model: str, version: int, row: InputRow) -> None:
+        """Add to the counts of a version in an hour, as other processes do; nothing if it was deleted."""
+        known = _is(model_versions, tenant, model, version)
+        if self._connection.execute(sa.select(model_versions.c.version).where(known)).first() is None:
+            return
+        names = {"tenant": tenant, "model": model, "version": version}
+        if insert_once(self._connection, input_counts, names | row._asdict()):
+            return
+        where = _is(input_counts, tenant, model, version) & (input_counts.c.hour == row.hour)
+        query = sa.select(input_counts.c.counts).where(where).with_for_update()
+        present = self._connection.execute(query).scalar_one()
+        grown = {
+            "records": input_counts.c.records + row.records,
+            "sampled": input_counts.c.sampled + row.sampled,
+            "counts": total((present, row.counts)),
+        }
+        self._connection.execute(sa.update(input_counts).where(where).values(grown))
+
+    def since(self, tenant: str, model: str, version: int, hour: int) -> Sequence[InputRow]:
+        """The rows of a version from an hour on, in order."""
+        columns = [input_counts.c[name] for name in InputRow._fields]
+        query = sa.select(*columns).where(_is(input_counts, tenant, model, version))
+        query = query.where(input_counts.c.hour >= hour).order_by(input_counts.c.hour)
+        return [InputRow(*row) for row in self._connection.execute(query)]
+
+    def count_before(self, hour: int) -> int:
+        """How many rows `delete_before` would delete."""
+        query = sa.select(sa.func.count()).select_from(input_counts).where(input_counts.c.hour < hour)
+        return int(self._connection.execute(query).scalar_one())
+
+    def delete_before(self, hour: int) -> int:
+        """Delete the rows of all versions before an hour; returns how many were deleted."""
+        old = sa.delete(input_counts).where(input_counts.c.hour < hour)
+        return self._connection.execute(old).rowcount
+
+
+def total(counts: Sequence[bytes]) -> bytes:
+    """The sum of counts of one version, each at most 2^32 - 1."""
+    layout = struct.Struct(f"<{len(counts[0]) // 4}I")
+    columns = zip(*map(layout.unpack, counts), strict=True)
+    return layout.pack(*(min(sum(column), _LARGEST) for column in columns))
+
+
+def _is(table: sa.Table, tenant: str, model: str, version: int) -> ColumnElement[bool]:
+    return sa.and_(table.c.tenant == tenant, table.c.model == model, table.c.version == version)
