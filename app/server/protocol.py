@@ -33,7 +33,8 @@ MAX_PIPELINED: Final = 16
 """Requests that may wait behind the one that is being answered."""
 FAST_BODY_BYTES: Final = 32 * 1024
 FAST_BODY_SECONDS: Final = 0.05
-"""So much of a body behind its head is kept for the fast path, and so long. Most clients write both apart."""
+"""The largest body, and the longest wait for one behind its head, of a query that the fast path answers. Most
+clients write both apart."""
 LINGER_SECONDS: Final = 1.0
 """After an error input is read and dropped for so long; a reset could overtake the response otherwise."""
 

@@ -1,4 +1,4 @@
-"""A job on records and texts whose worker is killed: nothing is lost, and the models have the same bytes."""
+"""A job on records and texts whose worker is killed: it goes on, and the models have the same bytes."""
 
 from __future__ import annotations
 
