@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from app.domain.errors import InvalidRequest, TooLarge
 from app.ingest.columns import Columns
-from app.ingest.csv import diagnose, lines, reader
+from app.ingest.csv import diagnose, reader
+from app.ingest.csv import lines as csv_lines
 from app.ingest.csv.diagnose import find_faults
 from app.ingest.csv.layout import CsvLayout
 from app.ingest.options import ReadingOptions
@@ -375,7 +376,7 @@ def test_faults_below_cells_with_line_breaks_are_named_by_their_lines_in_one_pas
 def test_lines_that_are_not_found_in_time_are_told_as_rows(
     ingest: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines, "_SECONDS", 0.0)
+    monkeypatch.setattr(csv_lines, "_SECONDS", 0.0)
     with pytest.raises(InvalidRequest) as caught:
         ingest(_with_line_breaks(BAD_LABELS), declared="csv", index_column="id")
     assert "row 10" in caught.value.faults[0].message
