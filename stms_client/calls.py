@@ -19,7 +19,7 @@ import msgspec
 from stms_client.arrays import Frame, Row, Rows, archive, is_array, question, raw_bytes, rows_body
 from stms_client.documents import Alias, Dataset, ImportedVersion, Inputs, Job, Key, NewKey, Usage, Version
 from stms_client.errors import InvalidInput, Json, StmsError
-from stms_client.results import Decision, Decisions
+from stms_client.results import Decision, Decisions, Explain
 from stms_client.tables import column_names, columns_of, parquet_of, records_of
 
 T = TypeVar("T")
@@ -86,7 +86,7 @@ def model_path(model: str) -> str:
     return f"/v1/models/{segment(model)}"
 
 
-def query(model: str, label: str, x: Row | None, text: str | None, explain: bool) -> Call[Decision]:
+def query(model: str, label: str, x: Row | None, text: str | None, explain: Explain) -> Call[Decision]:
     """Query of one row or text and one class."""
 
     def read(response: httpx.Response) -> Decision:
@@ -97,7 +97,7 @@ def query(model: str, label: str, x: Row | None, text: str | None, explain: bool
 
 
 def query_classes(
-    model: str, labels: Sequence[str], x: Row | None, text: str | None, explain: bool
+    model: str, labels: Sequence[str], x: Row | None, text: str | None, explain: Explain
 ) -> Call[dict[str, Decision]]:
     """Query of one row or text and several classes."""
 
@@ -429,8 +429,8 @@ def _without_none(params: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in params.items() if value is not None}
 
 
-def _explained(explain: bool) -> dict[str, bool]:
-    return {"explain": True} if explain else {}
+def _explained(explain: Explain) -> dict[str, Explain]:
+    return {"explain": explain} if explain else {}
 
 
 def _read_numbers(response: httpx.Response) -> Decisions:

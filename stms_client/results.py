@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from stms_client.errors import Json
 
@@ -12,8 +12,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+Explain: TypeAlias = bool | Literal["columns"]
+"""Whether an answer has its parts, or also what each column adds to its score."""
 NOTES = ("outside", "outside_count", "unseen", "cut", "known_terms")
 """What an explained answer says of a row, by the names of the fields."""
+EFFECTS = ("base", "exact", "columns", "rest")
+"""What an answer explained by columns says, by the names of the fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,8 @@ class Decision:
     by name, whose values are outside the range of the training rows; None without ``explain``, and where
     ranges are not known. outside_count: how many columns are outside. unseen, cut: of a record, the columns
     whose category no training row had, and those whose text was cut; known_terms: how many words of each text
-    training had, by column. They are None without ``explain``, and without such columns.
+    training had, by column. They are None without ``explain``, and without such columns. effects: with
+    ``explain="columns"`` base, exact, columns and rest, as the service answers them.
     """
 
     match: bool
@@ -45,6 +50,7 @@ class Decision:
     unseen: Sequence[str] | None = None
     cut: Sequence[str] | None = None
     known_terms: Mapping[str, int] | None = None
+    effects: Mapping[str, Any] | None = None
 
     @classmethod
     def of(cls, document: Mapping[str, Any], origin: Mapping[str, Any]) -> Decision:
@@ -62,6 +68,7 @@ class Decision:
             document.get("piece"),
             document.get("rival"),
             *(noted.get(name) for name in NOTES),
+            {name: document[name] for name in EFFECTS if name in document} or None,
         )
 
 

@@ -71,6 +71,11 @@ class Inputs:
             self.baseline = Baseline.of_numbers(np.array(means, dtype=np.float64))
 
     @property
+    def has_effects(self) -> bool:
+        """Whether rows can be explained by columns."""
+        return self.records is not None or self.baseline is not None
+
+    @property
     def nbytes(self) -> int:
         """Memory of names, positions, ranges and the encoder, about."""
         of_names = 0 if self.names is None else _NAME_BYTES * len(self.names)

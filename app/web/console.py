@@ -164,7 +164,8 @@ async def _answer(context: AppContext, caller: ApiKey, question: Question) -> di
     student = await context.cache.student(reference, question.label)
     settings = context.settings
     limits = RequestLimits(_MAX_ROW, 1, settings.max_query_work)
-    data = json.dumps({question.field_of(row): row, "explain": True}).encode()
+    explain = "columns" if student.inputs.has_effects else True
+    data = json.dumps({question.field_of(row): row, "explain": explain}).encode()
     started = time.perf_counter()
     body, rows, _ = await run_in_threadpool(answer_class, student, data, DEFAULT_FORMAT, limits)
     seconds = time.perf_counter() - started

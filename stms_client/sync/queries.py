@@ -8,7 +8,7 @@ from stms_client import calls
 from stms_client.arrays import Row, Rows, in_order
 from stms_client.documents import Version
 from stms_client.errors import InvalidInput
-from stms_client.results import Decision, Decisions
+from stms_client.results import Decision, Decisions, Explain
 from stms_client.sync.connection import Connection
 from stms_client.tables import is_table
 
@@ -30,9 +30,17 @@ class Queries(Connection):
         return decision.match
 
     def query(
-        self, model: str, label: str, x: Row | None = None, *, text: str | None = None, explain: bool = False
+        self,
+        model: str,
+        label: str,
+        x: Row | None = None,
+        *,
+        text: str | None = None,
+        explain: Explain = False,
     ) -> Decision:
-        """The decision on one row or text. explain: include the gate, the rejection and its piece."""
+        """The decision on one row or text. explain: include the gate, the rejection and its piece; with
+        ``"columns"`` also what each column adds to the score.
+        """
         return self.do(calls.query(model, label, x, text, explain))
 
     def query_rows(
@@ -71,7 +79,7 @@ class Queries(Connection):
         x: Row | None = None,
         *,
         text: str | None = None,
-        explain: bool = False,
+        explain: Explain = False,
     ) -> dict[str, Decision]:
         """The decision of each class on one row or text, all by the same version of the model."""
         return self.do(calls.query_classes(model, labels, x, text, explain))

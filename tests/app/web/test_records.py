@@ -148,6 +148,17 @@ def test_what_training_did_not_have_is_said_beside_the_answer(sign_in: Enter) ->
     assert re.search(r"Known terms of note\s*4", text)
 
 
+def test_the_answer_says_what_each_column_adds_to_the_score(sign_in: Enter) -> None:
+    shown = ask(sign_in("query"), **FILLED).text
+    table = shown.partition("What spoke for it")[2].partition("</table>")[0]
+    assert table.count("<rect") == len(FULL)
+    for name in FULL:
+        assert f"<bdi>{name}</bdi>" in table
+    for word in FULL["note"].split():
+        assert f"<bdi>{word}</bdi>" in table
+    assert "add up to the difference" in shown
+
+
 def test_an_example_of_the_data_set_fills_the_form(client: Any, sign_in: Enter, store: Store) -> None:
     lines = [f"{k}.5,40,{'true' if k % 3 else 'false'},cook,{k % 5},2021-05-{1 + k % 28:02d},{'ab'[k % 2]}"
              for k in range(30)]  # fmt: skip
