@@ -130,6 +130,6 @@ def test_a_file_is_looked_at_and_stored_without_scripts(
         page.fill("#name", "without scripts")
         page.set_input_files("#file", path)
         page.locator("#found button.primary").click()
-        page.locator("h1:text('without scripts')").wait_for()
+        page.locator("h1:has-text('without scripts')").wait_for()
         row = page.locator("#schema tr", has_text="district")
         assert row.locator("option:checked").inner_text() == "category"

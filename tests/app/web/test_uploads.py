@@ -215,12 +215,12 @@ def test_kinds_of_columns_that_the_table_does_not_show_stay_where_they_were_type
 def test_what_is_wrong_is_shown_beside_the_form_and_nothing_typed_is_lost(
     sign_in: Enter, content: bytes, hint: str
 ) -> None:
-    fields = {"name": "mine", "columns": "a:number", "separator": "comma", "rare_classes": "drop"}
+    fields = {"name": "mine", "null_values": "n.a.", "separator": "comma", "rare_classes": "drop"}
     answer = look(sign_in("train"), content, **fields)
     assert answer.status_code == 400
     assert hint in html.unescape(answer.text)
     page = Page(answer.text)
-    assert {"mine", "a:number"} <= set(page.values("input", "value"))
+    assert {"mine", "n.a."} <= set(page.values("input", "value"))
     assert ("input", "drop") in [
         (tag, known.get("value")) for tag, known in page.elements if "checked" in known
     ]
