@@ -375,7 +375,7 @@ def test_faults_below_cells_with_line_breaks_are_named_by_their_lines_in_one_pas
 def test_lines_that_are_not_found_in_time_are_told_as_rows(
     ingest: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "_SECONDS", 0.0)
+    monkeypatch.setattr("app.ingest.csv.lines._SECONDS", 0.0)
     with pytest.raises(InvalidRequest) as caught:
         ingest(_with_line_breaks(BAD_LABELS), declared="csv", index_column="id")
     assert "row 10" in caught.value.faults[0].message
