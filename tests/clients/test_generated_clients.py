@@ -46,7 +46,7 @@ def generate(client: str, *arguments: object) -> str:
 def check(answers: Any) -> None:
     """Compare the answers of a driver with what the model `pets` says."""
     assert answers["name"] == "clients"
-    assert answers["models"] == ["pets"]
+    assert answers["models"] == ["people", "pets"]
     assert {name: answers["one"][name] for name in CAT} == CAT
     assert [(each["match"], each["score"]) for each in answers["many"]["results"]] == SIZES
     assert [each["score"] for each in answers["several"]["classes"]] == [0.0, 5.0]

@@ -59,7 +59,7 @@ def check(lines: list[str], model: str) -> None:
     answers = [(int(status), text) for status, _, text in (line.partition("\t") for line in lines)]
     assert [status for status, _ in answers] == [200, 200, 200, 200, 200, 201, 202], answers
     models, head, one, chunked, tensor, dataset, job = (text for _, text in answers)
-    assert [each["name"] for each in json.loads(models)["data"]] == ["pets"]
+    assert [each["name"] for each in json.loads(models)["data"]] == ["people", "pets"]
     assert head == ""
     for text in (one, chunked):
         assert_cat(json.loads(text))

@@ -137,7 +137,7 @@ def upload(person: Visit, folder: Path) -> None:
         f"{k % 3 + x:.3f},{(k % 2) + y:.3f},kind {k % 3}" for k, (x, y) in enumerate(rng.normal(size=(90, 2)))
     ]
     path = folder / "kinds.csv"
-    path.write_text("\n".join(["length,width,kind", *rows, "1,NaN,kind 0"]), encoding="utf-8")
+    path.write_text("\n".join(["length,width,kind", *rows, "1,kind 0"]), encoding="utf-8")
     person.go("g", "d")
     if not person.page.locator("#file").is_visible():
         person.tab_to("details.group > summary")
