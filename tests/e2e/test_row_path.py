@@ -49,11 +49,11 @@ VOCABULARY = ("app/domain/", "app/api/schemas.py", "app/settings.py", "app/logs.
 def test_a_row_passes_few_files_from_upload_to_student(tmp_path: Path, iris: tuple[Any, Any]):
     """Commit 20ce477 passed 79 files with what the lists above leave out, and 46 without, counted by hand.
 
-    Of the 70, five are the process that reads uploaded files and its fair queue, four read CSV files of all
-    layouts, four check quotas and admit jobs by turns, two hold the columns and what is said of them,
-    four more have lines of files, rows that are left out, and profiles of what queries are compared with, and the
-    rest beyond 46 recover work, wake workers, measure memory, count ended jobs, trace units, and find rows
-    and measure them by tenant.
+    Of the 75, five are the process that reads uploaded files and its fair queue, four read CSV files of all
+    layouts, four check quotas and admit jobs by turns, two hold the columns and what is said of them, four more
+    have lines of files, rows that are left out, and profiles that queries are compared with, and the rest
+    beyond 46 recover work, wake workers, measure memory, count ended jobs, trace units, and find rows and
+    measure them by tenant.
     """
     trace = tracing(tmp_path / "trace")
     train_one_job(trace, tmp_path, csv_bytes(*iris))
