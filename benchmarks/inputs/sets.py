@@ -65,7 +65,6 @@ class Split:
 
 
 def _csv(text: str, separator: str = ",", *, quotes: bool = True) -> Iterator[Cells]:
-    csv.field_size_limit(_LONGEST_CELL)
     quoting = csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
     return csv.reader(
         io.StringIO(text, newline=""), delimiter=separator, quoting=quoting, skipinitialspace=True
@@ -163,7 +162,11 @@ def table_of(one: RawSet, name: str, folder: Path) -> tuple[tuple[str, ...], lis
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         text = data.decode("latin-1")
-    rows = [row for row in (one.read or _csv)(text) if row]
+    usual = csv.field_size_limit(_LONGEST_CELL)
+    try:
+        rows = [row for row in (one.read or _csv)(text) if row]
+    finally:
+        csv.field_size_limit(usual)
     names = one.names or distinct(rows.pop(0))
     label = _label(one, names)
     return names, [row for row in rows if len(row) == len(names) and row[label].strip()]

@@ -72,10 +72,10 @@ def described_classes(classes: Sequence[str], counts: IntArray, unlabelled: int)
 def _columns(
     X: Matrix, names: Sequence[str | None], low: NDArray[np.float64], high: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
-    """Name, range, mean and histogram of the first columns."""
+    """Name, range, mean (to 12 digits) and histogram of the first columns."""
     means = np.asarray(X[:, : len(names)].mean(axis=0, dtype=np.float64)).ravel()
     columns = [
-        {"name": name, "min": float(least), "max": float(most), "mean": float(mean)}
+        {"name": name, "min": float(least), "max": float(most), "mean": float(f"{mean:.12g}")}
         for name, least, most, mean in zip(names, low, high, means, strict=False)
     ]
     drawn = X[:, :MAX_HISTOGRAMS]

@@ -52,8 +52,8 @@ def test_a_row_passes_few_files_from_upload_to_student(tmp_path: Path, iris: tup
     Of the 75, five are the process that reads uploaded files and its fair queue, four read CSV files of all
     layouts, four check quotas and admit jobs by turns, two hold the columns and what is said of them, four
     more have lines of files, rows that are left out, and profiles that queries are compared with, and the
-    rest beyond 46 recover work, wake workers, measure memory, count ended jobs, trace units, and find rows and
-    measure them by tenant.
+    rest beyond 46 recover work, wake workers, measure memory, count ended jobs, trace units, and find rows
+    and measure them by tenant.
     """
     trace = tracing(tmp_path / "trace")
     train_one_job(trace, tmp_path, csv_bytes(*iris))
