@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.packed.tree_references import at_references
+
 if TYPE_CHECKING:
     from core.packed.trees import TreesBasis
 
@@ -103,10 +105,7 @@ class _Leaves:
 
     def _below(self, references: NDArray[np.int32]) -> NDArray[np.int64]:
         """How many leaves are below each reference."""
-        below = np.empty(references.shape, dtype=np.int64)
-        leaf = references < 0
-        below[leaf], below[~leaf] = self._counts[~references[leaf]], self._sizes[references[~leaf]]
-        return below
+        return at_references(references, self._counts, self._sizes)
 
     def _place(self, references: NDArray[np.int32], first: NDArray[np.int64]) -> None:
         """Say which is the first leaf below each reference."""

@@ -7,8 +7,8 @@ its score of class c; of boosted trees it is the raw score, and the divisor is 1
 margin of a class over its rivals, are the coefficients of a form, as on every other map.
 
 Rows are compared with distinct tests, x[feature] ≤ threshold, each once; an inner node has the number of its
-test. A reference ≥ 0 is an inner node, and −1 − v is a leaf with row v of the values. Children come after
-their parents, and nothing is referenced twice, so that every walk ends.
+test, and a reference to what follows if it passes and if it fails (``tree_references``). Children come after
+their parents, and no node is referenced twice, so that every walk ends.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.codec import Arrays, Header, take_array
 from core.packed.leaf_index import LeafIndex
 from core.packed.maps import Floats, PackedMap
+from core.packed.tree_references import at_references
 
 Int32s: TypeAlias = NDArray[np.int32]
 
@@ -171,6 +172,16 @@ class TreesBasis(PackedMap):
     def index(self) -> LeafIndex | None:
         """Of the leaves whose values are not all 0; None where it would take more than ``INDEX_BYTES``."""
         return LeafIndex.of(self, INDEX_BYTES)
+
+    @cached_property
+    def expected(self) -> Floats:
+        """The mean value of every inner node by training weight, (M, q) or (M, 1)."""
+        expected = np.zeros((len(self.test), self.values.shape[1]))
+        share = self.share.astype(np.float64)[:, np.newaxis]
+        for level in reversed(list(self.levels())):
+            first, second = (at_references(one, self.values, expected) for one in self.children[level].T)
+            expected[level] = share[level] * first + (1.0 - share[level]) * second
+        return expected
 
     def row(self, x: Floats) -> Floats:
         index = self.index

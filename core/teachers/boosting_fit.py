@@ -59,7 +59,7 @@ def fit_boosting(spec: Boosting, task: Task, run: Run) -> TreeTeacher:
         seconds=time.perf_counter() - started,
         status=None,
     )
-    return TreeTeacher(final.trees(bins), left_out, summary)
+    return TreeTeacher(final.as_sums(bins), left_out, summary)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +79,7 @@ class _Boosted:
         scores[:, self.present] = known
         return scores
 
-    def trees(self, bins: Bins) -> TreesBasis:
+    def as_sums(self, bins: Bins) -> TreesBasis:
         """The same as sums of trees: of each class first the constant that boosting starts from."""
         K, present = self.n_classes, self.present
         absent = np.setdiff1d(np.arange(K), present)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from joblib import Parallel, delayed
@@ -54,6 +54,13 @@ def fit_forest(spec: Forest, task: Task, run: Run) -> TreeTeacher:
     return TreeTeacher(trees, left_out, summary)
 
 
+def grown_tree(nodes: Any, bins: Bins) -> GrownTree:
+    """A tree from ``tree_`` of a classifier that was fitted to the codes of ``bins``."""
+    children = np.column_stack([nodes.children_left, nodes.children_right])
+    test = bins.first[nodes.feature] + np.floor(nodes.threshold).astype(np.int64)
+    return GrownTree.of_nodes(children, test, nodes.weighted_n_node_samples, nodes.value[:, 0, :])
+
+
 def _trees(
     spec: Forest, bins: Bins, codes: FloatArray, labels: IntArray, run: Run
 ) -> Iterator[tuple[GrownTree, IntArray, FloatArray]]:
@@ -73,11 +80,8 @@ def _trees(
             max_depth=spec.max_depth,
             random_state=int(rng.integers(2**31)),
         ).fit(codes, labels, sample_weight=weight, check_input=False)
-        nodes, outside = fitted.tree_, np.flatnonzero(weight == 0.0)
-        children = np.column_stack([nodes.children_left, nodes.children_right])
-        test = bins.first[nodes.feature] + np.floor(nodes.threshold).astype(np.int64)
-        tree = GrownTree.of_nodes(children, test, nodes.weighted_n_node_samples, nodes.value[:, 0, :])
-        return tree, outside, nodes.predict(codes[outside])
+        outside = np.flatnonzero(weight == 0.0)
+        return grown_tree(fitted.tree_, bins), outside, fitted.tree_.predict(codes[outside])
 
     pool = Parallel(n_jobs=run.threads, prefer="threads", return_as="generator")
     yield from pool(delayed(grow)(number) for number in range(spec.trees))
