@@ -26,7 +26,7 @@ from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.codec import Arrays, Header, take_array
 from core.packed.leaf_index import LeafIndex
 from core.packed.maps import Floats, PackedMap
-from core.packed.tree_references import at_references
+from core.packed.tree_references import at_references, distinct_rows
 
 Int32s: TypeAlias = NDArray[np.int32]
 
@@ -96,7 +96,7 @@ class TreesBasis(PackedMap):
         _require(bool(((self.children < 0) | (self.children > n)).all()), "children", "after their parents")
         uses = np.bincount(references[references >= 0], minlength=nodes)
         _require(bool((uses == 1).all()), "children", "referenced once each")
-        _require(sum(1 for _ in self.levels()) <= MAX_DEPTH, "children", f"at most {MAX_DEPTH} levels deep")
+        _require(self.depth <= MAX_DEPTH, "children", f"at most {MAX_DEPTH} levels deep")
         _require(bool(((self.share >= 0.0) & (self.share <= 1.0)).all()), "share", "between 0 and 1")
 
     def _check_values(self) -> None:
@@ -129,8 +129,8 @@ class TreesBasis(PackedMap):
         references = np.concatenate([roots, children.ravel()])
         is_leaf = references < 0
         rows, row = np.unique(~references[is_leaf], return_inverse=True)
-        distinct, value = np.unique(values[rows], axis=0, return_inverse=True)
-        references[is_leaf] = ~value.reshape(-1)[row]
+        distinct, value = distinct_rows(values[rows])
+        references[is_leaf] = ~value[row]
         return cls(
             columns=columns,
             sums=sums,
@@ -156,7 +156,12 @@ class TreesBasis(PackedMap):
     @property
     def cost(self) -> int:
         """Every test, and a step for every level of every tree."""
-        return len(self.feature) + len(self.roots) * sum(1 for _ in self.levels())
+        return len(self.feature) + len(self.roots) * self.depth
+
+    @cached_property
+    def depth(self) -> int:
+        """Most inner nodes from a root to a leaf."""
+        return sum(1 for _ in self.levels())
 
     def levels(self) -> Iterator[NDArray[np.intp]]:
         """Inner nodes by their depth, the roots' first; ends behind ``MAX_DEPTH``."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from core.packed.tree_references import distinct_rows
 from core.packed.trees import TreesBasis
 from core.types import BoolArray, IntArray
 
@@ -25,9 +26,8 @@ def class_copy(trees: TreesBasis, classes: IntArray) -> TreesBasis:
     else:
         output = place[output]
         kept = output >= 0
-    _, value = np.unique(values, axis=0, return_inverse=True)
-    first = np.unique(value.reshape(-1), return_index=True)[1]
-    children, roots, merged = _merged(trees, first[value.reshape(-1)])
+    values, row = distinct_rows(values)
+    children, roots, merged = _merged(trees, row)
     kept &= ~((roots < 0) & ~values.any(axis=1)[np.where(roots < 0, ~roots, 0)])
     kept[0] |= not kept.any()
     inside = ~merged & _below(children, roots[kept])
@@ -50,7 +50,7 @@ def class_copy(trees: TreesBasis, classes: IntArray) -> TreesBasis:
 def _merged(trees: TreesBasis, row: IntArray) -> tuple[IntArray, IntArray, BoolArray]:
     """Children, roots, and which nodes are gone, once nodes with two equal leaves have become that leaf.
 
-    row: the row of the values that stands for each, (V,): equal ones have the same.
+    row: of the distinct values, for each row of the trees', (V,).
     """
     children, roots = trees.children.astype(np.int64), trees.roots.astype(np.int64)
     for references in (children, roots):

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from core.errors import Fault, InvalidProblem
-from core.packed import LinearForm, PackedStudent, PolytopeForm, TreesBasis
+from core.features.tree_sums import sums_of_trees
+from core.packed import LinearForm, PolytopeForm, TreesBasis
 from core.packed.forms import Form
 from core.solvers.solution import Summary
 from core.students.base import Decision, MetadataValue, Problem, Student
@@ -31,10 +32,11 @@ _EVEN: Final = 2.0**-40
 class TreeStudent(Student):
     """min_j (S^y − S^j) over the rivals j, and over all other classes together where they are one more.
 
-    copy: the trees of ``classes``, (q,), codes with the student's own among them. form: the margin on them.
-    rivals: codes in the order of the form's functions.
+    whole: the teacher's trees. copy: the trees of ``classes``, (q,), codes with the student's own among them.
+    form: the margin on them. rivals: codes in the order of the form's functions.
     """
 
+    whole: TreesBasis
     copy: TreesBasis
     form: Form
     classes: IntArray
@@ -42,8 +44,8 @@ class TreeStudent(Student):
     summary: Summary
 
     def scores(self, examples: Examples) -> FloatArray:
-        """Margins of raw rows, (n,)."""
-        return PackedStudent(self.copy, self.form, threshold=0.0, label="").scores(examples.X)
+        """Margins of raw rows, (n,), from the teacher's scores, which all students share."""
+        return self.of_teacher(sums_of_trees(self.whole, examples))
 
     def of_teacher(self, scores: FloatArray) -> FloatArray:
         """The same from the teacher's scores (n, K); NaN where these are."""
@@ -82,7 +84,8 @@ def copy_trees(spec: Trees, problem: Problem) -> TreeStudent:
     classes = np.arange(trees.sums) if p == most else np.concatenate([[target], rivals])
     form = _margin(classes, target, rivals, with_rest=has_shares and p < most)
     summary = Summary(0.0, None, None, 0, time.perf_counter() - started, None)
-    return TreeStudent(class_copy(trees, classes), form, classes, tuple(rivals.tolist()), summary)
+    copy = class_copy(trees, classes)
+    return TreeStudent(trees, copy, form, classes, tuple(rivals.tolist()), summary)
 
 
 def nearest_rivals(problem: Problem, target: int, p: int, *, has_shares: bool) -> IntArray:

@@ -16,13 +16,14 @@ from threadpoolctl import threadpool_limits
 
 from core.data.fold_assignment import fold_assignment
 from core.errors import Fault, InvalidProblem
+from core.features.tree_sums import dense_rows
 from core.packed import TreesBasis
 from core.run import Run
 from core.solvers.solution import Summary
 from core.teachers.base import Task
 from core.teachers.binning import Bins
 from core.teachers.grown_trees import GrownTree, assembled
-from core.teachers.tree_teacher import TreeTeacher, dense_rows, error_rate
+from core.teachers.tree_teacher import TreeTeacher, error_rate
 from core.types import FloatArray, IntArray
 
 if TYPE_CHECKING:

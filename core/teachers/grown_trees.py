@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from core.packed.tree_references import distinct_rows
 from core.packed.trees import TreesBasis
 from core.teachers.binning import Bins
 from core.types import FloatArray, IntArray
@@ -43,9 +44,9 @@ class GrownTree:
         values of inner nodes are ignored.
         """
         is_leaf = children[:, 0] <= 0
-        distinct, value = np.unique(values[is_leaf], axis=0, return_inverse=True)
+        distinct, value = distinct_rows(values[is_leaf])
         reference = np.cumsum(~is_leaf) - 1
-        reference[is_leaf] = ~value.reshape(-1)
+        reference[is_leaf] = ~value
         inner = children[~is_leaf]
         share = weight[inner[:, 0]] / (weight[inner[:, 0]] + weight[inner[:, 1]])
         return cls(int(reference[0]), test[~is_leaf], reference[inner], share, distinct)

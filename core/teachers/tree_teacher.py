@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from core.data.validation import row_blocks
-from core.errors import Fault, InvalidPackage, InvalidProblem
+from core.errors import InvalidPackage
+from core.features.tree_sums import sums_of_trees
 from core.packed import PackedTeacher, TreesBasis
 from core.packed.codec import Arrays, take_array
 from core.run import Run
-from core.solvers.jit import is_sparse
 from core.solvers.solution import Summary
 from core.teachers.base import Teacher
-from core.types import FloatArray, Matrix
+from core.types import FloatArray
 
 if TYPE_CHECKING:
     from core.features.examples import Examples
-
-_BLOCK_ENTRIES = 1 << 18
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,12 +44,7 @@ class TreeTeacher(Teacher):
 
     def scores(self, examples: Examples, run: Run = Run()) -> FloatArray:
         """S, (n, K), with cancel checks between blocks of rows."""
-        X = dense_rows(examples.X)
-        scores = np.empty((len(X), self.grown.sums))
-        for rows in row_blocks(len(X), len(self.grown.roots), _BLOCK_ENTRIES):
-            run.check_cancel()
-            scores[rows] = self.grown.block(X[rows])
-        return scores
+        return sums_of_trees(self.grown, examples, run)
 
     @property
     def own_scores(self) -> FloatArray:
@@ -82,14 +74,6 @@ class TreeTeacher(Teacher):
         """Trees and scores of the rows of the fit."""
         columns = np.array([self.grown.columns], dtype=np.int64)
         return {**self.grown.arrays(), "columns": columns, "left_out": self.left_out}
-
-
-def dense_rows(X: Matrix) -> FloatArray:
-    """``X`` if it is dense. Raises InvalidProblem."""
-    if is_sparse(X):
-        raise InvalidProblem(Fault("X", "sparse", "trees need dense rows"))
-    rows: FloatArray = X
-    return rows
 
 
 def error_rate(left_out: FloatArray, labels: Any) -> float:
