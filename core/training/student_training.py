@@ -125,10 +125,7 @@ def train_student(
     started = time.perf_counter()
     with one_blas_thread():
         problem = preparation.problem(target)
-        if not config.holds_out(spec):
-            folds = None
-        elif folds is None:
-            folds = preparation.folds([target], run)
+        folds = _folds_for(preparation, target, spec, folds, run)
         selection = None if folds is None else _selection(config, folds, target, spec, run)
         chosen = spec if selection is None else selection.spec
         shared = _shared_report(preparation, spec)
@@ -156,7 +153,7 @@ def train_student(
         if held_out is not None and has_budget:
             threshold = cautious_threshold(held_out, own, truth, config.budget)
             promise = Promise.of(truth, held_out.scores, threshold, config.budget)
-        n_folds = 0 if held_out is None else len(preparation.fold_teachers)
+        n_folds = 0 if held_out is None or folds is None else len(preparation.fold_teachers)
         report = shared if selection is None else selection.report
         packed = _pack(preparation, target, chosen, fitted, (threshold, rule), calibration, n_folds, report)
         own_rows = OwnRows.of(positive, own >= threshold)
@@ -173,6 +170,15 @@ def train_student(
         verdict=verdict,
         promise=promise,
     )
+
+
+def _folds_for(
+    preparation: Preparation, target: int, spec: StudentSpec, folds: Folds | None, run: Run
+) -> Folds | None:
+    """``folds``, or those of the preparation where there are none yet; None for a student that needs none."""
+    if not preparation.config.holds_out(spec):
+        return None
+    return preparation.folds([target], run) if folds is None else folds
 
 
 def _held_out_of_teacher(
