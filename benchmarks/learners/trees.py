@@ -26,7 +26,7 @@ from sklearn.metrics import f1_score
 
 from core.data.dataset import LabelledData
 from core.data.fold_assignment import fold_assignment
-from core.packed import LinearForm, PackedStudent, RbfBasis, TreesBasis
+from core.packed import LinearForm, PackedStudent, RbfBasis
 from core.packed.student import row_scorer
 from core.run import Run
 from core.students.trees import Trees
@@ -109,7 +109,7 @@ def _maps(model: TrainedModel) -> list[Any]:
     return [student.map for student in model.students.values()]
 
 
-def _nodes(trees: TreesBasis) -> int:
+def _nodes(trees: Any) -> int:
     """Inner nodes and leaves."""
     return 2 * len(trees.test) + len(trees.roots)
 

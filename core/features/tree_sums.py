@@ -27,7 +27,7 @@ def sums_of_trees(trees: TreesBasis, examples: Examples, run: Run = Run()) -> Fl
         sums = np.empty((len(X), trees.sums))
         for rows in row_blocks(len(X), len(trees.roots), _BLOCK_ENTRIES):
             run.check_cancel()
-            sums[rows] = trees.block(X[rows])
+            sums[rows] = trees.block(X[rows].astype(np.float64, copy=False))
         return sums
 
     sums = examples.shared.get(f"sums of trees {trees.digest}", of_all_rows)

@@ -122,12 +122,13 @@ class _Leaves:
         # A node excludes the leaves of its second child in the rows before, those of its first child from
         # there on: corners of rectangles, whose sums over both axes are the numbers of exclusions.
         corners = np.zeros((rows, self.n + 1), dtype=np.int32)
+        add: Any = np.add.at
         first, middle, end = self.first[nodes], self.middle[nodes], self.end[nodes]
-        np.add.at(corners, (0, middle), 1)
-        np.add.at(corners, (0, end), -1)
-        np.add.at(corners, (above, first), 1)
-        np.add.at(corners, (above, middle), -2)
-        np.add.at(corners, (above, end), 1)
+        add(corners, (0, middle), 1)
+        add(corners, (0, end), -1)
+        add(corners, (above, first), 1)
+        add(corners, (above, middle), -2)
+        add(corners, (above, end), 1)
         np.cumsum(corners, axis=0, out=corners)
         np.cumsum(corners, axis=1, out=corners)
         admitted: NDArray[np.bool_] = corners[:, :-1] == 0

@@ -21,10 +21,10 @@ def at_references(
     return found
 
 
-def distinct_rows(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+def distinct_rows(values: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
     """The distinct ones of the rows (V, q), and the number of each row among them, (V,)."""
     # As strings of bytes, which are sorted several times faster than rows; the sum makes −0 to 0.
-    rows = np.ascontiguousarray(values + 0.0)
+    rows = np.ascontiguousarray(values + 0.0, dtype=np.float64)
     strings = rows.view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).ravel()
     _, first, number = np.unique(strings, return_index=True, return_inverse=True)
     return rows[first], number

@@ -137,7 +137,7 @@ class TreesBasis(PackedMap):
             feature=feature[used],
             threshold=threshold[used],
             roots=references[: len(roots)],
-            test=test,
+            test=test.astype(np.int32),
             children=references[len(roots) :].reshape(-1, 2),
             share=share,
             values=distinct,
@@ -256,9 +256,8 @@ class TreesBasis(PackedMap):
         divisor = take_array(arrays, "map.divisor")
         if divisor.shape != (1,):
             raise InvalidPackage("The trees of the package have no single divisor.")
-        return cls(
-            columns, sums, *(take_array(arrays, f"map.{name}") for name in names), divisor=float(divisor[0])
-        )
+        parts: dict[str, Any] = {name: take_array(arrays, f"map.{name}") for name in names}
+        return cls(columns=columns, sums=sums, divisor=float(divisor[0]), **parts)
 
 
 def _frozen(value: Any, field: str, kind: type[np.generic], shape: tuple[int, ...]) -> NDArray[Any]:

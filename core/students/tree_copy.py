@@ -28,7 +28,8 @@ def class_copy(trees: TreesBasis, classes: IntArray) -> TreesBasis:
         kept = output >= 0
     values, row = distinct_rows(values)
     children, roots, merged = _merged(trees, row)
-    kept &= ~((roots < 0) & ~values.any(axis=1)[np.where(roots < 0, ~roots, 0)])
+    adds: BoolArray = np.asarray(values.any(axis=1))
+    kept &= ~((roots < 0) & ~adds[np.where(roots < 0, ~roots, 0)])
     kept[0] |= not kept.any()
     inside = ~merged & _below(children, roots[kept])
     number = np.cumsum(inside) - 1

@@ -49,7 +49,7 @@ class TreeStudent(Student):
 
     def of_teacher(self, scores: FloatArray) -> FloatArray:
         """The same from the teacher's scores (n, K); NaN where these are."""
-        return self.form.block(scores[:, self.classes])
+        return self.form.block(scores[:, self.classes].astype(np.float64, copy=False))
 
     def pack(self) -> Decision:
         """Copy and form."""

@@ -71,7 +71,10 @@ def assembled(
     rows = np.cumsum([0, *(len(tree.values) for tree in trees)])
 
     def moved(references: Any, tree: int) -> IntArray:
-        return np.where(np.asarray(references) >= 0, references + nodes[tree], references - rows[tree])
+        found: IntArray = np.where(
+            np.asarray(references) >= 0, references + nodes[tree], references - rows[tree]
+        )
+        return found
 
     return TreesBasis.tidy(
         columns=bins.columns,
