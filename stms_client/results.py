@@ -68,7 +68,7 @@ class Decision:
             document.get("piece"),
             document.get("rival"),
             *(noted.get(name) for name in NOTES),
-            {name: document[name] for name in EFFECTS if name in document} or None,
+            effects={name: document[name] for name in EFFECTS if name in document} or None,
         )
 
 
