@@ -67,7 +67,7 @@ class Decision:
             document.get("rejection"),
             document.get("piece"),
             document.get("rival"),
-            *(noted.get(name) for name in NOTES),
+            **{name: noted.get(name) for name in NOTES},
             effects={name: document[name] for name in EFFECTS if name in document} or None,
         )
 
