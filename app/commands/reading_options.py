@@ -73,13 +73,17 @@ _OPTIONS: Final[Mapping[str, Any]] = {
         str | None,
         typer.Option(
             "--rare-classes",
-            help="drop: leave out classes of a single row; keep: keep them, in a file to test on."
-            " [default: refuse]",
+            help="Classes of a single row. drop: leave them out; keep: keep them, in a file to test on;"
+            " refuse: name them. [default: drop at most 1 % of the rows, and say so]",
         ),
     ],
     "unlabelled": Annotated[
         str | None,
-        typer.Option("--unlabelled", help="accept: keep rows without a label. [default: refuse]"),
+        typer.Option(
+            "--unlabelled",
+            help="Rows without a label. accept: keep them; drop: leave them out; refuse: name them."
+            " [default: drop at most 1 % of the rows, and say so]",
+        ),
     ],
 }
 """By the names of the fields of `app.ingest.options.ReadingOptions`."""

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from app.ingest.left_out import missing_labels
+from app.ingest.left_out import left_out_rows
 from app.ingest.raw import UNLABELLED_HINT, RawData, alike_labels, unlabelled_warning
 from core.data.dataset import LabelledData
 from core.data.labels import class_names
@@ -41,12 +41,11 @@ def count_warnings(train: Data) -> list[tuple[str, str]]:
 
 
 def _left_out(raw: RawData, train: Data) -> list[tuple[str, str]]:
-    missing = 0 if train.unlabelled else missing_labels(raw.train.labels)
+    missing, count = left_out_rows(raw.train.labels, train)
     warnings = []
     if missing:
         text = f"{missing} rows without a label are left out. {UNLABELLED_HINT}"
         warnings.append(("unlabelled_left_out", text))
-    count = len(raw.train.labels) - train.n - missing
     if not count:
         return warnings
     texts = sorted({str(label) for label in np.asarray(raw.train.labels, dtype=object) if label is not None})

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 
 from core.data.dataset import LabelledData
-from core.data.labels import class_names
+from core.data.labels import class_names, missing_labels
 from core.encoding.labelled_table import LabelledTable
 from core.errors import Fault, InvalidProblem
 
@@ -39,12 +39,12 @@ def choose_left_out(labels: Any, unlabelled: Unlabelled | None, rare: RareClasse
     counts = Counter(_names(labels)) if of_texts else Counter[str]()
     missing = counts.pop("", 0)
     single = sum(1 for count in counts.values() if count < MIN_PER_CLASS)
-    is_learnable = len(counts) - single >= 2
+    has_two_classes = len(counts) - single >= 2
     return LeftOut(
         bool(counts)
         and missing > 0
         and (unlabelled == "drop" or (unlabelled is None and is_few(missing, labels))),
-        rare == "drop" or (rare is None and is_learnable and single > 0 and is_few(single, labels)),
+        rare == "drop" or (rare is None and has_two_classes and single > 0 and is_few(single, labels)),
     )
 
 
@@ -53,9 +53,13 @@ def is_few(count: int, labels: Any) -> bool:
     return count <= _FEW * len(labels)
 
 
-def missing_labels(labels: Any) -> int:
-    """How many of some labels are missing; 0 for arrays, where codes stand for missing ones."""
-    return _names(labels).count("") if isinstance(labels, list) else 0
+def left_out_rows(labels: Any, data: LabelledData | LabelledTable) -> tuple[int, int]:
+    """How many of the rows with some labels ``data`` lacks: those without a label, and others."""
+    gone = len(labels) - data.n
+    if not gone or data.unlabelled or not isinstance(labels, list):
+        return 0, gone
+    missing = int(missing_labels(labels).sum())
+    return missing, gone - missing
 
 
 def without_rare(data: AnyData) -> AnyData:

@@ -126,7 +126,7 @@ def read_dataset(order: DatasetOrder) -> DatasetContent:
     """Carry out an order. Raises InvalidRequest, TooLarge, UnsupportedFormat, Unavailable and MemoryError."""
     from app.ingest import dataset_format
     from app.ingest.formats import detect, read
-    from app.ingest.left_out import MIN_PER_CLASS, missing_labels
+    from app.ingest.left_out import MIN_PER_CLASS, left_out_rows
     from app.ingest.validate import summarise, validate
 
     source = Path(order.source)
@@ -144,12 +144,8 @@ def read_dataset(order: DatasetOrder) -> DatasetContent:
         with disk_full_as_unavailable(), Path(order.rows).open("wb") as output:
             for piece in dataset_format.encode(train, test):
                 output.write(piece)
-    missing = 0 if train.unlabelled else missing_labels(raw.train.labels)
-    other = {
-        "unlabelled=drop": missing,
-        "rare_classes=drop": len(raw.train.labels) - train.n - missing,
-        "rare_classes=keep": rare,
-    }
+    unlabelled, single = left_out_rows(raw.train.labels, train)
+    other = {"unlabelled=drop": unlabelled, "rare_classes=drop": single, "rare_classes=keep": rare}
     return DatasetContent(
         source_format=kind.value,
         variant=(*raw.variant, *(name for name, rows in other.items() if rows)),

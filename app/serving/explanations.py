@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -40,12 +40,12 @@ _encode: Final = msgspec.json.Encoder().encode
 _NO_TERMS: Final = (np.empty(0, dtype=np.int64), np.empty(0))
 
 
-def explain_records(
+def record_explainer(
     students: Sequence[ServableStudent], source: RecordSource, max_work: int
-) -> list[list[bytes]]:
-    """The explanation of each record by each student of one version.
+) -> Callable[[Values], list[bytes]]:
+    """From the values of a record to its explanation by each student of one version.
 
-    Raises InvalidRequest naming rows and columns, and TooLarge.
+    It raises InvalidProblem. Raises TooLarge for more records, or more work, than are explained.
     """
     check_explained_rows(len(source))
     records = source.records
@@ -60,13 +60,16 @@ def explain_records(
             for served in students
         ]
 
-    return [list(of_one) for of_one in zip(*source.each(explained, range(len(source))), strict=True)]
+    return explained
 
 
 def explain_numbers(
     students: Sequence[ServableStudent], inputs: Inputs, table: NDArray[Any], max_work: int
 ) -> list[list[bytes]]:
-    """The same of rows (n, d) of numbers. Raises Unprocessable, InvalidProblem and TooLarge."""
+    """The explanation of each of the rows (n, d) of numbers by each student of one version.
+
+    Raises Unprocessable, InvalidProblem and TooLarge.
+    """
     baseline = inputs.baseline
     if baseline is None:
         text = (

@@ -25,10 +25,14 @@ _BLOCK: Final = 256
 
 
 class Decided(NamedTuple):
-    """of_students: what each student decides on all records. notes: one a record; None unless explained."""
+    """of_students: what each student decides on all records. notes: one a record; None unless explained.
+
+    effects: of each student and record what ``effects`` has given; None without it.
+    """
 
     of_students: list[Decisions]
     notes: list[RecordNote] | None
+    effects: list[list[bytes]] | None
 
 
 def decide_records(
@@ -36,16 +40,19 @@ def decide_records(
     source: RecordSource,
     *,
     explain: bool = False,
+    effects: Callable[[Values], list[bytes]] | None = None,
     rows: Sequence[int] | None = None,
 ) -> Decided:
     """The decisions of students of one version. rows: which records; None for all.
 
+    effects: of explained records, from their values to what is said of them for each student.
     Raises InvalidRequest naming rows and columns.
     """
     by_columns = [served.score_columns for served in students]
-    decide = _decider(students, source.records, explain=explain)
+    decide = _decider(students, source.records, explain=explain, effects=effects)
     parts: list[list[Decisions]] = []
     notes: list[RecordNote] = []
+    said: list[list[bytes]] = []
     some = range(len(source)) if rows is None else rows
     for first in range(0, len(some), _BLOCK):
         block = some[first : first + _BLOCK]
@@ -54,15 +61,19 @@ def decide_records(
         if scores is None:
             found = source.each(decide, block)
             parts.append(
-                [_of_rows(served, [one[place] for one, _ in found]) for place, served in enumerate(students)]
+                [
+                    _of_rows(served, [one[place] for one, _, _ in found])
+                    for place, served in enumerate(students)
+                ]
             )
-            notes += [note for _, note in found if note is not None]
+            notes += [note for _, note, _ in found if note is not None]
+            said += [of_record for _, _, of_record in found if of_record is not None]
         else:
             parts.append([of_scores(served, own) for served, own in zip(students, scores, strict=True)])
     joined = (
         parts[0] if len(parts) == 1 else [Decisions.joined(of_one) for of_one in zip(*parts, strict=True)]
     )
-    return Decided(joined, notes or None)
+    return Decided(joined, notes or None, [list(of_one) for of_one in zip(*said, strict=True)] or None)
 
 
 def decide_at_once(
@@ -110,14 +121,22 @@ def _by_columns(
 
 
 def _decider(
-    students: Sequence[ServableStudent], records: Records, *, explain: bool
-) -> Callable[[Values], tuple[list[RowDecision], RecordNote | None]]:
-    """From the values of a record to the decisions of some students; it raises InvalidProblem."""
+    students: Sequence[ServableStudent],
+    records: Records,
+    *,
+    explain: bool,
+    effects: Callable[[Values], list[bytes]] | None,
+) -> Callable[[Values], tuple[list[RowDecision], RecordNote | None, list[bytes] | None]]:
+    """From the values of a record to the decisions of some students, and on request to what explains them.
+
+    It raises InvalidProblem.
+    """
     decide = record_decider([served.student for served in students], records.rows, explain=explain)
 
-    def decided(values: Values) -> tuple[list[RowDecision], RecordNote | None]:
+    def decided(values: Values) -> tuple[list[RowDecision], RecordNote | None, list[bytes] | None]:
         found = [RowDecision(*one) for one in decide(values)]
-        return found, records.note(values) if explain else None
+        said = None if effects is None else effects(values)
+        return found, records.note(values) if explain else None, said
 
     return decided
 

@@ -17,7 +17,7 @@ from app.serving.explanations import (
     check_answered_in_json,
     check_explained_rows,
     explain_numbers,
-    explain_records,
+    record_explainer,
 )
 from app.serving.outside import Outside
 from app.serving.query import responses
@@ -112,11 +112,11 @@ def answer_parsed(
         per_record = record_work([served.student for served in students], source.records.rows)
         check_work(len(source), per_record, max_work)
     check_answered_in_json(request.explain, is_json=media_type is MediaType.JSON)
-    decisions, of_rows = decide_records(students, source, explain=bool(request.explain))
-    notes = Notes(
-        None if of_rows is None else [*map(responses.note_of_record, of_rows)],
-        explain_records(students, source, max_work) if request.explain == COLUMNS else None,
+    explainer = record_explainer(students, source, max_work) if request.explain == COLUMNS else None
+    decisions, of_rows, effects = decide_records(
+        students, source, explain=bool(request.explain), effects=explainer
     )
+    notes = Notes(None if of_rows is None else [*map(responses.note_of_record, of_rows)], effects)
     if source.single and media_type is MediaType.JSON:
         return _encode_one(students, [one.first for one in decisions], notes, named=named), 1, JSON_HEADERS
     return encode_all(students, decisions, notes, media_type, single=source.single, named=named)

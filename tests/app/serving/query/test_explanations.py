@@ -75,6 +75,15 @@ def test_values_that_training_did_not_have_are_not_known():
     assert by_name["age"] == {"name": "age", "value": None, "known": True, "effect": by_name["age"]["effect"]}
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_explained_records_are_counted_once(n: int):
+    student = served(encoder())
+    records = student.inputs.records
+    form = {"record": RECORD} if n == 1 else {"records": [RECORD] * n}
+    ask(student, explain="columns", **form)
+    assert records.tally.take().records == n
+
+
 def test_the_query_string_asks_as_the_body_does():
     student = served(encoder())
     assert ask(student, query=b"explain=columns", record=RECORD) == ask(
