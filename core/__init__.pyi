@@ -31,7 +31,10 @@ from core.students.gated import GSVM as GSVM
 from core.students.gated import GSVM0 as GSVM0
 from core.students.gated import SVM as SVM
 from core.students.grid import Grid as Grid
+from core.students.trees import Trees as Trees
 from core.teachers.base import TeacherSpec as TeacherSpec
+from core.teachers.boosting import Boosting as Boosting
+from core.teachers.forest import Forest as Forest
 from core.teachers.interpolation import KernelInterpolation as KernelInterpolation
 from core.teachers.linear_head import ImportedHead as ImportedHead
 from core.teachers.linear_head import LinearHead as LinearHead

@@ -18,14 +18,19 @@ from core.students.multiview import MultiView
 from core.students.odm import ODM
 from core.students.polytope import Polytope
 from core.students.svm_plus import SVMPlus
+from core.students.trees import Trees
 from core.teachers.base import TeacherSpec
+from core.teachers.boosting import Boosting
+from core.teachers.forest import Forest
 from core.teachers.interpolation import KernelInterpolation
 from core.teachers.mcodm import McODM
 from core.teachers.outside import OutsideScores
 from core.teachers.ssvm import SSVM
 
-TEACHERS: Registry[TeacherSpec] = Registry("teacher", SSVM, McODM, KernelInterpolation, OutsideScores)
+TEACHERS: Registry[TeacherSpec] = Registry(
+    "teacher", SSVM, McODM, KernelInterpolation, Forest, Boosting, OutsideScores
+)
 STUDENTS: Registry[StudentSpec] = Registry(
-    "student", GSVM, GSVM0, SVM, Compact, Polytope, ODM, GPC, GPCPlus, SVMPlus, MultiView, Auto
+    "student", GSVM, GSVM0, SVM, Compact, Polytope, ODM, GPC, GPCPlus, SVMPlus, MultiView, Trees, Auto
 )
 LABELLERS: Registry[LabellerSpec] = Registry("labelling", SsODM, ODMC)

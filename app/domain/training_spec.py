@@ -35,7 +35,9 @@ from core.students.base import StudentSpec
 from core.students.compact import Compact as CompactSpec
 from core.students.gated import GSVM
 from core.students.grid import Grid
+from core.students.trees import Trees
 from core.teachers.base import TeacherSpec
+from core.teachers.forest import Forest
 from core.teachers.ssvm import SSVM
 from core.training.config import (
     AUTOMATIC_CALIBRATION,
@@ -327,17 +329,31 @@ class TrainingSpec(SpecModel):
             named = any(getattr(self, name) is not None for name in _LEARNERS & given)
             self._settled({"automatic": not named})
         searches = self.tuning is not None and self.tuning.scope == "job"
-        if not (self.automatic or searches):
+        has_trees = self._settle_trees()
+        if not (self.automatic or searches or has_trees):
             return self
-        if self.teacher.model is not None:
+        if self.teacher.model is not None and (self.automatic or searches):
             what = "tuning of scope job" if searches else "automatic"
             raise ValueError(f"{what} chooses the features, and those of teacher.model are given")
         left_open: dict[str, Any] = {
-            "student": AUTOMATIC_STUDENT,
+            "student": Trees() if has_trees else AUTOMATIC_STUDENT,
             "calibration": CalibrationParameters(kind=AUTOMATIC_CALIBRATION),
             "threshold": ThresholdParameters(rule=AUTOMATIC_THRESHOLD, folds=AUTOMATIC_FOLDS),
         }
         return self._settled({name: value for name, value in left_open.items() if name not in given})
+
+    def _settle_trees(self) -> bool:
+        """Whether teacher and students are trees, of which the one that is left out follows the other."""
+        given = self.model_fields_set
+        if "trees" in self.student.needs and "teacher" not in given:
+            self._settled({"teacher": TeacherChoice(spec=Forest())})
+        grows_trees = self.teacher.model is None and self.teacher.spec.grows_trees
+        if "student" not in given:
+            return grows_trees and self.compact is None
+        if "trees" in self.student.needs and not grows_trees:
+            name = self.student.name
+            raise ValueError(f"student.method {name} needs a teacher of trees: forest or boosting")
+        return "trees" in self.student.needs
 
     def _settled(self, values: dict[str, Any]) -> TrainingSpec:
         """Fields that follow from others, set by a validator: the model is frozen for its users only."""
@@ -365,6 +381,8 @@ class TrainingSpec(SpecModel):
                 "tuning has nothing to do: compact students have no grid; leave tuning out,"
                 " or name a full student to compare with in evaluation.baselines"
             )
+        if self.tuning is not None and self.student.copies_teacher and not self.evaluation.baselines:
+            raise ValueError(f"tuning has nothing to do: {self.student.name} copies its teacher")
         return self
 
 

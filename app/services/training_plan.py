@@ -297,6 +297,10 @@ def _check_sparse(spec: TrainingSpec) -> None:
     if dense:
         message = f"Students of method {', '.join(dense)} need dense rows, and the data set is sparse."
         raise _unfit("hyperparameters.student.method", "dense_rows_needed", message)
+    teacher = spec.teacher.spec
+    if spec.teacher.model is None and "dense" in teacher.needs:
+        message = f"A teacher of method {teacher.name} needs dense rows, and the data set is sparse."
+        raise _unfit("hyperparameters.teacher.method", "dense_rows_needed", message)
 
 
 def _check_extras(dataset: Dataset, spec: TrainingSpec) -> None:

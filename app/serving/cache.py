@@ -290,8 +290,7 @@ class ModelCache:
         served = self._serve(student, version, inputs)
         shared = _part(version, inputs)
         if not isinstance(student.map, LinearBasis):
-            arrays = student.map.arrays().values()
-            shared.append(Part(id(student.map), sum(array.nbytes for array in arrays)))
+            shared.append(Part(id(student.map), student.map.nbytes))
         self._loaded.put((*_name(version), label), served, size, *shared)
         return served
 

@@ -134,7 +134,7 @@ class DatabaseSource(ModelSource):
             return self._with_refetch(version, lambda: self._head(version)), _OBJECT_BYTES
         digest = version.teacher_digest
         teacher = self._read(version, "the teacher", digest, PackedTeacher.from_bytes)
-        return teacher, teacher.coef.nbytes + _map_bytes(teacher.map) + _OBJECT_BYTES
+        return teacher, teacher.coef.nbytes + teacher.map.nbytes + _OBJECT_BYTES
 
     def encoder(self, version: ModelVersion) -> Encoder:
         digest = str(version.encoder_digest)
@@ -212,6 +212,7 @@ class DatabaseSource(ModelSource):
             return student
         with self._lock:
             shared = self._maps.setdefault(student.map.digest, student.map)
+        shared = shared.ready()
         if shared is student.map:
             return student
         calibration = student.calibration
@@ -228,10 +229,6 @@ class DatabaseSource(ModelSource):
     @staticmethod
     def _sized(student: PackedStudent) -> tuple[PackedStudent, int]:
         return student, student.form.nbytes + _OBJECT_BYTES
-
-
-def _map_bytes(packed: PackedMap) -> int:
-    return sum(array.nbytes for array in packed.arrays().values())
 
 
 def _head_key(version: ModelVersion) -> tuple[str, str | None]:

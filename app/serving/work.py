@@ -1,4 +1,4 @@
-"""The computation that a query costs, in multiply-adds, and its limit.
+"""The computation that a query costs, in multiply-adds or comparisons, and its limit.
 
 The limits on bytes and rows do not bound it: a sparse row of a few bytes has as many columns as the model,
 and a row of a classifier with two million classes costs two million scores.
@@ -29,9 +29,7 @@ def row_work(packed_map: PackedMap, outputs: int) -> int:
     """Multiply-adds for one row: its basis values, and ``outputs`` scores on them."""
     if isinstance(packed_map, BesideTerms):
         return row_work(packed_map.of_dense, outputs) + packed_map.n_terms * (1 + outputs)
-    n_columns, n_basis = packed_map.n_columns, packed_map.n_basis
-    basis = n_columns if packed_map.kind == "linear" else n_columns * n_basis
-    return basis + outputs * n_basis
+    return max(packed_map.cost, packed_map.n_columns) + outputs * packed_map.n_basis
 
 
 def students_work(students: Sequence[PackedStudent]) -> int:

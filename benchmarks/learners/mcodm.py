@@ -21,10 +21,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from core.data.fold_assignment import fold_assignment
 from core.features.examples import Examples
 from core.features.maps import fit_feature_map
 from core.features.spec import FeatureSpec
-from core.model_selection.folds import fold_assignment, tune_teacher
+from core.model_selection.folds import tune_teacher
 from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.teachers.base import Task, TeacherSpec

@@ -64,11 +64,15 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _mapped(self, X: Any) -> Matrix:
         """Φ (n, m) of the rows to predict. Raises NotFittedError, ValueError."""
+        return self.feature_map_.transform(self._rows(X))
+
+    def _rows(self, X: Any) -> Matrix:
+        """The rows to predict, (n, d), encoded. Raises NotFittedError, ValueError."""
         check_is_fitted(self)
         if self.encoder_ is not None:
-            return self.feature_map_.transform(self._encoded(X, self.encoder_))
+            return self._encoded(X, self.encoder_)
         X = validate_data(self, X, accept_sparse="csr", dtype=(np.float64, np.float32), reset=False)
-        return self.feature_map_.transform(as_matrix(X))
+        return as_matrix(X)
 
     def _encoded(self, X: Any, encoder: Encoder) -> Matrix:
         """Rows of a data frame, whose columns are found by name. Raises ValueError."""

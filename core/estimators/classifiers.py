@@ -35,6 +35,7 @@ from core.model_selection.setting_search import Setting
 from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent, PackedTeacher
 from core.run import Run
+from core.students.base import StudentSpec
 from core.students.gated import GATED, GSVM, GatedSpec, Method, Solver
 from core.teachers.base import TeacherSpec
 from core.teachers.scikit import Scikit
@@ -58,7 +59,7 @@ _LEARNERS = (*_STUDENT, "method", "teacher_C", "features", "n_components", "gamm
 class _StudentEstimator(Estimator):
     """Base of the estimators with students: parameters of ``GatedSpec`` and ``TrainingConfig``."""
 
-    method: Method | None
+    method: Method | StudentSpec | None
     C: float | None
     margin: float | None
     difficulty_floor: float | None
@@ -74,17 +75,25 @@ class _StudentEstimator(Estimator):
 
     def _config(self) -> TrainingConfig:
         """What the parameters say; the declared default of each that is None."""
-        student = _spec_class(self.method or GSVM.name)
         return TrainingConfig(
             features=self._feature_spec(),
             teacher=self._teacher_spec(),
-            students=(student(**given(**{name: getattr(self, name) for name in _STUDENT})),),
+            students=(self._student_spec(),),
             tuning=self.tuning,
             threshold=self.threshold or "zero",
             budget=self.budget,
             calibration=self.calibration or "none",
             seed=self._seed(),
         )
+
+    def _student_spec(self) -> StudentSpec:
+        fields = given(**{name: getattr(self, name) for name in _STUDENT})
+        if not isinstance(self.method, StudentSpec):
+            return _spec_class(self.method or GSVM.name)(**fields)
+        if fields:
+            message = f"{', '.join(fields)} must be set in the specification that method is"
+            raise InvalidProblem(Fault("method", "not_allowed", message))
+        return self.method
 
     def _teacher_spec(self) -> TeacherSpec:
         if self.teacher is None:
@@ -236,8 +245,9 @@ class STMSClassifier(_StudentEstimator):
     """Multi-class classifier: a teacher and one student per class, of which the highest score wins.
 
     Parameters are those of GatedSVMClassifier, without ``target_class``; None leaves one open.
+    method: also a specification of students, such as ``Trees()``, which holds their parameters.
     teacher: a classifier of scikit-learn's interface, unfitted, or a specification such as
-        ``KernelInterpolation()``, in place of the structural SVM. Students learn from its scores. A
+        ``Forest()``, in place of the structural SVM. Students learn from its scores. A
         classifier is fitted to the raw rows, in every fold anew; ``packed_teacher_`` is distilled from it.
     automatic: choose features and C from the training rows as a job does, and take guarded, calibrated
         students with 8 rejections where their parameters, calibration and threshold are left open. False: the
@@ -250,7 +260,7 @@ class STMSClassifier(_StudentEstimator):
 
     def __init__(
         self,
-        method: Method | None = None,
+        method: Method | StudentSpec | None = None,
         *,
         teacher: Any = None,
         automatic: bool | None = None,
@@ -328,8 +338,9 @@ class STMSClassifier(_StudentEstimator):
         )
 
     def student_scores(self, X: ArrayLike) -> FloatArray:
-        """v·φ(x) of each student minus its threshold, (n, K), also with two classes."""
-        examples = Examples.of_features(self._mapped(X))
+        """The score of each student minus its threshold, (n, K), also with two classes."""
+        rows = self._rows(X)
+        examples = Examples(rows, self.feature_map_.transform(rows))
         columns = [one.fitted.scores(examples) - one.packed.threshold for one in self._trained]
         return np.stack(columns, axis=1)
 

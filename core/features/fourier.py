@@ -14,7 +14,8 @@ from core.errors import InvalidPackage
 from core.features.base import FeatureMap, Folded, as_float64, kernel_standardisation
 from core.features.spec import FeatureDtype, FeatureKind, FeatureSpec
 from core.packed.codec import Arrays, Header
-from core.packed.maps import FourierBasis, map_from, map_header
+from core.packed.map_packages import map_from, map_header
+from core.packed.maps import FourierBasis
 from core.solvers.threads import one_blas_thread
 from core.types import Matrix
 

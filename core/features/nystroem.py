@@ -16,7 +16,8 @@ from core.features.base import FeatureMap, Folded, as_float64, kernel_standardis
 from core.features.landmarks import covering_landmarks
 from core.features.spec import MAX_KERNEL_ROWS, FeatureDtype, FeatureKind, FeatureSpec
 from core.packed.codec import Arrays, Header, take_array
-from core.packed.maps import RbfBasis, frozen_array, map_from, map_header
+from core.packed.map_packages import map_from, map_header
+from core.packed.maps import RbfBasis, frozen_array
 from core.solvers.threads import one_blas_thread
 from core.types import Matrix
 

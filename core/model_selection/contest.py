@@ -15,11 +15,11 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from core.data.dataset import LabelledData
+from core.data.fold_assignment import fold_assignment
 from core.features.examples import Examples
 from core.features.maps import fit_feature_map
 from core.features.spec import FeatureSpec
 from core.model_selection.column_factors import learn_column_factors
-from core.model_selection.folds import fold_assignment
 from core.model_selection.metrics import f1_shares
 from core.run import Run
 from core.solvers.threads import one_blas_thread

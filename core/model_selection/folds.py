@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, delayed
 
+from core.data.fold_assignment import fold_assignment
 from core.data.validation import not_whole, refuse
 from core.errors import Fault, InvalidProblem
 from core.features.examples import Examples
@@ -155,6 +156,7 @@ class Folds:
             class_weights=self.weights[number],
             teacher_cost=self.teacher_cost,
             is_distilled=self.teacher.teachers[number].class_weights is None,
+            trees=self.teacher.teachers[number].trees,
         )
         return Fold(number, target, problem, self.fold_of != number, rows.single, rows.norms)
 
@@ -191,20 +193,6 @@ class Folds:
         """Classes missing from some fold: measured on the pooled folds, see ``model_selection.scoring``."""
         counts = _class_counts(self.labels, self.fold_of, len(self.classes), self.n_folds)
         return tuple(name for name, row in zip(self.classes, counts, strict=True) if (row == 0).any())
-
-
-def fold_assignment(labels: IntArray, n_folds: int, seed: int = 0) -> IntArray:
-    """The fold of each row, (n,), in [0, n_folds): shuffled, stratified, sizes equal to within one row.
-
-    The rows of a class go to the folds in turn, so their numbers in the folds differ by at most one, and a
-    class with fewer rows than folds has them in as many folds. Raises InvalidProblem for folds out of [2, n].
-    """
-    refuse(not_whole("folds", n_folds, 2, len(labels)), not_whole("seed", seed, 0, 2**32 - 1))
-    shuffled = np.random.default_rng(seed).permutation(len(labels))
-    dealt = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    fold_of = np.empty(len(labels), dtype=np.int64)
-    fold_of[dealt] = np.arange(len(labels)) % n_folds
-    return fold_of
 
 
 def refuse_lone_rows(labels: IntArray, classes: Sequence[str]) -> None:

@@ -14,13 +14,13 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from core.data.dataset import LabelledData
+from core.data.fold_assignment import fold_assignment
 from core.data.scaling import fit_standardisation
 from core.data.scaling_kind import Scaling
 from core.features.base import before_terms
 from core.features.examples import Examples
 from core.features.maps import fit_feature_map, scale_rule
 from core.features.spec import FeatureSpec
-from core.model_selection.folds import fold_assignment
 from core.model_selection.joint import overall_score
 from core.model_selection.metrics import binary_metrics
 from core.run import Run

@@ -12,6 +12,7 @@ from core.packed.labels import PackedLabels
 from core.packed.maps import FourierBasis, LinearBasis, PackedMap, RbfBasis
 from core.packed.student import PackedStudent
 from core.packed.teacher import PackedTeacher
+from core.packed.trees import TreesBasis
 
 __all__ = [
     "Calibration",
@@ -30,4 +31,5 @@ __all__ = [
     "ProbitCalibration",
     "RbfBasis",
     "SigmoidCalibration",
+    "TreesBasis",
 ]

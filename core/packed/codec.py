@@ -31,6 +31,7 @@ _DTYPES: dict[str, np.dtype[Any]] = {  # in the order in which safetensors store
     "I64": np.dtype("<i8"),
     "F64": np.dtype("<f8"),
     "F32": np.dtype("<f4"),
+    "I32": np.dtype("<i4"),
     "U8": np.dtype("u1"),
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
@@ -38,7 +39,7 @@ _LENGTH_BYTES = 8
 
 
 def encode(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> bytes:
-    """``header`` (JSON-ready) and ``arrays`` (float64, float32, int64 or uint8) as bytes.
+    """``header`` (JSON-ready) and ``arrays`` (float64, float32, int64, int32 or uint8) as bytes.
 
     Raises InvalidPackage if the header is too large, ValueError if it is not JSON-ready (NaN included) and
     TypeError for another array type.

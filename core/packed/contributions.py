@@ -4,9 +4,11 @@ Where a score is a sum over the columns of a row, also on the piece of a polytop
 
     effect of c = Σ_{j in c} coef_j (x_j − mean_j)        base = the score at the means, without any terms
 
-and base and effects add up to the score, but for rounding. What a kernel makes of columns is compared with
-the same row whose column c is replaced by its usual value: those effects need not add up. Terms of texts that
-stand beside a kernel have exact ones.
+and base and effects add up to the score, but for rounding. So do the changes of the expected value along the
+paths of a row through trees (``tree_effects``), whose base is the mean of the training rows.
+
+What a kernel makes of columns is compared with the same row whose column c is replaced by its usual value:
+those effects need not add up. Terms of texts that stand beside a kernel have exact ones.
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from core.packed.record_rows import EncodedRecord
 from core.packed.student import PackedStudent
 from core.packed.term_table import TermTable
 from core.packed.terms import TextBatch
+from core.packed.tree_effects import score_effects
+from core.packed.trees import TreesBasis
 
 _BLOCK: Final = 1 << 20
 """Numbers of rows with replaced columns that are scored together."""
@@ -93,6 +97,10 @@ class Contributions(NamedTuple):
 def contributions(student: PackedStudent, record: EncodedRecord, baseline: Baseline) -> Contributions:
     """What the columns of a row add to its score. Raises InvalidProblem where numbers exceed float64."""
     dense = np.array(record.dense, dtype=np.float64)
+    if isinstance(student.map, TreesBasis):
+        base, effects = score_effects(student, dense)
+        columns = np.array([effects[place].sum() for place in baseline.places(whole=False)])
+        return _checked(base, columns, None, is_exact=True)
     of_dense = _of_dense(student)
     linear = None if of_dense is None else _deciding(student, of_dense.row(dense), record)
     if of_dense is None or linear is None:
@@ -114,6 +122,8 @@ def contributions(student: PackedStudent, record: EncodedRecord, baseline: Basel
 
 def compared_rows(student: PackedStudent, columns: int) -> int:
     """How many rows are scored for the contributions of one row of a table of so many columns."""
+    if isinstance(student.map, TreesBasis):
+        return 1
     is_sum = student.form.linear is not None or isinstance(student.form, PolytopeForm)
     return 1 if is_sum and isinstance(_of_dense(student), LinearBasis) else columns + 2
 

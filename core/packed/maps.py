@@ -15,15 +15,15 @@ import hashlib
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Final, TypeAlias, final
+from typing import Any, ClassVar, Final, Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from core.data.row_scaling import RowScaling, scale_rows
 from core.data.validation import QUIET, as_dense, query_rows
-from core.errors import Fault, InvalidPackage, InvalidProblem
-from core.packed.codec import Arrays, Header, take, take_array
+from core.errors import Fault, InvalidProblem
+from core.packed.codec import Arrays, Header
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -86,6 +86,24 @@ class PackedMap(ABC):
     def arrays(self) -> Arrays:
         """The arrays that make up the map, by name."""
 
+    def sizes(self) -> Header:
+        """What a package's header says beside kind and columns, where the arrays do not say it."""
+        return {}
+
+    @property
+    def cost(self) -> int:
+        """Multiplications, or comparisons, for the basis values of a row."""
+        return self.n_columns * self.n_basis
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays, and of what it keeps beside them once it is ready."""
+        return sum(array.nbytes for array in self.arrays().values())
+
+    def ready(self) -> Self:
+        """The map, once it has computed what the first row would otherwise wait for."""
+        return self
+
     def basis(self, X: ArrayLike) -> Floats:
         """Basis values (n, p) of rows (n, d). Raises InvalidProblem for unusable rows."""
         return self.block(query_rows(X, self.n_columns))
@@ -119,6 +137,10 @@ class LinearBasis(PackedMap):
     @property
     def n_basis(self) -> int:
         return self.columns
+
+    @property
+    def cost(self) -> int:
+        return 0
 
     def row(self, x: Floats) -> Floats:
         return x
@@ -292,7 +314,7 @@ class BesideTerms(PackedMap):
     @property
     def kind(self) -> str:  # type: ignore[override]
         """That of the basis, with a suffix."""
-        return self.of_dense.kind + _BESIDE
+        return self.of_dense.kind + BESIDE_TERMS
 
     @property
     def n_columns(self) -> int:
@@ -301,6 +323,10 @@ class BesideTerms(PackedMap):
     @property
     def n_basis(self) -> int:
         return self.of_dense.n_basis + self.n_terms
+
+    @property
+    def cost(self) -> int:
+        return self.of_dense.cost
 
     def row(self, x: Floats) -> Floats:
         d = self.of_dense.n_columns
@@ -313,8 +339,12 @@ class BesideTerms(PackedMap):
     def arrays(self) -> Arrays:
         return self.of_dense.arrays()
 
+    def sizes(self) -> Header:
+        return {"n_terms": self.n_terms}
 
-_BESIDE: Final = "_beside_terms"
+
+BESIDE_TERMS: Final = "_beside_terms"
+"""What a map's kind ends with if terms of texts follow its columns."""
 
 
 @final
@@ -333,7 +363,7 @@ class HellingerRbfBasis(RowScaledBasis):
     row_scaling = RowScaling.HELLINGER
 
 
-_ROW_SCALED: Final[tuple[type[UnitRbfBasis] | type[HellingerRbfBasis], ...]] = (
+ROW_SCALED: Final[tuple[type[UnitRbfBasis] | type[HellingerRbfBasis], ...]] = (
     UnitRbfBasis,
     HellingerRbfBasis,
 )
@@ -341,38 +371,4 @@ _ROW_SCALED: Final[tuple[type[UnitRbfBasis] | type[HellingerRbfBasis], ...]] = (
 
 def with_scaled_rows(basis: RbfBasis, row_scaling: RowScaling) -> PackedMap:
     """``basis`` of scaled rows."""
-    return next((kind(basis) for kind in _ROW_SCALED if kind.row_scaling is row_scaling), basis)
-
-
-def map_header(packed: PackedMap) -> Header:
-    """What the header of a package says of its map."""
-    header: Header = {"kind": packed.kind, "n_columns": packed.n_columns}
-    return header | ({"n_terms": packed.n_terms} if isinstance(packed, BesideTerms) else {})
-
-
-def map_from(header: Header, arrays: Arrays) -> PackedMap:
-    """The map of a package; takes its arrays out of ``arrays``. Raises InvalidPackage or InvalidProblem."""
-    n_columns = take(header, "n_columns", int)
-    kind = take(header, "kind", str)
-    if kind.endswith(_BESIDE):
-        n_terms = take(header, "n_terms", int)
-        inner: Header = {"kind": kind.removesuffix(_BESIDE), "n_columns": n_columns - n_terms}
-        return BesideTerms(map_from(inner, arrays), n_terms)
-    packed: PackedMap
-    if kind == LinearBasis.kind:
-        packed = LinearBasis(n_columns)
-    elif kind == RbfBasis.kind or kind in {scaled.kind for scaled in _ROW_SCALED}:
-        names = ("map.shift", "map.scale", "map.landmarks")
-        basis = RbfBasis(*(take_array(arrays, name) for name in names))
-        packed = next((scaled(basis) for scaled in _ROW_SCALED if scaled.kind == kind), basis)
-    elif kind == FourierBasis.kind:
-        packed = FourierBasis(take_array(arrays, "map.projections"), take_array(arrays, "map.phases"))
-    else:
-        raise InvalidPackage(f"The package has a map of unknown kind {kind!r:.80}.")
-    if packed.n_columns != n_columns:
-        raise InvalidPackage(
-            "The map of the package does not have the number of columns that its header says."
-        )
-    for name in packed.arrays():
-        del arrays[name]
-    return packed
+    return next((kind(basis) for kind in ROW_SCALED if kind.row_scaling is row_scaling), basis)

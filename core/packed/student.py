@@ -25,7 +25,8 @@ from core.packed.calibration import Calibration, calibration_from, calibration_h
 from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take
 from core.packed.evaluation import Output, evaluate, rows_for
 from core.packed.forms import Form, PolytopeForm, finite_number, form_from
-from core.packed.maps import Floats, PackedMap, frozen_array, map_from, map_header
+from core.packed.map_packages import map_from, map_header
+from core.packed.maps import Floats, PackedMap, frozen_array
 from core.packed.sparse import StoredBasis, densified_blocks, sparse_rows
 
 MetadataValue = str | int | float

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 from core.data.validation import QUIET, query_row, query_rows, row_blocks
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take, take_array
-from core.packed.maps import Floats, PackedMap, frozen_array, map_from, map_header
+from core.packed.map_packages import map_from, map_header
+from core.packed.maps import Floats, PackedMap, frozen_array
 from core.packed.student import (
     MetadataValue,
     check_digest,

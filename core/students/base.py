@@ -16,16 +16,18 @@ import numpy as np
 
 if TYPE_CHECKING:
     from core.features.examples import Examples
-    from core.packed import PackedMap
+    from core.packed import PackedMap, TreesBasis
     from core.packed.forms import Form
     from core.run import Run
     from core.solvers.solution import Summary
     from core.students.folds import Budget, Fold, FoldResult
     from core.types import BoolArray, FloatArray, IntArray
 
-Need: TypeAlias = Literal["gate_weights", "dense", "privileged", "views"]
+Need: TypeAlias = Literal["gate_weights", "dense", "privileged", "views", "trees"]
 """``"gate_weights"``: the teacher's score as a linear function of φ, distilled where it is none, so that
 every teacher has it. ``"dense"``: raw rows must not be sparse.
+
+``"trees"``: a teacher of trees.
 
 ``"privileged"``, ``"views"``: the data set must have privileged columns, or views of its columns, which a fit
 finds as ``problem.examples.privileged`` and ``problem.examples.views``.
@@ -44,7 +46,7 @@ class Problem:
     rival: r, the largest score of another class, (n,).
     codes: class codes of the examples, (n,). class_weights: W with S = Φ Wᵀ, (K, m), likewise.
     teacher_cost: multiplications of a query to the packed teacher.
-    is_distilled: whether Φ w_y is only near S^y.
+    is_distilled: whether Φ w_y is only near S^y. trees: those whose sums are the teacher's scores, if any.
     """
 
     positive: BoolArray
@@ -56,6 +58,7 @@ class Problem:
     class_weights: FloatArray | None
     teacher_cost: int = 0
     is_distilled: bool = False
+    trees: TreesBasis | None = None
 
     @property
     def linear_gate(self) -> FloatArray:
@@ -80,6 +83,7 @@ class Problem:
             "dense": isinstance(self.examples.all_X, np.ndarray),
             "privileged": self.examples.privileged is not None,
             "views": bool(self.examples.views),
+            "trees": self.trees is not None,
         }
         return frozenset(need for need, is_present in present.items() if is_present)
 
@@ -101,6 +105,7 @@ class Problem:
             self.class_weights,
             self.teacher_cost,
             self.is_distilled,
+            self.trees,
         )
 
 
@@ -127,9 +132,18 @@ class Student(ABC):
     def scores(self, examples: Examples) -> FloatArray:
         """Scores (n,), float64: the larger, the more likely an example of the class."""
 
+    def of_teacher(self, scores: FloatArray) -> FloatArray | None:
+        """Its scores (n,) as they follow from the teacher's, (n, K); None if they do not."""
+        del scores
+        return None
+
     @abstractmethod
     def pack(self) -> Decision:
         """The decision function for queries."""
+
+    def rival_codes(self) -> Sequence[int]:
+        """Codes of the classes that its first rejections stand for, in their order; none by default."""
+        return ()
 
     def metadata(self) -> dict[str, MetadataValue]:
         """What the packed student says about its fit."""
@@ -192,10 +206,13 @@ class StudentSpec(ABC):
     """Hyper-parameters of a student: the fields of a frozen dataclass.
 
     name: key in ``core.learners.STUDENTS`` and in the API. needs: what the data and the teacher must offer.
+    copies_teacher: whether scores follow from the teacher's, so that its held-out scores serve in place of
+    students in folds.
     """
 
     name: ClassVar[str]
     needs: ClassVar[frozenset[Need]] = frozenset()
+    copies_teacher: ClassVar[bool] = False
 
     @abstractmethod
     def fit(self, problem: Problem, run: Run) -> Student:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
     from core.features.examples import Examples
-    from core.packed import PackedTeacher
+    from core.packed import PackedTeacher, TreesBasis
     from core.packed.codec import Arrays
     from core.run import Run
     from core.solvers.solution import Summary
@@ -62,6 +62,19 @@ class Teacher(ABC):
         """
         return None
 
+    @property
+    def trees(self) -> TreesBasis | None:
+        """Trees whose K sums are the scores, as students cut copies from; None for other teachers."""
+        return None
+
+    @property
+    def held_out(self) -> FloatArray | None:
+        """S of the rows of the fit by trees that were not fitted to the row, (n, K); NaN where none are.
+
+        None for a teacher that has no such scores; they then take fits in folds.
+        """
+        return None
+
     @abstractmethod
     def pack(
         self, examples: Examples, classes: tuple[str, ...], metadata: Mapping[str, Any]
@@ -84,11 +97,12 @@ class TeacherSpec(ABC):
     """Hyper-parameters of a teacher: the fields of a frozen dataclass.
 
     name: key in ``core.learners.TEACHERS`` and in the API. needs: what the data set must have, see
-    ``core.training.needs``.
+    ``core.training.needs``. grows_trees: whether its teachers have ``trees`` and ``held_out``.
     """
 
     name: ClassVar[str]
-    needs: ClassVar[frozenset[Literal["teacher_scores"]]] = frozenset()
+    needs: ClassVar[frozenset[Literal["teacher_scores", "dense"]]] = frozenset()
+    grows_trees: ClassVar[bool] = False
 
     @abstractmethod
     def fit(self, task: Task, run: Run, start: Teacher | None = None) -> Teacher:

@@ -144,20 +144,23 @@ class TrainingConfig:
     @property
     def needs_all_folds(self) -> bool:
         """Whether a search, a threshold, a calibration or a student's own budget needs folds."""
-        selects = any(spec.selects for spec in self.students)
-        return self.tuning is not None or self.wants_held_out or selects
+        students = [spec for spec in self.students if not spec.copies_teacher]
+        selects = any(spec.selects for spec in students)
+        return bool(students) and (self.tuning is not None or self.wants_held_out or selects)
 
     @property
     def needs_folds(self) -> bool:
         """Whether anything needs folds; the guard alone takes a single one."""
-        return self.needs_all_folds or self.guard != "off"
+        return self.needs_all_folds or any(self.is_guarded(spec) for spec in self.students)
 
     def is_guarded(self, spec: StudentSpec) -> bool:
-        """Whether a student is compared with its teacher: the one that is shipped."""
-        return self.guard != "off" and spec.name == self.students[0].name
+        """Whether a student is compared with its teacher: the one that is shipped, unless it is a copy."""
+        return self.guard != "off" and spec.name == self.students[0].name and not spec.copies_teacher
 
     def holds_out(self, spec: StudentSpec) -> bool:
         """Whether a student needs folds: for search, budget, threshold, calibration or the guard."""
+        if spec.copies_teacher:
+            return False
         searched = self.tuning is not None and bool(spec.grid(self.tuning.grid))
         return searched or spec.selects or self.wants_held_out or self.is_guarded(spec)
 

@@ -22,8 +22,13 @@ def check_needs(data: LabelledData, teacher: TeacherSpec, students: Sequence[Stu
         if names and need not in data.extras.offers:
             message = f"{', '.join(names)} needs {what}, and the data set has none"
             faults.append(Fault(need, "missing", message))
-    dense = [spec.name for spec in students if "dense" in spec.needs]
-    if dense and sp.issparse(data.X):
-        faults.append(Fault("X", "sparse", f"students of kind {', '.join(dense)} need dense rows"))
+    for kind, specs in (("students", students), ("teachers", [teacher])):
+        dense = [spec.name for spec in specs if "dense" in spec.needs]
+        if dense and sp.issparse(data.X):
+            faults.append(Fault("X", "sparse", f"{kind} of kind {', '.join(dense)} need dense rows"))
+    copies = [spec.name for spec in students if "trees" in spec.needs]
+    if copies and not teacher.grows_trees:
+        message = f"students of kind {', '.join(copies)} need a teacher of trees, not {teacher.name}"
+        faults.append(Fault("teacher", "no_trees", message))
     if faults:
         raise InvalidProblem(*faults)

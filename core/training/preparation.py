@@ -18,6 +18,7 @@ import scipy.sparse as sp
 from core.data.column_layout import ColumnLayout
 from core.data.dataset import LabelledData
 from core.data.digest import data_digest
+from core.data.fold_assignment import fold_assignment
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.features.beside_terms import BesideTermsMap
 from core.features.choice import FeatureChoice, choose_features
@@ -27,7 +28,6 @@ from core.features.spec import FeatureSpec
 from core.model_selection.folds import (
     Folds,
     TunedTeacher,
-    fold_assignment,
     fold_task,
     refuse_lone_rows,
     tune_teacher,
@@ -136,6 +136,7 @@ class Preparation:
             class_weights=self.class_weights,
             teacher_cost=self.teacher_cost,
             is_distilled=self.teacher.class_weights is None,
+            trees=self.teacher.trees,
         )
 
     @property

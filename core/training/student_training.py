@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -19,12 +20,14 @@ from core.model_selection.setting_search import Setting
 from core.model_selection.threshold import Promise
 from core.packed import PackedStudent
 from core.packed.calibration import Calibration
+from core.packed.head import RIVALS
 from core.run import Run
 from core.solvers.solution import Summary
 from core.solvers.threads import one_blas_thread
 from core.students.base import Report, Selection, Student, StudentSpec
 from core.training.config import TrainingConfig
 from core.training.preparation import Preparation
+from core.types import BoolArray
 
 SHARED: Final = "shared"
 """The rule of a threshold that a search has chosen for all classes, in the metadata of a student."""
@@ -122,10 +125,7 @@ def train_student(
     started = time.perf_counter()
     with one_blas_thread():
         problem = preparation.problem(target)
-        if not config.holds_out(spec):
-            folds = None
-        elif folds is None:
-            folds = preparation.folds([target], run)
+        folds = _folds_for(preparation, target, spec, folds, run)
         selection = None if folds is None else _selection(config, folds, target, spec, run)
         chosen = spec if selection is None else selection.spec
         shared = _shared_report(preparation, spec)
@@ -142,16 +142,19 @@ def train_student(
             held_out = None if held_out is None else seen_by_guard
         fitted = chosen.fit(problem, run.stage("student"))
         labelled = preparation.labelled
-        positive = labelled.labels == target
-        threshold, calibration = config.settle(positive, None if held_out is None else held_out.scores)
+        positive = truth = labelled.labels == target
+        if config.wants_held_out and held_out is None:
+            held_out, truth = _held_out_of_teacher(preparation, fitted, positive)
+        threshold, calibration = config.settle(truth, None if held_out is None else held_out.scores)
         rule: str = config.threshold
         if all_have is not None and (verdict is None or verdict.replaced is None):
             threshold, rule = all_have, SHARED
         own = fitted.scores(labelled.examples)
         if held_out is not None and has_budget:
-            threshold = cautious_threshold(held_out, own, positive, config.budget)
-            promise = Promise.of(positive, held_out.scores, threshold, config.budget)
-        n_folds = 0 if held_out is None else len(preparation.fold_teachers)
+            if folds is not None:
+                threshold = cautious_threshold(held_out, own, truth, config.budget)
+            promise = Promise.of(truth, held_out.scores, threshold, config.budget)
+        n_folds = 0 if held_out is None or folds is None else len(preparation.fold_teachers)
         report = shared if selection is None else selection.report
         packed = _pack(preparation, target, chosen, fitted, (threshold, rule), calibration, n_folds, report)
         own_rows = OwnRows.of(positive, own >= threshold)
@@ -168,6 +171,30 @@ def train_student(
         verdict=verdict,
         promise=promise,
     )
+
+
+def _folds_for(
+    preparation: Preparation, target: int, spec: StudentSpec, folds: Folds | None, run: Run
+) -> Folds | None:
+    """``folds``, or those of the preparation where there are none yet; None for a student that needs none."""
+    if not preparation.config.holds_out(spec):
+        return None
+    return preparation.folds([target], run) if folds is None else folds
+
+
+def _held_out_of_teacher(
+    preparation: Preparation, fitted: Student, positive: BoolArray
+) -> tuple[HeldOut | None, BoolArray]:
+    """Scores of a student that follow from the teacher's held-out ones, of the rows that have some.
+
+    positive: the truth, (n,). With the scores comes the truth of their rows. None if they do not follow.
+    """
+    held_out = preparation.teacher.held_out
+    scores = None if held_out is None else fitted.of_teacher(held_out)
+    if scores is None:
+        return None, positive
+    known = ~np.isnan(scores)
+    return HeldOut(scores[known]), positive[known]
 
 
 def _guarded(
@@ -275,6 +302,7 @@ def _pack(
         "threshold_folds": folds,
         "calibration": "none" if calibration is None else calibration.kind,
         **fitted.metadata(),
+        **_rivals_of(fitted, preparation.classes),
         "data_digest": preparation.data_digest,
         **({} if report is None else report.metadata()),
     }
@@ -286,3 +314,9 @@ def _pack(
         metadata=metadata,
         calibration=calibration,
     )
+
+
+def _rivals_of(fitted: Student, classes: tuple[str, ...]) -> dict[str, str]:
+    """The names of the classes that the student's first rejections stand for, in the metadata of queries."""
+    codes = fitted.rival_codes()
+    return {RIVALS: json.dumps([classes[code] for code in codes])} if codes else {}

@@ -203,6 +203,32 @@ def test_automatic_settles_what_was_left_open_and_keeps_what_was_given() -> None
     assert TrainingSpec.of_stored(spec.model_dump(mode="json")) == spec
 
 
+def test_of_teacher_and_students_that_are_trees_one_follows_the_other() -> None:
+    spec = TrainingSpec.model_validate({"teacher": {"method": "boosting"}})
+    assert (spec.student.name, spec.automatic, spec.calibration.kind) == ("trees", False, "sigmoid")
+    assert spec.threshold.rule == "expected_f1"
+    assert TrainingSpec.of_stored(spec.model_dump(mode="json")) == spec
+    spec = TrainingSpec.model_validate(
+        {"student": {"method": "trees", "rivals": 1}, "threshold": {"rule": "f1"}}
+    )
+    assert (spec.teacher.spec.name, spec.threshold.rule) == ("forest", "f1")
+    distilled = TrainingSpec.model_validate({"teacher": {"method": "forest"}, "student": {"method": "gsvm"}})
+    assert (distilled.student.name, distilled.threshold.rule) == ("gsvm", "zero")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"teacher": {"method": "ssvm"}, "student": {"method": "trees"}}, "needs a teacher of trees"),
+        ({"teacher": {"model": "head"}, "student": {"method": "trees"}}, "needs a teacher of trees"),
+        ({"student": {"method": "trees"}, "tuning": {}}, "tuning has nothing to do: trees"),
+    ],
+)
+def test_trees_that_cannot_be_are_refused(given: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TrainingSpec.model_validate(given)
+
+
 @pytest.mark.parametrize(
     ("given", "automatic"),
     [

@@ -18,6 +18,8 @@ from core.estimators import STMSClassifier
 from core.features.examples import Examples
 from core.model_selection.folds import task_of_features
 from core.run import Run
+from core.students.trees import Trees
+from core.teachers.forest import Forest
 from core.teachers.interpolation import KernelInterpolation
 from core.teachers.scikit import Scikit
 from core.training.config import TrainingConfig
@@ -110,3 +112,17 @@ def test_nothing_of_it_is_stored():
     assert caught.value.faults[0].code == "not_storable"
     with pytest.raises(InvalidProblem):
         replace(preparation.config.teacher).restore({}, 3, 5, None)
+
+
+def test_students_of_trees_are_given_as_a_specification():
+    rng = np.random.default_rng(0)
+    codes = np.arange(150) % 3
+    X = rng.normal(size=(150, 4)) + 2.0 * np.eye(4)[codes]
+    model = STMSClassifier(Trees(rivals=2), teacher=Forest(trees=20)).fit(X, codes)
+    assert {student.map.kind for student in model.students_.values()} == {"trees"}
+    np.testing.assert_array_equal(
+        model.student_scores(X)[:, 1], model.student_(1).scores(X) - model.student_(1).threshold
+    )
+    assert model.score(X, codes) > 0.9
+    with pytest.raises(ValueError, match="C must be set"):
+        STMSClassifier(Trees(), teacher=Forest(), C=3.0).fit(X, codes)

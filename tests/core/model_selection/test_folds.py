@@ -2,11 +2,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from core.data.fold_assignment import fold_assignment
 from core.errors import Cancelled, InvalidProblem
 from core.features.examples import Examples
 from core.features.maps import fit_feature_map
 from core.features.spec import FeatureSpec
-from core.model_selection.folds import fold_assignment, make_folds, task_of_features, tune_teacher
+from core.model_selection.folds import make_folds, task_of_features, tune_teacher
 from core.run import Run
 from core.students.folds import Budget
 from core.students.gated import GSVM

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from core.data.fold_assignment import fold_assignment
 from core.errors import Cancelled, InvalidProblem
 from core.features.examples import Examples
-from core.model_selection.folds import fold_assignment, make_folds, task_of_features
+from core.model_selection.folds import make_folds, task_of_features
 from core.model_selection.held_out import HeldOut, HeldOutF1, cautious_threshold, held_out_scores, hold_out
 from core.model_selection.threshold import choose_threshold
 from core.run import Run

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from core.errors import InvalidPackage
 from core.packed import FourierBasis, LinearBasis, LinearForm, PackedStudent, PackedTeacher, RbfBasis
-from core.packed.codec import MAX_HEADER_BYTES, decode, encode
+from core.packed.codec import MAX_HEADER_BYTES, decode, encode, encode_front
 
 MAPS = [
     LinearBasis(2),
@@ -323,3 +323,14 @@ def test_arrays_that_do_not_fit_are_refused(changes):
 def test_class_names_that_do_not_fit_are_refused(names):
     with pytest.raises(InvalidPackage):
         PackedTeacher.from_bytes(with_arrays(teacher(), classes=np.frombuffer(names, np.uint8)))
+
+
+def test_the_front_of_arrays_of_all_types_is_that_of_the_whole():
+    arrays = {kind: np.zeros(3, dtype=kind) for kind in ("u1", "<i4", "<f4", "<f8", "<i8")}
+    whole = encode({"format": "x"}, arrays)
+    front, places = encode_front(
+        {"format": "x"}, {name: (one.dtype, one.shape) for name, one in arrays.items()}
+    )
+    assert whole.startswith(front)
+    assert max(place.stop for place in places.values()) == len(whole)
+    assert decode(whole, "x")[1]["<i4"].dtype == np.int32

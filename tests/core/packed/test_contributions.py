@@ -15,7 +15,9 @@ from core.packed.forms import GaussianForm
 from core.packed.maps import RbfBasis
 from core.packed.record_rows import EncodedRecord, RecordRows
 from core.packed.term_table import term_entries
+from core.packed.tree_effects import score_effects
 from tests.app.serving.written_records import encoder, people, random_form, random_map, text_encoder
+from tests.core.packed.tree_cases import random_trees
 
 CASES = [
     (with_note, kind, faces) for with_note in (False, True) for kind in ("linear", "rbf") for faces in (1, 3)
@@ -160,3 +162,16 @@ def test_no_effect_is_lost_whatever_the_text(text):
     entries = term_entries(tables, [text])
     words = effects_of_words(tables, text, entries.columns, np.ones(len(entries.columns)))
     assert sum(words.values()) == pytest.approx(len(entries.columns), abs=1e-9)
+
+
+def test_paths_through_trees_are_summed_by_columns_of_the_table():
+    known = encoder()
+    trees = random_trees(trees=20, columns=known.layout.dense)
+    student = PackedStudent(trees, random_form(trees.n_basis, 3), 0.0, "a")
+    baseline = Baseline.of_encoder(known)
+    encoded = record(known, 3, with_note=False)
+    base, effects = score_effects(student, np.array(encoded.dense))
+    found = contributions(student, encoded, baseline)
+    assert (found.base, found.is_exact, compared_rows(student, baseline.columns)) == (base, True, 1)
+    assert found.base + found.columns.sum() == pytest.approx(student.scores([encoded.dense])[0], abs=1e-12)
+    np.testing.assert_allclose(found.columns, np.add.reduceat(effects, baseline.dense[:-1]), atol=1e-12)

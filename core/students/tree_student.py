@@ -1,0 +1,125 @@
+"""Students that are cut from a teacher's trees: their rivals, and the margin over these as a form."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from core.errors import Fault, InvalidProblem
+from core.features.tree_sums import sums_of_trees
+from core.packed import LinearForm, PolytopeForm, TreesBasis
+from core.packed.forms import Form
+from core.solvers.solution import Summary
+from core.students.base import Decision, MetadataValue, Problem, Student
+from core.students.tree_copy import class_copy
+from core.types import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from core.features.examples import Examples
+    from core.students.trees import Trees
+
+RIVALS_OF_A_FOREST: Final = 3
+_TIE: Final = -float(np.finfo(np.float64).smallest_subnormal)
+"""Added to a margin that must be positive: argmax gives equal scores to the class that comes first."""
+_EVEN: Final = 2.0**-40
+"""Added to the margin over the rest, so that rounding never decides where both have the same share."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeStudent(Student):
+    """min_j (S^y − S^j) over the rivals j, and over all other classes together where they are one more.
+
+    whole: the teacher's trees. copy: the trees of ``classes``, (q,), codes with the student's own among them.
+    form: the margin on them. rivals: codes in the order of the form's functions.
+    """
+
+    whole: TreesBasis
+    copy: TreesBasis
+    form: Form
+    classes: IntArray
+    rivals: tuple[int, ...]
+    summary: Summary
+
+    def scores(self, examples: Examples) -> FloatArray:
+        """Margins of raw rows, (n,), from the teacher's scores, which all students share."""
+        return self.of_teacher(sums_of_trees(self.whole, examples))
+
+    def of_teacher(self, scores: FloatArray) -> FloatArray:
+        """The same from the teacher's scores (n, K); NaN where these are."""
+        return self.form.block(scores[:, self.classes].astype(np.float64, copy=False))
+
+    def pack(self) -> Decision:
+        """Copy and form."""
+        return Decision(self.copy, self.form)
+
+    def rival_codes(self) -> tuple[int, ...]:
+        """``rivals``."""
+        return self.rivals
+
+    def metadata(self) -> dict[str, MetadataValue]:
+        """Rivals, trees, and nodes that test something."""
+        return {"rivals": len(self.rivals), "trees": len(self.copy.roots), "nodes": len(self.copy.test)}
+
+    def facts(self) -> dict[str, Any]:
+        """The same."""
+        return dict(self.metadata())
+
+
+def copy_trees(spec: Trees, problem: Problem) -> TreeStudent:
+    """The student of ``problem``. Raises InvalidProblem for a teacher without trees."""
+    started = time.perf_counter()
+    trees = problem.trees
+    if trees is None:
+        message = f"students of kind {spec.name} need a teacher of trees"
+        raise InvalidProblem(Fault("teacher", "no_trees", message))
+    target, has_shares = int(problem.codes[problem.positive.argmax()]), _are_shares(trees)
+    most = trees.sums - 1
+    default = RIVALS_OF_A_FOREST if has_shares else most
+    p = min(default if spec.rivals is None else spec.rivals, most)
+    rivals = nearest_rivals(problem, target, p, has_shares=has_shares)
+    # With all classes in their order the copies of all students are one and the same.
+    classes = np.arange(trees.sums) if p == most else np.concatenate([[target], rivals])
+    form = _margin(classes, target, rivals, with_rest=has_shares and p < most)
+    summary = Summary(0.0, None, None, 0, time.perf_counter() - started, None)
+    copy = class_copy(trees, classes)
+    return TreeStudent(trees, copy, form, classes, tuple(rivals.tolist()), summary)
+
+
+def nearest_rivals(problem: Problem, target: int, p: int, *, has_shares: bool) -> IntArray:
+    """Codes of the ``p`` other classes whose rows have the most of the class's score together, (p,).
+
+    All of them, in their order, where p is their number. Scores that are no shares count as odds.
+    """
+    trees = problem.trees
+    K = 0 if trees is None else trees.sums
+    others = np.delete(np.arange(K), target)
+    if p == len(others):
+        return others
+    weight = problem.gate if has_shares else np.exp(np.minimum(problem.gate, 100.0))
+    mass = np.bincount(problem.codes, weights=weight, minlength=K)[others]
+    return others[np.argsort(-mass, kind="stable")[:p]]
+
+
+def _margin(classes: IntArray, target: int, rivals: IntArray, *, with_rest: bool) -> Form:
+    """S^y − S^j for each rival j, and for the rest S^y − (1 − Σ S), the sum over all of ``classes``."""
+    own, zero = (classes == target).astype(np.float64), 0.0
+    faces = [own - (classes == rival) for rival in rivals]
+    intercepts = [_TIE if rival < target else zero for rival in rivals.tolist()]
+    if with_rest:
+        faces.append(own + 1.0)
+        intercepts.append(_EVEN - 1.0)
+    if not faces:
+        faces, intercepts = [own], [zero]
+    if len(faces) == 1:
+        return LinearForm(faces[0], intercepts[0], own, zero)
+    return PolytopeForm(np.stack(faces), np.array(intercepts), own, zero)
+
+
+def _are_shares(trees: TreesBasis) -> bool:
+    """Whether the sums of every row are shares of 1."""
+    if trees.values.shape[1] != trees.sums or trees.divisor != len(trees.roots):
+        return False
+    return bool(np.allclose(trees.values.sum(axis=1), 1.0, rtol=0.0, atol=1e-9))
