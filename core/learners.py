@@ -10,6 +10,7 @@ from core.labelling.odmc import ODMC
 from core.labelling.ssodm import SsODM
 from core.registry import Registry
 from core.students.auto import Auto
+from core.students.automatic import Automatic
 from core.students.base import StudentSpec
 from core.students.compact import Compact
 from core.students.gated import GSVM, GSVM0, SVM
@@ -31,6 +32,19 @@ TEACHERS: Registry[TeacherSpec] = Registry(
     "teacher", SSVM, McODM, KernelInterpolation, Forest, Boosting, OutsideScores
 )
 STUDENTS: Registry[StudentSpec] = Registry(
-    "student", GSVM, GSVM0, SVM, Compact, Polytope, ODM, GPC, GPCPlus, SVMPlus, MultiView, Trees, Auto
+    "student",
+    GSVM,
+    GSVM0,
+    SVM,
+    Compact,
+    Polytope,
+    ODM,
+    GPC,
+    GPCPlus,
+    SVMPlus,
+    MultiView,
+    Trees,
+    Auto,
+    Automatic,
 )
 LABELLERS: Registry[LabellerSpec] = Registry("labelling", SsODM, ODMC)

@@ -58,7 +58,7 @@ def _local_time(moment: str) -> str:
 
 
 def report_end(job: Json, *, quiet: bool = False) -> None:
-    """Print how the job ended, unless ``quiet``. Raises CommandFailed if it did not succeed.
+    """Print how the job ended and what it chose, unless ``quiet``. Raises CommandFailed if it failed.
 
     Warnings of students go to standard error, ``quiet`` or not.
     """
@@ -80,3 +80,5 @@ def report_end(job: Json, *, quiet: bool = False) -> None:
             f", version {job['version']} of model {job['model']} is published" if job.get("version") else ""
         )
         console().print(f"Job {job['id']} succeeded{escape(version)}.")
+        if chosen := (job.get("provenance") or {}).get("features", {}).get("reason"):
+            console().print(f"What it chose: {escape(chosen)}")

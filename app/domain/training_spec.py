@@ -44,6 +44,7 @@ from core.training.config import (
     AUTOMATIC_FOLDS,
     AUTOMATIC_STUDENT,
     AUTOMATIC_THRESHOLD,
+    SEARCHED_STUDENT,
     TrainingConfig,
 )
 
@@ -266,9 +267,10 @@ class TrainingSpec(SpecModel):
     )
     automatic: bool | None = Field(
         None,
-        description="Choose features and C by the training part, and take calibrated students of 8 rejections"
-        " unless student, calibration and threshold are given. null: true if features, teacher, student,"
-        " compact and tuning are left out, otherwise false: what is left out is as listed here.",
+        description="Choose features and C by the training part, compare with trees on held-out rows, and"
+        " take calibrated students of 8 rejections, or copies of the trees, unless student, calibration and"
+        " threshold are given. null: true if features, teacher, student, compact and tuning are left out,"
+        " otherwise false: what is left out is as listed here.",
     )
     tuning: Tuning | None = Field(
         None,
@@ -336,7 +338,7 @@ class TrainingSpec(SpecModel):
             what = "tuning of scope job" if searches else "automatic"
             raise ValueError(f"{what} chooses the features, and those of teacher.model are given")
         left_open: dict[str, Any] = {
-            "student": Trees() if has_trees else AUTOMATIC_STUDENT,
+            "student": Trees() if has_trees else SEARCHED_STUDENT if searches else AUTOMATIC_STUDENT,
             "calibration": CalibrationParameters(kind=AUTOMATIC_CALIBRATION),
             "threshold": ThresholdParameters(rule=AUTOMATIC_THRESHOLD, folds=AUTOMATIC_FOLDS),
         }

@@ -64,7 +64,8 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _mapped(self, X: Any) -> Matrix:
         """Φ (n, m) of the rows to predict. Raises NotFittedError, ValueError."""
-        return self.feature_map_.transform(self._rows(X))
+        rows = self._rows(X)
+        return self.feature_map_.transform(rows)
 
     def _rows(self, X: Any) -> Matrix:
         """The rows to predict, (n, d), encoded. Raises NotFittedError, ValueError."""

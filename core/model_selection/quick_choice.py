@@ -29,6 +29,9 @@ from core.features.choice import USUAL_LANDMARKS, WIDE, rbf_features
 from core.features.spec import MAX_GAMMA, FeatureSpec
 from core.run import Run
 from core.solvers.threads import one_blas_thread
+from core.teachers.base import TeacherSpec
+from core.teachers.boosting import Boosting
+from core.teachers.forest import Forest
 from core.types import FloatArray, IntArray, Matrix
 
 ROWS: Final = 800
@@ -76,6 +79,9 @@ class QuickChoice:
     """features: the map. C_per_row: C/n of teacher and students. f1: mean leave-one-out F, in [0, 1].
 
     rows: that were compared on. maps: how many were compared.
+    ridge: λ of the least squares; 0 in preparations of earlier releases.
+    teacher: hyper-parameters of a teacher of trees with its ``method``, where one is taken instead.
+    families: what kernels were compared with, JSON-ready, see ``core.model_selection.family_choice``.
     """
 
     features: FeatureSpec
@@ -83,17 +89,40 @@ class QuickChoice:
     f1: float
     rows: int
     maps: int
+    ridge: float = 0.0
+    teacher: dict[str, Any] | None = None
+    families: tuple[dict[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        # JSON has lists.
+        object.__setattr__(self, "families", tuple(self.families))
+
+    @property
+    def tree_teacher(self) -> TeacherSpec | None:
+        """The teacher of trees that is taken, or None."""
+        if self.teacher is None:
+            return None
+        kinds: dict[str, type[TeacherSpec]] = {kind.name: kind for kind in (Forest, Boosting)}
+        values = dict(self.teacher)
+        return kinds[values.pop("method")](**values)
 
     @property
     def reason(self) -> str:
-        """One sentence."""
-        return (
+        """One sentence, or two."""
+        of_maps = (
             f"The best of {self.maps} maps by leave-one-out least squares on {self.rows} rows:"
             f" mean F {100 * self.f1:.1f} %."
         )
+        if not self.families:
+            return of_maps
+        found = ", ".join(f"{one['family']} {100 * one['f1']:.1f} %" for one in self.families)
+        taken = next(one for one in self.families if one["taken"])
+        return f"{of_maps} Of families on held-out rows ({found}), {taken['family']} is taken."
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
+        if self.teacher is not None:
+            return {"kind": "trees", "teacher": self.teacher, "reason": self.reason}
         return self.features.summary() | {"C_per_row": self.C_per_row, "reason": self.reason}
 
 
@@ -106,7 +135,8 @@ def choose_quickly(
     """
     measured, n_rows = measure_maps(spec, X, labels, n_classes, run)
     best = max(measured, key=lambda one: one.f1)
-    return QuickChoice(sized(best.features, X), best.C_per_row, best.f1, n_rows, len(measured))
+    features = sized(best.features, X)
+    return QuickChoice(features, best.C_per_row, best.f1, n_rows, len(measured), best.ridge)
 
 
 def measure_maps(

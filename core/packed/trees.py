@@ -182,7 +182,9 @@ class TreesBasis(PackedMap):
     def nbytes(self) -> int:
         """Bytes of the arrays, the index and ``expected``."""
         expected = 8 * len(self.test) * self.values.shape[1]
-        return super().nbytes + expected + (0 if self.index is None else self.index.nbytes)
+        of_index = 0 if self.index is None else self.index.nbytes
+        size: int = super().nbytes + expected + of_index
+        return size
 
     def ready(self) -> TreesBasis:
         """The trees, once they have their index."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from core.run import Run
     from core.solvers.solution import Summary
     from core.students.folds import Budget, Fold, FoldResult
+    from core.teachers.base import TeacherSpec
     from core.types import BoolArray, FloatArray, IntArray
 
 Need: TypeAlias = Literal["gate_weights", "dense", "privileged", "views", "trees"]
@@ -217,6 +218,11 @@ class StudentSpec(ABC):
     @abstractmethod
     def fit(self, problem: Problem, run: Run) -> Student:
         """Fit the student; the same arguments give the same bits. Raises InvalidProblem, Cancelled."""
+
+    def suited(self, teacher: TeacherSpec) -> StudentSpec:
+        """What is fitted to a teacher of this kind: the specification itself, unless it says otherwise."""
+        del teacher
+        return self
 
     def prepare(self, examples: Examples, run: Run) -> None:
         """Compute what all students of this specification share, before the first fit.

@@ -25,12 +25,12 @@ RIVALS_OF_A_FOREST: Final = 3
 _TIE: Final = -float(np.finfo(np.float64).smallest_subnormal)
 """Added to a margin that must be positive: argmax gives equal scores to the class that comes first."""
 _EVEN: Final = 2.0**-40
-"""Added to the margin over the rest, so that rounding never decides where both have the same share."""
+"""Added to the margin over the rest, so that rounding never decides where both are the same."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeStudent(Student):
-    """min_j (S^y − S^j) over the rivals j, and over all other classes together where they are one more.
+    """min_j (S^y − S^j) over the rivals j, and S^y less a share of all other classes' scores together.
 
     whole: the teacher's trees. copy: the trees of ``classes``, (q,), codes with the student's own among them.
     form: the margin on them. rivals: codes in the order of the form's functions.
@@ -82,7 +82,7 @@ def copy_trees(spec: Trees, problem: Problem) -> TreeStudent:
     rivals = nearest_rivals(problem, target, p, has_shares=has_shares)
     # With all classes in their order the copies of all students are one and the same.
     classes = np.arange(trees.sums) if p == most else np.concatenate([[target], rivals])
-    form = _margin(classes, target, rivals, with_rest=has_shares and p < most)
+    form = _margin(classes, target, rivals, spec.rest if has_shares and p < most else None)
     summary = Summary(0.0, None, None, 0, time.perf_counter() - started, None)
     copy = class_copy(trees, classes)
     return TreeStudent(trees, copy, form, classes, tuple(rivals.tolist()), summary)
@@ -103,14 +103,14 @@ def nearest_rivals(problem: Problem, target: int, p: int, *, has_shares: bool) -
     return others[np.argsort(-mass, kind="stable")[:p]]
 
 
-def _margin(classes: IntArray, target: int, rivals: IntArray, *, with_rest: bool) -> Form:
-    """S^y − S^j for each rival j, and for the rest S^y − (1 − Σ S), the sum over all of ``classes``."""
+def _margin(classes: IntArray, target: int, rivals: IntArray, rest: float | None) -> Form:
+    """S^y − S^j for each rival j, and S^y − rest · (1 − Σ S), the sum over ``classes``; None: without it."""
     own, zero = (classes == target).astype(np.float64), 0.0
     faces = [own - (classes == rival) for rival in rivals]
     intercepts = [_TIE if rival < target else zero for rival in rivals.tolist()]
-    if with_rest:
-        faces.append(own + 1.0)
-        intercepts.append(_EVEN - 1.0)
+    if rest is not None:
+        faces.append(own + rest)
+        intercepts.append(_EVEN - rest)
     if not faces:
         faces, intercepts = [own], [zero]
     if len(faces) == 1:

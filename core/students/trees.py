@@ -19,7 +19,7 @@ class Trees(StudentSpec):
     """What a forest or boosted trees say of one class and its nearest rivals, with exactly the same scores.
 
     Nothing is trained: what makes no difference to these classes is cut off the teacher's trees. The student
-    answers yes where S^y is at least each rival's score and, of a forest, that of all other classes together.
+    answers yes where S^y is at least each rival's score and, of a forest, a share of all others' together.
     With all K − 1 rivals this is the teacher's own answer. Threshold and calibration follow from the
     teacher's held-out scores. Raises InvalidProblem naming every wrong field.
     """
@@ -37,6 +37,16 @@ class Trees(StudentSpec):
             " scores of the class. null: 3 of a forest, all of boosted trees, whose scores have no sum."
         ),
     ] = None
+
+    rest: Annotated[
+        float,
+        Ge(0),
+        Le(1),
+        Doc(
+            "Of a forest: the student answers yes only where S^y is at least this share of the score of all"
+            " classes together that are no rivals. 1 suits where one of these has nearly all of it."
+        ),
+    ] = 0.5
 
     def __post_init__(self) -> None:
         check_parameters(self, "student")

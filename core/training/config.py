@@ -10,6 +10,7 @@ from core.features.spec import FeatureSpec
 from core.model_selection.options import CalibrationKind, CalibrationRule, GuardRule, ThresholdRule
 from core.model_selection.tuning_spec import TuningSpec
 from core.parameters import Doc, Ge, Le, Lt, check_parameters
+from core.students.automatic import Automatic
 from core.students.base import StudentSpec
 from core.students.gated import GSVM
 from core.students.polytope import Polytope
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound=TeacherSpec | StudentSpec)
 
-AUTOMATIC_STUDENT: Final = Polytope(pieces=8)
-"""The student of a job or estimator whose user names nothing; its C is chosen."""
+AUTOMATIC_STUDENT: Final = Automatic()
+"""The student of a job or estimator whose user names nothing; its kind and its C are chosen."""
+SEARCHED_STUDENT: Final = Polytope(pieces=8)
+"""The same of a job that searches for features, teacher and students."""
 AUTOMATIC_CALIBRATION: Final[CalibrationRule] = "sigmoid"
 AUTOMATIC_THRESHOLD: Final[ThresholdRule] = "expected_f1"
 AUTOMATIC_FOLDS: Final = 3
@@ -49,7 +52,8 @@ class TrainingConfig:
         bool,
         Doc(
             "Choose kind, scaling and width of the features, and C of teacher and students, by leave-one-out"
-            " least squares on some 800 training rows; what is given for these is ignored."
+            " least squares on some 800 training rows; what is given for these is ignored. With students of"
+            " kind automatic and a teacher of kind ssvm, trees are compared with that on held-out rows."
         ),
     ] = False
     tuning: TuningSpec | None = None
@@ -109,10 +113,10 @@ class TrainingConfig:
         return self if layout is None else replace(self, features=replace(self.features, layout=layout))
 
     def with_choice(self, choice: QuickChoice, n: int) -> TrainingConfig:
-        """The same with the features and the loss weights that were chosen for n training rows."""
+        """The same with features, teacher and loss weights as they were chosen for n training rows."""
         C = min(choice.C_per_row * n, _LARGEST_C)
         students = tuple(_with_loss_weight(spec, C) for spec in self.students)
-        teacher = _with_loss_weight(self.teacher, C)
+        teacher = choice.tree_teacher or _with_loss_weight(self.teacher, C)
         return replace(self, features=choice.features, teacher=teacher, students=students)
 
     def with_setting(self, setting: Setting) -> TrainingConfig:
@@ -132,6 +136,12 @@ class TrainingConfig:
         )
 
     @property
+    def compares_families(self) -> bool:
+        """Whether trees may take the place of the teacher, and copies of them that of the students."""
+        shipped = self.students[0]
+        return self.automatic and isinstance(shipped, Automatic) and isinstance(self.teacher, SSVM)
+
+    @property
     def searches_job(self) -> bool:
         """Whether features, teacher and students are to be searched for before the first fit."""
         return self.tuning is not None and self.tuning.scope == "job"
@@ -144,7 +154,7 @@ class TrainingConfig:
     @property
     def needs_all_folds(self) -> bool:
         """Whether a search, a threshold, a calibration or a student's own budget needs folds."""
-        students = [spec for spec in self.students if not spec.copies_teacher]
+        students = [spec for spec in self.students if not self._copies_teacher(spec)]
         selects = any(spec.selects for spec in students)
         return bool(students) and (self.tuning is not None or self.wants_held_out or selects)
 
@@ -155,14 +165,18 @@ class TrainingConfig:
 
     def is_guarded(self, spec: StudentSpec) -> bool:
         """Whether a student is compared with its teacher: the one that is shipped, unless it is a copy."""
-        return self.guard != "off" and spec.name == self.students[0].name and not spec.copies_teacher
+        is_shipped = spec.name == self.students[0].name
+        return self.guard != "off" and is_shipped and not self._copies_teacher(spec)
 
     def holds_out(self, spec: StudentSpec) -> bool:
         """Whether a student needs folds: for search, budget, threshold, calibration or the guard."""
-        if spec.copies_teacher:
+        if self._copies_teacher(spec):
             return False
         searched = self.tuning is not None and bool(spec.grid(self.tuning.grid))
         return searched or spec.selects or self.wants_held_out or self.is_guarded(spec)
+
+    def _copies_teacher(self, spec: StudentSpec) -> bool:
+        return spec.suited(self.teacher).copies_teacher
 
     @property
     def n_folds(self) -> int:

@@ -25,6 +25,7 @@ from core.features.choice import FeatureChoice, choose_features
 from core.features.examples import Examples
 from core.features.maps import FeatureMap, feature_map_from_bytes, fit_feature_map
 from core.features.spec import FeatureSpec
+from core.model_selection.family_choice import can_have_trees, choose_family
 from core.model_selection.folds import (
     Folds,
     TunedTeacher,
@@ -284,6 +285,7 @@ def _prepared(data: LabelledData, config: TrainingConfig, run: Run) -> Preparati
         refuse_lone_rows(data.y, data.classes)
     check_needs(data, config.teacher, config.students)
     choice: QuickChoice | Setting | None = None
+    fitted: Teacher | None = None
     if config.searches_job:
         if not isinstance(config.teacher, SSVM):
             message = (
@@ -296,12 +298,15 @@ def _prepared(data: LabelledData, config: TrainingConfig, run: Run) -> Preparati
     elif config.automatic:
         stages.begin("choice", 1)
         choice = choose_quickly(config.features, data.X, data.y, data.K, run)
+        if config.compares_families and can_have_trees(data):
+            stages.begin("families", 1)
+            choice, fitted = choose_family(data, choice, run)
         config = config.with_choice(choice, data.n)
     with one_blas_thread():
         stages.begin("features", data.n)
         task = _task(data, fit_feature_map(data.X, config.features, config.seed), config, stages)
         stages.begin("teacher", 1)
-        teacher = config.teacher.fit(task, run.stage("teacher"))
+        teacher = fitted or config.teacher.fit(task, run.stage("teacher"))
         made = _with_scores(task, data.classes, teacher, config, data_digest(data), stages)
         made = replace(made, choice=choice)
         if not config.needs_folds:

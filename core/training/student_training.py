@@ -27,7 +27,7 @@ from core.solvers.threads import one_blas_thread
 from core.students.base import Report, Selection, Student, StudentSpec
 from core.training.config import TrainingConfig
 from core.training.preparation import Preparation
-from core.types import BoolArray
+from core.types import BoolArray, FloatArray
 
 SHARED: Final = "shared"
 """The rule of a threshold that a search has chosen for all classes, in the metadata of a student."""
@@ -121,11 +121,12 @@ def train_student(
     """
     config = preparation.config
     run = run.with_seed(config.seed)
-    spec = config.students[0] if spec is None else spec
+    asked = config.students[0] if spec is None else spec
+    spec = asked.suited(config.teacher)
     started = time.perf_counter()
     with one_blas_thread():
         problem = preparation.problem(target)
-        folds = _folds_for(preparation, target, spec, folds, run)
+        folds = _folds_for(preparation, target, asked, folds, run)
         selection = None if folds is None else _selection(config, folds, target, spec, run)
         chosen = spec if selection is None else selection.spec
         shared = _shared_report(preparation, spec)
@@ -137,23 +138,21 @@ def train_student(
         elif folds is not None and config.wants_held_out:
             folds.check_class(target)
             held_out = hold_out(folds, target, chosen, run)
-        if folds is not None and config.is_guarded(spec) and folds.is_learnable(target):
+        if folds is not None and config.is_guarded(asked) and folds.is_learnable(target):
             chosen, seen_by_guard, verdict = _guarded(config, folds, target, chosen, held_out, all_have, run)
             held_out = None if held_out is None else seen_by_guard
         fitted = chosen.fit(problem, run.stage("student"))
-        labelled = preparation.labelled
-        positive = truth = labelled.labels == target
+        positive = truth = preparation.labelled.labels == target
         if config.wants_held_out and held_out is None:
             held_out, truth = _held_out_of_teacher(preparation, fitted, positive)
         threshold, calibration = config.settle(truth, None if held_out is None else held_out.scores)
         rule: str = config.threshold
         if all_have is not None and (verdict is None or verdict.replaced is None):
             threshold, rule = all_have, SHARED
-        own = fitted.scores(labelled.examples)
+        own = fitted.scores(preparation.labelled.examples)
         if held_out is not None and has_budget:
-            if folds is not None:
-                threshold = cautious_threshold(held_out, own, truth, config.budget)
-            promise = Promise.of(truth, held_out.scores, threshold, config.budget)
+            copied = threshold if folds is None else None
+            threshold, promise = _promised(config.budget, held_out, own, truth, copied)
         n_folds = 0 if held_out is None or folds is None else len(preparation.fold_teachers)
         report = shared if selection is None else selection.report
         packed = _pack(preparation, target, chosen, fitted, (threshold, rule), calibration, n_folds, report)
@@ -161,7 +160,7 @@ def train_student(
     return TrainedStudent(
         target=target,
         label=packed.label,
-        method=spec.name,
+        method=asked.name,
         packed=packed,
         fitted=fitted,
         spec=chosen,
@@ -171,6 +170,18 @@ def train_student(
         verdict=verdict,
         promise=promise,
     )
+
+
+def _promised(
+    budget: float, held_out: HeldOut, own: FloatArray, truth: BoolArray, threshold: float | None
+) -> tuple[float, Promise]:
+    """The threshold that keeps a budget of false positives, and what it promises.
+
+    threshold: of a copy of its teacher, whose scores of its own rows say nothing of others; None: unknown.
+    """
+    if threshold is None:
+        threshold = cautious_threshold(held_out, own, truth, budget)
+    return threshold, Promise.of(truth, held_out.scores, threshold, budget)
 
 
 def _folds_for(

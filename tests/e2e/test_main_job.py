@@ -328,8 +328,8 @@ def test_a_cancelled_job_keeps_its_students_and_a_retry_trains_the_rest(
 ):
     # Rows and folds enough that it lasts from its first student until it is cancelled.
     X, y = load_digits(return_X_y=True)
-    larger = upload(npz_bytes(X=X[:900], y=y[:900]), "npz", name="more_digits")
-    job = submit(larger["id"], "retried", **slow | {"threshold": {"rule": "f1", "folds": 15}})
+    larger = upload(npz_bytes(X=X[:1300], y=y[:1300]), "npz", name="more_digits")
+    job = submit(larger["id"], "retried", **slow | {"threshold": {"rule": "f1", "folds": 20}})
     waiting = submit(slow_data["id"], "waiting", **slow)
     assert http.post(path_of(waiting, "cancel")).json()["state"] == "cancelled"
     running = streamed_until(http, job, "student_finished")

@@ -45,9 +45,9 @@ def test_a_job_that_names_nothing_is_automatic(client, dataset_id: str):
     body = {"dataset_id": dataset_id, "model": "numbers"}
     job = client.post("/v1/training-jobs", json=body).json()
     stored = job["hyperparameters"]
-    assert (stored["automatic"], stored["student"]["method"]) == (True, "polytope")
+    assert (stored["automatic"], stored["student"]["method"]) == (True, "automatic")
     rows = client.get(f"/v1/training-jobs/{job['id']}/students").json()["data"]
-    assert {row["method"] for row in rows} == {"polytope"}
+    assert {row["method"] for row in rows} == {"automatic"}
     again = client.post("/v1/training-jobs", json=body | {"hyperparameters": stored}).json()
     assert again["hyperparameters"] == stored
 

@@ -96,10 +96,13 @@ def test_a_job_that_did_not_succeed_is_a_failure_with_its_reason(state):
 def test_success_is_told_unless_it_shall_be_quiet(capsys):
     report_end(job("succeeded", version=3))
     report_end(job("succeeded", version=None))
+    report_end(job("succeeded", version=None, provenance={"features": {"reason": "Trees are best."}}))
     report_end(job("succeeded"), quiet=True)
     assert capsys.readouterr().out.splitlines() == [
         "Job j1 succeeded, version 3 of model m is published.",
         "Job j1 succeeded.",
+        "Job j1 succeeded.",
+        "What it chose: Trees are best.",
     ]
 
 

@@ -16,6 +16,7 @@ from core.learners import STUDENTS
 from core.parameters import Doc, Ge, Le
 from core.students.base import Student, StudentSpec
 from core.students.gated import GSVM
+from core.students.polytope import Polytope
 from core.training.config import TrainingConfig
 
 
@@ -126,7 +127,7 @@ def test_a_grid_is_bounded_as_a_whole() -> None:
 
 
 def test_compact_students_answer_queries_if_there_are_any() -> None:
-    assert TrainingSpec().served_method == "polytope"
+    assert TrainingSpec().served_method == "automatic"
     assert TrainingSpec(automatic=False).served_method == "gsvm"
     assert (
         TrainingSpec.model_validate({"compact": {}, "student": {"method": "svm"}}).served_method == "compact"
@@ -194,7 +195,7 @@ def test_a_stored_specification_keeps_its_guard_and_one_from_before_has_none() -
 
 def test_automatic_settles_what_was_left_open_and_keeps_what_was_given() -> None:
     spec = TrainingSpec.model_validate({"automatic": True})
-    assert (spec.student.name, spec.student.params()["pieces"]) == ("polytope", 8)
+    assert (spec.student.name, spec.student.params()["pieces"]) == ("automatic", 8)
     assert (spec.calibration.kind, spec.threshold.folds, spec.guard.kind) == ("sigmoid", 3, "repair")
     assert spec.threshold.rule == "expected_f1"
     given = {"automatic": True, "student": {"method": "gsvm"}, "threshold": {"rule": "f1"}}
@@ -266,9 +267,9 @@ def test_a_job_that_was_stored_without_the_choice_keeps_the_declared_defaults() 
     assert config_of(TrainingSpec.of_stored({})) == TrainingConfig()
 
 
-def test_a_search_for_everything_takes_the_students_of_automatic_unless_the_job_names_others() -> None:
+def test_a_search_for_everything_takes_students_of_8_rejections_unless_the_job_names_others() -> None:
     spec = TrainingSpec.model_validate({"tuning": {"scope": "job"}})
-    assert (spec.automatic, spec.student) == (False, TrainingSpec().student)
+    assert (spec.automatic, spec.student) == (False, Polytope(pieces=8))
     assert (spec.calibration.kind, spec.threshold.folds) == ("sigmoid", 3)
     assert TrainingSpec.of_stored(spec.model_dump(mode="json")) == spec
     named = TrainingSpec.model_validate({"tuning": {"scope": "job"}, "student": {"method": "gsvm"}})

@@ -186,7 +186,10 @@ def things(store: Store, add_job: Any, add_dataset: Any) -> Things:
             uow,
             dataset_id=dataset.id,
             created_at=time.time(),
-            provenance={"warnings": [{"label": HOSTILE, "class_index": 0, "message": HOSTILE, "code": "x"}]},
+            provenance={
+                "warnings": [{"label": HOSTILE, "class_index": 0, "message": HOSTILE, "code": "x"}],
+                "features": {"reason": HOSTILE},
+            },
         )
         for state in JobState:
             add_job(

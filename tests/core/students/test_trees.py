@@ -102,9 +102,10 @@ def test_with_all_rivals_students_give_the_teachers_answer_and_share_their_trees
         assert tied.any()
 
 
+@pytest.mark.parametrize("rest", [0.5, 1.0])
 @pytest.mark.parametrize(("teacher", "p"), [(FOREST, 0), (FOREST, 2), (BOOSTING, 0), (BOOSTING, 2)])
-def test_the_score_is_the_margin_over_rivals_and_of_forests_over_the_rest(teacher, p: int):
-    preparation = prepared(teacher, Trees(rivals=p))
+def test_the_score_is_the_margin_over_rivals_and_of_forests_over_the_rest(teacher, p: int, rest: float):
+    preparation = prepared(teacher, Trees(rivals=p, rest=rest))
     scores = preparation.teacher.scores(Examples.of_features(FRESH), Run())
     for target in range(5):
         trained = train_student(preparation, target)
@@ -116,7 +117,7 @@ def test_the_score_is_the_margin_over_rivals_and_of_forests_over_the_rest(teache
         own = scores[:, target]
         margins = [own - scores[:, rival] for rival in rivals]
         if teacher is FOREST:
-            margins.append(own - (1.0 - own - scores[:, rivals].sum(axis=1)))
+            margins.append(own - rest * (1.0 - own - scores[:, rivals].sum(axis=1)))
         expected = np.min(margins or [own], axis=0)
         np.testing.assert_allclose(trained.packed.scores(FRESH), expected, rtol=0.0, atol=2e-12)
         np.testing.assert_array_equal(trained.packed.gate(FRESH), own)

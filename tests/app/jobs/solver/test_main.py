@@ -192,7 +192,8 @@ def test_tuned_students_are_those_of_core_and_carry_their_trace(conversation, sq
 
 
 def test_what_a_job_chose_is_told_and_taken_up_by_the_next_solver(conversation, sqlite_store):
-    choices = {"automatic": True, "evaluation": {"test_fraction": 0.3}}
+    eight = {"method": "polytope", "pieces": 8}
+    choices = {"automatic": True, "student": eight, "evaluation": {"test_fraction": 0.3}}
     spec = TrainingSpec.model_validate(choices).model_dump(mode="json")
     train_one = {"type": "train", "students": [[1, "polytope"]]}
     _, prepared, *answers = conversation(PREPARE, train_one, spec=spec)

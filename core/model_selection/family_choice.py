@@ -1,0 +1,208 @@
+"""Whether a job takes kernel or linear students, or copies of trees: both are measured on held-out rows.
+
+Kernel and linear students are stood in for by least squares on the features that they would have, whose
+leave-one-out predictions have a closed form (compare ``quick_choice``): with Φ (n, m), G = ΦᵀΦ + λI and the
+residuals r of the fit,
+
+    y_i − prediction_i = r_i / (1 − φ_i G⁻¹ φ_i)
+
+Forests have scores out of bag, boosted trees those of folds. Every class is measured by F where its margin
+over the best other class is cut best, since a student has a threshold of its own. Of the families whose mean
+F is within one standard error of the largest, the one whose queries cost least is taken.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from core.data.dataset import LabelledData
+from core.errors import Fault, InvalidProblem
+from core.features.examples import Examples
+from core.features.maps import fit_feature_map
+from core.model_selection.metrics import f1_shares
+from core.model_selection.quick_choice import QuickChoice
+from core.model_selection.setting import some_rows
+from core.run import Run
+from core.solvers.jit import is_sparse
+from core.solvers.threads import one_blas_thread
+from core.students.difficulty import ScoreRanks
+from core.teachers.base import Task, Teacher, TeacherSpec
+from core.teachers.boosting import Boosting
+from core.teachers.forest import Forest
+from core.types import BoolArray, FloatArray, IntArray
+
+ROWS: Final = 10_000
+"""Rows that families are compared on, about."""
+FEW_ROWS: Final = 500
+MOST_WORK: Final = 1e9
+"""Boosted trees that would take more to compare, in values of rows that all fits read, are left out."""
+MOST_FOREST_WORK: Final = 1e10
+"""The same of forests, in rows of a column that are looked at for each class: about half a minute."""
+_OF_TREE: Final = 125_000
+"""Values that could be read in the time that a small tree takes."""
+KERNEL: Final = "kernel"
+LINEAR: Final = "linear"
+_FUNCTIONS: Final = 9
+"""Of a student with 8 rejections and its gate."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Family:
+    """One family with its mean F on held-out rows, in [0, 1], and the rows' shares in it, (n,).
+
+    teacher: of trees; None for kernel and linear students. cost: of a query to a student, in multiplications
+    or comparisons. seconds: of the comparison. fitted: the teacher of the compared rows.
+    """
+
+    name: str
+    teacher: TeacherSpec | None
+    f1: float
+    shares: FloatArray
+    cost: float
+    seconds: float
+    fitted: Teacher | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready, without the time, which differs from run to run."""
+        return {"family": self.name, "f1": self.f1, "cost": self.cost}
+
+
+def can_have_trees(data: LabelledData) -> bool:
+    """Whether rows are dense, as trees need them."""
+    return not is_sparse(data.X)
+
+
+def choose_family(
+    data: LabelledData, choice: QuickChoice, run: Run = Run()
+) -> tuple[QuickChoice, Teacher | None]:
+    """The choice with the family that is taken, and the teacher if it was fitted to all rows on the way.
+
+    data: checked and dense. run: reports stage ``"families"``. The same data and seed give the same choice.
+    Raises Cancelled.
+    """
+    families = list(compare_families(data, choice, run))
+    if not families:
+        return choice, None
+    taken = chosen(families)
+    told = tuple(one.as_dict() | {"taken": one is taken} for one in families)
+    if taken.teacher is None:
+        return replace(choice, families=told), None
+    teacher = {"method": taken.teacher.name, **taken.teacher.params()}
+    # Distilled scores, which copies of trees do not need, are cheapest on the columns as they are.
+    features = replace(choice.features, kind="linear", gamma=None)
+    is_whole = len(taken.shares) == data.n
+    fitted = taken.fitted if is_whole else None
+    return replace(choice, features=features, teacher=teacher, families=told), fitted
+
+
+def compare_families(data: LabelledData, choice: QuickChoice, run: Run = Run()) -> Iterator[Family]:
+    """Every family that is compared, kernel or linear students first; none where trees are too much work.
+
+    Raises Cancelled.
+    """
+    part = data.take(some_rows(data.y, ROWS, run.seed))
+    specs = candidates(part)
+    if not specs:
+        return
+    run.report("families", 0, 1 + len(specs))
+    yield _without_trees(part, choice, run)
+    for done, spec in enumerate(specs, 1):
+        run.report("families", done, 1 + len(specs))
+        yield _of_trees(part, spec, run)
+    run.report("families", 1 + len(specs), 1 + len(specs))
+
+
+def candidates(data: LabelledData) -> tuple[TeacherSpec, ...]:
+    """Forests with the best and with random splits, and boosted trees, each unless it is too much work.
+
+    Few rows have more folds if these are not, since two thirds of them make worse trees than all.
+    """
+    n, d, K = data.n, data.d, data.K
+    forests = (Forest(splits="best"), Forest(splits="random"))
+    if forests[0].trees * n * np.log2(n + 1) * np.sqrt(d) * K > MOST_FOREST_WORK:
+        return ()
+    for folds in (10, 5, 3)[0 if n < FEW_ROWS else 1 if n < 3 * FEW_ROWS else 2 :]:
+        boosting = Boosting(folds=folds)
+        trees = boosting.iterations * (K if K > 2 else 1) * (1 + folds)
+        if trees * (n * d + _OF_TREE) <= MOST_WORK:
+            return (*forests, boosting)
+    return forests
+
+
+def chosen(families: Sequence[Family]) -> Family:
+    """The one with the cheapest queries of those within one standard error of the largest F."""
+    best = max(families, key=lambda one: one.f1)
+
+    def is_close(one: Family) -> bool:
+        return best.f1 - one.f1 <= float(np.sqrt(np.sum((best.shares - one.shares) ** 2)))
+
+    return min(filter(is_close, families), key=lambda one: one.cost)
+
+
+def _without_trees(data: LabelledData, choice: QuickChoice, run: Run) -> Family:
+    started = time.perf_counter()
+    run.check_cancel()
+    features = choice.features
+    with one_blas_thread():
+        mapped = fit_feature_map(data.X, features, run.seed).transform(data.X)
+        scores = left_out_scores(mapped, data.y, data.K, choice.ridge)
+    f1, shares = f1_of_margins(data.y, scores)
+    is_linear, m = features.kind == "linear", mapped.shape[1]
+    cost = m * ((0 if is_linear else data.d) + _FUNCTIONS)
+    name = LINEAR if is_linear else KERNEL
+    return Family(name, None, f1, shares, float(cost), time.perf_counter() - started)
+
+
+def _of_trees(data: LabelledData, spec: TeacherSpec, run: Run) -> Family:
+    started = time.perf_counter()
+    examples = Examples(data.X, np.empty((data.n, 0)))
+    teacher = spec.fit(Task(examples, data.y, data.K), run.silent())
+    held_out, trees = teacher.own_scores, teacher.trees
+    if held_out is None or trees is None:
+        raise InvalidProblem(Fault("teacher", "no_trees", f"{spec.name} has no trees to compare"))
+    f1, shares = f1_of_margins(data.y, held_out)
+    name = f"{spec.name}, {spec.splits} splits" if isinstance(spec, Forest) else spec.name
+    seconds = time.perf_counter() - started
+    return Family(name, spec, f1, shares, float(trees.cost), seconds, teacher)
+
+
+def left_out_scores(features: FloatArray, labels: IntArray, n_classes: int, ridge: float) -> FloatArray:
+    """Leave-one-out predictions (n, K) of ±1 by least squares with λ = ``ridge`` on Φ (n, m) and 1."""
+    rows = np.column_stack([features, np.ones(len(features))])
+    targets = np.where(labels[:, np.newaxis] == np.arange(n_classes), 1.0, -1.0)
+    gram = rows.T @ rows
+    gram[np.diag_indices_from(gram)] += ridge
+    factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
+    weights = cho_solve(factor, rows.T @ targets, check_finite=False)
+    leverage = np.einsum("ij,ji->i", rows, cho_solve(factor, rows.T, check_finite=False))
+    residuals = (targets - rows @ weights) / np.maximum(1.0 - leverage, 1e-12)[:, np.newaxis]
+    left_out: FloatArray = targets - residuals
+    return left_out
+
+
+def f1_of_margins(labels: IntArray, scores: FloatArray) -> tuple[float, FloatArray]:
+    """Mean F of the classes that occur, each cut where it is largest, and the rows' shares in it, (n,).
+
+    scores: (n, K). What is cut is the margin of a class over the best other one.
+    """
+    ranks, measured = ScoreRanks.of(scores), []
+    for target in np.unique(labels).tolist():
+        truth, margin = labels == target, scores[:, target] - ranks.rival(target)
+        measured.append(f1_shares(truth, margin >= best_cut(truth, margin)))
+    return float(np.mean([f1 for f1, _ in measured])), np.mean([shares for _, shares in measured], axis=0)
+
+
+def best_cut(truth: BoolArray, margin: FloatArray) -> float:
+    """The margin from which on rows are accepted, so that F is largest; of equal ones the largest."""
+    order = np.argsort(-margin, kind="stable")
+    falling, found = margin[order], np.cumsum(truth[order])
+    f1 = 2.0 * found / (np.arange(1, len(order) + 1) + truth.sum())
+    # Rows of the same margin are accepted together.
+    f1[:-1][falling[1:] == falling[:-1]] = -1.0
+    return float(falling[f1.argmax()])

@@ -1,0 +1,56 @@
+"""Students whose kind follows from the teacher: copies of trees, and several rejections of any other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from core.parameters import Doc, Ge, Le, check_parameters
+from core.students.base import MetadataValue, StudentSpec
+from core.students.polytope import MAX_PIECES, Polytope
+from core.students.trees import Trees
+
+if TYPE_CHECKING:
+    from core.run import Run
+    from core.students.base import Problem, Student
+    from core.teachers.base import TeacherSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Automatic(StudentSpec):
+    """Exact copies of a teacher of trees, ``trees``, and of other teachers students of kind ``polytope``.
+
+    With ``automatic`` the teacher is chosen, too, where it is of kind ssvm: a structural SVM, a forest or
+    boosted trees, whichever is best on held-out rows (``core.model_selection.family_choice``). Raises
+    InvalidProblem naming every wrong field.
+    """
+
+    name: ClassVar[str] = "automatic"
+
+    pieces: Annotated[
+        int,
+        Ge(1),
+        Le(MAX_PIECES),
+        Doc("p of a polytope, the number of rejections; at most one for each other class."),
+    ] = 8
+    C: Annotated[
+        float, Ge(1e-6), Le(1e8), Doc("Loss weight of a polytope; the loss of one example weighs C/(n d).")
+    ] = 1e4
+
+    def __post_init__(self) -> None:
+        check_parameters(self, "student")
+
+    def suited(self, teacher: TeacherSpec) -> StudentSpec:
+        """Copies of trees, or a polytope."""
+        return self._of(teacher.grows_trees)
+
+    def _of(self, has_trees: bool) -> StudentSpec:
+        return Trees() if has_trees else Polytope(pieces=self.pieces, C=self.C)
+
+    def fit(self, problem: Problem, run: Run) -> Student:
+        """The student that suits the teacher. Raises InvalidProblem, Cancelled."""
+        return self._of(problem.trees is not None).fit(problem, run)
+
+    def metadata(self) -> dict[str, MetadataValue]:
+        """Nothing: the student that suits the teacher has its own."""
+        return {}

@@ -1,0 +1,151 @@
+"""Which family is taken: least squares left out by hand, cuts by trying all, rules and planes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.metrics import f1_score
+
+from core.data.dataset import LabelledData
+from core.errors import Cancelled
+from core.features.spec import FeatureSpec
+from core.model_selection.family_choice import (
+    KERNEL,
+    LINEAR,
+    Family,
+    best_cut,
+    candidates,
+    choose_family,
+    chosen,
+    f1_of_margins,
+    left_out_scores,
+)
+from core.model_selection.quick_choice import choose_quickly
+from core.run import Run
+from core.students.gated import GSVM
+from core.students.polytope import Polytope
+from core.students.trees import Trees
+from core.training.config import AUTOMATIC_STUDENT, TrainingConfig
+from core.training.pipeline import train
+from core.training.preparation import Preparation, prepare
+
+AUTOMATIC = TrainingConfig(
+    students=(AUTOMATIC_STUDENT,),
+    automatic=True,
+    threshold="expected_f1",
+    calibration="sigmoid",
+    folds=3,
+    guard="repair",
+)
+
+
+def ruled(n: int = 400, seed: int = 0) -> LabelledData:
+    """Classes that are rules of single columns among others that say nothing."""
+    X = np.random.default_rng(seed).integers(0, 10, size=(n, 6)).astype(float)
+    first = (X[:, 0] > 5) & (X[:, 1] < 4)
+    return LabelledData.from_arrays(X, np.where(first, "a", np.where(X[:, 2] > 7, "b", "c")))
+
+
+def planes(n: int = 400, seed: int = 0) -> LabelledData:
+    """Classes that a plane across all columns parts."""
+    X = np.random.default_rng(seed).normal(size=(n, 12))
+    return LabelledData.from_arrays(X, np.where(X.sum(axis=1) > 0, "above", "below"))
+
+
+def test_scores_that_are_left_out_are_those_of_fits_without_the_row():
+    rng = np.random.default_rng(0)
+    features, labels = rng.normal(size=(30, 4)), rng.integers(0, 3, 30)
+    found = left_out_scores(features, labels, 3, 0.7)
+    rows = np.column_stack([features, np.ones(30)])
+    targets = np.where(labels[:, None] == np.arange(3), 1.0, -1.0)
+    for i in range(30):
+        kept = np.arange(30) != i
+        model = Ridge(alpha=0.7, fit_intercept=False).fit(rows[kept], targets[kept])
+        np.testing.assert_allclose(found[i], model.predict(rows[[i]])[0], atol=1e-9)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_best_cut_is_the_best_of_all(seed: int):
+    rng = np.random.default_rng(seed)
+    margin, truth = rng.integers(-3, 4, 40).astype(float), rng.random(40) < 0.3
+    best = max(np.unique(margin), key=lambda cut: (f1_score(truth, margin >= cut), cut))
+    assert best_cut(truth, margin) == best
+
+
+def test_scores_that_are_right_have_an_f_of_one_and_no_deviation():
+    labels = np.array([0, 1, 2, 0])
+    f1, shares = f1_of_margins(labels, np.eye(3)[labels])
+    assert f1 == 1.0
+    np.testing.assert_array_equal(shares, np.zeros(4))
+
+
+def test_the_cheapest_is_taken_within_one_standard_error():
+    shares = np.full(100, 0.001)
+    dear = Family("dear", None, 0.90, shares, 100.0, 0.0)
+    assert chosen([dear, Family("cheap", None, 0.895, -shares, 1.0, 0.0)]).name == "cheap"
+    assert chosen([dear, Family("cheap", None, 0.85, -shares, 1.0, 0.0)]).name == "dear"
+    assert chosen([dear, Family("same", None, 0.90, shares, 100.0, 0.0)]).name == "dear"
+
+
+def test_rules_are_learnt_by_trees_and_planes_by_planes():
+    for data, kind, has_trees in ((ruled(), Trees, True), (planes(), Polytope, False)):
+        test = ruled(300, 1) if has_trees else planes(300, 1)
+        model = train(data, AUTOMATIC, test=test)
+        choice = model.preparation.choice
+        assert (choice.teacher is not None) is has_trees
+        assert {type(one.spec) for one in model.trained} == {kind}
+        assert {one.method for one in model.trained} == {"automatic"}
+        assert model.evaluation.mean("automatic").f1 > 0.93
+        taken = [one["family"] for one in choice.families if one["taken"]]
+        assert len(taken) == 1
+        assert taken[0] in choice.reason
+        assert (taken[0] in {LINEAR, KERNEL}) is not has_trees
+        json.dumps(choice.as_dict())
+
+
+def test_a_preparation_with_trees_is_restored_bit_for_bit():
+    data = ruled()
+    made = prepare(data, AUTOMATIC)
+    stored = made.to_bytes()
+    again = Preparation.from_bytes(stored, data, AUTOMATIC)
+    assert again.to_bytes() == stored
+    assert again.choice == made.choice
+    np.testing.assert_array_equal(again.scores, made.scores)
+    assert prepare(data, AUTOMATIC).to_bytes() == stored
+
+
+def test_families_are_compared_only_where_the_student_is_left_open():
+    for students in ((GSVM(),), (Polytope(), AUTOMATIC_STUDENT)):
+        config = TrainingConfig(students=students, automatic=True)
+        assert not config.compares_families
+    assert not TrainingConfig(students=(AUTOMATIC_STUDENT,)).compares_families
+    assert prepare(ruled(100), TrainingConfig(students=(GSVM(),), automatic=True)).choice.families == ()
+
+
+def test_boosted_trees_that_are_too_much_work_are_left_out():
+    many = LabelledData.from_arrays(np.zeros((5000, 20)), np.arange(5000) % 20)
+    assert [one.name for one in candidates(many)] == ["forest", "forest"]
+    crowded = LabelledData.from_arrays(np.zeros((6000, 2)), np.arange(6000) % 2000)
+    assert candidates(crowded) == ()
+    choice = choose_quickly(FeatureSpec(), crowded.X[:100], crowded.y[:100] % 2, 2)
+    assert choose_family(crowded, choice) == (choice, None)
+    few = LabelledData.from_arrays(np.zeros((200, 4)), np.arange(200) % 12)
+    assert [one.name for one in candidates(few)] == ["forest", "forest", "boosting"]
+    assert candidates(few)[2].folds == 5
+    assert [candidates(one)[2].folds for one in (ruled(400), ruled(600), ruled(2000))] == [10, 5, 3]
+
+
+def test_a_comparison_is_cancelled():
+    run = Run(should_cancel=lambda: True)
+    with pytest.raises(Cancelled):
+        choose_quickly(FeatureSpec(), ruled().X, ruled().y, 3, run)
+    asked: list[str] = []
+
+    def report(step):
+        asked.append(step.stage)
+
+    with pytest.raises(Cancelled):
+        prepare(ruled(), AUTOMATIC, Run(progress=report, should_cancel=lambda: "families" in asked))
