@@ -443,7 +443,7 @@ class CorrectLabels(Body):
 
     corrections: list[Correction] = Field([], max_length=labels.MAX_CORRECTIONS)
     rename: dict[str, Annotated[str, StringConstraints(min_length=1, max_length=400)]] = Field(
-        {}, max_length=1000
+        {}, max_length=1000, json_schema_extra={"propertyNames": {"pattern": USABLE}}
     )
     keep: Literal["all", "given"] = "all"
     name: str | None = Field(None, max_length=100, json_schema_extra={"pattern": DISPLAY_NAME})

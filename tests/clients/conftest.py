@@ -93,7 +93,8 @@ def _fill(folder: Path, *, keyless: bool) -> str:
     students = {
         label: linear_student(label, row, threshold=0.5) for label, row in zip(CLASSES, WEIGHTS, strict=True)
     }
-    inputs = {"columns": list(NAMES), "label_column": "kind", "ranges": [[-10.0, 10.0]] * 3}
+    ranges = [[-10.0, 10.0]] * 3
+    inputs = {"columns": list(NAMES), "label_column": "kind", "ranges": ranges, "means": [0.0] * 3}
     publish(store, "pets", students, linear_teacher(CLASSES, WEIGHTS), inputs=inputs)
     known = encoder()
     rows = np.random.default_rng(0).normal(size=(2, known.layout.columns))

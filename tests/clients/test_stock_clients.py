@@ -61,7 +61,8 @@ def test_tritonclient_uses_every_management_call(triton):
         assert control[lacking]["status"] == "404", lacking
     assert "traces" in control["traces"]["message"]
     assert "cats" in control["missing"]["message"]
-    assert control["index"] == [{"name": "pets", "version": "1", "state": "READY", "reason": ""}]
+    ready = {"version": "1", "state": "READY", "reason": ""}
+    assert control["index"] == [{"name": name} | ready for name in ("people", "pets")]
     assert control["loaded"] == control["unloaded"] == SCORES["cat"]
     assert control["unload_missing"]["status"] == "404"
     [counted] = control["model_statistics"]["model_stats"]

@@ -369,7 +369,7 @@ async def raw(client: Client, path: str) -> int:
 
 
 def test_refusals_of_a_key_take_turns_and_hold_no_place_meanwhile(client, keys, monkeypatch):
-    monkeypatch.setattr(paced_turns, "PER_SECOND", 100.0)
+    monkeypatch.setattr(paced_turns, "PER_SECOND", 20.0)
     client.refresh()
 
     async def scenario() -> None:
@@ -387,7 +387,7 @@ def test_refusals_of_a_key_take_turns_and_hold_no_place_meanwhile(client, keys, 
         assert (await submit("other"))[0] == 403
         waited = now() - started
         assert {(await task)[0] for task in refused} <= {403, 429}
-        assert waited < 0.2 <= now() - started
+        assert waited < 1.0 <= now() - started
 
     client.run(scenario())
 

@@ -380,7 +380,7 @@ def test_threads_lose_no_record():
     assert all(version is VERSION for version, _ in found)
     assert sum(one.records for _, one in found) == 900
     assert sum(one.unusual.get("gap", 0) for _, one in found) == 300
-    assert sum(one.sampled for _, one in found) in range(900 // SAMPLED - 8, 900 // SAMPLED + 1)
+    assert sum(one.sampled for _, one in found) in range(900 // SAMPLED - 8, 900 // SAMPLED + 3)
     assert tallies.take() == []
 
 

@@ -19,7 +19,7 @@ COLUMNS = {
     "member": [True, False, True],
     "age": [39.5, None, 40.0],
     "hours": [40, 41, 42],
-    "job": ["clerk", None, "judge"],
+    "job": ["clerk", None, "diver"],
     "grade": [3, 1, 2],
     "since": [date(2021, 5, 6), date(2021, 5, 7), date(2022, 1, 1)],
     "place": [[0.5, -1.0], [0.0, 1.0], [1.0, 1.0]],
