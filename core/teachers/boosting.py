@@ -55,7 +55,3 @@ class Boosting(TeacherSpec):
 
         del n_features
         return TreeTeacher.restore(arrays, n_classes, summary)
-
-    def metadata(self) -> dict[str, str | float | int]:
-        """Name and what the trees depend on."""
-        return {"method": self.name, **self.params()}

@@ -84,10 +84,10 @@ def test_scores_that_are_right_have_an_f_of_one_and_no_deviation():
 
 def test_the_cheapest_is_taken_within_one_standard_error():
     shares = np.full(100, 0.001)
-    dear = Family("dear", None, 0.90, shares, 100.0, 0.0)
-    assert chosen([dear, Family("cheap", None, 0.895, -shares, 1.0, 0.0)]).name == "cheap"
-    assert chosen([dear, Family("cheap", None, 0.85, -shares, 1.0, 0.0)]).name == "dear"
-    assert chosen([dear, Family("same", None, 0.90, shares, 100.0, 0.0)]).name == "dear"
+    dear = Family("dear", None, 0.90, shares, 100.0)
+    assert chosen([dear, Family("cheap", None, 0.895, -shares, 1.0)]).name == "cheap"
+    assert chosen([dear, Family("cheap", None, 0.85, -shares, 1.0)]).name == "dear"
+    assert chosen([dear, Family("same", None, 0.90, shares, 100.0)]).name == "dear"
 
 
 def test_rules_are_learnt_by_trees_and_planes_by_planes():
