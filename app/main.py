@@ -168,6 +168,8 @@ def run_api(settings: Settings, process: ProcessContext | None = None) -> int:
 async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, stack: AsyncExitStack) -> None:
     """Open all parts; the stack closes them in reverse order."""
     settings = app.settings
+    # Last of all: the queries since the last tick are counted, too.
+    stack.callback(app.metrics.publish)
     store = Store(open_database(settings, "api"))
     stack.callback(store.dispose)
     probes = _open_probes(settings, queue, app.metrics, stack)

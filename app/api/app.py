@@ -16,14 +16,15 @@ from app.http.client_address import TrustedProxies
 from app.http.cors import CrossOrigin, covers
 from app.http.head_requests import answer_head
 from app.http.path_prefix import PathPrefixes
-from app.http.types import Receive, Scope, Send
+from app.http.types import HeaderList, Receive, Scope, Send
 from app.processes.fair_turns import FairTurns
 from app.processes.metrics import Metrics
 from app.processes.periodic import PeriodicWork
 from app.processes.tuning import MallocTrimmer
-from app.server.fast_path import FastPath
+from app.server.fast_path import Client, FastPath
 from app.serving.open_inference import openapi as inference_openapi
 from app.serving.open_inference.handler import InferenceHandler
+from app.serving.prepared import PreparedRequest
 from app.serving.query.handler import QueryHandler
 from app.settings import Settings
 
@@ -95,11 +96,17 @@ class StmsApi(FastAPI):
     def serve_queries(self, queries: QueryHandler, inference: InferenceHandler) -> None:
         """Start to answer queries, on the fast path as well."""
         self.query_handler, self.inference_handler = queries, inference
-        queries.cross_origin = self._cross_origin
+        queries.pipeline.cross_origin = self._cross_origin
         authenticator = queries.pipeline.authenticator
+        authenticator.on_change = self.fast_path.forget
         self.fast_path.caller_of = authenticator.caller_of
         self.fast_path.has_tenants = lambda: authenticator.has_tenants
-        self.fast_path.respond = queries.try_respond
+
+        def prepare(target: bytes, headers: HeaderList, client: Client) -> PreparedRequest | None:
+            handler = inference if target.startswith(InferenceHandler.PREFIX) else queries
+            return handler.prepare(target, headers, client)
+
+        self.fast_path.prepare = prepare
 
     def tick(self) -> None:
         """Publish the metrics and trim the heap, twice a second however often this is called."""

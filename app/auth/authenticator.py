@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from app.auth.local_requests import check_local
@@ -52,7 +52,9 @@ class Authenticator:
     of a lookup reveals nothing, since Python compares the bytes of a dictionary key only if its whole 64-bit
     SipHash agrees, which a guess cannot approach step by step.
 
-    requires_keys: whether requests need an API key.
+    requires_keys: whether requests need an API key. rate_work: multiply-adds that are charged as one request,
+    0 if none are. on_change: called when what a request head means may have
+    changed: keys changed, or their use has to be recorded again.
     """
 
     def __init__(self, settings: Settings, rate_limiter: RateLimiter | None = None) -> None:
@@ -60,22 +62,23 @@ class Authenticator:
         self._has_snapshot = False
         is_private = is_loopback(settings.host) and not settings.proxies
         self.requires_keys = bool(settings.require_keys) or not is_private
+        self.on_change: Callable[[], None] = lambda: None
         self._cached: dict[bytes, tuple[ApiKey, float]] = {}
         self._used: dict[str, float] = {}
-        self._rate_work = settings.rate_work
+        self.rate_work = settings.rate_work
         self._proxies = TrustedProxies(settings.proxies)
         self.rate_limiter = rate_limiter or RateLimiter(settings)
 
     def replace(self, keys: Sequence[ApiKey]) -> None:
         """Accept these keys and no others from now on."""
-        self._cached = {}
+        self._forget()
         self._ring.replace(keys)
         self.rate_limiter.replace_keys(keys)
         self._has_snapshot = True
 
     def update(self, keys: Sequence[ApiKey]) -> None:
         """Accept the new state of some keys; the others stay as they are."""
-        self._cached = {}
+        self._forget()
         self._ring.update(keys)
         self.rate_limiter.update_keys(keys)
         self._sweep()
@@ -117,7 +120,7 @@ class Authenticator:
         current_context().actor = Actor.of(key)
         scope.setdefault("state", {})["caller"] = key
         self._used[key.id] = time.time()
-        quota = self.rate_limiter.of_key(key) if self.rate_limiter.enabled else None
+        quota = self.quota_of(key, None, ())
         wait = 0.0 if quota is None else quota.take()
         if quota is not None and wait:
             self.rate_limiter.refused["rate_limited"] += 1
@@ -142,29 +145,28 @@ class Authenticator:
         Raises NotAuthenticated, NotAuthorised, RateLimited, and Unavailable before the first snapshot.
         """
         key = self.identify(by_name)
-        limiter = self.rate_limiter
-        if not limiter.enabled:
-            return key, None
-        is_anonymous = key is ANONYMOUS
-        if is_anonymous:
-            quota = limiter.of_address(self._proxies.address_of(client, headers))
-        else:
-            quota = limiter.of_key(key)
+        quota = self.quota_of(key, client, headers)
         if quota is not None:
             wait = quota.take()
             if wait:
-                raise quota.refusal(wait, "This address" if is_anonymous else "This API key")
+                raise quota.refusal(wait, "This address" if key is ANONYMOUS else "This API key")
         return key, quota
+
+    def quota_of(self, key: ApiKey, client: Sequence[object] | None, headers: HeaderList) -> Quota | None:
+        """The quota that the requests of a caller are charged to; None without a limit. See `charge`."""
+        limiter = self.rate_limiter
+        if not limiter.enabled:
+            return None
+        if key is ANONYMOUS:
+            return limiter.of_address(self._proxies.address_of(client, headers))
+        return limiter.of_key(key)
 
     def charge_work(self, scope: Scope, key: ApiKey, work: int) -> None:
         """Charge the caller's rate limit for ``work`` multiply-adds; ``STMS_RATE_WORK`` are one request."""
-        requests = work // self._rate_work if self._rate_work else 0
-        if requests and self.rate_limiter.enabled:
-            is_anonymous = key is ANONYMOUS
-            limiter = self.rate_limiter
-            quota = limiter.of_address(self.address_of(scope)) if is_anonymous else limiter.of_key(key)
-            if quota is not None:
-                quota.charge(requests)
+        requests = work // self.rate_work if self.rate_work else 0
+        quota = self.quota_of(key, scope.get("client"), scope["headers"]) if requests else None
+        if quota is not None:
+            quota.charge(requests)
 
     def identify(self, headers: Mapping[bytes, bytes]) -> ApiKey:
         """The key of a request: ``Authorization: Bearer …`` or ``X-API-Key``. headers: by name.
@@ -172,12 +174,16 @@ class Authenticator:
         Raises NotAuthenticated, Unavailable before the first snapshot, and NotAuthorised for a request from
         elsewhere to a server without keys.
         """
+        return self.identify_until(headers)[0]
+
+    def identify_until(self, headers: Mapping[bytes, bytes]) -> tuple[ApiKey, float]:
+        """As `identify`, with the time until which the key is valid, in seconds since the epoch."""
         if not self.requires_keys:
             check_local(headers)
-            return ANONYMOUS
+            return ANONYMOUS, FOREVER
         authorization = headers.get(_AUTHORIZATION)
         if authorization is None:
-            return self._recognise(headers.get(_API_KEY))[0]
+            return self._recognise(headers.get(_API_KEY))
         match = self._cached.get(authorization)
         if match is None or (match[1] is not FOREVER and match[1] <= time.time()):
             if authorization[:7].lower() != b"bearer ":
@@ -189,7 +195,7 @@ class Authenticator:
             is_short = len(authorization) < _MAX_CACHED_BYTES
             if len(cached) < _MAX_CACHED and is_short:
                 cached[authorization] = match
-        return match[0]
+        return match
 
     def proof(self, key_id: str, nonce: str, port: int) -> str | None:
         """As `KeyRing.proof`. Raises Unavailable before the first snapshot."""
@@ -217,7 +223,7 @@ class Authenticator:
         Clears the cached headers, so that the next use of each key is recorded again; a warm query in between
         records nothing. So times are exact to the interval between two calls.
         """
-        self._cached = {}
+        self._forget()
         self._sweep()
         used, self._used = self._used, {}
         return used
@@ -231,6 +237,11 @@ class Authenticator:
     def has_tenants(self) -> bool:
         """Whether keys of several tenants exist, so that none may take all of what they share."""
         return self._ring.has_tenants
+
+    def _forget(self) -> None:
+        """Look at every head anew."""
+        self._cached = {}
+        self.on_change()
 
     def _sweep(self) -> None:
         """Keys expire without a change of the registry."""

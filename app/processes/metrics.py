@@ -11,6 +11,7 @@ import threading
 import time
 import zlib
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -130,6 +131,7 @@ class Metrics:
         self._values = self._slot.values
         self._lock = threading.Lock()
         self.shows_models: Callable[[], bool] = lambda: True
+        self._times: dict[str, list[float]] = {}
         self._errors = dict.fromkeys(ERROR_CODES, 0)
         self._registered: list[_Registered] = []
         self._records = {
@@ -155,6 +157,15 @@ class Metrics:
             values[record + _ROWS] += rows
             values[record + _SECONDS] += seconds
             values[record + _BUCKETS + bisect_left(BUCKETS, seconds)] += 1.0
+
+    def answered_row(self, model: str, seconds: float) -> None:
+        """As `answered`, for one row: it is counted when the counts are next read or published."""
+        try:
+            self._times[model].append(seconds)
+        except KeyError:
+            self.record(model)
+            name = model if model in self._records else OVERFLOW_LABEL
+            self._times.setdefault(name, []).append(seconds)
 
     def refused(self, model: str, status: int) -> None:
         """Count a query that failed; ``model`` is empty if the model was not loaded."""
@@ -245,6 +256,7 @@ class Metrics:
 
         Raises the first error of a value that cannot be read, once all others are written.
         """
+        self._count_rows()
         error = self._write_values()
         if error is not None:
             raise error
@@ -289,8 +301,28 @@ class Metrics:
         splits = {name: name.partition(" ") for name in sums}
         return {(splits[name][0], splits[name][2]): _counts(row.tolist()) for name, row in sums.items()}
 
+    def _count_rows(self) -> None:
+        """Count the queries that `answered_row` has noted."""
+        with self._lock:
+            for model, times in list(self._times.items()):
+                # Another thread may append meanwhile, behind these.
+                number = len(times)
+                seconds = times[:number]
+                del times[:number]
+                if seconds:
+                    self._add_rows(self._records[model], seconds)
+
+    def _add_rows(self, record: int, seconds: list[float]) -> None:
+        values = self._values
+        values[record] += len(seconds)
+        values[record + _ROWS] += len(seconds)
+        values[record + _SECONDS] += sum(seconds)
+        for bucket, number in Counter(bisect_left(BUCKETS, one) for one in seconds).items():
+            values[record + _BUCKETS + bucket] += number
+
     def _rows(self) -> Iterator[tuple[str, NDArray[np.float64]]]:
         """Name and values of every record of all processes."""
+        self._count_rows()
         for slot in self._slots():
             names = _names(slot)
             table = np.frombuffer(slot.memory, np.float64, len(names) * _RECORD, 8 * _FIRST_RECORD)

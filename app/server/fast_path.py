@@ -4,70 +4,159 @@ An ASGI request costs a task, an iteration of the event loop, an event, two mess
 more than a warm query. The protocol therefore offers an eligible request, once all of it has arrived, to a
 `FastPath` first. Where that returns a response, it is written in one piece; otherwise the request takes the
 usual way through ASGI as if nothing had happened.
+
+The heads of a client's requests repeat byte for byte. What the parser, the rules and the application made of
+a head is a function of its bytes, and is kept for the heads that were seen before: such a request is neither
+parsed nor authenticated anew. It all ends at once when keys change.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from app.domain.entities import ApiKey
-from app.http.types import HeaderList
+from app.http.types import Body, HeaderList
 
 Client: TypeAlias = tuple[str, int] | None
-TryRespond: TypeAlias = Callable[
-    [bytes, list[tuple[bytes, bytes]], bytes, Client], tuple[HeaderList, bytes] | None
-]
-"""(target, headers, body, client) of a POST request to (headers, body) of a response with status 200.
 
-None where the response has another status or takes longer than a few microseconds to compute. Header names
-are in lower case and include Content-Length. Must not raise.
+TARGET_SUFFIXES: Final = (b":query", b"/infer", b":predict")
+"""Only requests whose target ends with one of these are offered."""
+
+_MAX_HEAD: Final = 2048
+_MAX_OF_KEY: Final = 64
+_MAX_HEADS: Final = 4096
+"""Heads that are kept: their bytes, their number for one API key, and their number in all."""
+
+
+class Prepared(Protocol):
+    """A request whose head is understood.
+
+    length: of its body, as the head declares it. caller: id of the API key; None if the head means different
+    things on different connections.
+    """
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def caller(self) -> str | None: ...
+
+    def reserve(self) -> bool:
+        """Reserve the bytes of a large body if it is answered when it arrives; returns whether it is."""
+        ...
+
+    def release(self) -> None:
+        """Give back what `reserve` has reserved."""
+        ...
+
+    def answer(self, body: Body) -> tuple[bytes, bytes] | None:
+        """Header lines, each with its line end, and body of a response with status 200.
+
+        None, without a side effect, where the response has another status or takes longer to compute than a
+        few microseconds. The lines are those besides Content-Length and the headers of all responses. Must
+        not raise.
+        """
+        ...
+
+
+Prepare: TypeAlias = Callable[[bytes, HeaderList, Client], Prepared | None]
+"""(target, headers with names in lower case, client) of a POST request to what its head means.
+
+None for a request that is left to ASGI. Must not raise.
 """
-
-TARGET_SUFFIX: Final = b":query"
-"""Only requests whose target ends with this are offered."""
 
 
 class FastPath:
-    """Calls `respond` and encodes its response; shared by all connections of a process.
+    """Answers requests; shared by all connections of a process.
 
-    respond: None until the application has started; every request then takes the usual way. caller_of:
+    prepare: None until the application has started; every request then takes the usual way. caller_of:
     returns the API key in headers, None without a valid one. has_tenants: whether keys of several tenants
-    exist.
+    exist. known: what the heads mean that are kept, by their bytes up to the empty line.
     """
 
-    def __init__(self, respond: TryRespond | None = None) -> None:
-        self.respond = respond
+    def __init__(self, prepare: Prepare | None = None) -> None:
+        self.prepare = prepare
         self.caller_of: Callable[[HeaderList], ApiKey | None] = lambda _headers: None
         self.has_tenants: Callable[[], bool] = lambda: False
+        self.known: dict[bytes, Prepared] = {}
+        self._of_keys: Counter[str] = Counter()
+        self._seen: set[int] = set()
         self._common_headers: object = None
         self._start = b""
 
     def __call__(
         self,
         target: bytes,
-        headers: list[tuple[bytes, bytes]],
+        headers: HeaderList,
         body: bytes,
         client: Client,
-        common_headers: list[tuple[bytes, bytes]],
+        common_headers: HeaderList,
+        head: bytes = b"",
     ) -> bytes | None:
         """Return the complete HTTP/1.1 response in bytes, or None for a request that is left to ASGI.
 
-        common_headers: headers of all responses; the caller replaces the list when they change.
+        common_headers: headers of all responses; the caller replaces the list when they change. head: the
+        bytes of the request's head, if it may be kept.
         """
-        respond = self.respond
-        response = None if respond is None else respond(target, headers, body, client)
-        if response is None:
+        prepared = None if self.prepare is None else self.prepare(target, headers, client)
+        if prepared is None or prepared.length != len(body):
+            return None
+        response = self.respond(prepared, body, common_headers)
+        if response is not None and head:
+            self._keep(head, prepared)
+        return response
+
+    def respond(self, prepared: Prepared, body: Body, common_headers: HeaderList) -> bytes | None:
+        """As a call, for a request whose head is understood and whose body is complete."""
+        answer = prepared.answer(body)
+        if answer is None:
             return None
         if common_headers is not self._common_headers:
             self._start = _status_line_and_headers(common_headers)
             self._common_headers = common_headers
-        parts = [self._start]
-        for name, value in response[0]:
-            parts += (name, b": ", value, b"\r\n")
-        parts += (b"\r\n", response[1])
-        return b"".join(parts)
+        lines, content = answer
+        return b"%scontent-length: %d\r\n%s\r\n%s" % (self._start, len(content), lines, content)
+
+    def learn(self, target: bytes, headers: HeaderList, client: Client, head: bytes) -> None:
+        """Note what the head of a large request means, so that the next one need not be parsed."""
+        prepared = None if self.prepare is None or not head else self.prepare(target, headers, client)
+        if prepared is not None:
+            self._keep(head, prepared)
+
+    def forget(self) -> None:
+        """Forget all heads, because what they mean may have changed."""
+        self.known = {}
+        self._of_keys.clear()
+        self._seen.clear()
+
+    def _keep(self, head: bytes, prepared: Prepared) -> None:
+        """Keep what a head means from its second appearance on.
+
+        A parser may take a line feed alone for the end of a line, so that its head would end elsewhere.
+        """
+        caller = prepared.caller
+        if caller is None or len(head) > _MAX_HEAD or head.count(b"\n") != head.count(b"\r\n"):
+            return
+        if head not in self.known:
+            if self._of_keys[caller] >= _MAX_OF_KEY or len(self.known) >= _MAX_HEADS:
+                return
+            seen = hash(head)
+            if seen not in self._seen:
+                if len(self._seen) >= _MAX_HEADS:
+                    self._seen.clear()
+                self._seen.add(seen)
+                return
+            self._of_keys[caller] += 1
+        self.known[head] = prepared
 
 
 def _status_line_and_headers(headers: HeaderList) -> bytes:
     return b"HTTP/1.1 200 OK\r\n" + b"".join(b"%s: %s\r\n" % header for header in headers)
+
+
+def headers_in(head: bytes) -> HeaderList:
+    """The headers in the bytes of a head, their names in lower case."""
+    lines = [line.partition(b":") for line in head.split(b"\r\n")[1:] if line]
+    return [(name.lower(), value.strip()) for name, _, value in lines]

@@ -21,8 +21,9 @@ from app.http.request_id import request_id_for
 from app.http.responses import encode_response
 from app.processes.scoreboard import State
 from app.server.asgi import closing_response, too_many_connections, with_connection_close
+from app.server.body_receiver import BodyReceiver
 from app.server.context import ServerContext, has_input, unacknowledged_bytes
-from app.server.fast_path import TARGET_SUFFIX
+from app.server.fast_path import TARGET_SUFFIXES, FastPath, headers_in
 from app.server.progress import ProgressClock, WaitingFor
 from app.server.request_rules import HEAD_BYTES, BadRequest, RequestRules
 from app.server.upgrades import framing_of_body, parser_of_body
@@ -35,6 +36,8 @@ FAST_BODY_BYTES: Final = 32 * 1024
 FAST_BODY_SECONDS: Final = 0.05
 """The largest body, and the longest wait for one behind its head, of a query that the fast path answers. Most
 clients write both apart."""
+_END_OF_HEAD: Final = b"\r\n\r\n"
+_POST: Final = b"POST "
 LINGER_SECONDS: Final = 1.0
 """After an error input is read and dropped for so long; a reset could overtake the response otherwise."""
 
@@ -78,10 +81,22 @@ class HttpProtocol(HttpToolsProtocol):
         self._fast_path = context.fast_path
         self._fast_body: list[bytes] | None = None
         """Body of a request that is to be offered to the fast path; None if there is no such request."""
+        self._head = b""
+        """Head of that request, if it came in one piece."""
+        self._held = b""
+        """A request whose head is known, and whose body is incomplete."""
         self._body_timer: asyncio.TimerHandle | None = None
-        """Runs while that body is incomplete."""
+        """Runs while one of these bodies is incomplete."""
+        self._receiver: BodyReceiver | None = None
+        """Receives a large body behind a known head."""
         self._fast_headers: list[tuple[bytes, bytes]] = []
-        """Headers of the last request that the fast path has answered."""
+        """Headers of the last request that the fast path has answered after parsing it."""
+        self._last_scope: Any = None
+        """The last request if it was answered by the application."""
+        self._known_head = b""
+        """Head of the last request if it was known."""
+        self._answered_at = 0.0
+        """When a request with a known head was answered last, in seconds of the event loop."""
         self.fast_responses = 0
 
     # Connection
@@ -107,6 +122,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release what the connection holds, and tell the application for every unanswered request."""
+        self._end_receiving()
         self._context.remove_connection(self, self._network)
         self._disconnect_all()
         self._stop_body_timer()
@@ -114,12 +130,15 @@ class HttpProtocol(HttpToolsProtocol):
 
     def caller(self) -> ApiKey | None:
         """The API key of the newest request; None if it had no valid key."""
-        scope = None if self.cycle is None else self.cycle.scope
+        scope = self._last_scope if self.cycle is None else self.cycle.scope
         key: ApiKey | None = None if scope is None else scope["state"].get("caller")
         if key is not None or self._fast_path is None:
             return key
-        # The application may not have looked at the request yet.
-        return self._fast_path.caller_of(self._fast_headers if scope is None else list(scope["headers"]))
+        if scope is not None:
+            # The application may not have looked at the request yet.
+            return self._fast_path.caller_of(list(scope["headers"]))
+        headers = headers_in(self._known_head) if self._known_head else self._fast_headers
+        return self._fast_path.caller_of(headers)
 
     def is_being_answered(self) -> bool:
         """Whether a complete request waits for its response."""
@@ -138,12 +157,93 @@ class HttpProtocol(HttpToolsProtocol):
     # Input
 
     def data_received(self, data: bytes) -> None:
-        """Parse input, and check the limits that hold between two pieces of it."""
+        """Answer what is understood already, and parse all other input."""
         if self._closing:
             return
+        fast_path = self._fast_path
+        if fast_path is not None and self.scope is None and not self.transport.is_closing():
+            data = self._answer_known(fast_path, data)
+            if not data:
+                return
+        self._parse_input(data)
+
+    def _answer_known(self, fast_path: FastPath, data: bytes) -> bytes:
+        """Answer the requests at the start of ``data`` whose heads are known; returns what is left of it.
+
+        No request is in progress, and the parser is between two of them.
+        """
+        if self._held:
+            data, self._held = self._held + data, b""
+            self._stop_body_timer()
+        while data and not self.flow.write_paused:
+            start = data.find(_END_OF_HEAD) + len(_END_OF_HEAD)
+            prepared = fast_path.known.get(data[:start])
+            if prepared is None:
+                self._head = data[:start] if data.startswith(_POST) else b""
+                break
+            end = start + prepared.length
+            if end > len(data):
+                if end <= FAST_BODY_BYTES:
+                    self._held = data
+                    self._body_timer = self.loop.call_later(FAST_BODY_SECONDS, self._leave_late_body)
+                    return b""
+                if prepared.reserve():
+                    self._receiver = BodyReceiver(self, prepared, data[:start], data[start:])
+                    self.transport.set_protocol(self._receiver)
+                    return b""
+                break
+            common_headers = self.server_state.default_headers
+            response = fast_path.respond(prepared, data[start:end], common_headers)
+            if response is None:
+                break
+            self._send_known_response(data[:start], response)
+            data = data[end:]
+        return data
+
+    def _send_known_response(self, head: bytes, response: bytes) -> None:
+        self.transport.write(response)
+        self._known_head, self._last_scope = head, None
+        self.fast_responses += 1
+        self.server_state.total_requests += 1
+        self._answered_at = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self._start_keep_alive(self.timeout_keep_alive)
+
+    def body_progressed(self, size: int) -> None:
+        """Count the bytes of a body that is received in place."""
+        self._received += size
+
+    def body_received(self) -> None:
+        """Answer a request whose body was received in place."""
+        receiver = self._end_receiving()
+        if receiver is None or self._closing:
+            return
+        response = None
+        if self._fast_path is not None and not self.flow.write_paused:
+            common_headers = self.server_state.default_headers
+            response = self._fast_path.respond(receiver.prepared, receiver.body, common_headers)
+        if response is None:
+            self._parse_input(receiver.head + bytes(receiver.body))
+        else:
+            self._send_known_response(receiver.head, response)
+
+    def _end_receiving(self) -> BodyReceiver | None:
+        """Take input again; returns what was receiving a body, if it was."""
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.prepared.release()
+            self.transport.set_protocol(self)
+        return receiver
+
+    def _start_keep_alive(self, seconds: float) -> None:
+        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+
+    def _parse_input(self, data: bytes) -> None:
+        """Parse input, and check the limits that hold between two pieces of it."""
         if len(data) > HEAD_BYTES:
             for start in range(0, len(data), HEAD_BYTES):
-                self.data_received(data[start : start + HEAD_BYTES])
+                if not self._closing:
+                    self._parse_input(data[start : start + HEAD_BYTES])
             return
         self._received += len(data)
         self._unset_keepalive_if_required()
@@ -164,7 +264,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._framing = framing_of_body(self.headers, keep_alive=self.parser.should_keep_alive())
         if (
             self._fast_path is not None
-            and self.url.endswith(TARGET_SUFFIX)
+            and self.url.endswith(TARGET_SUFFIXES)
             and not is_chunked
             and version == "1.1"
             and self._is_eligible()
@@ -188,7 +288,8 @@ class HttpProtocol(HttpToolsProtocol):
             return
         if self._fast_body is not None and self._fast_path is not None:
             body, common_headers = b"".join(self._fast_body), self.server_state.default_headers
-            response = self._fast_path(self.url, self.headers, body, self.client, common_headers)
+            head, self._head = self._head, b""
+            response = self._fast_path(self.url, self.headers, body, self.client, common_headers, head)
             if response is not None:
                 self._fast_body = None
                 self._stop_body_timer()
@@ -202,6 +303,11 @@ class HttpProtocol(HttpToolsProtocol):
         """Start the next request, or send the error that waited for this response."""
         is_last = not self.pipeline
         super().on_response_complete()
+        scope, cycle = self.scope, self.cycle
+        if is_last and cycle.keep_alive and cycle.scope is scope and self._complete_scope is scope:
+            # Between two requests, as after a fast response.
+            self._last_scope = scope
+            self.scope = self.cycle = None  # type: ignore[assignment]
         if is_last and self._problem is not None:
             self.close(self._problem)
 
@@ -236,25 +342,34 @@ class HttpProtocol(HttpToolsProtocol):
         """Write a response, and get ready for the next request as uvicorn does after a response."""
         self.transport.write(response)
         self.scope = self.cycle = None  # type: ignore[assignment]
-        self._fast_headers = self.headers
+        self._fast_headers, self._known_head, self._last_scope = self.headers, b"", None
         self.fast_responses += 1
         self.server_state.total_requests += 1
         self._unset_keepalive_if_required()
-        self.timeout_keep_alive_task = self.loop.call_later(
-            self.timeout_keep_alive, self.timeout_keep_alive_handler
-        )
+        self._start_keep_alive(self.timeout_keep_alive)
 
     def _await_fast_body(self) -> None:
         """Wait for the rest of a body; a large or late one is left to ASGI."""
         if sum(map(len, self._fast_body or ())) > FAST_BODY_BYTES:
+            if self._fast_path is not None:
+                self._fast_path.learn(self.url, self.headers, self.client, self._head)
             self._fall_back_to_asgi()
         elif self._body_timer is None:
             self._body_timer = self.loop.call_later(FAST_BODY_SECONDS, self._leave_late_body)
 
     def _leave_late_body(self) -> None:
         self._body_timer = None
-        if self._fast_body is not None and not self._closing:
+        if self._held:
+            self._release_held()
+        elif self._fast_body is not None and not self._closing:
             self._fall_back_to_asgi()
+
+    def _release_held(self) -> None:
+        """Let the parser have a request that was held until its body is complete."""
+        self._stop_body_timer()
+        held, self._held = self._held, b""
+        if held and not self._closing:
+            self._parse_input(held)
 
     def _stop_body_timer(self) -> None:
         if self._body_timer is not None:
@@ -272,6 +387,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _start_asgi(self) -> None:
         """Send the request to the application. Raises BadRequest if too many requests are waiting."""
+        self._head = b""
         super().on_headers_complete()
         self._cycles = [cycle for cycle in self._cycles if not cycle.response_complete]
         self._cycles.append(self.cycle)
@@ -323,6 +439,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Respond to the newest request with ``problem``, after all responses that are due, and close."""
         if self._closing:
             return
+        self._end_receiving()
         self._closing, self._fast_body = True, None
         self._stop_body_timer()
         cycle = self.cycle
@@ -345,6 +462,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def close(self, problem: Problem | None) -> None:
         """Close the connection, after a response with ``problem`` if there is one."""
+        self._end_receiving()
         self._closing, self._problem = True, None
         if self.transport.is_closing():
             return
@@ -359,6 +477,7 @@ class HttpProtocol(HttpToolsProtocol):
         self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
     def _abort(self) -> None:
+        self._end_receiving()
         self._closing = True
         self._disconnect_all()
         self.transport.abort()
@@ -384,6 +503,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._draining = True
         self._fast_path = None
+        self._release_held()
         if self._fast_body is not None:
             self._fall_back_to_asgi()
         cycle = self.cycle
@@ -392,10 +512,18 @@ class HttpProtocol(HttpToolsProtocol):
             self._last_cycle = cycle
         self.app = with_connection_close(self.app, lambda: not self.pipeline)
 
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that had no request for so long: those with known heads stop no timer."""
+        idle = self.loop.time() - self._answered_at
+        if self._held or self._receiver or idle < self.timeout_keep_alive:
+            self._start_keep_alive(max(self.timeout_keep_alive - idle, FAST_BODY_SECONDS))
+        else:
+            super().timeout_keep_alive_handler()
+
     def close_if_idle_for(self, seconds: float) -> None:
         """Close the connection if it was idle for ``seconds`` and no input is waiting."""
         cycle = self.cycle
-        is_idle = (
+        is_idle = self._receiver is None and (
             self.scope is None if cycle is None else cycle.response_complete and cycle.scope is self.scope
         )
         idle_seconds = self._clock.idle_seconds(time.monotonic(), is_idle=is_idle)
@@ -411,12 +539,13 @@ class HttpProtocol(HttpToolsProtocol):
         """
         waiting_for = self._waiting_for()
         size = self._unread_bytes() if waiting_for is WaitingFor.READ else self._received
-        if not self._clock.is_too_slow(waiting_for, self.scope, size, now) or waiting_for is None:
+        request = self._receiver or self.scope
+        if not self._clock.is_too_slow(waiting_for, request, size, now) or waiting_for is None:
             return
         self._context.refused[waiting_for.value] += 1
         if waiting_for is WaitingFor.READ:
             self._abort()
-        elif waiting_for in (WaitingFor.NEXT, WaitingFor.UNREAD) or self.scope is None:
+        elif waiting_for in (WaitingFor.NEXT, WaitingFor.UNREAD) or request is None:
             self.close(None)
         else:
             part = "head" if waiting_for is WaitingFor.HEAD else "body"
@@ -429,7 +558,9 @@ class HttpProtocol(HttpToolsProtocol):
         scope, cycle = self.scope, self.cycle
         if self.flow.read_paused or self._closing:
             return None
-        if scope is None and not self.fast_responses:
+        if self._receiver is not None:
+            return WaitingFor.BODY
+        if scope is None and not self.fast_responses and self._last_scope is None:
             return WaitingFor.HEAD
         if scope is not None and (cycle is None or cycle.scope is not scope):
             return WaitingFor.HEAD

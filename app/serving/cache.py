@@ -186,12 +186,14 @@ class ModelCache:
 
     async def teacher(self, reference: str) -> ServableTeacher:
         """The teacher of a model, loaded if necessary. Raises NotFound and Unavailable."""
+        entry = self.loaded_teacher(reference)
+        return entry or cast("ServableTeacher", await self._load(reference, None))
+
+    def loaded_teacher(self, reference: str) -> ServableTeacher | None:
+        """The teacher of a model if it is loaded."""
         version = self._references.get(reference)
-        if version is not None:
-            entry = self._loaded.get((*_name(version), None))
-            if entry is not None:
-                return cast("ServableTeacher", entry)
-        return cast("ServableTeacher", await self._load(reference, None))
+        entry = None if version is None else self._loaded.get((*_name(version), None))
+        return cast("ServableTeacher | None", entry)
 
     def drop(self, tenant: str, model: str, version: int | None = None, label: str | None = None) -> None:
         """Unload a model, one version of it, or one class; the next query loads it again."""

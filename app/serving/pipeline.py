@@ -22,6 +22,7 @@ from app.auth.shares import Admission, Budgets, counting
 from app.domain.entities import ApiKey
 from app.domain.errors import ServiceError
 from app.http.body import declared_length, max_body_bytes, read_rest, whole_body
+from app.http.cors import CrossOrigin
 from app.http.problem import Problem, ProblemError, internal_problem, problem_of
 from app.http.request_id import HEADER, request_id_for
 from app.http.responses import Response, send_response
@@ -83,7 +84,8 @@ class WireFormat(ABC, Generic[State]):
 class QueryPipeline:
     """Shared state and steps. budgets: limits of the queries in progress and of the bytes of their bodies.
 
-    tracer: None if nothing is traced.
+    tracer: None if nothing is traced. cross_origin: adds headers to the responses of prepared requests;
+    `StmsApi` adds them to all others.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class QueryPipeline:
         self.metrics = metrics
         self.budgets = budgets
         self.tracer: Tracer | None = None
+        self.cross_origin: CrossOrigin | None = None
         self._audit_writer = audit_writer
         self._turns = FairTurns(_THREADS, per_caller=_THREADS - 1)
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="stms-query")

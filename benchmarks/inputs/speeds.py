@@ -22,76 +22,17 @@ import numpy as np
 
 from app.ingest.options import ReadingOptions
 from app.ingest.reading import DatasetOrder, read_dataset
-from app.store.unit_of_work import Store
 from benchmarks.load import wrk
-from benchmarks.published import linear_student, linear_teacher, publish
+from benchmarks.mixed_models import MANY, MixedModels
 from benchmarks.serve.comparison import Pace, interleaved, print_figures, ratio, require_success
 from benchmarks.serve.service import service
-from core.data.schema import Kind, KindSpec, infer_schema
-from core.data.table import NumberCells, Table, TextCells
-from core.encoding.fit import fit_encoder
-from core.packed.encoder import Encoder
 
-NUMBERS: Final = 6
-CATEGORIES: Final = 8
-COLUMNS: Final = NUMBERS + CATEGORIES
-WORDS: Final = 300
-_VOCABULARY: Final = 30_000
-_ROWS: Final = 2000
 _CONNECTIONS: Final = 32
-_MANY: Final = 1000
-
-
-def _record_table(rng: np.random.Generator) -> Table:
-    numbers = {f"number{k}": NumberCells(rng.normal(size=_ROWS).round(3)) for k in range(NUMBERS)}
-    categories = {
-        f"category{k}": TextCells.of([f"value {v}" for v in rng.integers(0, 4 + 3 * k, _ROWS)])
-        for k in range(CATEGORIES)
-    }
-    columns: dict[str, Any] = numbers | categories
-    return Table(tuple(columns), tuple(columns.values()))
-
-
-def _texts(rng: np.random.Generator, n: int) -> list[str]:
-    """Texts of words whose frequencies fall as those of English do."""
-    letters = np.array(list("etaoinshrdlcumwfgypbvk"))
-    words = ["".join(rng.choice(letters, rng.integers(2, 11))) for _ in range(_VOCABULARY)]
-    share = 1.0 / np.arange(1, _VOCABULARY + 1)
-    return [" ".join(rng.choice(words, WORDS, p=share / share.sum())) for _ in range(n)]
-
-
-class _Models:
-    """A model of 14 numbers, one of records of 14 columns and one of texts, with random weights."""
-
-    def __init__(self) -> None:
-        rng = np.random.default_rng(0)
-        table = _record_table(rng)
-        self.records = [table.record(k) for k in range(_MANY)]
-        self.rows = rng.normal(size=(_MANY, COLUMNS)).round(3).tolist()
-        texts = _texts(rng, _ROWS)
-        self.text = texts[0]
-        notes = Table(("text",), (TextCells.of(texts),))
-        self._encoders = {
-            "records": fit_encoder(table, infer_schema(table)),
-            "texts": fit_encoder(notes, infer_schema(notes, {"text": KindSpec(Kind.TEXT)})),
-        }
-
-    def publish(self, store: Store) -> None:
-        """Store all three."""
-        self._publish(store, "numbers", COLUMNS, None)
-        for name, encoder in self._encoders.items():
-            self._publish(store, name, encoder.layout.columns, encoder)
-
-    @staticmethod
-    def _publish(store: Store, name: str, columns: int, encoder: Encoder | None) -> None:
-        weights = np.random.default_rng(1).normal(size=(2, columns))
-        students = {label: linear_student(label, row) for label, row in zip("ab", weights, strict=True)}
-        publish(store, name, students, linear_teacher(list(students), weights), encoder=encoder)
 
 
 def queries(cores: tuple[int, int], pace: Pace) -> dict[str, float]:
     """The figures of queries. cores: of the server and of the load."""
-    models = _Models()
+    models = MixedModels()
     server_core, client_core = cores
     with service(models.publish, server_core) as ours:
 
@@ -127,7 +68,7 @@ def queries(cores: tuple[int, int], pace: Pace) -> dict[str, float]:
             },
             pace.rounds,
         )
-        print_figures(f"requests of {_MANY} rows, one connection", "/s", many)
+        print_figures(f"requests of {MANY} rows, one connection", "/s", many)
     return {
         "record_vs_x_throughput": ratio(single, "record", "x"),
         "text_vs_x_throughput": ratio(single, "text", "x"),

@@ -3,8 +3,8 @@
     with mlserver(core=0) as url:
         measured = wrk(url, mlserver_body(row), JSON, connections=32, seconds=5, core=1)
 
-`bare` and `fastapi_route` run in this environment; `mlserver` and `bentoml` run in separate environments,
-which are created from ``requirements/`` at the first use.
+`bare`, `raw` and `fastapi_route` run in this environment; `mlserver` and `bentoml` in environments of their
+own, which are created from ``requirements/`` at the first use.
 """
 
 from __future__ import annotations
@@ -43,6 +43,13 @@ def mlserver_body(row: Sequence[float]) -> bytes:
 def bare(core: int, *, answer_bytes: int = 100) -> Iterator[str]:
     """An ASGI handler that reads the body and answers a fixed number of bytes. Yields a URL for any POST."""
     with _own("benchmarks.peers.bare", core, str(answer_bytes)) as port:
+        yield f"http://127.0.0.1:{port}/"
+
+
+@contextmanager
+def raw(core: int, *, answer_bytes: int = 100) -> Iterator[str]:
+    """uvloop and httptools alone, which answer a fixed number of bytes. Yields a URL for any POST."""
+    with _own("benchmarks.peers.raw", core, str(answer_bytes)) as port:
         yield f"http://127.0.0.1:{port}/"
 
 

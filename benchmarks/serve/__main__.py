@@ -8,6 +8,7 @@ stderr and do not change the exit code.
 parts:
   single     one row of 64 numbers in JSON: throughput, p50, p99 at half load
   bulk       10 000 rows in one binary request
+  formats    inferences, records and predictions beside native queries, and clients that write in two pieces
   students   kernel and compact students against the full teacher
   processes  CPU time of two server processes against that of one
   swap       requests while an alias moves and all processes are replaced
@@ -30,11 +31,11 @@ from typing import Any
 from benchmarks import scale
 from benchmarks.load import WrkMissing
 from benchmarks.processes import two_cores
-from benchmarks.serve import bulk, fleet, single, students, swap
+from benchmarks.serve import bulk, fleet, formats, single, students, swap
 from benchmarks.serve.comparison import NORMAL, QUICK
 from benchmarks.serve.targets import missed, result_of
 
-PARTS = ("single", "bulk", "students", "processes", "swap", "million")
+PARTS = ("single", "bulk", "formats", "students", "processes", "swap", "million")
 _COPIES = 4
 _ROOM = 512 << 20
 
@@ -91,6 +92,7 @@ def measure(wanted: list[str], options: argparse.Namespace) -> tuple[dict[str, A
     parts: dict[str, Callable[[], dict[str, Any]]] = {
         "single": lambda: single.measure(cores, pace, with_mlserver=with_mlserver),
         "bulk": lambda: bulk.measure(cores, pace),
+        "formats": lambda: formats.measure(cores, pace),
         "students": lambda: students.measure(cores, pace),
         "processes": lambda: fleet.measure(cores, pace),
         "swap": lambda: swap.measure(cores, pace),

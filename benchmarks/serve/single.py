@@ -1,6 +1,7 @@
 """One row of 64 numbers in JSON: throughput, and latency at one connection and at half load.
 
 throughput_vs_bare      requests a second on 32 connections : those of the bare handler
+throughput_vs_raw       the same to uvloop and httptools alone, the limit of a Python server
 throughput_vs_fastapi   the same to a FastAPI route with pydantic models around a dot product
 throughput_vs_mlserver  the same to MLServer's scikit-learn runtime
 p50_vs_bare             p50 at one connection : that of the bare handler
@@ -38,6 +39,7 @@ def measure(cores: tuple[int, int], pace: Pace, *, with_mlserver: bool) -> dict[
         urls = {
             "bare": stack.enter_context(peers.bare(server_core, answer_bytes=len(answer))),
             "ours": url,
+            "raw": stack.enter_context(peers.raw(server_core, answer_bytes=len(answer))),
             "fastapi": stack.enter_context(peers.fastapi_route(server_core)),
         }
 
@@ -49,7 +51,7 @@ def measure(cores: tuple[int, int], pace: Pace, *, with_mlserver: bool) -> dict[
 
         rates = interleaved({name: _rate(busy, name) for name in urls}, pace.rounds)
         print_figures(f"throughput, {CONNECTIONS} connections", "/s", rates)
-        del urls["fastapi"]
+        del urls["fastapi"], urls["raw"]
         alone = interleaved({name: _p50(busy, name) for name in urls}, pace.rounds)
         print_figures("p50, one connection", "µs", alone)
         half = statistics.median(rates["ours"]) / 2
@@ -74,6 +76,7 @@ def measure(cores: tuple[int, int], pace: Pace, *, with_mlserver: bool) -> dict[
         against = _mlserver(ours, body, headers, cores, pace) if with_mlserver else None
     return {
         "throughput_vs_bare": ratio(rates, "ours", "bare"),
+        "throughput_vs_raw": ratio(rates, "ours", "raw"),
         "throughput_vs_fastapi": ratio(rates, "ours", "fastapi"),
         "throughput_vs_mlserver": against,
         "p50_vs_bare": ratio(alone, "ours", "bare"),

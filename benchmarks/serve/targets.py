@@ -6,22 +6,28 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 AT_LEAST: Final = {
-    "throughput_vs_bare": 0.6,
+    "throughput_vs_bare": 1.4,
+    "throughput_vs_raw": 0.5,
     "throughput_vs_fastapi": 4.0,
     "throughput_vs_mlserver": 20.0,
-    "bulk_vs_bare": 0.7,
+    "bulk_vs_bare": 2.5,
 }
 AT_MOST: Final = {
-    "p50_vs_bare": 1.3,
+    "p50_vs_bare": 0.8,
     "p99_half_load_vs_bare": 1.5,
     "million_p50_vs_ten": 1.1,
     "million_import_vs_copy": 10.0,
     "million_ready_vs_ten": 1.2,
     "two_processes_cpu_per_request": 1.1,
     "swap_failures": 0.0,
+    "v2_vs_native": 1.6,
+    "v2_binary_vs_native": 1.6,
+    "predict_vs_query": 4.0,
+    "two_pieces_vs_bare": 0.95,
 }
 KEYS: Final = (
     "throughput_vs_bare",
+    "throughput_vs_raw",
     "throughput_vs_fastapi",
     "throughput_vs_mlserver",
     "p50_vs_bare",
@@ -32,6 +38,11 @@ KEYS: Final = (
     "bulk_vs_bare",
     "two_processes_cpu_per_request",
     "swap_failures",
+    "v2_vs_native",
+    "v2_binary_vs_native",
+    "record_vs_native",
+    "predict_vs_query",
+    "two_pieces_vs_bare",
 )
 """Keys of the result, in this order; the value is None for what was not measured."""
 

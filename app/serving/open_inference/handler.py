@@ -18,21 +18,28 @@ import msgspec
 
 from app.auth.audit_writer import AuditWriter
 from app.domain.entities import ApiKey
-from app.domain.errors import InvalidRequest, NotFound
+from app.domain.errors import InvalidRequest, NotFound, ServiceError
 from app.http.decompression import decompress
 from app.http.headers import MIN_COMPRESSED_BYTES, compress, content_coding, preferred_coding
 from app.http.parameters import check_known
 from app.http.problem import NO_STORE, Problem, ProblemError, method_not_allowed, short
 from app.http.responses import Response
-from app.http.types import Body, Header, Receive, Scope, Send
+from app.http.types import Body, HeaderList, Receive, Scope, Send
 from app.serving.open_inference.evaluate import answer, encode
 from app.serving.open_inference.paths import ParsedPath, parse_path
+from app.serving.open_inference.prepared import (
+    INLINE_WORK,
+    JSON,
+    JSON_LENGTH,
+    PreparedInference,
+    answer_headers,
+    row_work,
+)
 from app.serving.open_inference.repository import Repository
 from app.serving.open_inference.requests import Inference, classes_of, parse_inference
 from app.serving.open_inference.statistics import Durations, Statistics, Version
 from app.serving.pipeline import Exchange, QueryPipeline, WireFormat
 from app.serving.servable import INLINE_BYTES, ServableStudent
-from app.serving.work import record_work
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 
@@ -46,17 +53,10 @@ EXTENSIONS: Final = [
     "statistics",
 ]
 
-INLINE_WORK: Final = 1 << 20
-"""Largest product of rows and basis values that is decided in the event loop."""
-
 CHANGES: Final = frozenset({"load", "unload"})
 """Operations that change something, if only in memory."""
 
 _THREADS: Final = 2
-_WORK_OF_VALUE: Final = 16
-"""Multiply-adds in the time of one basis value."""
-_JSON: Final = (b"content-type", b"application/json")
-_BINARY: Final = (b"content-type", b"application/octet-stream")
 
 
 class _State(Exchange):
@@ -98,6 +98,8 @@ class InferenceHandler(WireFormat[_State]):
         self._statistics = Statistics()
         self._server = {"name": "stms", "version": metadata.version("stms"), "extensions": EXTENSIONS}
 
+    PREFIX: Final = b"/v2/"
+
     @staticmethod
     def matches(scope: Scope) -> bool:
         """Whether this handler is responsible for a request, judged by its path only."""
@@ -106,6 +108,23 @@ class InferenceHandler(WireFormat[_State]):
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         """Handle one request, as an ASGI application."""
         return self._pipeline.handle(self, _State(scope), receive, send)
+
+    def prepare(
+        self, target: bytes, headers: HeaderList, client: tuple[str, int] | None = None
+    ) -> PreparedInference | None:
+        """What the head of an inference means; None for any other request. See `QueryHandler.prepare`."""
+        if not target.startswith(self.PREFIX) or b"?" in target or b"#" in target or not target.isascii():
+            return None
+        try:
+            path = parse_path(target)
+            if (
+                path.operation != "infer"
+                or content_coding(dict(headers).get(b"content-encoding")) is not None
+            ):
+                return None
+            return PreparedInference(self._pipeline, headers, client, path, self._statistics)
+        except ServiceError:
+            return None
 
     def close(self) -> None:
         """Accept no more work for the threads; running work ends on its own."""
@@ -139,7 +158,7 @@ class InferenceHandler(WireFormat[_State]):
         )
         headers = [header for header in problem.headers() if header[0] != b"content-type"]
         body = msgspec.json.encode({"error": short(problem.detail)})
-        return Response(body, [_JSON, *headers], problem.status)
+        return Response(body, [JSON, *headers], problem.status)
 
     async def _manage(self, caller: ApiKey, exchange: _State, receive: Receive) -> Any:
         """The document of an operation on the model repository or the statistics."""
@@ -190,7 +209,7 @@ class InferenceHandler(WireFormat[_State]):
             students = dict(zip(labels, loaded, strict=True))
             if loaded[0].inputs.records is not None and inference.source is None:
                 inference, _ = await self._timed(exchange, took, inline, self._parse, body, exchange)
-        per_row = max(_row_work(student) for student in students.values())
+        per_row = max(row_work(student) for student in students.values())
         inline = inline and len(inference.rows) * per_row <= INLINE_WORK
         answered, took.compute_infer = await self._timed(
             exchange, took, inline, answer, inference, students, self._pipeline.max_work
@@ -214,7 +233,7 @@ class InferenceHandler(WireFormat[_State]):
         except InvalidRequest as error:
             if exchange.student is not None:
                 raise
-            length = exchange.headers.get(b"inference-header-content-length")
+            length = exchange.headers.get(JSON_LENGTH)
             labels = classes_of(body, length, exchange.path)
             try:
                 loaded = await self._pipeline.cache.students(exchange.path.cache_reference, labels)
@@ -234,7 +253,7 @@ class InferenceHandler(WireFormat[_State]):
 
     def _parse(self, body: Body, exchange: _State) -> Inference:
         columns = None if exchange.student is None else exchange.student.student.map.n_columns
-        length = exchange.headers.get(b"inference-header-content-length")
+        length = exchange.headers.get(JSON_LENGTH)
         records = None if exchange.student is None else exchange.student.inputs.records
         return parse_inference(body, length, exchange.path, columns, self._pipeline.max_rows, records)
 
@@ -260,13 +279,6 @@ class InferenceHandler(WireFormat[_State]):
         return result, ended - began
 
 
-def _row_work(served: ServableStudent) -> int:
-    """What deciding a row costs, in the unit of `INLINE_WORK`."""
-    if served.inputs.records is None:
-        return served.student.map.n_basis
-    return record_work([served.student], served.inputs.records.rows) // _WORK_OF_VALUE
-
-
 def _version(student: ServableStudent) -> Version:
     return student.tenant, student.model, student.version
 
@@ -282,16 +294,13 @@ def _encode(inference: Inference, outputs: Any, requested_outputs: Any, exchange
     assert exchange.student is not None  # noqa: S101 - `_infer` has set it
     model_fields = {"model_name": exchange.path.name, "model_version": str(exchange.student.version)}
     body, json_length = encode(inference, outputs, requested_outputs, model_fields)
-    headers: list[Header] = [_JSON]
-    if json_length is not None:
-        headers = [_BINARY, (b"inference-header-content-length", b"%d" % json_length)]
-    headers.append((b"vary", b"accept-encoding"))
+    headers = answer_headers(json_length)
     coding = preferred_coding(exchange.headers.get(b"accept-encoding"))
     if coding is not None and len(body) >= MIN_COMPRESSED_BYTES:
         body = compress(body, coding)
         headers.append((b"content-encoding", coding))
-    return Response(body, [*headers, NO_STORE])
+    return Response(body, headers)
 
 
 def _json(document: Any, status: int = 200) -> Response:
-    return Response(msgspec.json.encode(document), [_JSON, NO_STORE], status)
+    return Response(msgspec.json.encode(document), [JSON, NO_STORE], status)

@@ -11,6 +11,7 @@ from app.serving.lru import LruCache
 from app.serving.open_inference.responses import InferenceDuration, InferenceVersionStatistics
 
 _MAX_ENTRIES: Final = 10_000
+_MAX_NOTED: Final = 1000
 
 Version: TypeAlias = tuple[str, str, int]
 """(tenant, model, version)."""
@@ -56,6 +57,22 @@ class Statistics:
 
     def __init__(self) -> None:
         self._entries: LruCache[Version, _Entry] = LruCache(_MAX_ENTRIES)
+        self._noted: list[tuple[Version, int, tuple[int, int, int, int]]] = []
+
+    def note(self, version: Version, rows: int, times: tuple[int, int, int, int]) -> None:
+        """As `succeeded`, of an inference without a queue, which is counted later.
+
+        times: in nanoseconds when it began, was parsed, was decided and ended.
+        """
+        self._noted.append((version, rows, times))
+        if len(self._noted) >= _MAX_NOTED:
+            self._count_noted()
+
+    def _count_noted(self) -> None:
+        noted, self._noted = self._noted, []
+        for version, rows, (began, parsed, decided, ended) in noted:
+            took = Durations(0, parsed - began, decided - parsed, ended - decided)
+            self.succeeded(version, rows, ended - began, took)
 
     def succeeded(self, version: Version, rows: int, total_ns: int, durations: Durations) -> None:
         """Count a successful inference of ``rows`` rows."""
@@ -74,11 +91,13 @@ class Statistics:
 
     def known(self, tenant: str, among: Collection[str]) -> list[Version]:
         """All entries of a tenant, or those of its models ``among`` if there are any."""
+        self._count_noted()
         keys = [key for key in self._entries.newest_first() if key[0] == tenant]
         return sorted(key for key in keys if not among or key[1] in among)
 
     def document(self, version: Version) -> InferenceVersionStatistics:
         """What is known of one version; zeros if nothing is."""
+        self._count_noted()
         entry = self._entries.get(version) or _Entry()
         return {
             "name": version[1],

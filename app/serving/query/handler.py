@@ -3,8 +3,8 @@
     POST /v1/models/{model}/classes/{class}:query    one class
     POST /v1/models/{model}:query                    several classes, named in the body or the query string
 
-A warm query for one row takes the fast path, `QueryHandler.try_respond`: no database read, no task and no
-thread. All others pass `QueryPipeline`; both take the same steps in the same order.
+A warm query for one row takes the fast path, `QueryHandler.prepare`: no database read, no task and no thread.
+All others pass `QueryPipeline`; both take the same steps in the same order.
 """
 
 from __future__ import annotations
@@ -12,29 +12,27 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any, Final
 
-from app.auth.authenticator import authorise
-from app.domain.errors import InvalidRequest, NotFound, TooLarge
-from app.http.cors import CrossOrigin
+from app.domain.errors import InvalidRequest, NotFound, ServiceError, TooLarge
 from app.http.path_prefix import path_as_sent
 from app.http.problem import Problem, ProblemError, method_not_allowed
-from app.http.request_id import HEADER, request_id_for
 from app.http.responses import Response, problem_response
-from app.http.types import Body, Header, Receive, Scope, Send
+from app.http.types import Body, HeaderList, Receive, Scope, Send
 from app.serving.pipeline import Exchange, QueryPipeline, WireFormat
+from app.serving.prepared import Computed, PreparedRequest, header_lines
 from app.serving.query.evaluate import answer_class, answer_classes
 from app.serving.query.negotiation import DEFAULT_FORMAT, OF_CLASSES, OF_ONE_CLASS, RequestFormat, negotiate
 from app.serving.query.paths import PREFIX, SUFFIXES, ParsedPath, parse_query_path
+from app.serving.query.prepared_prediction import SUFFIX as PREDICT
+from app.serving.query.prepared_prediction import PreparedPrediction
 from app.serving.query.record_requests import RecordRequest, classes_of, parse_classes_of_records
 from app.serving.query.requests import QueryRequest, RequestLimits, parse_classes
-from app.serving.query.responses import Answer
+from app.serving.query.responses import JSON_HEADERS, Answer
 from app.serving.servable import INLINE_BYTES, INLINE_WORK, ServableStudent
 from app.serving.work import TOO_MUCH_WORK
 
-FastResponse: TypeAlias = tuple[list[Header], bytes]
-"""Headers and body of a response with status 200."""
+_JSON_LINES: Final = header_lines(JSON_HEADERS)
 
 
 class QueryHandler(WireFormat[Exchange]):
@@ -42,8 +40,6 @@ class QueryHandler(WireFormat[Exchange]):
 
     def __init__(self, pipeline: QueryPipeline) -> None:
         self.pipeline = pipeline
-        self.cross_origin: CrossOrigin | None = None
-        """Adds headers to the responses of the fast path; `StmsApi` adds them to all others."""
         self._limits = RequestLimits(pipeline.max_bytes, pipeline.max_rows, pipeline.max_work)
         self._inline_limits = replace(self._limits, max_work=min(INLINE_WORK, pipeline.max_work))
 
@@ -81,50 +77,29 @@ class QueryHandler(WireFormat[Exchange]):
         self.pipeline.record_error(exchange, problem)
         return problem_response(problem, exchange.request_id, path_as_sent(exchange.scope))
 
-    def try_respond(
-        self, target: bytes, headers: list[Header], data: bytes, client: tuple[str, int] | None = None
-    ) -> FastResponse | None:
-        """The response to a warm query for one class, computed at once; None for any other request.
+    def prepare(
+        self, target: bytes, headers: HeaderList, client: tuple[str, int] | None = None
+    ) -> PreparedRequest | None:
+        """What the head of a query for one class, or of a prediction, means; None for other requests.
 
-        target: of the request line. headers: names in lower case. client: (host, port). Takes the steps of
-        `answer`. Errors also return None, without a charge: `answer` handles the request again and reports
-        them.
+        target: of the request line. headers: names in lower case. client: (host, port).
         """
-        started = perf_counter()
         if not target.startswith(PREFIX) or b"?" in target or b"#" in target or not target.isascii():
             return None
-        pipeline, by_name = self.pipeline, dict(headers)
-        quota = student = answer = None
         try:
+            format_ = negotiate(dict(headers), b"")
+            if format_.encoding is not None:
+                return None
+            if target.endswith(PREDICT):
+                if format_ is not DEFAULT_FORMAT:
+                    return None
+                return PreparedPrediction(self.pipeline, headers, client, target, self._limits)
             path = parse_query_path(target)
-            key, quota = pipeline.authenticator.charge(by_name, client, headers)
-            authorise(key, "query", path.model)
-            places, size = pipeline.budgets.queries, len(data)
-            is_whole = (
-                (not places.used or places.is_available(key.id, key.tenant))
-                and size <= pipeline.max_bytes
-                and by_name.get(b"content-length") == b"%d" % size
-            )
-            if is_whole and path.label is not None and negotiate(by_name, b"") is DEFAULT_FORMAT:
-                student = pipeline.cache.get(_reference(key.tenant, path), path.label)
-            if student is not None and size <= student.inline_bytes:
-                answer = answer_class(student, data, DEFAULT_FORMAT, self._inline_limits)
-        except Exception:  # noqa: BLE001 - `answer` handles the request again, and reports the error
-            answer = None
-        if answer is None or student is None:
-            if quota is not None:
-                quota.refund()
+            if path.label is None:
+                return None
+            return PreparedQuery(self.pipeline, headers, client, path, format_, self._inline_limits)
+        except ServiceError:
             return None
-        body, rows, described = answer
-        seconds = perf_counter() - started
-        pipeline.metrics.answered(student.metric_label, rows, seconds)
-        if pipeline.tracer is not None:
-            pipeline.tracer.query(by_name.get(b"traceparent"), seconds, student.metric_label, rows)
-        request_id = request_id_for(by_name.get(HEADER))
-        response_headers = [*described, (b"content-length", b"%d" % len(body)), (HEADER, request_id)]
-        if self.cross_origin is not None:
-            response_headers += self.cross_origin.headers(by_name.get(b"origin"))
-        return response_headers, body
 
     async def _evaluate_class(
         self, reference: str, label: str, format_: RequestFormat, data: Body, exchange: Exchange
@@ -186,6 +161,37 @@ class QueryHandler(WireFormat[Exchange]):
                 if error.reason != TOO_MUCH_WORK:
                     raise
         return await self.pipeline.run(exchange, False, answer, self._limits)
+
+
+class PreparedQuery(PreparedRequest):
+    """A query for one class in a format without compression. limits: of queries that are answered at once."""
+
+    def __init__(
+        self,
+        pipeline: QueryPipeline,
+        headers: HeaderList,
+        client: tuple[str, int] | None,
+        path: ParsedPath,
+        format_: RequestFormat,
+        limits: RequestLimits,
+    ) -> None:
+        super().__init__(pipeline, headers, client, path.model)
+        assert path.label is not None  # noqa: S101 - it is a query for one class
+        self._label = path.label
+        self._reference = _reference(self.tenant, path)
+        self._format, self._limits = format_, limits
+
+    def takes(self, size: int) -> bool:
+        student = self.pipeline.cache.get(self._reference, self._label)
+        return student is not None and _is_inline(student, size, self._format)
+
+    def compute(self, body: Body) -> Computed | None:
+        student = self.pipeline.cache.get(self._reference, self._label)
+        if student is None or not _is_inline(student, len(body), self._format):
+            return None
+        content, rows, headers = answer_class(student, body, self._format, self._limits)
+        lines = _JSON_LINES if headers is JSON_HEADERS else header_lines(headers)
+        return Computed(content, lines, student.metric_label, rows)
 
 
 def _reference(tenant: str, path: ParsedPath) -> str:

@@ -9,6 +9,7 @@ from app.http import cors
 from app.http.cors import CrossOrigin, covers
 from app.services.keys import create_key
 from app.settings import Settings
+from tests.app.api.fast_path import fast_answer
 from tests.app.started import Client
 
 PAGE = "https://app.example.com"
@@ -155,11 +156,9 @@ def test_the_fast_path_sends_the_same_headers(client, key: str):
         headers = {"authorization": f"Bearer {key}", "content-length": str(len(body)), "x-request-id": "r"}
         headers |= {} if origin is None else {"origin": origin}
         answered = client.post(CAT, content=body, headers=headers)
-        fast = client.app.query_handler.try_respond(
-            CAT.encode(), [(name.encode(), value.encode()) for name, value in headers.items()], body
-        )
+        fast = fast_answer(client, CAT, headers, body)
         assert fast is not None
-        assert {name.decode(): value.decode() for name, value in fast[0]} == dict(answered.headers)
+        assert fast[0] == dict(answered.headers)
         assert ("access-control-allow-origin" in answered.headers) == (origin == PAGE)
 
 

@@ -18,6 +18,7 @@ from app.domain.errors import InvalidRequest
 from app.services import health
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
+from tests.app.api.fast_path import fast_answer
 from tests.app.started import Client
 
 CAT = "/v1/models/pets/classes/cat:query"
@@ -291,27 +292,25 @@ def test_a_page_of_another_site_cannot_replace_a_model(client, pets, problem):
 
 def test_the_fast_path_leaves_requests_of_other_sites_to_the_refusal(client, pets):
     client.post(CAT, content=ROW)
-    headers = [(b"host", b"localhost"), (b"content-length", b"%d" % len(ROW))]
-    answer = client.app.query_handler.try_respond
-    assert answer(CAT.encode(), headers, ROW) is not None
-    for foreign in ((b"origin", b"http://evil.example"), (b"x-forwarded-for", b"127.0.0.1")):
-        assert answer(CAT.encode(), [*headers, foreign], ROW) is None
-    assert answer(CAT.encode(), [(b"host", b"evil.example"), headers[1]], ROW) is None
+    headers = {"host": "localhost", "content-length": str(len(ROW))}
+    assert fast_answer(client, CAT, headers, ROW) is not None
+    for foreign in ({"origin": "http://evil.example"}, {"x-forwarded-for": "127.0.0.1"}):
+        assert fast_answer(client, CAT, headers | foreign, ROW) is None
+    assert fast_answer(client, CAT, headers | {"host": "evil.example"}, ROW) is None
 
 
 def test_the_fast_path_does_not_pass_the_share_of_a_key(client, keys):
     client.refresh()
     headers = {**keys["other"], "host": "localhost", "content-length": str(len(ROW))}
     client.post(CAT, content=ROW, headers=keys["other"])
-    raw = [(name.encode(), value.encode()) for name, value in headers.items()]
-    answer, queries = client.app.query_handler.try_respond, client.context.budgets.queries
-    assert answer(CAT.encode(), raw, ROW) is not None
+    queries = client.context.budgets.queries
+    assert fast_answer(client, CAT, headers, ROW) is not None
     [caller] = [key.id for key in client.context.authenticator._ring._keys.values() if key.name == "other"]
     queries.take(caller, queries.share)
-    assert answer(CAT.encode(), raw, ROW) is None
+    assert fast_answer(client, CAT, headers, ROW) is None
     assert client.post(CAT, content=ROW, headers=keys["other"]).json()["code"] == "share_exceeded"
     queries.release(caller, queries.share)
-    assert answer(CAT.encode(), raw, ROW) is not None
+    assert fast_answer(client, CAT, headers, ROW) is not None
 
 
 def test_a_trailing_slash_is_not_redirected(client, problem):

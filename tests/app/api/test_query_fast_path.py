@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
 from app.services.keys import create_key
 from app.settings import Settings
+from tests.app.api.fast_path import fast_answer
 
 X = [1.5, -2.0, 0.25]
 TARGET = b"/v1/models/pets/classes/cat:query"
@@ -29,11 +31,7 @@ class Paths:
         return base | {name.replace("_", "-"): value for name, value in more.items()}
 
     def fast(self, target: bytes, body: bytes, **more: str) -> tuple[dict[str, str], bytes] | None:
-        headers = [(name.encode(), value.encode()) for name, value in self.headers(body, **more).items()]
-        response = self.client.app.query_handler.try_respond(target, headers, body)
-        if response is None:
-            return None
-        return {name.decode(): value.decode() for name, value in response[0]}, response[1]
+        return fast_answer(self.client, target, self.headers(body, **more), body)
 
     def asgi(self, target: bytes, body: bytes, **more: str) -> Any:
         return self.client.post(target.decode(), content=body, headers=self.headers(body, **more))
@@ -110,8 +108,7 @@ def test_unusual_headers_take_the_asgi_path(paths, more, status):
 
 def test_non_ascii_targets_and_bodies_without_length_take_the_asgi_path(paths):
     assert paths.fast("/v1/models/pets/classes/größe:query".encode(), body_of(x=X)) is None
-    authorization = [(b"authorization", f"Bearer {paths.key}".encode())]
-    assert paths.client.app.query_handler.try_respond(TARGET, authorization, body_of(x=X)) is None
+    assert fast_answer(paths.client, TARGET, {"authorization": f"Bearer {paths.key}"}, body_of(x=X)) is None
 
 
 def test_a_server_at_its_limit_takes_the_asgi_path(paths):
@@ -125,3 +122,149 @@ def test_large_bodies_take_the_asgi_path(paths):
     assert len(body) > 32 * 1024
     assert paths.fast(TARGET, body) is None
     assert paths.asgi(TARGET, body).status_code == 200
+
+
+def tensor(values: Any = X, datatype: str = "FP64", shape: Any = (1, 3), **more: Any) -> dict[str, Any]:
+    return {"name": "x", "shape": list(shape), "datatype": datatype, "data": values, **more}
+
+
+def binary(datatype: str, rows: int = 1, **more: Any) -> tuple[bytes, int]:
+    """A body with its row behind the JSON, and the length of the JSON."""
+    data = np.array([X] * rows, {"FP64": "<f8", "FP32": "<f4"}[datatype]).tobytes()
+    row = {"name": "x", "shape": [rows, 3], "datatype": datatype}
+    head = body_of(inputs=[row | {"parameters": {"binary_data_size": len(data)}}], **more)
+    return head + data, len(head)
+
+
+INFER = b"/v2/models/pets:cat/infer"
+INFERENCES = [
+    body_of(inputs=[tensor()]),
+    body_of(inputs=[tensor(shape=[3])]),
+    body_of(inputs=[tensor([0.1, 0.2, 1e-3], "FP32")]),
+    body_of(inputs=[tensor([[1.5, -2.0, 0.25]])], id="mine"),
+    body_of(inputs=[tensor([1, 2, 3], "INT64")]),
+    body_of(inputs=[tensor([*X, *X], shape=[2, 3])], outputs=[{"name": "score"}, {"name": "gate"}]),
+    body_of(inputs=[tensor()], id='a "b"', parameters={"binary_data_output": True}),
+]
+
+
+@pytest.mark.parametrize("body", INFERENCES)
+@pytest.mark.parametrize("label", [":cat", "@1:cat", ""])
+def test_inferences_have_the_same_answer_on_both_paths(paths, body, label):
+    if not label:
+        body = body_of(**{"parameters": {"class": "cat"}, **json.loads(body)})
+        if b"binary_data_output" in body:
+            body = body.replace(b'{"binary_data_output"', b'{"class": "cat", "binary_data_output"')
+    target = f"/v2/models/pets{label}/infer".encode()
+    answered = paths.asgi(target, body, x_request_id="mine")
+    assert answered.status_code == 200, answered.text
+    headers, data = paths.fast(target, body, x_request_id="mine")
+    assert (data, headers) == (answered.content, dict(answered.headers))
+
+
+@pytest.mark.parametrize("datatype", ["FP64", "FP32"])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"id": "mine"},
+        {"parameters": {"binary_data_output": True}},
+        {"outputs": [{"name": "score", "parameters": {"binary_data": True}}]},
+    ],
+)
+@pytest.mark.parametrize("rows", [1, 2])
+def test_binary_inferences_have_the_same_answer_on_both_paths(paths, datatype, more, rows):
+    body, length = binary(datatype, rows, **more)
+    named = {"x_request_id": "mine", "inference_header_content_length": str(length)}
+    answered = paths.asgi(INFER, body, **named)
+    assert answered.status_code == 200, answered.text
+    for _ in range(2):
+        headers, data = paths.fast(INFER, body, **named)
+        assert (data, headers) == (answered.content, dict(answered.headers))
+
+
+@pytest.mark.parametrize(
+    ("target", "body", "more", "status"),
+    [
+        (INFER, b"nonsense", {}, 400),
+        (INFER, body_of(inputs=[tensor([1.0])]), {}, 400),
+        (INFER, body_of(inputs=[tensor([1.0], shape=[1, 1])]), {}, 400),
+        (INFER, body_of(inputs=[tensor([1e300, 0, 0])]), {}, 400),
+        (INFER, body_of(inputs=[tensor([1e300, 0, 0], "FP32")]), {}, 400),
+        (INFER, body_of(inputs=[tensor(), tensor()]), {}, 400),
+        (INFER, body_of(inputs=[tensor()], outputs=[{"name": "probability"}]), {}, 400),
+        (INFER, binary("FP64")[0][:-1], {"inference_header_content_length": str(binary("FP64")[1])}, 400),
+        (INFER, binary("FP64")[0], {"inference_header_content_length": "9x"}, 400),
+        (INFER, body_of(inputs=[tensor()]), {"content_encoding": "br"}, 415),
+        (INFER.replace(b"cat", b"bird"), body_of(inputs=[tensor()]), {}, 404),
+        (INFER.replace(b"pets", b"others"), body_of(inputs=[tensor()]), {}, 403),
+        (b"/v2/models/pets/infer", body_of(inputs=[tensor()]), {}, 400),
+    ],
+)
+def test_faulty_inferences_are_left_to_the_asgi_path(paths, target, body, more, status):
+    assert paths.fast(target, body, **more) is None
+    assert paths.asgi(target, body, **more).status_code == status
+
+
+def test_inferences_on_the_fast_path_are_in_the_statistics(paths):
+    def counted() -> tuple[int, int, int]:
+        [stats] = paths.client.get(
+            "/v2/models/pets/stats", headers={"authorization": f"Bearer {paths.key}"}
+        ).json()["model_stats"]
+        return stats["inference_count"], stats["execution_count"], stats["inference_stats"]["success"]["ns"]
+
+    body = body_of(inputs=[tensor()])
+    paths.asgi(INFER, body)
+    rows, times, ns = counted()
+    paths.fast(INFER, body)
+    paths.fast(INFER, INFERENCES[5])
+    after = counted()
+    assert after[:2] == (rows + 3, times + 2)
+    assert after[2] > ns
+
+
+PREDICT = b"/v1/models/pets:predict"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"x": X},
+        {"rows": [X, X]},
+        {"x": X, "scores": True},
+        {"x": X, "target": "dog"},
+        {"x": {"indices": [0], "values": [2]}},
+    ],
+)
+def test_predictions_have_the_same_answer_on_both_paths(paths, content):
+    body = body_of(**content)
+    answered = paths.asgi(PREDICT, body, x_request_id="mine")
+    assert answered.status_code == 200
+    before = paths.client.context.metrics.counts()["pets"].predictions
+    headers, data = paths.fast(PREDICT, body, x_request_id="mine")
+    assert (data, headers) == (answered.content, dict(answered.headers))
+    assert paths.client.context.metrics.counts()["pets"].predictions == before + 1
+
+
+@pytest.mark.parametrize(
+    ("target", "body", "status"),
+    [
+        (PREDICT, body_of(x=[1.0]), 400),
+        (PREDICT, body_of(x=X, target="bird"), 404),
+        (b"/v1/models/others:predict", body_of(x=X), 403),
+        (b"/v1/models/a b:predict", body_of(x=X), 400),
+    ],
+)
+def test_faulty_predictions_are_left_to_the_asgi_path(paths, target, body, status):
+    paths.asgi(PREDICT, body_of(x=X))
+    assert paths.fast(target, body) is None
+    if b" " not in target:
+        assert paths.asgi(target, body).status_code == status
+
+
+def test_predictions_that_cost_much_are_left_to_the_asgi_path(paths, monkeypatch):
+    body = body_of(rows=[X] * 4)
+    paths.asgi(PREDICT, body)
+    assert paths.fast(PREDICT, body) is not None
+    monkeypatch.setattr("app.serving.query.prepared_prediction.INLINE_WORK", 10)
+    assert paths.fast(PREDICT, body) is None

@@ -14,6 +14,7 @@ from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed import PackedStudent, PackedTeacher
 from core.packed.encoder import Encoder
+from tests.app.api.fast_path import fast_answer
 from tests.app.serving.written_records import RECORD, columns_of, encoder, numbers_encoder, text_encoder
 
 ONE = "/v1/models/people/classes/a:query"
@@ -58,13 +59,12 @@ def test_the_fast_path_answers_records_as_the_other_one_does(make_client, store)
         named = {"authorization": f"Bearer {key}", "content-length": str(len(data)), "x-request-id": "mine"}
         expected = client.post(ONE, content=data, headers=named)
         assert expected.status_code == 200
-        headers = [(name.encode(), value.encode()) for name, value in named.items()]
-        response = client.app.query_handler.try_respond(ONE.encode(), headers, data)
+        response = fast_answer(client, ONE, named, data)
         assert response is not None
         assert response[1] == expected.content
     wrong = json.dumps({"record": RECORD | {"age": "x"}}).encode()
-    headers = [(b"authorization", f"Bearer {key}".encode()), (b"content-length", b"%d" % len(wrong))]
-    assert client.app.query_handler.try_respond(ONE.encode(), headers, wrong) is None
+    headers = {"authorization": f"Bearer {key}", "content-length": str(len(wrong))}
+    assert fast_answer(client, ONE, headers, wrong) is None
 
 
 def test_a_fault_of_a_record_has_the_name_of_its_column(people, problem):

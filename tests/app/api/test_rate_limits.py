@@ -8,6 +8,7 @@ import pytest
 
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
+from tests.app.api.fast_path import fast_answer
 
 pytestmark = pytest.mark.usefixtures("keys_required")
 
@@ -56,8 +57,8 @@ def test_a_request_on_the_fast_path_is_charged_once(client, store: Store, pets):
     good, bad = b'{"x":[1,2,3]}', b'{"x":[1,2]}'
 
     def short(body: bytes) -> Any:
-        headers = [(b"authorization", f"Bearer {text}".encode()), (b"content-length", b"%d" % len(body))]
-        return client.app.query_handler.try_respond(QUERY.encode(), headers, body, ("127.0.0.1", 1))
+        headers = {"authorization": f"Bearer {text}", "content-length": str(len(body))}
+        return fast_answer(client, QUERY, headers, body, ("127.0.0.1", 1))
 
     assert short(good) is None, "not loaded yet: the long way pays"
     assert ask(client, WAYS[0], text).status_code == 200
@@ -69,14 +70,11 @@ def test_a_request_on_the_fast_path_is_charged_once(client, store: Store, pets):
 def test_the_fast_path_limits_addresses(make_client, pets):
     client = make_client(rate_limit=0.01, rate_burst=2, require_keys=False)
     body = b'{"x":[1,2,3]}'
-    headers = [(b"host", b"localhost"), (b"content-length", b"%d" % len(body))]
+    headers = {"host": "localhost", "content-length": str(len(body))}
     assert ask(client, WAYS[0], None).status_code == 200
-    found = [
-        client.app.query_handler.try_respond(QUERY.encode(), headers, body, ("127.0.0.1", 1))
-        for _ in range(2)
-    ]
+    found = [fast_answer(client, QUERY, headers, body, ("127.0.0.1", 1)) for _ in range(2)]
     assert [answer is not None for answer in found] == [True, False]
-    assert client.app.query_handler.try_respond(QUERY.encode(), headers, body, ("192.0.2.1", 1)) is not None
+    assert fast_answer(client, QUERY, headers, body, ("192.0.2.1", 1)) is not None
     assert ask(client, WAYS[0], None).status_code == 429
 
 

@@ -13,6 +13,7 @@ from app.store.large_blobs import delete_large
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 from tests.app.api.conftest import CSV, publish_pets
+from tests.app.api.fast_path import fast_answer
 
 Check = Callable[..., dict[str, Any]]
 ROW = {"x": [1, 2, 3]}
@@ -58,8 +59,8 @@ def test_a_name_means_the_model_of_the_callers_tenant(client: Any, store: Store,
             assert found.json()["classes"][0]["score"] == score
     text = create_key(store.of_tenant("rival"), "fast", {"query"})[1]
     client.refresh()
-    headers = [(b"authorization", b"Bearer " + text.encode()), (b"content-length", b"%d" % len(body))]
-    fast = client.app.fast_path.respond(path.encode(), headers, body, None)
+    headers = {"authorization": f"Bearer {text}", "content-length": str(len(body))}
+    fast = fast_answer(client, path, headers, body)
     assert fast is not None
     assert b'"score":-1.0' in fast[1], "on the fast path, too"
 

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -19,7 +20,31 @@ from tests.app.server.wire import Reader, RunningServer, Writer, read_response, 
 BODY = b'{"x":[1,2]}'
 QUICK = b"POST /v1/models/pets/classes/cat:query HTTP/1.1\r\nhost: x\r\ncontent-length: 11\r\n\r\n" + BODY
 SLOW = QUICK.replace(b"cat", b"dog")
+MUCH = 1_000_000
 KEY = ApiKey("key_a", "a", "", frozenset({"query"}), frozenset(), 0.0)
+
+
+@dataclass
+class Understood:
+    """A request for a cat."""
+
+    length: int
+    caller: str | None
+    bodies: ClassVar[list[bytes]] = []
+    reserved: ClassVar[list[int]] = []
+
+    def reserve(self) -> bool:
+        if self.length > MUCH:
+            return False
+        self.reserved.append(self.length)
+        return True
+
+    def release(self) -> None:
+        self.reserved.remove(self.length)
+
+    def answer(self, body: Any) -> tuple[bytes, bytes] | None:
+        self.bodies.append(bytes(body))
+        return None if bytes(body[:4]) == b"slow" else (b"x-way: short\r\n", b"short")
 
 
 class Application:
@@ -31,12 +56,11 @@ class Application:
         self.proceed = asyncio.Event()
         self.proceed.set()
 
-    def respond(self, target: bytes, headers: list[tuple[bytes, bytes]], body: bytes, client: Any) -> Any:
+    def prepare(self, target: bytes, headers: Any, _client: Any) -> Understood | None:
         self.offered.append(target)
         if b"cat" not in target:
             return None
-        assert dict(headers)[b"content-length"] == b"%d" % len(body)
-        return [(b"content-length", b"5"), (b"x-way", b"short")], b"short"
+        return Understood(int(dict(headers)[b"content-length"]), None if b"shared" in target else KEY.id)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -83,21 +107,20 @@ class Client:
 @contextlib.asynccontextmanager
 async def connected(max_connections: int = 10) -> AsyncIterator[Client]:
     app = Application()
-    fast_path = FastPath(app.respond)
+    fast_path = FastPath(app.prepare)
     fast_path.caller_of = lambda _headers: KEY
     async with running(app=app, max_connections=max_connections, fast_path=fast_path) as up:
         yield Client(up, *await up.connect())
 
 
 def test_a_response_is_encoded_with_the_common_headers_of_the_moment():
-    responses = {b"/a:query": ([(b"content-length", b"2"), (b"x", b"y")], b"hi")}
-    fast_path = FastPath(lambda target, _headers, _body, _client: responses.get(target))
+    fast_path = FastPath(lambda _target, _headers, _client: Understood(2, KEY.id))
     common = [(b"date", b"today")]
     for _ in range(2):
-        assert fast_path(b"/a:query", [], b"", None, common) == (
-            b"HTTP/1.1 200 OK\r\ndate: today\r\ncontent-length: 2\r\nx: y\r\n\r\nhi"
+        assert fast_path(b"/a:query", [], b"hi", None, common) == (
+            b"HTTP/1.1 200 OK\r\ndate: today\r\ncontent-length: 5\r\nx-way: short\r\n\r\nshort"
         )
-    response = fast_path(b"/a:query", [], b"", None, [(b"date", b"tomorrow")])
+    response = fast_path(b"/a:query", [], b"hi", None, [(b"date", b"tomorrow")])
     assert response is not None
     assert b"\r\ndate: tomorrow\r\n" in response
 
@@ -105,6 +128,28 @@ def test_a_response_is_encoded_with_the_common_headers_of_the_moment():
 def test_without_a_response_the_request_is_left_to_the_application():
     assert FastPath(lambda *_: None)(b"/a:query", [], b"", None, []) is None
     assert FastPath()(b"/a:query", [], b"", None, []) is None
+    assert FastPath(lambda *_: Understood(3, "a"))(b"/a:query", [], b"hi", None, []) is None
+
+
+def test_heads_are_kept_from_their_second_appearance_within_bounds():
+    fast_path = FastPath(lambda target, _headers, _client: Understood(0, target.decode() or None))
+
+    def ask(head: bytes, caller: bytes = b"a") -> int:
+        fast_path(caller, [], b"", None, [], head)
+        return len(fast_path.known)
+
+    assert [ask(b"one\r\n"), ask(b"one\r\n"), ask(b"one\r\n")] == [0, 1, 1]
+    for unusable in (b"x" * 2100, b"a\nb\r\n"):
+        assert [ask(unusable), ask(unusable)] == [1, 1]
+    assert [ask(b"two\r\n", b""), ask(b"two\r\n", b"")] == [1, 1], "no caller"
+    for number in range(100):
+        for _ in range(2):
+            ask(b"%d\r\n" % number)
+    assert len(fast_path.known) == 64
+    assert [ask(b"other\r\n", b"b"), ask(b"other\r\n", b"b")] == [64, 65], "another key has its own"
+    fast_path.forget()
+    assert fast_path.known == {}
+    assert [ask(b"one\r\n"), ask(b"one\r\n")] == [0, 1]
 
 
 def test_a_fast_response_does_not_reach_the_application_and_has_the_common_headers():
@@ -352,5 +397,281 @@ def test_connection_limits_apply_to_the_fast_path():
             for _, writer in others:
                 writer.close()
                 await writer.wait_closed()
+
+    run(story)
+
+
+async def known(client: Client, request: bytes = QUICK) -> None:
+    """Let the server learn the head of a request."""
+    for _ in range(2):
+        assert (await client.ask(request))[1] == b"short"
+    offered = len(client.app.offered)
+    assert (await client.ask(request))[1] == b"short"
+    assert len(client.app.offered) == offered, "it was not looked at again"
+
+
+def test_a_request_with_a_known_head_is_answered_without_looking_at_it():
+    async def story() -> None:
+        async with connected() as client:
+            await known(client)
+            headers, body = await client.ask(QUICK)
+            assert (body, headers["x-way"], "date" in headers) == (b"short", "short", True)
+            assert Understood.bodies[-1] == BODY
+            client.server.context.fast_path.forget()
+            offered = len(client.app.offered)
+            assert (await client.ask(QUICK))[1] == b"short"
+            assert len(client.app.offered) == offered + 1
+
+    run(story)
+
+
+def test_a_head_with_another_meaning_on_each_connection_is_not_kept():
+    async def story() -> None:
+        async with connected() as client:
+            for number in range(4):
+                assert (await client.ask(QUICK.replace(b"cat", b"shared-cat")))[1] == b"short"
+                assert len(client.app.offered) == number + 1
+
+    run(story)
+
+
+@pytest.mark.parametrize("cuts", [[10], [HEAD_END], [HEAD_END + 4], [10, HEAD_END, HEAD_END + 4]])
+def test_a_known_head_is_answered_in_pieces_too(cuts, monkeypatch):
+    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 10.0)
+
+    async def story() -> None:
+        async with connected() as client:
+            await known(client)
+            pieces = [QUICK[a:b] for a, b in pairwise([0, *cuts, len(QUICK)])]
+            assert (await client.ask(*pieces))[1] == b"short"
+            assert Understood.bodies[-1] == BODY
+            assert (client.app.received, client.connection._held) == ([], b"")
+            assert client.connection._body_timer is None
+            assert (await client.ask(QUICK))[1] == b"short"
+
+    run(story)
+
+
+def test_a_late_body_behind_a_known_head_goes_to_the_application_once(monkeypatch):
+    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 0.001)
+
+    async def story() -> None:
+        async with connected() as client:
+            await known(client)
+            assert (await client.ask(QUICK[:-4], QUICK[-4:]))[1] == b"long"
+            assert client.app.received == [("/v1/models/pets/classes/cat:query", BODY)]
+            assert (await client.ask(QUICK))[1] == b"short"
+
+    run(story)
+
+
+def test_known_and_other_requests_are_pipelined_in_order():
+    async def story() -> None:
+        async with connected() as client:
+            await known(client)
+            client.writer.write(QUICK + QUICK + SLOW + QUICK)
+            assert [(await client.response())[1] for _ in range(4)] == [b"short", b"short", b"long", b"long"]
+            assert (await client.ask(QUICK))[1] == b"short"
+
+    run(story)
+
+
+def test_a_known_request_that_takes_long_goes_to_the_application():
+    async def story() -> None:
+        async with connected() as client:
+            await known(client)
+            slow = QUICK[:HEAD_END] + b"slow567890a"
+            assert (await client.ask(slow))[1] == b"long"
+            assert client.app.received == [("/v1/models/pets/classes/cat:query", b"slow567890a")]
+            # The head of a request that went to the application is not taken for that of a later one.
+            assert client.connection._head == b""
+
+    run(story)
+
+
+def test_a_body_that_is_held_while_the_server_drains_is_answered(monkeypatch):
+    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 10.0)
+
+    async def story() -> None:
+        async with connected() as client:
+            await known(client)
+            client.writer.write(QUICK[:HEAD_END])
+            await asyncio.sleep(0.02)
+            assert client.connection._held
+            client.server.should_exit = True
+            while not client.connection._draining:
+                await asyncio.sleep(0.005)
+            headers, body = await client.ask(BODY)
+            assert (headers["connection"], body) == ("close", b"long")
+            assert await client.closed()
+
+    run(story)
+
+
+def test_the_keep_alive_timeout_counts_from_the_last_request_with_a_known_head():
+    async def story() -> None:
+        async with connected() as client:
+            await known(client)
+            client.connection.timeout_keep_alive = 0.3
+            client.connection._unset_keepalive_if_required()
+            began = time.monotonic()
+            while time.monotonic() - began < 0.6:
+                assert (await client.ask(QUICK))[1] == b"short"
+            answered = time.monotonic()
+            assert await client.closed()
+            assert time.monotonic() - answered > 0.2
+
+    run(story)
+
+
+def test_a_connection_whose_only_requests_had_known_heads_is_closed_when_idle():
+    async def story() -> None:
+        async with connected() as client:
+            await known(client)
+            port = client.writer.get_extra_info("peername")[1]
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(QUICK)
+            assert (await read_response(reader)).body == b"short"
+            [other] = [one for one in client.server._connections if one is not client_side(client)]
+            assert other.timeout_keep_alive_task is not None
+            writer.close()
+            await writer.wait_closed()
+
+    run(story)
+
+
+def client_side(client: Client) -> Any:
+    """The server's connection of a client."""
+    own = client.writer.get_extra_info("sockname")
+    [found] = [one for one in client.server._connections if one.client == own]
+    return found
+
+
+def large(size: int, start: bytes = b"") -> tuple[bytes, bytes]:
+    """Head and body of a large request."""
+    body = (start + b"".join(b"%09d," % number for number in range(size // 10 + 1)))[:size]
+    return QUICK[:HEAD_END].replace(b": 11", b": %d" % size), body
+
+
+async def known_large(client: Client, size: int) -> tuple[bytes, bytes]:
+    """Let the server learn the head of a large request."""
+    head, body = large(size)
+    for _ in range(3):
+        await client.ask(head, body)
+    client.app.received.clear()
+    return head, body
+
+
+@pytest.mark.parametrize("size", [40_000, 900_000])
+def test_a_large_body_behind_a_known_head_is_received_in_place(size):
+    async def story() -> None:
+        async with connected() as client:
+            await known(client)
+            head, body = await known_large(client, size)
+            for _ in range(2):
+                client.writer.write(head + body[:10_000])
+                await asyncio.sleep(0.05)
+                assert client.connection._receiver.filled == 10_000
+                assert Understood.reserved == [size]
+                client.writer.write(body[10_000:] + QUICK)
+                assert (await client.response())[1] == b"short"
+                assert (await client.response())[1] == b"short", "the next one, pipelined"
+                assert Understood.bodies[-2:] == [body, BODY]
+            assert (client.app.received, Understood.reserved) == ([], [])
+            assert client.connection._receiver is None
+
+    run(story)
+
+
+def test_a_large_body_that_takes_long_goes_to_the_application_whole():
+    async def story() -> None:
+        async with connected() as client:
+            await known(client)
+            await known_large(client, 300_000)
+            head, body = large(300_000, b"slow")
+            assert (await client.ask(head, body))[1] == b"long"
+            assert client.app.received == [("/v1/models/pets/classes/cat:query", body)]
+            assert (await client.ask(QUICK))[1] == b"short"
+
+    run(story)
+
+
+def test_a_large_body_without_room_goes_to_the_application_as_it_arrives():
+    async def story() -> None:
+        async with connected() as client:
+            await known(client)
+            head, body = await known_large(client, MUCH + 1)
+            client.writer.write(head + body[:10])
+            await asyncio.sleep(0.02)
+            assert client.connection._receiver is None
+            client.writer.write(body[10:])
+            assert (await client.response())[1] == b"long"
+            assert client.app.received[-1][1] == body
+
+    run(story)
+
+
+def test_a_client_that_leaves_within_a_large_body_gives_its_room_back():
+    async def story() -> None:
+        async with connected() as client:
+            await known(client)
+            head, body = await known_large(client, 300_000)
+            client.writer.write(head + body[:1000])
+            await asyncio.sleep(0.02)
+            assert Understood.reserved
+            client.writer.close()
+            while Understood.reserved or client.server._connections:
+                await asyncio.sleep(0.005)
+            assert client.app.received == []
+
+    run(story)
+
+
+def test_a_large_body_that_comes_too_slowly_is_refused():
+    async def story() -> None:
+        async with connected() as client:
+            await known(client)
+            head, body = await known_large(client, 300_000)
+            client.writer.write(head + body[:1000])
+            await asyncio.sleep(0.02)
+            now = time.monotonic()
+            for later in range(3):
+                client.connection.check_timeouts(now + 60 * later)
+            answer = await asyncio.wait_for(client.reader.read(), 60)
+            assert answer.startswith(b"HTTP/1.1 408 ")
+            assert Understood.reserved == []
+            assert client.server.context.refused["slow_body"] == 1
+
+    run(story)
+
+
+def test_a_large_body_that_comes_while_the_server_drains_is_answered():
+    async def story() -> None:
+        async with connected() as client:
+            await known(client)
+            head, body = await known_large(client, 300_000)
+            client.writer.write(head + body[:1000])
+            await asyncio.sleep(0.02)
+            client.server.should_exit = True
+            while not client.connection._draining:
+                await asyncio.sleep(0.005)
+            await asyncio.sleep(0.05)
+            headers, answer = await client.ask(body[1000:])
+            assert (headers["connection"], answer) == ("close", b"long")
+            assert client.app.received[-1][1] == body
+            assert await client.closed()
+            assert Understood.reserved == []
+
+    run(story)
+
+
+def test_the_caller_of_a_connection_is_known_by_its_last_head():
+    async def story() -> None:
+        async with connected() as client:
+            await known(client)
+            asked: list[Any] = []
+            client.server.context.fast_path.caller_of = asked.append
+            client.connection.caller()
+            assert asked == [[(b"host", b"x"), (b"content-length", b"11")]]
 
     run(story)

@@ -1,0 +1,170 @@
+"""Inferences of one row by one class, the most frequent ones, without arrays of one element.
+
+    {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP64", "data": [1, 2, 3]}]}
+
+or the same with a ``binary_data_size`` and the numbers behind the JSON, in both cases without requested
+outputs. Anything else, also anything that is wrong, is left to `requests` and `evaluate`, which give the same
+bits.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from app.http.types import Body
+from app.serving.open_inference.tensors import DTYPES
+from app.serving.servable import ServableStudent
+
+_FLOATS: Final = ("FP64", "FP32")
+_KEPT: Final = 16
+_MAX_JSON: Final = 2048
+"""JSON parts in front of binary rows that are kept, and the bytes of each."""
+
+_text: Final = msgspec.json.Encoder().encode
+_double: Final = struct.Struct("<d").pack
+
+
+class _Numbers(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    shape: list[int]
+    datatype: str
+    data: list[float]
+
+
+class _JsonRequest(msgspec.Struct, forbid_unknown_fields=True):
+    inputs: list[_Numbers]
+    id: str | None = None
+
+
+class _Size(msgspec.Struct, forbid_unknown_fields=True):
+    binary_data_size: int
+
+
+class _Bytes(msgspec.Struct, forbid_unknown_fields=True):
+    name: str
+    shape: list[int]
+    datatype: str
+    parameters: _Size
+
+
+class _Outputs(msgspec.Struct, forbid_unknown_fields=True):
+    binary_data_output: bool = False
+
+
+class _BinaryRequest(msgspec.Struct, forbid_unknown_fields=True):
+    inputs: list[_Bytes]
+    id: str | None = None
+    parameters: _Outputs | None = None
+
+
+_JSON: Final = msgspec.json.Decoder(_JsonRequest)
+_BINARY: Final = msgspec.json.Decoder(_BinaryRequest)
+
+
+class OneRow(NamedTuple):
+    """A row. binary: whether the answer is in binary."""
+
+    x: list[float]
+    id: str | None
+    binary: bool
+
+
+class _Layout(NamedTuple):
+    """What the JSON in front of a binary row says. size: bytes of the row."""
+
+    dtype: np.dtype[Any]
+    size: int
+    id: str | None
+    binary: bool
+
+
+@dataclass(slots=True)
+class OneRowReader:
+    """Reads rows. kept: layouts by the JSON that says them, since it repeats byte for byte."""
+
+    kept: dict[bytes, _Layout | None] = field(default_factory=dict)
+
+    def read(self, body: Body, json_length: int | None) -> OneRow | None:
+        """The row of a body; None if it has no such form. json_length: of its JSON, if binary data follow."""
+        if json_length is None:
+            return _read_json(body)
+        head = bytes(body[:json_length])
+        layout = self.kept.get(head)
+        if layout is None:
+            layout = _layout_of(head)
+            if layout is None:
+                return None
+            if json_length <= _MAX_JSON:
+                if len(self.kept) >= _KEPT:
+                    self.kept.clear()
+                self.kept[head] = layout
+        if len(body) - json_length != layout.size:
+            return None
+        x: list[float] = np.frombuffer(body, layout.dtype, offset=json_length).tolist()
+        return OneRow(x, layout.id, layout.binary)
+
+
+def _read_json(body: Body) -> OneRow | None:
+    try:
+        request = _JSON.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if len(request.inputs) != 1:
+        return None
+    [row] = request.inputs
+    x = row.data
+    if row.datatype not in _FLOATS or row.shape not in ([1, len(x)], [len(x)]):
+        return None
+    if row.datatype == "FP32":
+        with np.errstate(over="ignore"):
+            x = np.array(x, np.float32).tolist()
+    return OneRow(x, request.id, binary=False)
+
+
+def _layout_of(head: bytes) -> _Layout | None:
+    try:
+        request = _BINARY.decode(head)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if len(request.inputs) != 1:
+        return None
+    [row] = request.inputs
+    if row.datatype not in _FLOATS or not row.shape or row.shape != [1, row.shape[-1]][-len(row.shape) :]:
+        return None
+    dtype = DTYPES[row.datatype]
+    size = row.parameters.binary_data_size
+    if size != row.shape[-1] * dtype.itemsize:
+        return None
+    binary = request.parameters is not None and request.parameters.binary_data_output
+    return _Layout(dtype, size, request.id, binary)
+
+
+def encode_row(served: ServableStudent, score: float, row: OneRow, name: bytes) -> tuple[bytes, int | None]:
+    """As `evaluate.encode`, of the default outputs for one row. name: of the model in JSON."""
+    student = served.student
+    match = score >= student.threshold
+    values = [(b"score", score)]
+    if student.calibration is not None:
+        values.append((b"probability", student.calibration.probability(score)))
+    values.append((b"threshold", student.threshold))
+    identity = b"" if row.id is None else b',"id":' + _text(row.id)
+    start = b'{"model_name":%s,"model_version":"%d"%s,"outputs":[' % (name, served.version, identity)
+    start += b'{"name":"match","datatype":"BOOL","shape":[1],'
+    if not row.binary:
+        parts = [
+            b'{"name":"%s","datatype":"FP64","shape":[1],"data":[%s]}' % (output, _text(value))
+            for output, value in values
+        ]
+        return start + b'"data":[%s]},' % _text(match) + b",".join(parts) + b"]}", None
+    parts = [
+        b'{"name":"%s","datatype":"FP64","shape":[1],"parameters":{"binary_data_size":8}}' % output
+        for output, _ in values
+    ]
+    head = start + b'"parameters":{"binary_data_size":1}},' + b",".join(parts) + b"]}"
+    numbers = b"".join([_double(value) for _, value in values])
+    return head + bytes([match]) + numbers, len(head)

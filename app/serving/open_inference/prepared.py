@@ -1,0 +1,133 @@
+"""Inferences whose request head is understood, see `app.serving.prepared`."""
+
+from __future__ import annotations
+
+import re
+from time import perf_counter_ns
+from typing import Final
+
+import msgspec
+
+from app.domain.errors import InvalidRequest
+from app.http.headers import MIN_COMPRESSED_BYTES, preferred_coding
+from app.http.problem import NO_STORE
+from app.http.types import Body, Header, HeaderList
+from app.serving.open_inference.evaluate import answer, encode
+from app.serving.open_inference.one_row import OneRowReader, encode_row
+from app.serving.open_inference.paths import ParsedPath
+from app.serving.open_inference.requests import parse_inference
+from app.serving.open_inference.statistics import Statistics
+from app.serving.pipeline import QueryPipeline
+from app.serving.prepared import Computed, PreparedRequest, header_lines
+from app.serving.servable import INLINE_BYTES, ServableStudent
+from app.serving.work import record_work
+
+INLINE_WORK: Final = 1 << 20
+"""Largest product of rows and basis values that is decided in the event loop."""
+JSON_LENGTH: Final = b"inference-header-content-length"
+"""The header with the length of the JSON in front of binary tensors."""
+
+_LENGTH: Final = re.compile(rb"[0-9]{1,9}")
+_WORK_OF_VALUE: Final = 16
+"""Multiply-adds in the time of one basis value."""
+JSON: Final = (b"content-type", b"application/json")
+_BINARY: Final = (b"content-type", b"application/octet-stream")
+_VARY: Final = (b"vary", b"accept-encoding")
+
+
+class PreparedInference(PreparedRequest):
+    """An inference. path: without its tenant. statistics: in which it is counted."""
+
+    def __init__(
+        self,
+        pipeline: QueryPipeline,
+        headers: HeaderList,
+        client: tuple[str, int] | None,
+        path: ParsedPath,
+        statistics: Statistics,
+    ) -> None:
+        super().__init__(pipeline, headers, client, path.model)
+        self._path = path.of_tenant(self.tenant)
+        self._reference = self._path.cache_reference
+        self._statistics = statistics
+        length = self._json_length = self.by_name.get(JSON_LENGTH)
+        self._rows_at = int(length) if length is not None and _LENGTH.fullmatch(length) else None
+        if length is not None and self._rows_at is None:
+            raise InvalidRequest(f"{JSON_LENGTH.decode()} cannot be read.")
+        self._name = msgspec.json.encode(path.name)
+        self._reader = OneRowReader()
+        self._may_compress = preferred_coding(self.by_name.get(b"accept-encoding")) is not None
+        self._json_lines = header_lines(answer_headers(None))
+
+    def compute(self, body: Body) -> Computed | None:
+        if len(body) > INLINE_BYTES:
+            return None
+        path = self._path
+        if path.label is None:
+            return self._infer(body, None)
+        student = self.pipeline.cache.get(self._reference, path.label)
+        if student is None:
+            return None
+        if student.inputs.records is None and row_work(student) <= INLINE_WORK:
+            began = perf_counter_ns()
+            row = self._reader.read(body, self._rows_at)
+            if row is not None and len(row.x) == student.student.map.n_columns:
+                parsed = perf_counter_ns()
+                score = student.score(row.x)
+                decided = perf_counter_ns()
+                encoded = encode_row(student, score, row, self._name)
+                return self._computed(student, 1, encoded, (began, parsed, decided))
+        return self._infer(body, student)
+
+    def _infer(self, body: Body, student: ServableStudent | None) -> Computed | None:
+        """As `compute`, of any body. student: of the path."""
+        began = perf_counter_ns()
+        pipeline, path = self.pipeline, self._path
+        columns = None if student is None else student.student.map.n_columns
+        records = None if student is None else student.inputs.records
+        inference = parse_inference(body, self._json_length, path, columns, pipeline.max_rows, records)
+        parsed = perf_counter_ns()
+        students: dict[str, ServableStudent] = {}
+        for label in inference.distinct:
+            found = pipeline.cache.get(self._reference, label)
+            if found is None or (found.inputs.records is not None and inference.source is None):
+                return None
+            students[label] = found
+        rows = len(inference.rows)
+        if rows * max(map(row_work, students.values())) > INLINE_WORK:
+            return None
+        outputs = answer(inference, students, pipeline.max_work)
+        decided = perf_counter_ns()
+        first = students[inference.labels[0]]
+        fields = {"model_name": path.name, "model_version": str(first.version)}
+        return self._computed(first, rows, encode(inference, *outputs, fields), (began, parsed, decided))
+
+    def _computed(
+        self,
+        student: ServableStudent,
+        rows: int,
+        encoded: tuple[bytes, int | None],
+        times: tuple[int, int, int],
+    ) -> Computed | None:
+        """Count an inference. times: when it began, was parsed, and was decided."""
+        content, json_length = encoded
+        if self._may_compress and len(content) >= MIN_COMPRESSED_BYTES:
+            return None
+        version = student.tenant, student.model, student.version
+        self._statistics.note(version, rows, (*times, perf_counter_ns()))
+        lines = self._json_lines if json_length is None else header_lines(answer_headers(json_length))
+        return Computed(content, lines, student.metric_label, rows)
+
+
+def answer_headers(json_length: int | None) -> list[Header]:
+    """The headers of an answer. json_length: of its JSON, if binary data follow it."""
+    if json_length is None:
+        return [JSON, _VARY, NO_STORE]
+    return [_BINARY, (JSON_LENGTH, b"%d" % json_length), _VARY, NO_STORE]
+
+
+def row_work(served: ServableStudent) -> int:
+    """What deciding a row costs, in the unit of `INLINE_WORK`."""
+    if served.inputs.records is None:
+        return served.student.map.n_basis
+    return record_work([served.student], served.inputs.records.rows) // _WORK_OF_VALUE

@@ -1,0 +1,126 @@
+"""Requests whose head is understood: who asks, whether they may, and what is left to do for each body.
+
+The server keeps them by the bytes of their head, see `app.server.fast_path`, and forgets them when keys
+change. A request that cannot be answered at once is not answered here at all: the pipeline handles it again,
+from its head on, and reports its errors.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from time import perf_counter, time
+from typing import NamedTuple
+
+from app.auth.authenticator import ANONYMOUS, FOREVER, authorise
+from app.domain.errors import InvalidRequest, Overloaded
+from app.http.request_id import HEADER, request_id_for
+from app.http.types import Body, HeaderList
+from app.serving.pipeline import QueryPipeline
+
+
+class Computed(NamedTuple):
+    """An answer. lines: its headers in HTTP/1.1. model: label of the metrics."""
+
+    body: bytes
+    lines: bytes
+    model: str
+    rows: int
+
+
+def header_lines(headers: HeaderList) -> bytes:
+    """Headers in HTTP/1.1, each with its line end."""
+    return b"".join(b"%s: %s\r\n" % header for header in headers)
+
+
+class PreparedRequest(ABC):
+    """A request for the answer of a model, which the caller may ask for.
+
+    pipeline: of all queries. headers: with names in lower case. client: (host, port). model: whose scope the
+    caller needs. Raises ServiceError, also where the length of the body is not declared.
+    """
+
+    def __init__(
+        self, pipeline: QueryPipeline, headers: HeaderList, client: tuple[str, int] | None, model: str
+    ) -> None:
+        by_name = self.by_name = dict(headers)
+        self.pipeline = pipeline
+        authenticator = pipeline.authenticator
+        key, self._expires = authenticator.identify_until(by_name)
+        authorise(key, "query", model)
+        self._quota = authenticator.quota_of(key, client, headers)
+        self._places = pipeline.budgets.queries
+        self._key = key
+        self.caller = None if key is ANONYMOUS and self._quota is not None else key.id
+        self.length = _declared_length(by_name.get(b"content-length", b""), pipeline.max_bytes)
+        self._requested_id = by_name.get(HEADER)
+        self._traceparent = by_name.get(b"traceparent")
+        cross_origin = pipeline.cross_origin
+        origin_headers = () if cross_origin is None else cross_origin.headers(by_name.get(b"origin"))
+        self._more = header_lines(origin_headers)
+
+    @property
+    def tenant(self) -> str:
+        """The tenant of the caller."""
+        return self._key.tenant
+
+    def takes(self, size: int) -> bool:  # noqa: ARG002 - of most requests only small bodies
+        """Whether bodies of ``size`` bytes, more than a few packets, are answered at once."""
+        return False
+
+    def reserve(self) -> bool:
+        """Reserve the body in the budget of bytes, see `app.server.fast_path.Prepared`."""
+        if not self.takes(self.length):
+            return False
+        try:
+            self.pipeline.budgets.body_bytes.take(self._key.id, self.length, self._key.tenant)
+        except Overloaded:
+            return False
+        return True
+
+    def release(self) -> None:
+        """Give back what was reserved."""
+        self.pipeline.budgets.body_bytes.release(self._key.id, self.length, self._key.tenant)
+
+    @abstractmethod
+    def compute(self, body: Body) -> Computed | None:
+        """The answer to a body, or None if it takes long. Raises the errors of the pipeline."""
+
+    def count(self, model: str, rows: int, seconds: float) -> None:
+        """Count an answer in the metrics."""
+        if rows == 1:
+            self.pipeline.metrics.answered_row(model, seconds)
+        else:
+            self.pipeline.metrics.answered(model, rows, seconds)
+
+    def answer(self, body: Body) -> tuple[bytes, bytes] | None:
+        """Header lines and body of the response, see `app.server.fast_path.Prepared`."""
+        started = perf_counter()
+        key, quota, places = self._key, self._quota, self._places
+        if places.used and not places.is_available(key.id, key.tenant):
+            return None
+        if self._expires is not FOREVER and self._expires <= time():
+            return None
+        if quota is not None and quota.take():
+            return None
+        try:
+            computed = self.compute(body)
+        except Exception:  # noqa: BLE001 - the pipeline handles the request again, and reports the error
+            computed = None
+        if computed is None:
+            if quota is not None:
+                quota.refund()
+            return None
+        content, lines, model, rows = computed
+        pipeline, seconds = self.pipeline, perf_counter() - started
+        self.count(model, rows, seconds)
+        if pipeline.tracer is not None:
+            pipeline.tracer.query(self._traceparent, seconds, model, rows)
+        return b"%sx-request-id: %s\r\n%s" % (lines, request_id_for(self._requested_id), self._more), content
+
+
+def _declared_length(text: bytes, limit: int) -> int:
+    """The value of Content-Length. Raises InvalidRequest unless it is the usual form of a number in reach."""
+    length = int(text) if text.isdigit() else -1
+    if not 0 <= length <= limit or b"%d" % length != text:
+        raise InvalidRequest("The length of the body is not declared, or too large.")
+    return length

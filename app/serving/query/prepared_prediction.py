@@ -1,0 +1,60 @@
+"""Predictions of whole teachers that cost little, answered as queries are, see `app.serving.prepared`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.domain.errors import NotFound
+from app.domain.names import is_reference, qualified
+from app.http.types import Body, HeaderList
+from app.serving.pipeline import QueryPipeline
+from app.serving.prepared import Computed, PreparedRequest, header_lines
+from app.serving.query.negotiation import DEFAULT_FORMAT
+from app.serving.query.paths import PREFIX
+from app.serving.query.predict import parse_prediction
+from app.serving.query.requests import RequestLimits
+from app.serving.query.responses import JSON_HEADERS
+from app.serving.servable import INLINE_BYTES
+
+SUFFIX: Final = b":predict"
+ROUTE: Final = "/v1/models/{model}:predict"
+"""The label of predictions in the metrics of routes."""
+INLINE_WORK: Final = 1 << 20
+"""Most multiply-adds of a prediction in the event loop, about a millisecond."""
+
+_LINES: Final = header_lines(JSON_HEADERS)
+
+
+class PreparedPrediction(PreparedRequest):
+    """A prediction in JSON both ways. target: of the request line. Raises ServiceError."""
+
+    def __init__(
+        self,
+        pipeline: QueryPipeline,
+        headers: HeaderList,
+        client: tuple[str, int] | None,
+        target: bytes,
+        limits: RequestLimits,
+    ) -> None:
+        reference = target[len(PREFIX) : -len(SUFFIX)].decode("ascii")
+        if not is_reference(reference):
+            raise NotFound("There is no such model.", code="model_not_found")
+        super().__init__(pipeline, headers, client, reference.partition("@")[0])
+        self._reference = qualified(self.tenant, reference)
+        self._limits = limits
+        self._most_work = min(INLINE_WORK, pipeline.authenticator.rate_work or INLINE_WORK)
+
+    def compute(self, body: Body) -> Computed | None:
+        teacher = self.pipeline.cache.loaded_teacher(self._reference)
+        if teacher is None or len(body) > INLINE_BYTES:
+            return None
+        prediction = parse_prediction(teacher, body, DEFAULT_FORMAT, self._limits, False, None)
+        if prediction.work >= self._most_work:
+            return None
+        content = prediction.answer(list(prediction.blocks()))
+        return Computed(content, _LINES, teacher.metric_label, prediction.request.n_rows)
+
+    def count(self, model: str, rows: int, seconds: float) -> None:  # noqa: ARG002 - predictions count no rows
+        metrics = self.pipeline.metrics
+        metrics.predicted(model)
+        metrics.responded("POST", ROUTE, 200, seconds)

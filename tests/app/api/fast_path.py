@@ -1,0 +1,23 @@
+"""The fast path of a started application, without a socket."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def fast_answer(
+    client: Any, target: str | bytes, headers: Mapping[str, str], body: bytes, peer: Any = None
+) -> tuple[dict[str, str], bytes] | None:
+    """Headers and body of the immediate response to a POST request; None where there is none."""
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    path = target.encode() if isinstance(target, str) else target
+    prepared = client.app.fast_path.prepare(path, encoded, peer)
+    if prepared is None or prepared.length != len(body):
+        return None
+    answer = prepared.answer(body)
+    if answer is None:
+        return None
+    lines, content = answer
+    named = [line.split(": ", 1) for line in lines.decode().split("\r\n")[:-1]]
+    return {"content-length": str(len(content)), **dict(named)}, content
