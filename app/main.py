@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-import sys
 import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import metadata
 from typing import Final
-
-from sqlalchemy.exc import SQLAlchemyError
 
 from app.api import datasets, docs, health, jobs, keys, models, openapi, operation, predict, teachers
 from app.api.app import StmsApi
@@ -19,43 +15,29 @@ from app.api.dependencies import AppContext
 from app.api.errors import install_error_handlers
 from app.api.middleware import RequestMiddleware
 from app.api.sse import EventStreams
-from app.auth.audit_writer import AuditWriter
-from app.auth.authenticator import Authenticator, check_binding
-from app.auth.rate_limit import RateLimiter
+from app.auth.authenticator import Authenticator
 from app.auth.sessions import Sessions
-from app.auth.shares import Budgets
-from app.domain.errors import Unavailable
+from app.database_check import check_database
+from app.domain.checks import is_ready
 from app.domain.ports import JobQueue
+from app.gate.peer import RelayedRequests
 from app.http.client_address import TrustedProxies
-from app.logs import mask_logs
 from app.processes.database_metrics import DatabaseMetrics
 from app.processes.file_reader import FileReader
 from app.processes.listener import ProcessContext
 from app.processes.metrics import Metrics
-from app.processes.open_files import affordable_connections, raise_open_files
 from app.processes.os_process import memory_limit
-from app.processes.scoreboard import Scoreboard, State
-from app.processes.tuning import favour_event_loop, keep_freed_memory, limit_blas_threads
-from app.server.server import Server
-from app.services.first_key import FirstKey, provide_first_key
+from app.processes.scoreboard import Scoreboard
+from app.query_parts import group_of, make_server, open_query_parts, prepare_process
 from app.services.health import Probes, database_health
-from app.serving.cache import ModelCache
-from app.serving.input_tally import InputTallies
-from app.serving.input_writer import InputWriter
-from app.serving.loader import DatabaseSource
 from app.serving.open_inference.handler import InferenceHandler
-from app.serving.pipeline import QueryPipeline
 from app.serving.predictor import Predictor
 from app.serving.query.handler import QueryHandler
-from app.serving.refresher import Refresher
-from app.serving.servable import make_servable
+from app.serving.query_health import query_checks
 from app.serving.server_beats import ServerBeats
 from app.settings import Settings
-from app.store.blob_cache import BlobCache
-from app.store.engine import Timeouts, open_database, open_engine
-from app.store.migrate import require_current_schema
+from app.store.engine import Timeouts, open_engine
 from app.store.unit_of_work import Store
-from app.tracing import open_tracer
 from app.web.dashboard import Dashboard
 
 logger = logging.getLogger("uvicorn.error")
@@ -112,52 +94,24 @@ def create_app(
     return app
 
 
-def run_api(settings: Settings, process: ProcessContext | None = None) -> int:
-    """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code.
+def run_control(settings: Settings, process: ProcessContext) -> int:
+    """Run the control process until SIGTERM, SIGINT or SIGHUP; returns the exit code.
 
-    process: what a parent of several processes passes to each; by default this process is the only one.
-    Makes the first API key, as `check_database`. Raises NoFirstKey if that is impossible, InsecureBinding if
-    the address requires API keys and there is no valid one, Unavailable if the database cannot be reached,
-    SchemaOutdated if it was not upgraded, and CannotListen.
+    process: its listener is reached by query processes only. Raises as `check_database`.
     """
-    # The time to read a whole number grows with the square of its digits; Python permits no lower limit.
-    sys.set_int_max_str_digits(sys.int_info.str_digits_check_threshold)
     check_database(settings)
-    keep_freed_memory()
-    limit_blas_threads()
-    favour_event_loop()
-    open_files = raise_open_files()
-    affordable = affordable_connections(open_files, settings.database_pool_size)
-    process = process or ProcessContext.single(settings)
-    process.slot.claim(State.STARTING)
+    prepare_process(process, settings.log_format)
+    process.slot.is_control = True
     app = create_app(settings, process=process)
-    server = Server(
-        app,
+    server = make_server(
+        RelayedRequests(app),
         process,
-        grace=settings.drain_seconds,
-        listen_seconds=settings.drain_listen_seconds,
-        max_connections=min(settings.max_connections, affordable),
-        log_level=settings.log_level,
+        settings,
+        app.metrics,
+        most=settings.max_connections * settings.api_processes,
         tick=app.tick,
-        fast_path=app.fast_path,
-        max_connections_per_address=settings.max_connections_per_address,
-        key_share=settings.key_share,
-        proxies=TrustedProxies(settings.proxies),
         periodic=app.periodic,
     )
-    app.metrics.add_labelled_counter(
-        "stms_connections_refused", "Connections and requests refused by the server.", server.context.refused
-    )
-    mask_logs(settings.log_format)
-    if affordable < settings.max_connections:
-        logger.warning(
-            "at most %d connections are held at once, not the %d of STMS_MAX_CONNECTIONS, because this"
-            " process may open only %d files; raise the hard limit: ulimit -Hn in a shell, LimitNOFILE= of"
-            " systemd, --ulimit nofile= of a container",
-            affordable,
-            settings.max_connections,
-            open_files,
-        )
     # Before a request needs it, since that takes long.
     threading.Thread(target=app.encoded_openapi, name="stms-openapi", daemon=True).start()
     app.stopping = lambda: server.should_exit
@@ -167,35 +121,12 @@ def run_api(settings: Settings, process: ProcessContext | None = None) -> int:
 
 async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, stack: AsyncExitStack) -> None:
     """Open all parts; the stack closes them in reverse order."""
-    settings = app.settings
-    # Last of all: the queries since the last tick are counted, too.
-    stack.callback(app.metrics.publish)
-    store = Store(open_database(settings, "api"))
-    stack.callback(store.dispose)
-    probes = _open_probes(settings, queue, app.metrics, stack)
+    settings, metrics = app.settings, app.metrics
+    parts = await open_query_parts(settings, metrics, scoreboard, app.periodic, stack)
+    store, authenticator, pipeline = parts.store, parts.authenticator, parts.pipeline
+    probes = _open_probes(settings, queue, metrics, stack)
     queue = queue or _open_queue(settings, stack)
-    files = BlobCache.of(settings)
-    metrics, source = app.metrics, DatabaseSource(store, files)
-    # The poll of the registry must not wait for a connection behind other requests.
-    registry_store = Store(open_database(settings, "api", pool_size=1))
-    stack.callback(registry_store.dispose)
-    registry = DatabaseSource(registry_store, files)
-    authenticator = Authenticator(settings, RateLimiter(settings, scoreboard))
-    shown = settings.metrics_models
-    metrics.shows_models = lambda: not authenticator.has_customers if shown is None else shown
-    audit_writer = AuditWriter(store, authenticator)
-    cache = ModelCache(
-        source, budget=settings.cache_bytes, serve=make_servable, move_seconds=settings.move_seconds
-    )
-    stack.callback(cache.close)
-    refresher = Refresher(registry, authenticator, cache, seconds=settings.refresh_seconds)
-    stack.push_async_callback(refresher.stop)
-    budgets = Budgets(settings, lambda: authenticator.has_tenants)
-    pipeline = QueryPipeline(settings, authenticator, cache, metrics, audit_writer, budgets)
-    _open_pipeline(pipeline, settings, stack)
-    _register_metrics(metrics, budgets, cache, authenticator.rate_limiter, refresher)
-    await refresher.start()
-    _start_writers(audit_writer, store, app, scoreboard, cache.tallies, stack)
+    _start_beats(store, app, scoreboard, stack)
     predictor = Predictor(settings)
     stack.callback(predictor.close)
     sessions = Sessions(store, authenticator, TrustedProxies(settings.proxies))
@@ -205,14 +136,14 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
         store,
         queue,
         authenticator,
-        cache,
-        refresher,
+        parts.cache,
+        parts.refresher,
         metrics,
-        files,
-        audit_writer,
+        parts.files,
+        parts.audit_writer,
         predictor,
         _open_streams(app, store, authenticator, stack),
-        budgets,
+        parts.budgets,
         probes,
         _open_reader(settings, metrics, stack),
         sessions,
@@ -221,7 +152,7 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
     app.state.context = context
 
     inference_handler = InferenceHandler(
-        pipeline, store, files, audit_writer, lambda: health.is_ready(health.query_checks(context))
+        pipeline, store, parts.files, parts.audit_writer, lambda: is_ready(query_checks(parts))
     )
     stack.callback(inference_handler.close)
     app.serve_queries(QueryHandler(pipeline), inference_handler)
@@ -258,83 +189,15 @@ def _open_queue(settings: Settings, stack: AsyncExitStack) -> JobQueue:
     return queue
 
 
-def _register_metrics(
-    metrics: Metrics, budgets: Budgets, cache: ModelCache, limiter: RateLimiter, refresher: Refresher
-) -> None:
-    metrics.add_gauge("stms_queries_in_flight", "Queries in progress.", lambda: budgets.queries.used)
-    metrics.add_gauge("stms_cache_bytes", "Bytes of loaded students and teachers.", lambda: cache.size)
-    metrics.add_gauge("stms_cache_entries", "Loaded students and teachers.", lambda: len(cache))
-    metrics.add_counter("stms_cache_hits", "Look-ups of students that were in memory.", lambda: cache.hits)
-    metrics.add_counter(
-        "stms_cache_misses",
-        "Look-ups of students and teachers that were not in memory.",
-        lambda: cache.misses,
-    )
-    metrics.add_counter(
-        "stms_explained_rows_outside",
-        "Explained rows with a value outside the range of the training rows.",
-        lambda: cache.row_count.outside,
-    )
-    metrics.add_gauge("stms_references", "References that are followed.", lambda: cache.reference_count)
-    metrics.add_labelled_counter(
-        "stms_reference_moves_failed", "Moved references that were not preloaded.", cache.moves_failed
-    )
-    metrics.add_gauge(
-        "stms_reference_lag_seconds",
-        "Age of the served state of the registry, in seconds: the largest of all processes.",
-        lambda: refresher.lag_seconds,
-        combine=max,
-    )
-    metrics.add_gauge(
-        "stms_registry_failing_seconds",
-        "For how long the registry could not be read: the largest of all processes.",
-        lambda: refresher.failing_seconds,
-        combine=max,
-    )
-    metrics.add_labelled_counter("stms_refused", "Requests refused by reason.", limiter.refused)
-    metrics.add_labelled_counter(
-        "stms_shed", "Requests refused for lack of capacity, by budget.", budgets.refused
-    )
-
-
-def _start_writers(
-    audit_writer: AuditWriter,
-    store: Store,
-    app: StmsApi,
-    scoreboard: Scoreboard,
-    tallies: InputTallies,
-    stack: AsyncExitStack,
-) -> None:
-    """Start what writes into the database in the background: the audit log, the figures of the server, and
-    counts of the inputs of queries.
-    """
-    metrics = app.metrics
-    audit_writer.start()
-    stack.push_async_callback(audit_writer.stop)
-    metrics.add_counter(
-        "stms_audit_failures", "Attempts to write the audit log that failed.", lambda: audit_writer.failures
-    )
-    limit = memory_limit()
+def _start_beats(store: Store, app: StmsApi, scoreboard: Scoreboard, stack: AsyncExitStack) -> None:
+    """Start what writes the figures of all processes into the database."""
+    metrics, limit = app.metrics, memory_limit()
     metrics.add_gauge(
         "stms_memory_limit_bytes", "Memory that all processes together may use.", lambda: limit, combine=max
     )
-    # The salt is secret, and the same in all processes of the group.
-    group = f"srv_{hashlib.sha256(bytes(scoreboard.salt)).hexdigest()[:16]}"
-    beats = ServerBeats(store, metrics, group, app.periodic)
+    beats = ServerBeats(store, metrics, group_of(scoreboard), app.periodic)
     beats.start()
     stack.push_async_callback(beats.stop)
-    writer = InputWriter(store, tallies, metrics, app.periodic)
-    writer.start()
-    stack.push_async_callback(writer.stop)
-
-
-def _open_pipeline(pipeline: QueryPipeline, settings: Settings, stack: AsyncExitStack) -> None:
-    """Close the pipeline in the end, and give it the tracer, which is closed after it."""
-    version = metadata.version("stms")
-    pipeline.tracer = open_tracer(settings.trace_endpoint, settings.trace_rate, "api", version)
-    if pipeline.tracer is not None:
-        stack.callback(pipeline.tracer.close)
-    stack.callback(pipeline.close)
 
 
 def _open_reader(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> FileReader:
@@ -344,20 +207,3 @@ def _open_reader(settings: Settings, metrics: Metrics, stack: AsyncExitStack) ->
     metrics.add_gauge("stms_files_waiting", "Uploaded files that wait to be read.", lambda: reader.waiting)
     metrics.add_labelled_counter("stms_files_unread", "Uploaded files not read by reason.", reader.failures)
     return reader
-
-
-def check_database(settings: Settings) -> FirstKey:
-    """Raise the errors of `run_api` that concern the database, without starting anything.
-
-    Makes or stores the first API key if keys are required and there never was one.
-    """
-    store = Store(open_database(settings, "api"))
-    try:
-        require_current_schema(store.engine)
-        first = provide_first_key(store, settings)
-        check_binding(settings, store)
-    except SQLAlchemyError as error:
-        raise Unavailable("The database cannot be reached.", code="database_unavailable") from error
-    finally:
-        store.dispose()
-    return first

@@ -80,7 +80,7 @@ class Settings(BaseSettings):
         None,
         ge=128 * 1024**2,
         description="Private memory of the process that reads one uploaded file; empty: a third of the "
-        "memory of the container or machine, divided by api_processes.",
+        "memory of the container or machine.",
     )
     reader_seconds: float = Field(
         600.0, gt=0, description="Longest processor time to read one uploaded file, in seconds."

@@ -56,11 +56,10 @@ def empty_server(port: int, core: int) -> None:
 
 def our_server(port: int, core: int, folder: str) -> None:
     """The service with its production settings."""
-    from app.main import run_api
-    from app.settings import Settings
-
     _pin(core)
-    run_api(Settings(data_dir=Path(folder), port=port, log_level="WARNING"))
+    os.environ["STMS_LOG_LEVEL"] = "WARNING"
+    command = [sys.executable, "-P", "-m", "app.cli", "api", "--data-dir", folder, "--port", str(port)]
+    os.execv(sys.executable, command)
 
 
 def prepare(folder: Path) -> str:

@@ -37,7 +37,7 @@ from typing import IO
 
 import numpy as np
 
-from benchmarks.processes import free_port, two_cores, wait_for_port
+from benchmarks.processes import family, free_port, two_cores, wait_for_port
 from benchmarks.query import Connection, request
 
 STARTS = 5
@@ -46,15 +46,6 @@ REQUESTS_A_TURN = 100
 WORKING_SET = 100
 _PIECE_BYTES = 4 << 20
 _LABEL_BYTES = 16
-
-SERVER = """
-import sys
-from pathlib import Path
-from app.main import run_api
-from app.settings import Settings
-
-run_api(Settings(data_dir=Path(sys.argv[1]), port=int(sys.argv[2]), log_level="WARNING", require_keys=True))
-"""
 
 
 def write_head(path: Path, classes: int, columns: int) -> None:
@@ -116,9 +107,10 @@ class Service:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-c", SERVER, str(self.folder), str(self.port)]
-        self.process = subprocess.Popen(command)
-        os.sched_setaffinity(self.process.pid, {self.core})
+        command = ["taskset", "--cpu-list", str(self.core), sys.executable, "-P", "-m", "app.cli", "api"]
+        command += ["--data-dir", str(self.folder), "--port", str(self.port)]
+        quiet = os.environ | {"STMS_LOG_LEVEL": "WARNING", "STMS_REQUIRE_KEYS": "true"}
+        self.process = subprocess.Popen(command, env=quiet)
 
     def stop(self) -> None:
         if self.process is not None:
@@ -140,11 +132,15 @@ class Service:
         return request("POST", f"/v1/models/faces/classes/person%20{row}:query", body, self.key)
 
     def memory(self) -> dict[str, float]:
-        """Resident memory in MiB: all of it, and the part that is mapped files."""
+        """Resident memory of all processes in MiB: all of it, and the part that is mapped files."""
         assert self.process is not None
-        lines = Path(f"/proc/{self.process.pid}/status").read_text(encoding="ascii").splitlines()
-        fields = dict(line.split(":", 1) for line in lines)
-        return {name: int(fields[name].split()[0]) / 1024 for name in ("VmRSS", "RssAnon", "RssFile")}
+        sums = dict.fromkeys(("VmRSS", "RssAnon", "RssFile"), 0.0)
+        for pid in family(self.process.pid):
+            lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+            fields = dict(line.split(":", 1) for line in lines)
+            for name in sums:
+                sums[name] += int(fields[name].split()[0]) / 1024
+        return sums
 
 
 def import_seconds(service: Service, head: Path) -> float:

@@ -69,9 +69,9 @@ APP_LAYERS = (
     {"app.services", "app.processes"},
     {"app.auth"},
     {"app.serving", "app.server", "app.jobs"},
-    {"app.api"},
+    {"app.api", "app.gate", "app.query_parts", "app.database_check"},
     {"app.web"},
-    {"app.main"},
+    {"app.main", "app.query_process"},
     {"app.commands"},
     {"app.cli"},
 )

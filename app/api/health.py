@@ -13,9 +13,11 @@ from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context
 from app.api.metrics_format import OPEN_METRICS, TEXT, prefers_open_metrics
 from app.api.schemas import View
+from app.domain.checks import Check as Found
+from app.domain.checks import CheckFailed, check, is_ready
 from app.domain.errors import Unavailable
-from app.services import health
-from app.services.health import CheckFailed, DatabaseHealth, check
+from app.services.health import DatabaseHealth
+from app.serving.query_health import accepts_requests, query_checks
 
 router = APIRouter(tags=["operation"], route_class=BorderRoute)
 
@@ -129,35 +131,21 @@ PATHS: Final = frozenset(
 """Paths that are answered even when the server sheds load."""
 
 
-async def run_checks(context: AppContext) -> list[health.Check]:
+async def run_checks(context: AppContext) -> list[Found]:
     """The results of all checks; those of the database are at most a second old."""
     found = await context.probes.database.get()
     if found is None:
-        unknown = health.Check("database", False, True, "has not answered in time")
+        unknown = Found("database", False, True, "has not answered in time")
         found = DatabaseHealth((unknown,), None)
     return [
         *found.checks,
         check("registry", lambda: _registry(context)),
-        check("process", lambda: _process(context)),
+        check("process", lambda: accepts_requests(context.metrics)),
         check("processes", lambda: _processes(context), needed=False),
     ]
 
 
-def query_checks(context: AppContext) -> list[health.Check]:
-    """The results of the checks that queries of loaded models depend on; none of them waits."""
-    return [
-        check("keys", lambda: _keys(context)),
-        check("registry", lambda: _registry_age(context)),
-        check("process", lambda: _process(context)),
-    ]
-
-
-def is_ready(checks: list[health.Check]) -> bool:
-    """Whether all needed checks succeeded."""
-    return all(each.ok for each in checks if each.needed)
-
-
-def _readiness(checks: list[health.Check], response: Response, verbose: str | None) -> Readiness:
+def _readiness(checks: list[Found], response: Response, verbose: str | None) -> Readiness:
     ready = is_ready(checks)
     if not ready:
         response.status_code = 503
@@ -167,30 +155,11 @@ def _readiness(checks: list[health.Check], response: Response, verbose: str | No
     return Readiness(ready=ready, checks=None if verbose is None else views)
 
 
-def _keys(context: AppContext) -> str:
-    if not context.refresher.was_read:
-        raise CheckFailed("could not be read yet")
-    return "were read"
-
-
-def _registry_age(context: AppContext) -> str:
-    age, limit = context.refresher.age_seconds, context.settings.max_stale_seconds
-    if limit and age > limit:
-        raise CheckFailed(f"was read {age:.1f} s ago; STMS_MAX_STALE_SECONDS permits {limit:g} s")
-    return f"was read {age:.1f} s ago"
-
-
 def _registry(context: AppContext) -> str:
     since = context.refresher.failing_since
     if since is not None:
         raise CheckFailed(f"could not be read for {time.time() - since:.1f} s; loaded models still answer")
     return f"is up to date; students and teachers loaded: {len(context.cache)}"
-
-
-def _process(context: AppContext) -> str:
-    if context.metrics.processes().draining:
-        raise CheckFailed("is shutting down; try again over a new connection")
-    return "accepts requests"
 
 
 def _processes(context: AppContext) -> str:

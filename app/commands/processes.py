@@ -6,15 +6,14 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from app.commands.options import DataOption, read_settings
 from app.commands.output import CommandFailed, error_console
 from app.logs import message_line
-from app.processes.listener import CannotListen, ProcessContext, listen, require_free
-from app.processes.supervisor import Supervisor
+from app.processes.listener import CannotListen, ProcessContext, require_free
 from app.settings import Settings
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ ApiProcessesOption = Annotated[
         "--workers",
         min=1,
         max=64,
-        help="Server processes. [default: STMS_API_PROCESSES or 1]",
+        help="Processes that answer queries. [default: STMS_API_PROCESSES or 1]",
     ),
 ]
 NoKeysOption = Annotated[
@@ -78,14 +77,7 @@ def serve(
         _report(f"Dashboard: {address}/{entry}")
     if has_file:
         _report(f'Try: curl -H "Authorization: Bearer $(cat {file})" {address}/v1/models')
-    supervisor = Supervisor(
-        address,
-        _environment(settings, free_port),
-        _reporter(settings, "stms serve"),
-        can_roll=settings.api_processes > 1,
-        grace=settings.drain_seconds,
-    )
-    raise typer.Exit(supervisor.run())
+    _become_manager(settings, free_port, "stms serve", "--worker", "--address", address)
 
 
 def api(
@@ -93,19 +85,21 @@ def api(
     port: PortOption = None,
     data_dir: DataOption = None,
     api_processes: ApiProcessesOption = None,
-    # A parent of an older release passes the second name during a rolling restart.
-    context: Annotated[str | None, typer.Option("--process-context", "--place", hidden=True)] = None,
+    # What the manager passes to its processes.
+    context: Annotated[str | None, typer.Option("--process-context", hidden=True)] = None,
+    control_socket: Annotated[Path | None, typer.Option("--control-socket", hidden=True)] = None,
     no_keys: NoKeysOption = False,
 ) -> None:
     """Start only the API. Run `stms db upgrade` first, and `stms worker` for training.
 
-    Like `stms serve`, it makes the first API key. With several processes, SIGHUP replaces them one at a time
-    without dropping requests.
+    Like `stms serve`, it makes the first API key. Queries are answered by processes of their own, and all
+    other requests by a control process behind them. SIGHUP replaces all processes one at a time without
+    dropping requests.
 
     Example:  stms api --api-processes 4
     """
     from app.auth.authenticator import InsecureBinding
-    from app.main import check_database, run_api
+    from app.database_check import check_database
     from app.processes.scoreboard import ScoreboardMismatch
     from app.secret_files import BadSecretFile
     from app.services.first_key import NoFirstKey
@@ -113,11 +107,11 @@ def api(
 
     settings = _read_settings(host, port, data_dir, api_processes, no_keys)
     try:
-        if context is not None:
-            code = run_api(settings, ProcessContext.inherited(*map(int, context.split(":"))))
-        else:
+        if context is None:
             _report_first_key(check_database(settings), _reporter(settings, "stms api"))
-            code = _run_prefork(settings) if settings.api_processes > 1 else run_api(settings)
+            _become_manager(settings, require_free(settings.host, settings.port), "stms api")
+        process = ProcessContext.inherited(*map(int, context.split(":")))
+        code = _run_process(settings, process, control_socket)
     except (
         SchemaOutdated,
         InsecureBinding,
@@ -130,17 +124,27 @@ def api(
     raise typer.Exit(code)
 
 
-def _run_prefork(settings: Settings) -> int:
-    from app.processes.prefork import Prefork
+def _run_process(settings: Settings, process: ProcessContext, control_socket: Path | None) -> int:
+    """Run a query process, or without the socket of the control process that process itself."""
+    if control_socket is None:
+        from app.main import run_control
 
-    listener = listen(settings.host, settings.port)
-    return Prefork(
-        listener,
-        _environment(settings, listener.getsockname()[1]),
-        _reporter(settings, "stms api"),
-        size=settings.api_processes,
-        grace=settings.drain_seconds,
-    ).run()
+        return run_control(settings, process)
+    from app.query_process import run_query_process
+
+    return run_query_process(settings, process, control_socket)
+
+
+def _become_manager(settings: Settings, port: int, name: str, *options: str) -> NoReturn:
+    """Replace this program by the manager of all processes, which needs little memory."""
+    command = [sys.executable, "-P", "-m", "app.processes.manager", "--name", name]
+    command += ["--host", settings.host, "--port", str(port), "--size", str(settings.api_processes)]
+    command += ["--grace", str(settings.drain_seconds), *options]
+    if settings.log_format == "json":
+        command.append("--json")
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, command, _environment(settings, port))  # noqa: S606
 
 
 def worker(data_dir: DataOption = None) -> None:

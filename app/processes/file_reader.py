@@ -98,7 +98,7 @@ class FileReader:
 
         By default its memory is a third of what the container or the machine has, shared by the processes.
         """
-        share = memory_limit() // (3 * settings.api_processes)
+        share = memory_limit() // 3
         return cls(
             memory=settings.reader_memory_bytes or max(share, _MIN_MEMORY),
             seconds=settings.reader_seconds,

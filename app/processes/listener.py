@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 
 from app.processes.scoreboard import Scoreboard, Slot
-from app.settings import Settings
 
 _BACKLOG = 2048
 
@@ -22,12 +22,6 @@ class ProcessContext:
     listener: socket.socket
     scoreboard: Scoreboard
     slot: Slot
-
-    @classmethod
-    def single(cls, settings: Settings) -> ProcessContext:
-        """Create the context of a service with one process. Raises CannotListen."""
-        scoreboard = Scoreboard.private()
-        return cls(listen(settings.host, settings.port), scoreboard, scoreboard.slots[0])
 
     @classmethod
     def inherited(cls, listener: int, scoreboard: int, slot: int) -> ProcessContext:
@@ -47,6 +41,18 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         reason = error.strerror or error
         raise CannotListen(f"Cannot listen at {host} port {port}: {reason}.") from error
+
+
+def listen_locally(path: Path) -> socket.socket:
+    """Open a listening Unix socket at a path that does not exist yet. Raises CannotListen."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(str(path))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise CannotListen(f"Cannot listen at {path}: {error.strerror or error}.") from error
+    return listener
 
 
 def require_free(host: str, port: int) -> int:

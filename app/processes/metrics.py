@@ -86,7 +86,10 @@ _LAYOUT: Final = float(zlib.crc32(repr((STATUSES, BUCKETS, UNUSUAL, _NAME, _MAX_
 
 @dataclass(frozen=True, slots=True)
 class ProcessCounts:
-    """How many server processes serve, and how many should; draining: whether this one is about to end."""
+    """How many query processes serve, and how many should.
+
+    draining: whether this process, or all of them, are about to end.
+    """
 
     serving: int
     target: int
@@ -121,21 +124,22 @@ class Metrics:
 
     A model's name becomes a label only after the model was loaded, so callers cannot invent labels.
 
-    shows_models: whether `render` tells names of models; if not, all of them share `OVERFLOW_LABEL`.
+    slot: of this process. shows_models: whether `render` tells names of models; if not, all of them share
+    `OVERFLOW_LABEL`.
     """
 
     def __init__(self, scoreboard: Scoreboard | None = None, slot: Slot | None = None) -> None:
         self._scoreboard = scoreboard or Scoreboard.private()
-        self._slot = slot or self._scoreboard.slots[0]
-        self._slot.reset_layout(_LAYOUT)
-        self._values = self._slot.values
+        self.slot = slot or self._scoreboard.slots[0]
+        self.slot.reset_layout(_LAYOUT)
+        self._values = self.slot.values
         self._lock = threading.Lock()
         self.shows_models: Callable[[], bool] = lambda: True
         self._times: dict[str, list[float]] = {}
         self._errors = dict.fromkeys(ERROR_CODES, 0)
         self._registered: list[_Registered] = []
         self._records = {
-            name: _FIRST_RECORD + index * _RECORD + _NAME for index, name in enumerate(_names(self._slot))
+            name: _FIRST_RECORD + index * _RECORD + _NAME for index, name in enumerate(_names(self.slot))
         }
         self._registry = CollectorRegistry()
         self._registry.register(_Collector(self))
@@ -216,7 +220,7 @@ class Metrics:
                     _route_name(OVERFLOW_LABEL, OVERFLOW_LABEL) if is_route else OVERFLOW_LABEL
                 ]
             start = _FIRST_RECORD + count * _RECORD
-            self._slot.memory[8 * start : 8 * start + 1 + len(encoded)] = bytes([len(encoded)]) + encoded
+            self.slot.memory[8 * start : 8 * start + 1 + len(encoded)] = bytes([len(encoded)]) + encoded
             self._records[name] = start + _NAME
             # Last, since it makes the record visible to other processes.
             self._values[0] = count + 1
@@ -275,12 +279,18 @@ class Metrics:
         """Numbers of server processes, and whether this one is draining."""
         serving = len(self._scoreboard.serving())
         target = max(self._scoreboard.target_size, 1)
-        return ProcessCounts(serving, target, self._slot.state is State.DRAINING)
+        draining = self.slot.state is State.DRAINING or self._scoreboard.is_stopping
+        return ProcessCounts(serving, target, draining)
 
     def is_first(self) -> bool:
-        """Whether no process of a lower slot serves, so that this one does what only one needs to do."""
+        """Whether no process of a lower slot serves, so that this one does what only one needs to do.
+
+        Where there is a control process, it does.
+        """
+        if self.slot.is_control:
+            return True
         serving = self._scoreboard.serving()
-        return not serving or serving[0].index >= self._slot.index
+        return not serving or serving[0].index >= self.slot.index
 
     def counts(self) -> dict[str, ModelCounts]:
         """Counters by model over all processes; "" stands for queries of models that were not loaded."""
@@ -347,8 +357,9 @@ class Metrics:
         )
         build.add_metric([metadata.version("stms")], 1.0)
         yield build
-        alive = [slot for slot in self._scoreboard.slots if slot.state is not State.FREE]
-        yield GaugeMetricFamily("stms_processes", "Running server processes.", len(alive))
+        slots = self._scoreboard.slots
+        alive = [slot for slot in slots if slot.state is not State.FREE and not slot.is_control]
+        yield GaugeMetricFamily("stms_processes", "Running query processes.", len(alive))
         yield CounterMetricFamily(
             "stms_process_deaths", "Server processes that ended unexpectedly.", self._scoreboard.crash_count
         )

@@ -16,18 +16,20 @@ import time
 from enum import IntEnum
 from typing import Final
 
-_VERSION: Final = 20261123.1
+_VERSION: Final = 20261126.2
 """To be changed with the layout of the scoreboard or of a slot."""
 
 _HEAD: Final = 8
 _SALT: Final = 3
+_STOPPING: Final = 4
+_STARTED: Final = 5
 RATE_LIMIT_CELLS: Final = 1 << 18
 """Float64 cells of `app.auth.rate_limit`; they belong to no slot, and all processes write them."""
 _SLOT_HEAD: Final = 8
 SLOT_VALUES: Final = 100_000
 """Float64 values in a slot after its head; a page uses memory only once it was written."""
 
-_STATE, _PID, _HEARTBEAT, _CONNECTIONS, _LAYOUT = range(5)
+_STATE, _PID, _HEARTBEAT, _CONNECTIONS, _LAYOUT, _REVISION, _IS_CONTROL, _SIGNALS = range(8)
 
 
 class ScoreboardMismatch(Exception):
@@ -88,6 +90,33 @@ class Slot:
         """Identifies the meaning of the values; 0 in a slot that was never used."""
         return self._head[_LAYOUT]
 
+    @property
+    def revision(self) -> float:
+        """The revision of the registry that the owner serves."""
+        return self._head[_REVISION]
+
+    @revision.setter
+    def revision(self, revision: float) -> None:
+        self._head[_REVISION] = revision
+
+    @property
+    def follows_signals(self) -> bool:
+        """Whether the owner reads the registry when it is sent a signal, see `app.serving.refresher`."""
+        return self._head[_SIGNALS] != 0.0
+
+    @follows_signals.setter
+    def follows_signals(self, follows: bool) -> None:
+        self._head[_SIGNALS] = follows
+
+    @property
+    def is_control(self) -> bool:
+        """Whether the owner is the control process, which accepts no connections of clients."""
+        return self._head[_IS_CONTROL] != 0.0
+
+    @is_control.setter
+    def is_control(self, is_control: bool) -> None:
+        self._head[_IS_CONTROL] = is_control
+
     def reset_layout(self, layout: float) -> None:
         """Set the meaning of the values; values with another meaning are zeroed."""
         if self.layout not in (0.0, layout):
@@ -98,6 +127,8 @@ class Slot:
         """Make this process the owner; the values of the previous owner stay."""
         self._head[_PID] = os.getpid()
         self.connections = 0
+        self.revision = -1.0
+        self.follows_signals = False
         self.heartbeat()
         self.state = state
 
@@ -169,16 +200,34 @@ class Scoreboard:
 
     @property
     def target_size(self) -> int:
-        """Number of processes that the parent keeps running; 0 if the scoreboard is private."""
+        """Number of query processes that the parent keeps running; 0 if the scoreboard is private."""
         return int(self._head[2])
 
     @target_size.setter
     def target_size(self, number: int) -> None:
         self._head[2] = number
 
+    @property
+    def has_started(self) -> bool:
+        """Whether the control process has served since the parent started."""
+        return self._head[_STARTED] != 0.0
+
+    @has_started.setter
+    def has_started(self, has_started: bool) -> None:
+        self._head[_STARTED] = has_started
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the parent has begun to stop all processes."""
+        return self._head[_STOPPING] != 0.0
+
+    @is_stopping.setter
+    def is_stopping(self, is_stopping: bool) -> None:
+        self._head[_STOPPING] = is_stopping
+
     def serving(self) -> list[Slot]:
-        """Slots of the processes that accept connections."""
-        return [slot for slot in self.slots if slot.state is State.SERVING]
+        """Slots of the processes that accept connections of clients."""
+        return [slot for slot in self.slots if slot.state is State.SERVING and not slot.is_control]
 
     def close(self) -> None:
         """Close the file; the memory lives until the last process that maps it has ended."""

@@ -251,9 +251,9 @@ class Acceptor:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of the listening socket."""
-        host, port = self._listener.getsockname()[:2]
-        return host, port
+        """Host and port of the listening socket; its path and 0 of a Unix socket."""
+        name = self._listener.getsockname()
+        return (name, 0) if isinstance(name, str) else name[:2]
 
     def start(self) -> None:
         """Start to accept connections."""
@@ -320,7 +320,8 @@ class Acceptor:
         self._is_failing = False
         self.accepted_at = time.monotonic()
         accepted.setblocking(False)
-        accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if accepted.family != socket.AF_UNIX:
+            accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._slot.connections += 1
         task = self._loop.create_task(self._connect(accepted))
         self._connecting.add(task)

@@ -18,7 +18,8 @@ from typing import Final, Generic, TypeVar
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from app.domain.errors import ServiceError, Unavailable
+from app.domain.checks import Check, CheckFailed, check
+from app.domain.errors import Unavailable
 from app.domain.figures import DatabaseFigures
 from app.domain.ports import JobQueue
 from app.store.migrate import schema_is_current
@@ -32,20 +33,6 @@ PATIENCE_SECONDS: Final = 2.0
 """How long after its start callers wait for a computation."""
 
 Value = TypeVar("Value")
-
-
-class CheckFailed(Exception):
-    """Why a check failed, as a message for the operator."""
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The result of one check. needed: whether the server is not ready if it fails."""
-
-    name: str
-    ok: bool
-    needed: bool
-    detail: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +82,6 @@ class ComputedOncePerSecond(Generic[Value]):
         if error is not None:
             logger.error("a probe cannot be answered", exc_info=error)
         self._value = None if computed.cancelled() or error is not None else computed.result()
-
-
-def check(name: str, run: Callable[[], str], *, needed: bool = True) -> Check:
-    """The result of ``run``, which returns a detail or raises CheckFailed or a ServiceError."""
-    try:
-        return Check(name, True, needed, run())
-    except (CheckFailed, ServiceError) as error:
-        return Check(name, False, needed, str(error))
 
 
 def database_health(store: Store, queue: JobQueue, takeover_seconds: float) -> DatabaseHealth:

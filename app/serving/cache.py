@@ -195,6 +195,21 @@ class ModelCache:
         entry = None if version is None else self._loaded.get((*_name(version), None))
         return cast("ServableTeacher | None", entry)
 
+    def load_small_teacher(self, reference: str, most: int) -> None:
+        """Load the teacher of a model in the background, unless it has more than ``most`` weights in all."""
+        key = ("small teacher", reference)
+        if key not in self._inflight:
+            task = asyncio.get_running_loop().create_task(self._load_if_small(reference, most))
+            self._inflight[key] = task
+            task.add_done_callback(lambda task: self._on_loaded(key, task))
+
+    async def _load_if_small(self, reference: str, most: int) -> None:
+        version = self._references.get(reference)
+        if version is None:
+            version = await self._single_flight(reference, lambda: self._resolve(reference))
+        if version.class_count * version.columns <= most:
+            await self.teacher(reference)
+
     def drop(self, tenant: str, model: str, version: int | None = None, label: str | None = None) -> None:
         """Unload a model, one version of it, or one class; the next query loads it again."""
         for key in list(self._loaded.newest_first()):

@@ -5,20 +5,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
+import signal
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from app.auth.authenticator import Authenticator
 from app.domain.entities import ModelVersion
 from app.domain.errors import Unavailable
+from app.processes.scoreboard import Scoreboard, Slot
 from app.serving.cache import ModelCache
 from app.serving.loader import RegistryChanges
 
 logger = logging.getLogger(__name__)
 
 Read = TypeVar("Read")
+
+CHANGED: Final = signal.SIGUSR1
+"""Tells a query process that the registry has changed."""
+OTHERS_SECONDS: Final = 1.5
+"""How long a change waits for the query processes to serve it."""
+_OTHERS_POLL_SECONDS: Final = 0.002
 
 
 class Registry(Protocol):
@@ -37,12 +46,22 @@ class Refresher:
     """Reads what changed in the registry every ``seconds``, and passes it to authenticator and cache.
 
     While the database cannot be read, both keep their state. failing_since: start of the failure in seconds
-    since the epoch; None without one.
+    since the epoch; None without one. slot, scoreboard: where this process writes the revision that it
+    serves, and reads that of the others.
     """
 
     def __init__(
-        self, registry: Registry, authenticator: Authenticator, cache: ModelCache, *, seconds: float
+        self,
+        registry: Registry,
+        authenticator: Authenticator,
+        cache: ModelCache,
+        *,
+        seconds: float,
+        slot: Slot | None = None,
+        scoreboard: Scoreboard | None = None,
     ) -> None:
+        self._slot, self._scoreboard = slot, scoreboard
+        self._announcing: set[asyncio.Task[None]] = set()
         self._registry = registry
         self._authenticator = authenticator
         self._cache = cache
@@ -50,6 +69,7 @@ class Refresher:
         self._revision: int | None = None
         self._current_at = time.monotonic()
         self._lock = asyncio.Lock()
+        self._changed = asyncio.Event()
         # A separate thread: a read that hangs must not delay loads, nor loads these reads.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="stms-revision")
         self._task: asyncio.Task[None] | None = None
@@ -84,6 +104,12 @@ class Refresher:
         await self._poll()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
+    def follow_signals(self) -> None:
+        """Poll at once when another process sends the signal `CHANGED`. Only in the main thread."""
+        asyncio.get_running_loop().add_signal_handler(CHANGED, self._changed.set)
+        if self._slot is not None:
+            self._slot.follows_signals = True
+
     async def stop(self) -> None:
         """Stop the background task."""
         if self._task is not None:
@@ -106,6 +132,29 @@ class Refresher:
             ) from error
         if model is not None:
             await self._cache.settle(model)
+        await self._wait_for_others()
+
+    async def _wait_for_others(self) -> None:
+        """Have the query processes follow the registry, and wait until they serve what this one does.
+
+        After `OTHERS_SECONDS` it returns, and those that did not answer follow with their next poll.
+        """
+        wanted = float(self._revision or 0)
+        behind = self._behind(wanted)
+        for slot in behind:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(slot.pid, CHANGED)
+        deadline = time.monotonic() + OTHERS_SECONDS
+        while behind and time.monotonic() < deadline:
+            await asyncio.sleep(_OTHERS_POLL_SECONDS)
+            behind = self._behind(wanted)
+
+    def _behind(self, revision: float) -> list[Slot]:
+        """The slots of other processes that follow signals, and serve an older revision."""
+        if self._scoreboard is None or self._slot is None:
+            return []
+        others = [slot for slot in self._scoreboard.serving() if slot.index != self._slot.index]
+        return [slot for slot in others if slot.follows_signals and slot.revision < revision]
 
     async def _poll(self) -> Exception | None:
         """Follow the registry; a failure is logged, recorded and returned."""
@@ -139,7 +188,20 @@ class Refresher:
                 self._cache.follow(references, await self._resolve(references), before)
             # Last, so that all of it is repeated if one of the reads fails.
             self._revision = changes.revision
+            self._announce(changes.revision)
         self._current_at = started
+
+    def _announce(self, revision: int) -> None:
+        """Write the revision into the slot as soon as the references that moved have moved."""
+
+        async def announce() -> None:
+            await self._cache.settle(None)
+            if self._slot is not None and self._revision == revision:
+                self._slot.revision = float(revision)
+
+        task = asyncio.get_running_loop().create_task(announce())
+        self._announcing.add(task)
+        task.add_done_callback(self._announcing.discard)
 
     async def _resolve(self, references: Collection[str]) -> Mapping[str, ModelVersion]:
         try:
@@ -154,7 +216,10 @@ class Refresher:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(self._seconds)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._seconds):
+                    await self._changed.wait()
+            self._changed.clear()
             await self._poll()
 
     async def _read(self, read: Callable[[], Read]) -> Read:

@@ -140,7 +140,8 @@ class ServerBeats:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        if self._wrote and self._metrics.processes().serving <= 1:
+        others = self._metrics.processes().serving - (0 if self._metrics.slot.is_control else 1)
+        if self._wrote and others <= 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(BEAT_SECONDS):
                     await asyncio.get_running_loop().run_in_executor(self._thread, self._leave)

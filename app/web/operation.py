@@ -9,6 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from app.api import health
 from app.api.border import BorderRoute
 from app.api.dependencies import Administrator, AppContext, Context, Operator, Reader
+from app.domain.checks import is_ready
 from app.services import audit, quotas
 from app.services.keys import key_names
 from app.services.workers import list_workers
@@ -75,7 +76,7 @@ async def health_fragment(request: Request, context: Context, _caller: Reader) -
 async def _health(context: AppContext) -> dict[str, Any]:
     checks = await health.run_checks(context)
     cures = {check.name: advice.for_check(check.name) for check in checks if not check.ok}
-    return {"checks": checks, "ready": health.is_ready(checks), "cures": cures}
+    return {"checks": checks, "ready": is_ready(checks), "cures": cures}
 
 
 def _usage(context: AppContext, caller: Reader) -> quotas.Usage | None:

@@ -11,7 +11,7 @@ from benchmarks.chaos.programs import command_line, descendants, marked
 _POLL_SECONDS = 1.0
 _MISSES = 3
 """Number of polls without an owner after which a process counts as an orphan."""
-_LAST_SECONDS = 3.0
+_LAST_SECONDS = 15.0
 
 
 class Orphans:

@@ -9,6 +9,9 @@ parts:
   single     one row of 64 numbers in JSON: throughput, p50, p99 at half load
   bulk       10 000 rows in one binary request
   formats    inferences, records and predictions beside native queries, and clients that write in two pieces
+  tabs       queries beside 20 open tabs of the dashboard
+  crowds     queries beside crowds of another key, in ten ways
+  memory     of all processes
   students   kernel and compact students against the full teacher
   processes  CPU time of two server processes against that of one
   swap       requests while an alias moves and all processes are replaced
@@ -31,11 +34,11 @@ from typing import Any
 from benchmarks import scale
 from benchmarks.load import WrkMissing
 from benchmarks.processes import two_cores
-from benchmarks.serve import bulk, fleet, formats, single, students, swap
+from benchmarks.serve import beside, bulk, fleet, formats, single, students, swap
 from benchmarks.serve.comparison import NORMAL, QUICK
 from benchmarks.serve.targets import missed, result_of
 
-PARTS = ("single", "bulk", "formats", "students", "processes", "swap", "million")
+PARTS = ("single", "bulk", "formats", "tabs", "crowds", "memory", "students", "processes", "swap", "million")
 _COPIES = 4
 _ROOM = 512 << 20
 
@@ -93,6 +96,9 @@ def measure(wanted: list[str], options: argparse.Namespace) -> tuple[dict[str, A
         "single": lambda: single.measure(cores, pace, with_mlserver=with_mlserver),
         "bulk": lambda: bulk.measure(cores, pace),
         "formats": lambda: formats.measure(cores, pace),
+        "tabs": lambda: on_all_cores(cores, lambda: beside.tabs(quick=options.quick)),
+        "crowds": lambda: on_all_cores(cores, lambda: beside.crowds(quick=options.quick)),
+        "memory": beside.memory,
         "students": lambda: students.measure(cores, pace),
         "processes": lambda: fleet.measure(cores, pace),
         "swap": lambda: swap.measure(cores, pace),
@@ -113,6 +119,15 @@ def measure(wanted: list[str], options: argparse.Namespace) -> tuple[dict[str, A
     return measured, broken
 
 
+def on_all_cores(cores: tuple[int, int], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The figures of a program that takes the cores itself."""
+    os.sched_setaffinity(0, set(cores))
+    try:
+        return measure()
+    finally:
+        os.sched_setaffinity(0, {cores[1]})
+
+
 def million(cores: tuple[int, int], classes: int, columns: int, folder: Path | None) -> dict[str, Any]:
     """The figures of `benchmarks.scale`, in a folder that is removed; none if the disk has no room."""
     needed = _COPIES * 4 * classes * columns + _ROOM
@@ -121,12 +136,8 @@ def million(cores: tuple[int, int], classes: int, columns: int, folder: Path | N
     if free < needed:
         print("The million classes are left out; another disk can be named by --folder.", file=sys.stderr)
         return {}
-    os.sched_setaffinity(0, set(cores))
-    try:
-        with tempfile.TemporaryDirectory(prefix="stms-scale-", dir=folder) as name:
-            found = scale.measure(Path(name), classes, columns)
-    finally:
-        os.sched_setaffinity(0, {cores[1]})
+    with tempfile.TemporaryDirectory(prefix="stms-scale-", dir=folder) as name:
+        found = on_all_cores(cores, lambda: scale.measure(Path(name), classes, columns))
     return {key if key.startswith("million") else f"million_{key}": value for key, value in found.items()}
 
 

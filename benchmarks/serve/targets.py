@@ -24,6 +24,8 @@ AT_MOST: Final = {
     "v2_binary_vs_native": 1.6,
     "predict_vs_query": 4.0,
     "two_pieces_vs_bare": 0.95,
+    "tabs_p99": 1.1,
+    "crowd_p99": 1.5,
 }
 KEYS: Final = (
     "throughput_vs_bare",
@@ -43,6 +45,9 @@ KEYS: Final = (
     "record_vs_native",
     "predict_vs_query",
     "two_pieces_vs_bare",
+    "tabs_p99",
+    "crowd_p99",
+    "memory_mb",
 )
 """Keys of the result, in this order; the value is None for what was not measured."""
 

@@ -45,8 +45,13 @@ class PreparedPrediction(PreparedRequest):
         self._most_work = min(INLINE_WORK, pipeline.authenticator.rate_work or INLINE_WORK)
 
     def compute(self, body: Body) -> Computed | None:
-        teacher = self.pipeline.cache.loaded_teacher(self._reference)
-        if teacher is None or len(body) > INLINE_BYTES:
+        cache = self.pipeline.cache
+        teacher = cache.loaded_teacher(self._reference)
+        if teacher is None:
+            # For the next one.
+            cache.load_small_teacher(self._reference, INLINE_WORK)
+            return None
+        if len(body) > INLINE_BYTES:
             return None
         prediction = parse_prediction(teacher, body, DEFAULT_FORMAT, self._limits, False, None)
         if prediction.work >= self._most_work:

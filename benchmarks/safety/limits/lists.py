@@ -85,7 +85,7 @@ def _at_once(
     running: Stage, prober: Prober, clients: subprocess.Popen[str], path: str, headers: Mapping[str, str]
 ) -> tuple[int, int, Latencies]:
     """Bytes of the largest of several answers at once, growth of the server's peak, and queries meanwhile."""
-    server, beside = [running.process("api")], Latencies()
+    server, beside = [running.process("control"), running.process("query")], Latencies()
     assert clients.stdin is not None
     assert clients.stdout is not None
     reset_peaks(server)

@@ -78,9 +78,11 @@ class Stage:
         return answer.headers["set-cookie"].partition(";")[0]
 
     def process(self, command: str) -> int:
-        """Process id of `stms api` or `stms worker`. Raises LookupError if there is none."""
-        ending = f"app.cli {command}"
-        return next(pid for pid in family(self.service.process.pid) if ending in command_line(pid))
+        """Process id of a worker, the control process or a query process. Raises LookupError without one.
+
+        command: worker, control or query.
+        """
+        return next(pid for pid in family(self.service.process.pid) if _is(command, command_line(pid)))
 
     def files(self, command: str) -> int:
         """Number of the open files of a process."""
@@ -94,6 +96,13 @@ class Stage:
             return httpx.get(f"{self.service.url}/readyz", trust_env=False, timeout=10).status_code == 200
         except httpx.HTTPError:
             return False
+
+
+def _is(command: str, line: str) -> bool:
+    """Whether a command line is that of a kind of process, see `Stage.process`."""
+    if command == "worker":
+        return "app.cli worker" in line
+    return "--process-context" in line and ("--control-socket" in line) == (command == "query")
 
 
 @contextmanager

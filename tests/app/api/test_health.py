@@ -173,7 +173,7 @@ def _resolve_all(document: dict[str, Any], node: Any) -> None:
 
 
 def test_a_draining_process_is_not_ready(client):
-    slot = client.context.metrics._slot
+    slot = client.context.metrics.slot
     slot.state = State.DRAINING
     response = client.get("/readyz?verbose")
     assert response.status_code == 503

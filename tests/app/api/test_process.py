@@ -21,20 +21,12 @@ import httpx
 import pytest
 
 from app.auth.authenticator import InsecureBinding
+from app.database_check import check_database
 from app.domain.errors import Unavailable
-from app.main import run_api
 from app.settings import Settings
 from app.store.migrate import SchemaOutdated
 
-SERVER = """
-import sys, threading, json
-from pathlib import Path
-from app.main import run_api
-from app.settings import Settings
-
-code = run_api(Settings(data_dir=Path(sys.argv[1]), port=int(sys.argv[2])))
-print(json.dumps({"code": code, "modules": sorted(sys.modules)}))
-"""
+ROOT = Path(__file__).parents[3]
 
 
 def free_port() -> int:
@@ -47,11 +39,11 @@ class Server:
     def __init__(self, folder: Path, database: str, open_files: int | None = None) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        command = [sys.executable, "-c", SERVER, str(folder), str(self.port)]
+        command = [sys.executable, "-P", "-m", "app.cli", "api", "--port", str(self.port)]
+        command += ["--data-dir", str(folder), "--no-keys"]
         self.process = subprocess.Popen(
             command,
-            stdout=subprocess.PIPE,
-            cwd=Path(__file__).parents[3],
+            cwd=ROOT,
             env=os.environ | {"STMS_DATABASE_URL": database},
             preexec_fn=open_files and partial(setrlimit, RLIMIT_NOFILE, (open_files // 2, open_files)),
         )
@@ -68,11 +60,15 @@ class Server:
             else:
                 return
 
-    def stop(self) -> dict[str, object]:
+    def stop(self) -> int:
+        """The exit code after SIGTERM."""
         self.process.send_signal(signal.SIGTERM)
-        output, _ = self.process.communicate(timeout=120)
-        ended: dict[str, object] = json.loads(output)
-        return ended
+        return self.process.wait(120)
+
+    def children(self) -> list[int]:
+        """The processes of control and of queries."""
+        path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
+        return [int(pid) for pid in path.read_text().split()]
 
 
 @pytest.fixture
@@ -84,32 +80,43 @@ def server(tmp_path: Path, database_address: str) -> Iterator[Server]:
     finally:
         if started.process.poll() is None:
             started.process.kill()
-            started.process.communicate()
+            started.process.wait()
 
 
-def test_a_process_that_answered_queries_has_loaded_no_training_code(server: Server, pets):
+def test_a_process_that_answers_queries_loads_neither_training_code_nor_the_api(server: Server, pets):
     with httpx.Client(base_url=server.url, trust_env=False) as client:
         for label in ("cat", "gr%C3%B6%C3%9Fe%2F1:x"):
             response = client.post(f"/v1/models/pets/classes/{label}:query", json={"x": [1, 2, 3]})
             assert response.status_code == 200, response.text
         assert client.get("/readyz").status_code == 200
-    ended = server.stop()
-    assert ended["code"] == 0
-    assert server.process.returncode == 0
-    modules = ended["modules"]
-    assert isinstance(modules, list)
+    libraries = [Path(f"/proc/{pid}/maps").read_text() for pid in server.children()]
+    assert ["/sqlalchemy/" in text for text in libraries] == [True, True]
+    [queries] = [
+        text
+        for pid, text in zip(server.children(), libraries, strict=True)
+        if "--control-socket" in Path(f"/proc/{pid}/cmdline").read_text()
+    ]
+    for library in ("sklearn", "scipy", "numba", "llvmlite", "pyarrow"):
+        assert f"/{library}" not in queries
+    assert server.stop() == 0
+    listed = "import app.query_process, json, sys; print(json.dumps(sorted(sys.modules)))"
+    modules = json.loads(subprocess.check_output([sys.executable, "-c", listed], cwd=ROOT))
     assert "app.serving.query.handler" in modules
     training = {
         "sklearn",
         "numba",
         "scipy",
         "joblib",
+        "fastapi",
+        "dbos",
+        "jinja2",
+        "app.api.app",
         "core.training.pipeline",
         "core.solvers",
         "core.solvers.jit",
         "core.data.dataset",
     }
-    assert training.isdisjoint(modules)
+    assert training.isdisjoint(modules), training & set(modules)
 
 
 @pytest.mark.long
@@ -170,26 +177,26 @@ def test_an_open_stream_does_not_delay_shutdown(server: Server, csv: bytes):
             started = time.monotonic()
             os.kill(server.process.pid, signal.SIGTERM)
             assert list(pieces) == []
-    server.process.communicate(timeout=120)
+    server.process.wait(120)
     assert time.monotonic() - started < 60
     assert server.process.returncode == 0
 
 
 def test_a_server_refuses_to_start_without_tables(tmp_path: Path):
     with pytest.raises(SchemaOutdated, match="stms db upgrade"):
-        run_api(Settings(data_dir=tmp_path))
+        check_database(Settings(data_dir=tmp_path))
 
 
 def test_a_server_without_keys_refuses_to_listen_beyond_loopback(tmp_path: Path, database_address: str):
     settings = {"data_dir": tmp_path, "host": "0.0.0.0", "database_url": database_address}
     with pytest.raises(InsecureBinding):
-        run_api(Settings.model_validate(settings))
+        check_database(Settings.model_validate(settings))
 
 
 def test_a_server_refuses_to_start_when_its_database_cannot_be_reached():
     nowhere = f"postgresql://stms@127.0.0.1:{free_port()}/none"
     with pytest.raises(Unavailable):
-        run_api(Settings.model_validate({"database_url": nowhere}))
+        check_database(Settings.model_validate({"database_url": nowhere}))
 
 
 def test_idle_connections_beyond_the_open_files_keep_no_request_out(tmp_path: Path, database_address: str):
@@ -208,4 +215,4 @@ def test_idle_connections_beyond_the_open_files_keep_no_request_out(tmp_path: Pa
                 time.sleep(0.2)
         assert server.process.poll() is None
     finally:
-        assert server.stop()["code"] == 0
+        assert server.stop() == 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from typing import Any
 
 import numpy as np
@@ -97,13 +99,31 @@ def test_requests_other_than_warm_queries_take_the_asgi_path(paths, target, body
         ({"authorization": "Bearer stms_key_000000000000000000000000_" + "x" * 43}, 401),
         ({"authorization": "Basic x"}, 401),
         ({"content_encoding": "br"}, 415),
-        ({"accept": "application/x-npy"}, 200),
         ({"content_length": "3x"}, 400),
     ],
 )
 def test_unusual_headers_take_the_asgi_path(paths, more, status):
     assert paths.fast(TARGET, body_of(x=X), **more) is None
     assert paths.asgi(TARGET, body_of(x=X), **more).status_code == status
+
+
+def test_other_formats_have_the_same_answer_on_both_paths(paths):
+    tensor = {
+        "content_type": "application/octet-stream",
+        "x_tensor_shape": "2,3",
+        "x_tensor_dtype": "float32",
+    }
+    table = np.array([X, X], np.float32).tobytes()
+    for body, more in (
+        (body_of(x=X), {"accept": "application/x-npy"}),
+        (table, tensor),
+        (table, tensor | {"accept": "application/octet-stream"}),
+    ):
+        named = more | {"x_request_id": "mine"}
+        answered = paths.asgi(TARGET, body, **named)
+        assert answered.status_code == 200, answered.text
+        headers, data = paths.fast(TARGET, body, **named)
+        assert (data, headers) == (answered.content, dict(answered.headers))
 
 
 def test_non_ascii_targets_and_bodies_without_length_take_the_asgi_path(paths):
@@ -268,3 +288,30 @@ def test_predictions_that_cost_much_are_left_to_the_asgi_path(paths, monkeypatch
     assert paths.fast(PREDICT, body) is not None
     monkeypatch.setattr("app.serving.query.prepared_prediction.INLINE_WORK", 10)
     assert paths.fast(PREDICT, body) is None
+
+
+def test_the_first_prediction_loads_a_small_teacher_for_the_next_one(paths):
+    cache, body = paths.client.context.cache, body_of(x=X)
+    assert cache.loaded_teacher("default/pets") is None
+
+    async def story() -> None:
+        assert fast_answer(paths.client, PREDICT, paths.headers(body), body) is None
+        deadline = time.monotonic() + 60
+        while cache.loaded_teacher("default/pets") is None:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        assert fast_answer(paths.client, PREDICT, paths.headers(body), body) is not None
+
+    paths.client.run(story())
+
+
+def test_a_large_teacher_is_not_loaded_for_predictions(paths, monkeypatch):
+    monkeypatch.setattr("app.serving.query.prepared_prediction.INLINE_WORK", 10)
+    body = body_of(x=X)
+
+    async def story() -> None:
+        assert fast_answer(paths.client, PREDICT, paths.headers(body), body) is None
+        await asyncio.sleep(0.2)
+        assert paths.client.context.cache.loaded_teacher("default/pets") is None
+
+    paths.client.run(story())

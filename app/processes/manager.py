@@ -1,25 +1,37 @@
-"""`stms api --api-processes N`: a pre-fork manager of server processes that share one listening socket.
+"""The manager of query processes, which share the listening socket, of the control process, and of a worker.
 
-The parent keeps the socket open, so that no connection is refused while processes are replaced. A process
+`stms api` and `stms serve` become this program once the database is ready; `stms serve` has the worker. Query
+processes reach the control process by a Unix socket in a folder that only this user can open. The
+manager keeps both sockets open, so that no connection is refused while processes are replaced. A process
 that dies, or whose event loop hangs, is restarted with exponential back-off. SIGHUP is a rolling restart:
 each process is stopped only after its successor serves, and the restart is abandoned when a successor fails
-to start. SIGTERM drains and stops all processes.
+to start. SIGTERM drains and stops the query processes and the worker, and then the control process. All end
+with this process even when it is killed (on Linux, by PR_SET_PDEATHSIG). It imports hardly anything, so that
+it takes little memory.
 """
 
 from __future__ import annotations
 
+import argparse
+import math
+import os
 import signal
 import socket
+import sys
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from app.logs import message_line
+from app.processes.command import Command, RestartPolicy
+from app.processes.listener import CannotListen, listen, listen_locally
 from app.processes.open_files import raise_open_files
 from app.processes.periodic import PeriodicWork
 from app.processes.scoreboard import Scoreboard, Slot, State
-from app.processes.supervisor import Command, RestartPolicy
 
 _POLL_SECONDS: Final = 0.05
 _START_SECONDS: Final = 60.0
@@ -28,16 +40,21 @@ _HANG_SECONDS: Final = 30.0
 """Longest time without a heartbeat of the event loop."""
 _KILL_SECONDS: Final = 5.0
 """Time beyond the drain period before a process is killed."""
+_WORKER_SECONDS: Final = 10.0
+"""The same for the worker."""
 _FIRST_PAUSE: Final = 0.25
+_AT_ONCE: Final = 2
+"""So many signals to stop end everything without delay."""
 
 
 class Child:
-    """One server process and its scoreboard slot. start_at, kill_at: due times on the monotonic clock."""
+    """One process and its scoreboard slot. start_at, kill_at: due times on the monotonic clock."""
 
-    def __init__(self, command: Command, slot: Slot, policy: RestartPolicy) -> None:
+    def __init__(self, command: Command, slot: Slot, policy: RestartPolicy, *, is_control: bool) -> None:
         self.command = command
         self.slot = slot
         self.policy = policy
+        self.is_control = is_control
         self.start_at: float | None = None
         self.kill_at: float | None = None
 
@@ -45,6 +62,7 @@ class Child:
         """Start the process."""
         self.start_at = None
         self.slot.heartbeat()
+        self.slot.is_control = self.is_control
         self.slot.state = State.STARTING
         self.command.start()
 
@@ -68,10 +86,11 @@ class Child:
         return self.command.running and self.slot.seconds_since_heartbeat > limit
 
 
-class Prefork:
-    """Runs ``size`` server processes.
+class Manager:
+    """Runs ``size`` query processes and the control process.
 
-    report: called with messages for the operator. grace: drain period of a process in seconds.
+    report: called with messages for the operator. grace: drain period of a process in seconds. worker:
+    whether a worker runs beside them. address: of the service, reported once it serves.
     """
 
     def __init__(
@@ -82,24 +101,32 @@ class Prefork:
         *,
         size: int,
         grace: float,
+        worker: bool = False,
+        address: str = "",
     ) -> None:
-        # A process and its successor need a slot each; twice the size leaves some for slow shutdowns.
-        self._scoreboard = Scoreboard.shared(2 * size)
+        # A process and its successor need a slot each; twice the number leaves some for slow shutdowns.
+        self._scoreboard = Scoreboard.shared(2 * (size + 1))
         self._scoreboard.target_size = size
         self._listener = listener
+        self._folder = tempfile.TemporaryDirectory(prefix="stms-", ignore_cleanup_errors=True)
+        self._control = Path(self._folder.name) / "control.sock"
+        self._control_listener = listen_locally(self._control)
         self._environment = environment
         self._report = report
         self._grace = grace + _KILL_SECONDS
+        self._address = address
+        self._worker = Command("worker", environment) if worker else None
+        self._worker_policy, self._worker_start_at = RestartPolicy(), 0.0 if worker else math.inf
         self._children: list[Child] = []
         self._stopping: list[Child] = []
         self._to_replace: deque[Child] = deque()
         self._successor: Child | None = None
-        self._periodic = PeriodicWork(["processes", "rolling restart"])
+        self._periodic = PeriodicWork(["processes", "rolling restart", "worker"])
         self._has_served = self._cannot_start = False
         self._stop_signals, self._stop_signal = 0, signal.SIGTERM
         self._hangups = 0
-        for _ in range(size):
-            self._children.append(self._new_child())
+        for number in range(size + 1):
+            self._children.append(self._new_child(is_control=number == 0))
 
     def run(self) -> int:
         """Run until a signal. Returns the exit code: 0 after a signal, 1 if the first start failed."""
@@ -118,6 +145,7 @@ class Prefork:
                 if self._cannot_start:
                     return 1
                 self._periodic.run("rolling restart", self._step_rolling_restart)
+                self._periodic.run("worker", self._restart_worker)
                 time.sleep(_POLL_SECONDS)
         finally:
             self._stop_all()
@@ -125,20 +153,28 @@ class Prefork:
                 signal.signal(number, handler)
         return 0
 
-    def _new_child(self) -> Child:
+    def _new_child(self, *, is_control: bool) -> Child:
         used = {child.slot.index for child in [*self._children, *self._stopping]}
         slot = next(slot for slot in self._scoreboard.slots if slot.index not in used)
-        files = (self._listener.fileno(), self._scoreboard.file or 0)
+        listener = self._control_listener if is_control else self._listener
+        files = (listener.fileno(), self._scoreboard.file or 0)
         context = ":".join(map(str, (*files, slot.index)))
-        command = Command("api", self._environment, "--process-context", context, files=files)
-        return Child(command, slot, RestartPolicy(_FIRST_PAUSE))
+        options = [] if is_control else ["--control-socket", str(self._control)]
+        command = Command("api", self._environment, *options, "--process-context", context, files=files)
+        return Child(command, slot, RestartPolicy(_FIRST_PAUSE), is_control=is_control)
 
     def _restart_dead(self) -> None:
         """Kill hung processes and restart dead ones. One that cannot even be started counts as dead."""
         self._stopping = [child for child in self._stopping if not child.has_ended()]
-        if not self._has_served and len(self._scoreboard.serving()) == len(self._children):
+        if not self._scoreboard.has_started:
+            controls = (child for child in self._children if child.is_control)
+            self._scoreboard.has_started = any(child.slot.state is State.SERVING for child in controls)
+        if not self._has_served and all(child.slot.state is State.SERVING for child in self._children):
             self._has_served = True
-            self._report(f"{len(self._children)} processes serve.")
+            number = len(self._children) - 1
+            self._report("One query process serves." if number == 1 else f"{number} query processes serve.")
+            if self._address:
+                self._report(f"STMS listens at {self._address} (API description: {self._address}/docs).")
         for child in self._children:
             if child.start_at is not None:
                 if time.monotonic() >= child.start_at:
@@ -148,6 +184,19 @@ class Prefork:
                 child.command.kill()
             elif not child.command.running:
                 self._schedule_restart(child)
+
+    def _restart_worker(self) -> None:
+        """Start the worker when that is due, and see to its restart once it has ended."""
+        worker = self._worker
+        if worker is None or worker.running:
+            return
+        if self._worker_start_at <= time.monotonic():
+            self._worker_start_at = math.inf
+            worker.start()
+        elif self._worker_start_at == math.inf:
+            pause = self._worker_policy.pause_after(worker.age)
+            self._report(f"The worker ended with exit code {worker.exit_code}; next start in {pause:g} s.")
+            self._worker_start_at = time.monotonic() + pause
 
     def _schedule_restart(self, child: Child) -> None:
         state = child.slot.state
@@ -173,7 +222,7 @@ class Prefork:
         if self._stopping or not self._to_replace:
             return
         if self._successor is None:
-            self._successor = self._new_child()
+            self._successor = self._new_child(is_control=self._to_replace[0].is_control)
             self._successor.start()
         elif self._successor.slot.state is State.SERVING:
             old, new = self._to_replace.popleft(), self._successor
@@ -193,16 +242,32 @@ class Prefork:
     def _stop_all(self) -> None:
         # The kernel refuses new connections once the last process has closed the socket too.
         self._listener.close()
-        running = [*self._children, *self._stopping, *([self._successor] if self._successor else [])]
+        self._scoreboard.is_stopping = True
+        everyone = [*self._children, *self._stopping, *([self._successor] if self._successor else [])]
+        # Query processes may still relay requests, so the control process ends after them.
+        if self._worker is not None:
+            self._worker.send(signal.SIGTERM)
+        began = time.monotonic()
+        self._stop([child for child in everyone if not child.is_control], self._stop_signal)
+        self._control_listener.close()
+        self._stop([child for child in everyone if child.is_control], signal.SIGHUP)
+        if self._worker is not None:
+            deadline = began + self._grace + _WORKER_SECONDS
+            while self._worker.running and self._stop_signals < _AT_ONCE and time.monotonic() < deadline:
+                time.sleep(_POLL_SECONDS)
+            self._worker.kill()
+        self._scoreboard.close()
+        self._folder.cleanup()
+
+    def _stop(self, running: list[Child], number: int) -> None:
+        """Send a signal, and wait until the processes have ended; a second signal to this one ends them."""
         for child in running:
-            child.stop(self._grace, self._stop_signal)
-        # A second signal stops them without further delay.
-        while running and self._stop_signals < 2:
+            child.stop(self._grace, number)
+        while running and self._stop_signals < _AT_ONCE:
             running = [child for child in running if not child.has_ended()]
             time.sleep(_POLL_SECONDS)
         for child in running:
             child.command.kill()
-        self._scoreboard.close()
 
     def _on_stop(self, number: int, _frame: FrameType | None) -> None:
         if not self._stop_signals:
@@ -212,3 +277,45 @@ class Prefork:
 
     def _on_hangup(self, _number: int, _frame: FrameType | None) -> None:
         self._hangups += 1
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a manager; returns its exit code. arguments: of the command line, see `command_line`."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--host", required=True)
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--size", type=int, required=True)
+    parser.add_argument("--grace", type=float, required=True)
+    parser.add_argument("--address", default="")
+    parser.add_argument("--worker", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+
+    def report(line: str) -> None:
+        bold = ("\033[1m", "\033[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
+        text = (
+            message_line(options.name, line) if options.json else f"{bold[0]}{options.name}{bold[1]} {line}"
+        )
+        print(text, file=sys.stderr, flush=True)
+
+    try:
+        listener = listen(options.host, options.port)
+    except CannotListen as error:
+        report(str(error))
+        return 1
+    environment = os.environ | {"STMS_PORT": str(listener.getsockname()[1])}
+    manager = Manager(
+        listener,
+        environment,
+        report,
+        size=options.size,
+        grace=options.grace,
+        worker=options.worker,
+        address=options.address,
+    )
+    return manager.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

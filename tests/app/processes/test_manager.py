@@ -1,4 +1,4 @@
-"""The pre-fork manager: restarts, rolling restarts and signals; and the real service under load."""
+"""The manager: restarts, rolling restarts and signals; and the real service under load."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
@@ -21,10 +22,11 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli import build
-from app.processes import prefork as module
-from app.processes.prefork import Child, Prefork
+from app.processes import manager as module
+from app.processes.command import Command, RestartPolicy
+from app.processes.listener import CannotListen, require_free
+from app.processes.manager import Child, Manager
 from app.processes.scoreboard import Scoreboard, State
-from app.processes.supervisor import Command
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 from stms_client import Client
@@ -49,6 +51,12 @@ while True:
 """
 
 
+WORKERS = {
+    "ends": "import sys; sys.exit(4)",
+    "ignores_sigterm": "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(500)",
+}
+
+
 class Program(Command):
     """A process without a server: it claims its slot and waits. `stage` selects the behaviour of new ones."""
 
@@ -58,9 +66,18 @@ class Program(Command):
         self, command: str, environment: object, *arguments: str, files: tuple[int, ...] = ()
     ) -> None:
         super().__init__(command, {})
+        if command == "worker":
+            return
         _, self.scoreboard, self.slot = arguments[-1].split(":")
+        self.control_socket = arguments[1] if arguments[0] == "--control-socket" else None
 
     def start(self) -> None:
+        if self.command == "worker":
+            self.starts = getattr(self, "starts", 0) + 1
+            self._started = time.monotonic()
+            code = WORKERS.get(self.stage, "import time; time.sleep(500)")
+            self._process = subprocess.Popen([sys.executable, "-c", code], process_group=0)
+            return
         command = [sys.executable, "-c", PROGRAM, self.scoreboard, self.slot, type(self).stage]
         self._process = subprocess.Popen(
             command, process_group=0, pass_fds=[int(self.scoreboard)], stdout=subprocess.DEVNULL
@@ -82,12 +99,12 @@ def _programs(monkeypatch):
 
 
 class Parent:
-    """A pre-fork manager of two processes, and a thread that runs the test's story against it."""
+    """A manager of two query processes, and a thread that runs the test's story against it."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: Any) -> None:
         self.lines: list[str] = []
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.prefork = Prefork(self.listener, {}, self.lines.append, size=2, grace=1.0)
+        self.manager = Manager(self.listener, {}, self.lines.append, size=2, grace=1.0, **options)
         self.failure: BaseException | None = None
 
     def run(self, story: Callable[[], None]) -> int:
@@ -96,11 +113,11 @@ class Parent:
                 story()
             except BaseException as error:  # noqa: BLE001 - raised again below
                 self.failure = error
-                self.prefork._stop_signals = 1
+                self.manager._stop_signals = 1
 
         thread = threading.Thread(target=run_story, daemon=True)
         thread.start()
-        code = self.prefork.run()
+        code = self.manager.run()
         thread.join(120)
         if self.failure is not None:
             raise self.failure
@@ -116,7 +133,7 @@ class Parent:
         return lambda: sum(text in line for line in self.lines) >= times
 
     def pids(self) -> list[int | None]:
-        return [child.command.pid for child in self.prefork._children]
+        return [child.command.pid for child in self.manager._children]
 
 
 @pytest.fixture
@@ -133,27 +150,49 @@ def test_a_signal_stops_all_processes_and_restores_the_handlers(parent, number):
     before = signal.getsignal(number)
 
     def story() -> None:
-        parent.wait_for(parent.reported("2 processes serve."))
+        parent.wait_for(parent.reported("2 query processes serve."))
         stop(number)
 
     assert parent.run(story) == 0
     # SIGTERM alone lets them go on listening for a while.
     sent = signal.SIGTERM if number == signal.SIGTERM else signal.SIGHUP
-    assert {child.command.exit_code for child in parent.prefork._children} == {-sent}
+    codes = [child.command.exit_code for child in parent.manager._children]
+    assert codes == [-signal.SIGHUP, -sent, -sent], "the control process ends after the others"
+    assert not Path(parent.manager._folder.name).exists()
     assert signal.getsignal(number) is before
     assert parent.listener.fileno() == -1
 
 
 def test_a_dead_process_is_restarted_and_counted(parent):
     def story() -> None:
-        parent.wait_for(parent.reported("2 processes serve."))
-        [victim, survivor] = parent.pids()
+        parent.wait_for(parent.reported("2 query processes serve."))
+        [control, victim, survivor] = parent.pids()
         os.kill(victim, signal.SIGKILL)
         parent.wait_for(parent.reported("ended with exit code -9; next start in 0.05 s"))
-        parent.wait_for(lambda: len(parent.prefork._scoreboard.serving()) == 2)
-        assert parent.pids()[1] == survivor
-        assert parent.pids()[0] != victim
-        assert parent.prefork._scoreboard.crash_count == 1
+        parent.wait_for(lambda: len(parent.manager._scoreboard.serving()) == 2)
+        assert parent.pids()[::2] == [control, survivor]
+        assert parent.pids()[1] != victim
+        assert parent.manager._scoreboard.crash_count == 1
+        stop()
+
+    assert parent.run(story) == 0
+
+
+def test_the_control_process_is_restarted_while_the_others_go_on(parent):
+    def story() -> None:
+        parent.wait_for(parent.reported("2 query processes serve."))
+        [control, *others] = parent.pids()
+        slots = [child.slot.is_control for child in parent.manager._children]
+        assert slots == [True, False, False]
+        assert [child.command.control_socket for child in parent.manager._children] == [
+            None,
+            *[str(parent.manager._control)] * 2,
+        ]
+        os.kill(control, signal.SIGKILL)
+        parent.wait_for(parent.reported("ended with exit code -9; next start in 0.05 s"))
+        parent.wait_for(lambda: parent.manager._children[0].slot.state is State.SERVING)
+        assert parent.pids()[1:] == others
+        assert parent.pids()[0] != control
         stop()
 
     assert parent.run(story) == 0
@@ -164,10 +203,10 @@ def test_a_hung_process_is_killed_and_restarted(parent, monkeypatch):
     monkeypatch.setattr(Program, "stage", "hangs")
 
     def story() -> None:
-        parent.wait_for(parent.reported("2 processes serve."))
+        parent.wait_for(parent.reported("2 query processes serve."))
         monkeypatch.setattr(Program, "stage", "well")
-        parent.wait_for(parent.reported("hangs and is killed", 2))
-        parent.wait_for(lambda: len(parent.prefork._scoreboard.serving()) == 2)
+        parent.wait_for(parent.reported("hangs and is killed", 3))
+        parent.wait_for(lambda: len(parent.manager._scoreboard.serving()) == 2)
         stop()
 
     assert parent.run(story) == 0
@@ -181,17 +220,17 @@ def test_a_failed_first_start_ends_the_service(parent, monkeypatch):
 
 def test_sighup_replaces_the_processes_one_by_one(parent):
     def story() -> None:
-        parent.wait_for(parent.reported("2 processes serve."))
+        parent.wait_for(parent.reported("2 query processes serve."))
         before = parent.pids()
         stop(signal.SIGHUP)
         least = 2
-        while not parent.reported("has replaced process", 2)():
-            least = min(least, len(parent.prefork._scoreboard.serving()))
+        while not parent.reported("has replaced process", 3)():
+            least = min(least, len(parent.manager._scoreboard.serving()))
             time.sleep(0.001)
         assert least == 2
         assert not set(before) & set(parent.pids())
-        parent.wait_for(lambda: not parent.prefork._stopping)
-        assert parent.prefork._scoreboard.crash_count == 0
+        parent.wait_for(lambda: not parent.manager._stopping)
+        assert parent.manager._scoreboard.crash_count == 0
         stop()
 
     assert parent.run(story) == 0
@@ -200,7 +239,7 @@ def test_sighup_replaces_the_processes_one_by_one(parent):
 @pytest.mark.parametrize("stage", ["broken", "slow"])
 def test_a_rolling_restart_is_abandoned_when_a_successor_does_not_start(parent, monkeypatch, stage):
     def story() -> None:
-        parent.wait_for(parent.reported("2 processes serve."))
+        parent.wait_for(parent.reported("2 query processes serve."))
         before = parent.pids()
         monkeypatch.setattr(module, "_START_SECONDS", -1.0 if stage == "slow" else 60.0)
         monkeypatch.setattr(Program, "stage", stage)
@@ -210,7 +249,7 @@ def test_a_rolling_restart_is_abandoned_when_a_successor_does_not_start(parent, 
         monkeypatch.setattr(Program, "stage", "well")
         monkeypatch.setattr(module, "_START_SECONDS", 60.0)
         stop(signal.SIGHUP)
-        parent.wait_for(parent.reported("has replaced process", 2))
+        parent.wait_for(parent.reported("has replaced process", 3))
         stop()
 
     assert parent.run(story) == 0
@@ -218,22 +257,22 @@ def test_a_rolling_restart_is_abandoned_when_a_successor_does_not_start(parent, 
 
 def test_a_process_that_ignores_sigterm_is_killed_after_the_grace_period(parent, monkeypatch):
     monkeypatch.setattr(Program, "stage", "ignores_sigterm")
-    parent.prefork._grace = 0.3
+    parent.manager._grace = 0.3
 
     def story() -> None:
-        parent.wait_for(parent.reported("2 processes serve."))
+        parent.wait_for(parent.reported("2 query processes serve."))
         stop()
 
     assert parent.run(story) == 0
-    assert [child.command.exit_code for child in parent.prefork._children] == [-9, -9]
+    assert [child.command.exit_code for child in parent.manager._children] == [-signal.SIGHUP, -9, -9]
 
 
 def test_a_second_signal_kills_without_delay(parent, monkeypatch):
     monkeypatch.setattr(Program, "stage", "ignores_sigterm")
-    parent.prefork._grace = 60.0
+    parent.manager._grace = 60.0
 
     def story() -> None:
-        parent.wait_for(parent.reported("2 processes serve."))
+        parent.wait_for(parent.reported("2 query processes serve."))
         stop()
         time.sleep(0.3)
         stop()
@@ -245,12 +284,12 @@ def test_a_second_signal_kills_without_delay(parent, monkeypatch):
 
 def test_a_process_that_dies_during_a_rolling_restart_is_replaced(parent):
     def story() -> None:
-        parent.wait_for(parent.reported("2 processes serve."))
+        parent.wait_for(parent.reported("2 query processes serve."))
         os.kill(parent.pids()[1], signal.SIGKILL)
         stop(signal.SIGHUP)
-        parent.wait_for(parent.reported("has replaced process", 2))
-        parent.wait_for(lambda: not parent.prefork._stopping)
-        assert len(parent.prefork._scoreboard.serving()) == 2
+        parent.wait_for(parent.reported("has replaced process", 3))
+        parent.wait_for(lambda: not parent.manager._stopping)
+        assert len(parent.manager._scoreboard.serving()) == 2
         stop()
 
     assert parent.run(story) == 0
@@ -258,11 +297,115 @@ def test_a_process_that_dies_during_a_rolling_restart_is_replaced(parent):
 
 def test_a_child_that_never_ran_has_ended():
     scoreboard = Scoreboard.shared(1)
-    child = Child(Command("api", {}), scoreboard.slots[0], module.RestartPolicy())
+    child = Child(Command("api", {}), scoreboard.slots[0], RestartPolicy(), is_control=False)
     assert child.has_ended()
     assert not child.is_hung()
     assert scoreboard.slots[0].state is State.FREE
     scoreboard.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_worker_runs_beside_the_others_and_ends_with_them(number):
+    parent = Parent(worker=True, address="http://127.0.0.1:8000")
+    worker = parent.manager._worker
+
+    def story() -> None:
+        parent.wait_for(parent.reported("STMS listens at http://127.0.0.1:8000 "))
+        parent.wait_for(lambda: worker.running)
+        stop(number)
+
+    assert parent.run(story) == 0
+    assert worker.exit_code == -signal.SIGTERM
+
+
+def test_a_dead_worker_is_restarted_after_a_pause(monkeypatch):
+    parent = Parent(worker=True)
+    parent.manager._worker_policy = RestartPolicy(0.05)
+    worker = parent.manager._worker
+
+    def story() -> None:
+        monkeypatch.setattr(Program, "stage", "ends")
+        parent.wait_for(parent.reported("The worker ended with exit code 4; next start in 0.05 s."))
+        monkeypatch.setattr(Program, "stage", "well")
+        parent.wait_for(parent.reported("2 query processes serve."))
+        starts = worker.starts
+        os.kill(worker.pid, signal.SIGKILL)
+        parent.wait_for(parent.reported("The worker ended with exit code -9"))
+        parent.wait_for(lambda: worker.starts > starts and worker.running)
+        stop()
+
+    monkeypatch.setattr(Program, "stage", "well")
+    assert parent.run(story) == 0
+
+
+def test_a_worker_that_ignores_sigterm_is_killed(monkeypatch):
+    monkeypatch.setattr(module, "_WORKER_SECONDS", 0.3)
+    monkeypatch.setattr(Program, "stage", "ignores_sigterm")
+    parent = Parent(worker=True)
+    parent.manager._grace = 0.3
+
+    def story() -> None:
+        parent.wait_for(parent.reported("2 query processes serve."))
+        time.sleep(0.5)
+        stop()
+
+    assert parent.run(story) == 0
+    assert parent.manager._worker.exit_code == -signal.SIGKILL
+
+
+def test_a_second_signal_kills_the_worker_without_delay(monkeypatch):
+    monkeypatch.setattr(Program, "stage", "ignores_sigterm")
+    parent = Parent(worker=True)
+    parent.manager._grace = 60.0
+
+    def story() -> None:
+        parent.wait_for(parent.reported("2 query processes serve."))
+        time.sleep(0.5)
+        stop()
+        time.sleep(0.3)
+        stop()
+
+    started = time.monotonic()
+    assert parent.run(story) == 0
+    assert time.monotonic() - started < 30
+
+
+def test_pauses_double_up_to_a_limit_and_are_reset_by_a_healthy_minute():
+    policy = RestartPolicy()
+    assert [policy.pause_after(0.1) for _ in range(7)] == [1, 2, 4, 8, 16, 30, 30]
+    assert policy.pause_after(60.0) == 1
+
+
+def test_a_command_that_was_never_started_can_be_stopped():
+    child = Command("api", {})
+    child.send(signal.SIGTERM)
+    child.kill()
+    assert child.exit_code is None
+    assert not child.running
+
+
+def test_a_port_in_use_is_reported(capfd):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(CannotListen, match=f"port {port}: Address already in use"):
+            require_free("127.0.0.1", port)
+        options = ["--name", "stms api", "--host", "127.0.0.1", "--port", str(port), "--size", "1"]
+        assert module.main([*options, "--grace", "1"]) == 1
+        assert module.main([*options, "--grace", "1", "--json"]) == 1
+    plain, as_json = capfd.readouterr().err.splitlines()
+    assert plain.startswith(f"stms api Cannot listen at 127.0.0.1 port {port}: Address already in use")
+    assert json.loads(as_json)["message"].startswith("Cannot listen at")
+
+
+def test_port_0_selects_a_free_port():
+    assert require_free("127.0.0.1", 0) > 1024
+    assert require_free("::1", 0) > 1024
+
+
+def test_the_manager_imports_hardly_anything():
+    listed = "import app.processes.manager, sys; print(*sys.modules)"
+    modules = set(subprocess.check_output([sys.executable, "-c", listed], text=True).split())
+    assert modules.isdisjoint({"pydantic", "sqlalchemy", "typer", "rich", "numpy", "uvicorn", "httpx"})
 
 
 # The real command
@@ -302,7 +445,7 @@ class Service:
 
     def wait(self) -> None:
         deadline = time.monotonic() + 300
-        while "2 processes serve." not in self.log_text():
+        while "2 query processes serve." not in self.log_text():
             assert self.process.poll() is None, self.log_text()
             assert time.monotonic() < deadline, self.log_text()
             time.sleep(0.05)
@@ -405,7 +548,7 @@ def test_no_request_is_lost_during_rolling_restarts_and_moves_of_an_alias(servic
         service.process.send_signal(signal.SIGHUP)
         service.wait_for_log("has replaced process", 1)
         stms.point_alias("pets", "latest", 2)
-        service.wait_for_log("has replaced process", 2)
+        service.wait_for_log("has replaced process", 3)
         stms.point_alias("pets", "latest", 1)
         second = set(service.children())
         os.kill(max(second - first), signal.SIGTERM)
@@ -426,7 +569,7 @@ def test_no_request_is_lost_during_rolling_restarts_and_moves_of_an_alias(servic
 
 @pytest.mark.long
 def test_a_killed_process_is_reported_and_replaced_while_the_other_serves(service: Service):
-    victim, _ = service.children()
+    _control, victim, _ = service.children()
     os.kill(victim, signal.SIGKILL)
     service.wait_for_log("ended with exit code -9", 1)
     deadline = time.monotonic() + 300

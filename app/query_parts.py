@@ -1,0 +1,206 @@
+"""What every process that answers queries is made of: its registry, its models in memory, and its limits."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any
+
+from app.auth.audit_writer import AuditWriter
+from app.auth.authenticator import Authenticator
+from app.auth.rate_limit import RateLimiter
+from app.auth.shares import Budgets
+from app.http.client_address import TrustedProxies
+from app.logs import mask_logs
+from app.processes.listener import ProcessContext
+from app.processes.metrics import Metrics
+from app.processes.open_files import affordable_connections, raise_open_files
+from app.processes.periodic import PeriodicWork
+from app.processes.scoreboard import Scoreboard, State
+from app.processes.tuning import favour_event_loop, keep_freed_memory, limit_blas_threads
+from app.server.server import Server
+from app.serving.cache import ModelCache
+from app.serving.input_writer import InputWriter
+from app.serving.loader import DatabaseSource
+from app.serving.pipeline import QueryPipeline
+from app.serving.refresher import Refresher
+from app.serving.servable import make_servable
+from app.settings import Settings
+from app.store.blob_cache import BlobCache
+from app.store.engine import open_database
+from app.store.unit_of_work import Store
+from app.tracing import open_tracer
+
+logger = logging.getLogger("uvicorn.error")
+"""The log that the server sets up."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryParts:
+    """The parts, see `open_query_parts`."""
+
+    settings: Settings
+    store: Store
+    files: BlobCache
+    authenticator: Authenticator
+    audit_writer: AuditWriter
+    metrics: Metrics
+    cache: ModelCache
+    refresher: Refresher
+    budgets: Budgets
+    pipeline: QueryPipeline
+
+
+async def open_query_parts(
+    settings: Settings,
+    metrics: Metrics,
+    scoreboard: Scoreboard,
+    periodic: PeriodicWork,
+    stack: AsyncExitStack,
+) -> QueryParts:
+    """Open the database and read the registry; the stack closes all parts in reverse order."""
+    # Last of all: the queries since the last tick are counted, too.
+    stack.callback(metrics.publish)
+    store = Store(open_database(settings, "api"))
+    stack.callback(store.dispose)
+    files = BlobCache.of(settings)
+    # The poll of the registry must not wait for a connection behind other requests.
+    registry_store = Store(open_database(settings, "api", pool_size=1))
+    stack.callback(registry_store.dispose)
+    authenticator = Authenticator(settings, RateLimiter(settings, scoreboard))
+    shown = settings.metrics_models
+    metrics.shows_models = lambda: not authenticator.has_customers if shown is None else shown
+    audit_writer = AuditWriter(store, authenticator)
+    cache = ModelCache(
+        DatabaseSource(store, files),
+        budget=settings.cache_bytes,
+        serve=make_servable,
+        move_seconds=settings.move_seconds,
+    )
+    stack.callback(cache.close)
+    registry = DatabaseSource(registry_store, files)
+    refresher = Refresher(
+        registry,
+        authenticator,
+        cache,
+        seconds=settings.refresh_seconds,
+        slot=metrics.slot,
+        scoreboard=scoreboard,
+    )
+    stack.push_async_callback(refresher.stop)
+    budgets = Budgets(settings, lambda: authenticator.has_tenants)
+    pipeline = QueryPipeline(settings, authenticator, cache, metrics, audit_writer, budgets)
+    pipeline.tracer = open_tracer(
+        settings.trace_endpoint, settings.trace_rate, "api", metadata.version("stms")
+    )
+    if pipeline.tracer is not None:
+        stack.callback(pipeline.tracer.close)
+    stack.callback(pipeline.close)
+    _register_metrics(metrics, budgets, cache, authenticator.rate_limiter, refresher)
+    await refresher.start()
+    audit_writer.start()
+    stack.push_async_callback(audit_writer.stop)
+    metrics.add_counter(
+        "stms_audit_failures", "Attempts to write the audit log that failed.", lambda: audit_writer.failures
+    )
+    input_writer = InputWriter(store, cache.tallies, metrics, periodic)
+    input_writer.start()
+    stack.push_async_callback(input_writer.stop)
+    return QueryParts(
+        settings, store, files, authenticator, audit_writer, metrics, cache, refresher, budgets, pipeline
+    )
+
+
+def prepare_process(process: ProcessContext, log_format: str) -> None:
+    """Claim the slot of this process, and set memory, threads and logging up."""
+    # The time to read a whole number grows with the square of its digits; Python permits no lower limit.
+    sys.set_int_max_str_digits(sys.int_info.str_digits_check_threshold)
+    process.slot.claim(State.STARTING)
+    keep_freed_memory()
+    limit_blas_threads()
+    favour_event_loop()
+    mask_logs(log_format)
+
+
+def make_server(
+    app: Any,
+    process: ProcessContext,
+    settings: Settings,
+    metrics: Metrics,
+    *,
+    most: int,
+    **options: Any,
+) -> Server:
+    """The server of this process; it is not running yet. most: connections. options: of `Server`."""
+    open_files = raise_open_files()
+    affordable = affordable_connections(open_files, settings.database_pool_size)
+    server = Server(
+        app,
+        process,
+        grace=settings.drain_seconds,
+        max_connections=min(most, affordable),
+        log_level=settings.log_level,
+        proxies=TrustedProxies(settings.proxies),
+        **options,
+    )
+    metrics.add_labelled_counter(
+        "stms_connections_refused", "Connections and requests refused by the server.", server.context.refused
+    )
+    if affordable < most:
+        logger.warning(
+            "at most %d connections are held at once, not the %d of STMS_MAX_CONNECTIONS, because this"
+            " process may open only %d files; raise the hard limit: ulimit -Hn in a shell, LimitNOFILE= of"
+            " systemd, --ulimit nofile= of a container",
+            affordable,
+            most,
+            open_files,
+        )
+    return server
+
+
+def group_of(scoreboard: Scoreboard) -> str:
+    """An id that all processes of a scoreboard share. Its salt is secret, so the id does not show it."""
+    return f"srv_{hashlib.sha256(bytes(scoreboard.salt)).hexdigest()[:16]}"
+
+
+def _register_metrics(
+    metrics: Metrics, budgets: Budgets, cache: ModelCache, limiter: RateLimiter, refresher: Refresher
+) -> None:
+    metrics.add_gauge("stms_queries_in_flight", "Queries in progress.", lambda: budgets.queries.used)
+    metrics.add_gauge("stms_cache_bytes", "Bytes of loaded students and teachers.", lambda: cache.size)
+    metrics.add_gauge("stms_cache_entries", "Loaded students and teachers.", lambda: len(cache))
+    metrics.add_counter("stms_cache_hits", "Look-ups of students that were in memory.", lambda: cache.hits)
+    metrics.add_counter(
+        "stms_cache_misses",
+        "Look-ups of students and teachers that were not in memory.",
+        lambda: cache.misses,
+    )
+    metrics.add_counter(
+        "stms_explained_rows_outside",
+        "Explained rows with a value outside the range of the training rows.",
+        lambda: cache.row_count.outside,
+    )
+    metrics.add_gauge("stms_references", "References that are followed.", lambda: cache.reference_count)
+    metrics.add_labelled_counter(
+        "stms_reference_moves_failed", "Moved references that were not preloaded.", cache.moves_failed
+    )
+    metrics.add_gauge(
+        "stms_reference_lag_seconds",
+        "Age of the served state of the registry, in seconds: the largest of all processes.",
+        lambda: refresher.lag_seconds,
+        combine=max,
+    )
+    metrics.add_gauge(
+        "stms_registry_failing_seconds",
+        "For how long the registry could not be read: the largest of all processes.",
+        lambda: refresher.failing_seconds,
+        combine=max,
+    )
+    metrics.add_labelled_counter("stms_refused", "Requests refused by reason.", limiter.refused)
+    metrics.add_labelled_counter(
+        "stms_shed", "Requests refused for lack of capacity, by budget.", budgets.refused
+    )

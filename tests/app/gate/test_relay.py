@@ -1,0 +1,350 @@
+"""The relay on real sockets: a server on TCP in front of one on a Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from app.gate.peer import Peer, RelayedRequests
+from app.gate.relay import Relay
+from app.processes.listener import listen_locally
+from tests.app.server.wire import Reader, Response, RunningServer, Writer, read_response, run, running
+
+
+class Control:
+    """The application behind the relay: it answers by path, and remembers what it has seen."""
+
+    def __init__(self) -> None:
+        self.scopes: list[Any] = []
+        self.bodies: list[bytes] = []
+        self.left = 0
+        self.proceed = asyncio.Event()
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            for message in ("lifespan.startup.complete", "lifespan.shutdown.complete"):
+                await receive()
+                await send({"type": message})
+            return
+        self.scopes.append(scope)
+        status = int(scope["path"].strip("/").partition("/")[0] or 200)
+        if scope["path"] == "/200/events":
+            await self._events(receive, send)
+            return
+        body = b""
+        if "unread" not in scope["path"]:
+            body = await self._read(receive)
+            self.bodies.append(body)
+        content = b"" if status in (204, 304) else scope["method"].encode() + b" " + body
+        headers = [(b"x-own", b"1"), (b"etag", b'"a"')]
+        if status not in (204, 304) and "chunked" not in scope["path"]:
+            headers.append((b"content-length", b"%d" % len(content)))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else content})
+
+    async def _read(self, receive: Any) -> bytes:
+        body, more = b"", True
+        while more:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                self.left += 1
+                break
+            body, more = body + message.get("body", b""), message.get("more_body", False)
+        return body
+
+    async def _events(self, receive: Any, send: Any) -> None:
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": b"data: 1\n\n", "more_body": True})
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                self.left += 1
+                return
+
+
+@contextlib.asynccontextmanager
+async def relayed(folder: Path, **options: Any) -> AsyncIterator[tuple[RunningServer, RunningServer, Relay]]:
+    """(server of clients, control server, relay)."""
+    path = folder / "control.sock"
+    async with _control(path) as control:
+        stopping = [False]
+        relay = Relay(path, lambda: stopping[0])
+        async with running(app=_Front(relay), **options) as front:
+            front.stopping = stopping  # type: ignore[attr-defined]
+            yield front, control, relay
+        relay.close()
+
+
+def _control(path: Path) -> Any:
+    return running(listener=listen_locally(path), app=_WithEcho(Control()))
+
+
+class _WithEcho(RelayedRequests):
+    """As in the control process. proceed: for `running`."""
+
+    def __init__(self, control: Control) -> None:
+        super().__init__(control)
+        self.control, self.proceed = control, control.proceed
+
+
+class _Front:
+    """The relay with a lifespan."""
+
+    def __init__(self, relay: Relay) -> None:
+        self._relay = relay
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            for message in ("lifespan.startup.complete", "lifespan.shutdown.complete"):
+                await receive()
+                await send({"type": message})
+            return
+        await self._relay(scope, receive, send)
+
+
+async def ask(reader: Reader, writer: Writer, request: bytes) -> Response:
+    writer.write(request)
+    return await read_response(reader)
+
+
+def request_of(method: str, path: str, body: bytes = b"", *headers: str) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", "Host: x", *headers]
+    if body:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def test_requests_and_responses_pass_as_they_are(tmp_path):
+    async def story() -> None:
+        async with relayed(tmp_path) as (front, server, relay):
+            control = server.echo.control
+            reader, writer = await front.connect()
+            for body in (b"", b"small", b"x" * 300_000):
+                answer = await ask(
+                    reader, writer, request_of("POST", "/201/a%20b?q=1&r", body, "X-Mine: yes")
+                )
+                assert (answer.status, answer.body) == (201, b"POST " + body)
+                assert answer.headers["x-own"] == "1"
+                assert control.bodies[-1] == body
+            scope = control.scopes[-1]
+            assert (scope["raw_path"], scope["query_string"]) == (b"/201/a%20b", b"q=1&r")
+            assert scope["client"] == writer.get_extra_info("sockname")
+            assert scope["server"][1] == front.port
+            headers = dict(scope["headers"])
+            assert headers[b"x-mine"] == b"yes"
+            assert b"stms-peer" not in headers
+            assert len(relay._kept) == 1, "the same connection carried all three"
+            assert len({name for name, _ in scope["headers"]}) == len(scope["headers"])
+
+    run(story)
+
+
+def test_a_header_of_the_relay_is_not_taken_from_a_client(tmp_path):
+    async def story() -> None:
+        async with relayed(tmp_path) as (front, server, _relay):
+            reader, writer = await front.connect()
+            forged = Peer(("192.0.2.1", 1), ("192.0.2.2", 2), "1.1").encode().decode()
+            await ask(reader, writer, request_of("GET", "/200", b"", f"stms-peer: {forged}", "STMS-Other: 1"))
+            [scope] = server.echo.control.scopes
+            assert scope["client"] == writer.get_extra_info("sockname")
+            assert not [name for name, _ in scope["headers"] if name.startswith(b"stms-")]
+
+    run(story)
+
+
+def test_every_response_has_the_headers_of_the_server_once_and_the_id_of_its_request(tmp_path):
+    async def story() -> None:
+        async with relayed(tmp_path) as (front, server, _relay):
+            _reader, writer = await front.connect()
+            writer.write(request_of("GET", "/200/chunked", b"", "X-Request-ID: mine", "Connection: close"))
+            head = (await _reader.read()).partition(b"\r\n\r\n")[0].lower()
+            for name in (b"date:", b"x-content-type-options:", b"referrer-policy:"):
+                assert head.count(name) == 1
+            assert dict(server.echo.control.scopes[0]["headers"])[b"x-request-id"] == b"mine"
+            assert b"transfer-encoding: chunked" in head
+
+    run(story)
+
+
+@pytest.mark.parametrize(("method", "status"), [("HEAD", 405), ("GET", 204), ("GET", 304), ("HEAD", 200)])
+def test_responses_without_a_body_end_with_their_head(tmp_path, method, status):
+    async def story() -> None:
+        async with relayed(tmp_path) as (front, _server, _relay):
+            reader, writer = await front.connect()
+            for _ in range(2):
+                writer.write(request_of(method, f"/{status}"))
+                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+                assert head.startswith(b"HTTP/1.1 %d" % status)
+
+    run(story)
+
+
+def test_chunked_bodies_pass_in_both_directions(tmp_path):
+    async def story() -> None:
+        async with relayed(tmp_path) as (front, server, _relay):
+            reader, writer = await front.connect()
+            writer.write(request_of("POST", "/200/chunked", b"", "Transfer-Encoding: chunked"))
+            for piece in (b"3\r\nabc\r\n", b"4\r\ndefg\r\n", b"0\r\n\r\n"):
+                writer.write(piece)
+                await asyncio.sleep(0.01)
+            text = await asyncio.wait_for(reader.readuntil(b"\r\n0\r\n\r\n"), 60)
+            assert b"POST abcdefg" in text
+            assert server.echo.control.bodies == [b"abcdefg"]
+
+    run(story)
+
+
+def test_a_body_is_asked_for_only_if_the_application_reads_it(tmp_path):
+    async def story() -> None:
+        async with relayed(tmp_path) as (front, server, _relay):
+            reader, writer = await front.connect()
+            head = request_of("POST", "/200", b"", "Content-Length: 5", "Expect: 100-continue")
+            writer.write(head)
+            assert (
+                await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60) == b"HTTP/1.1 100 Continue\r\n\r\n"
+            )
+            writer.write(b"hello")
+            assert (await read_response(reader)).body == b"POST hello"
+            writer.write(head.replace(b"/200", b"/401/unread"))
+            assert (await read_response(reader)).status == 401, "without a request for the body"
+            assert server.echo.control.bodies == [b"hello"]
+
+    run(story)
+
+
+def test_a_large_body_that_nobody_reads_is_not_sent_on(tmp_path):
+    async def story() -> None:
+        async with relayed(tmp_path) as (front, server, relay):
+            reader, writer = await front.connect()
+            writer.write(request_of("POST", "/413/unread", b"x" * 1_000_000))
+            assert (await read_response(reader)).status == 413
+            assert (server.echo.control.bodies, relay._kept) == ([], [])
+
+    run(story)
+
+
+def test_a_client_that_leaves_ends_the_request(tmp_path):
+    async def story() -> None:
+        async with relayed(tmp_path) as (front, server, _relay):
+            control = server.echo.control
+            _, writer = await front.connect()
+            writer.write(request_of("POST", "/200", b"", "Content-Length: 10") + b"part")
+            while not control.scopes:
+                await asyncio.sleep(0.005)
+            writer.close()
+            while not control.left:
+                await asyncio.sleep(0.005)
+            reader, writer = await front.connect()
+            writer.write(request_of("GET", "/200/events"))
+            await asyncio.wait_for(reader.readuntil(b"data: 1\n\n"), 60)
+            writer.close()
+            while control.left < 2:
+                await asyncio.sleep(0.005)
+
+    run(story)
+
+
+def test_endless_responses_end_with_the_process(tmp_path):
+    async def story() -> None:
+        async with relayed(tmp_path) as (front, server, _relay):
+            reader, writer = await front.connect()
+            writer.write(request_of("GET", "/200/events"))
+            await asyncio.wait_for(reader.readuntil(b"data: 1\n\n"), 60)
+            front.stopping[0] = True  # type: ignore[attr-defined]
+            assert (await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 60)).endswith(b"0\r\n\r\n")
+            while not server.echo.control.left:
+                await asyncio.sleep(0.005)
+
+    run(story)
+
+
+def test_without_the_control_process_requests_are_told_so(tmp_path):
+    async def story() -> None:
+        relay = Relay(tmp_path / "nothing.sock")
+        async with running(app=_Front(relay)) as front:
+            reader, writer = await front.connect()
+            for request in (request_of("GET", "/200"), request_of("POST", "/200", b"hello")):
+                answer = await ask(reader, writer, request)
+                assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+                assert b'"code":"starting"' in answer.body
+
+    run(story)
+
+
+def test_a_restarted_control_process_is_found_again(tmp_path):
+    async def story() -> None:
+        path = tmp_path / "control.sock"
+        relay = Relay(path)
+        async with running(app=_Front(relay)) as front:
+            reader, writer = await front.connect()
+            for number in range(3):
+                async with _control(path):
+                    assert (await ask(reader, writer, request_of("GET", "/200"))).status == 200, number
+                    assert len(relay._kept) == 1
+                path.unlink()
+            assert (await ask(reader, writer, request_of("GET", "/200"))).status == 503
+            assert (await ask(reader, writer, request_of("POST", "/200", b"x"))).status == 503
+
+    run(story)
+
+
+def test_a_response_that_is_cut_off_closes_the_connection(tmp_path):
+    async def story() -> None:
+        async def half(reader: Reader, writer: Writer) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_unix_server(half, tmp_path / "control.sock")
+        async with running(app=_Front(Relay(tmp_path / "control.sock"))) as front:
+            reader, writer = await front.connect()
+            writer.write(request_of("GET", "/200"))
+            text = await asyncio.wait_for(reader.read(), 60)
+            assert text.endswith(b"half")
+        server.close()
+
+    run(story)
+
+
+def test_what_is_no_response_is_an_error(tmp_path):
+    async def story() -> None:
+        async def noise(reader: Reader, writer: Writer) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"nonsense\r\n\r\n")
+            await writer.drain()
+            writer.close()
+
+        server = await asyncio.start_unix_server(noise, tmp_path / "control.sock")
+        async with running(app=_Front(Relay(tmp_path / "control.sock"))) as front:
+            reader, writer = await front.connect()
+            assert (await ask(reader, writer, request_of("GET", "/200"))).status == 503
+        server.close()
+
+    run(story)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_a_peer_is_written_and_read(version):
+    for client in (("127.0.0.1", 5000), ("::1", 1), ("", 0)):
+        peer = Peer(client, ("127.0.0.1", 8000), version)
+        assert Peer.parse(peer.encode()) == peer
+
+
+def test_a_request_that_was_not_relayed_is_refused(tmp_path):
+    async def story() -> None:
+        path = tmp_path / "control.sock"
+        async with _control(path):
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(request_of("GET", "/200"))
+            assert (await asyncio.wait_for(reader.read(), 60)).startswith(b"HTTP/1.1 500")
+            writer.close()
+            await writer.wait_closed()
+
+    run(story)
