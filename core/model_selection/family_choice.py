@@ -39,7 +39,7 @@ from core.types import BoolArray, FloatArray, IntArray
 ROWS: Final = 10_000
 """Rows that families are compared on, about."""
 FEW_ROWS: Final = 500
-"""Of fewer rows boosted trees have 10 folds, of up to three times as many 5, otherwise 3."""
+"""Of fewer rows boosted and extra trees have 10 folds, of up to three times as many 5, otherwise 3."""
 MOST_WORK: Final = 1e9
 """Boosted trees that would take more to compare, in values of rows that all fits read, are left out."""
 MOST_FOREST_WORK: Final = 1e10
@@ -123,10 +123,11 @@ def candidates(data: LabelledData) -> tuple[TeacherSpec, ...]:
     Few rows have more folds if these are not, since two thirds of them make worse trees than all.
     """
     n, d, K = data.n, data.d, data.K
-    forests = (Forest(splits="best"), Forest(splits="random"))
+    least = (10, 5, 3)[0 if n < FEW_ROWS else 1 if n < 3 * FEW_ROWS else 2 :]
+    forests = (Forest(splits="best"), Forest(splits="random", sample="all", folds=least[0]))
     if forests[0].trees * n * np.log2(n + 1) * np.sqrt(d) * K > MOST_FOREST_WORK:
         return ()
-    for folds in (10, 5, 3)[0 if n < FEW_ROWS else 1 if n < 3 * FEW_ROWS else 2 :]:
+    for folds in least:
         boosting = Boosting(folds=folds)
         trees = boosting.iterations * (K if K > 2 else 1) * (1 + folds)
         if trees * (n * d + _OF_TREE) <= MOST_WORK:
