@@ -14,7 +14,7 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from core.data.fold_assignment import fold_assignment
-from core.features.tree_sums import dense_rows
+from core.features.tree_columns import tree_rows
 from core.run import Run
 from core.solvers.solution import Summary
 from core.teachers.base import Task
@@ -33,8 +33,9 @@ def fit_forest(spec: Forest, task: Task, run: Run) -> TreeTeacher:
     Raises InvalidProblem, Cancelled.
     """
     started = time.perf_counter()
-    bins = Bins.of(dense_rows(task.examples.X), spec.bins)
-    codes = bins.codes(task.examples.X)
+    columns, X = tree_rows(task.examples)
+    bins = Bins.of(X, spec.bins)
+    codes = bins.codes(X)
     present, labels = np.unique(task.labels, return_inverse=True)
     votes, voters = np.zeros((len(codes), len(present))), np.zeros(len(codes))
     grown, growth = [], _Growth(spec, bins, codes, labels, run)
@@ -57,7 +58,7 @@ def fit_forest(spec: Forest, task: Task, run: Run) -> TreeTeacher:
         status=None,
     )
     trees = assembled(grown, bins, sums=task.n_classes, divisor=float(spec.trees))
-    return TreeTeacher(trees, left_out, summary)
+    return TreeTeacher(trees.on_columns(columns, task.examples.X.shape[1]), left_out, summary)
 
 
 def grown_tree(nodes: Any, bins: Bins) -> GrownTree:

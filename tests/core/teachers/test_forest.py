@@ -93,7 +93,7 @@ def test_trees_on_all_rows_have_held_out_scores_of_forests_without_the_fold():
     steps: list[Progress] = []
     teacher = spec.fit(task_of(X, CODES), Run(seed=5, progress=steps.append))
     assert (steps[-1].done, steps[-1].total) == (5 * 12, 5 * 12)
-    # Rows that are like no other are told apart by trees that have seen them.
+    # No two rows are equal, so that trees which have seen a row have its class.
     assert (teacher.scores(Examples.of_features(X)).argmax(axis=1) == CODES).all()
     assert not np.isnan(teacher.left_out).any()
     assert 0.05 < teacher.summary.objective < 0.6
