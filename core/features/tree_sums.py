@@ -28,7 +28,9 @@ def sums_of_trees(trees: TreesBasis, examples: Examples, run: Run = Run()) -> Fl
         sums = np.empty((X.shape[0], trees.sums))
         # Of rows with texts only the columns that are tested are made dense.
         tested, feature = np.unique(trees.feature, return_inverse=True)
-        small = replace(trees, columns=max(1, len(tested)), feature=feature) if is_sparse(X) else trees
+        small = trees
+        if is_sparse(X):
+            small = replace(trees, columns=max(1, len(tested)), feature=feature.astype(np.int32))
         for rows in row_blocks(X.shape[0], len(trees.roots), _BLOCK_ENTRIES):
             run.check_cancel()
             block = values_at(X[rows], tested) if is_sparse(X) else X[rows]

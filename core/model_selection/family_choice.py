@@ -197,7 +197,8 @@ def left_out_scores_of_terms(features: Matrix, labels: IntArray, n_classes: int,
     With α = G⁻¹Y the residual of a row that is left out is α_i / (G⁻¹)_ii.
     """
     targets = np.where(labels[:, np.newaxis] == np.arange(n_classes), 1.0, -1.0)
-    gram: FloatArray = (features @ features.T).toarray() + 1.0
+    products: Any = features @ features.T
+    gram: FloatArray = products.toarray() + 1.0
     gram[np.diag_indices_from(gram)] += max(ridge, np.finfo(np.float64).eps * float(np.trace(gram)))
     factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
     inverse = cho_solve(factor, np.eye(len(labels)), overwrite_b=True, check_finite=False)
