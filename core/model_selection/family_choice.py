@@ -6,7 +6,8 @@ residuals r of the fit,
 
     y_i − prediction_i = r_i / (1 − φ_i G⁻¹ φ_i)
 
-Forests have scores out of bag, boosted trees those of folds. Every class is measured by F where its margin
+Forests of bootstrap samples have scores out of bag, others and boosted trees those of folds. Beside texts the
+closed form is that of more columns than rows. Every class is measured by F where its margin
 over the best other class is cut best, since a student has a threshold of its own. Of the families whose mean
 F is within one standard error of the largest, the one whose queries cost least is taken.
 """
