@@ -1,13 +1,16 @@
-"""Jobs with default hyper-parameters over HTTP, against SVC(C=10, gamma="scale") and LogisticRegression.
+"""Jobs with default hyper-parameters over HTTP, against six classifiers of scikit-learn.
 
     python -m benchmarks.defaults [--quick] [--minutes M] [--sets NAME …] [--rows N] [--default JSON]
                                   [--second JSON]
 
-Both of scikit-learn are trained one class against the rest: the SVC on the columns as they are, the logistic
-regression on standardised ones. Of each set, two thirds of the training part are learnt from and the last
-third is measured; of small sets thirds are drawn until 1000 rows are measured, ten times at most, and figures
-are means. FINAL=1 in the environment learns from the whole training part and measures the test part, once.
-Sets are read from $STMS_DATA or ../shared/data, and four are scikit-learn's own, which have no test part.
+SVC(C=10, gamma="scale") and LogisticRegression are trained one class against the rest, LinearSVC,
+RandomForest(300), ExtraTrees(300) and HistGradientBoosting on all classes. The linear ones see standardised
+columns. Mixed tables are imputed and have a column for each value, and texts tf-idf. Of each set, two thirds
+of the training part are learnt from and the last third is measured; of small sets thirds are drawn until 1000
+rows are measured, ten times at most, of mixed ones three times, and figures are means.
+FINAL=1 in the environment learns from the whole training part and measures the test part, once.
+Sets are read from $STMS_DATA or ../shared/data, mixed ones from $STMS_RAW or ../shared/raw, and four are
+scikit-learn's own. FINAL=1 leaves out those without a test part.
 
 ``--default``: hyper-parameters of the first job, ``{}`` unless given. ``--second``: those of a second job, a
 single option that a user would try next. ``--rows``: at most so many rows of a set. ``--quick``: at most 3000
@@ -15,9 +18,10 @@ rows of the sets with at most 3000 columns. ``--minutes``: no further set is beg
 
 F, AUC and Brier score are means over the classes, in percent. The last line is a JSON object: ``sets``, the
 number of those with an F of every job; ``worst_f1_vs_best`` and ``mean_f1_vs_best``, mean F of the first job
-minus that of the better of the two; ``second_mean_f1_gain`` and ``second_worst_f1_gain``, mean F of the
-second job minus that of the first, null without one; every figure by set; and apart from jobs, in this
-process:
+minus that of the best of the six; the same of ``auc``, and of ``brier`` with the sign turned, so that more is
+better of all three; ``job_vs_forest_s``, the largest (seconds of a job − 20) / seconds of RandomForest;
+``second_mean_f1_gain`` and ``second_worst_f1_gain``, mean F of the second job minus that of the first, null
+without one; every figure by set; and apart from jobs, in this process:
 
 compact_letter_s, compact_letter_f1   wall seconds and mean F of compact students of 100 landmarks, of all
                                       classes of letter after its teacher; null without the set
@@ -37,7 +41,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,11 +49,7 @@ import numpy as np
 import scipy.sparse as sp
 from joblib import Parallel, cpu_count, delayed
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import f1_score, roc_auc_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, StandardScaler
-from sklearn.svm import SVC
+from sklearn.metrics import f1_score
 
 from app.commands.datasets import send_file
 from app.commands.demo.temporary_server import sigterm_as_exit, temporary_server
@@ -61,6 +61,10 @@ from app.serving.query.negotiation import DEFAULT_FORMAT
 from app.serving.query.requests import RequestLimits
 from app.serving.servable import make_servable
 from benchmarks.compact import TASKS, WIDE, wide
+from benchmarks.defaults_peers import Split, encoded, figures, mixed_splits, peers
+from benchmarks.inputs.jobs import kinds_of, upload
+from benchmarks.inputs.sets import TABLES
+from benchmarks.inputs.sets import Split as CellSplit
 from benchmarks.published import linear_student
 from core.data.dataset import LabelledData
 from core.features.spec import FeatureSpec
@@ -74,6 +78,8 @@ from core.training.pipeline import prepare, train_student
 Json = dict[str, Any]
 _QUICK = 3000
 _ENOUGH, _MOST_DRAWS = 1000, 10
+JOBS = ("default", "second")
+_FREE_SECONDS = 20.0
 _COLUMNS, _STORED, _QUERIES = 64, 8, 3000
 BUILT_IN = {"iris": load_iris, "wine": load_wine, "breast_cancer": load_breast_cancer, "digits": load_digits}
 SETS = (
@@ -81,32 +87,6 @@ SETS = (
     *("vowel", "yeast", "segment", "satimage", "dna", "mfeat", "scene15", "cwru_lupi", "protein_val_part"),
     *("reuters_r8", "ohsumed23", "usps", "pendigits", "letter", "news20_bydate", "shuttle", "mnist"),
 )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Split:
-    """Rows to learn from and rows to measure on, dense or CSR, with their classes."""
-
-    X: Any
-    y: Any
-    X_test: Any
-    y_test: Any
-
-    @property
-    def classes(self) -> list[Any]:
-        """Those with rows to learn from and rows to measure on."""
-        return [label for label in np.unique(self.y) if (self.y_test == label).any()]
-
-    def write(self, path: Path) -> None:
-        """As a file to upload."""
-        arrays: Json = {"y_train": self.y, "y_test": self.y_test}
-        for name, X in (("X_train", self.X), ("X_test", self.X_test)):
-            if isinstance(X, np.ndarray):
-                arrays[name] = X
-            else:
-                arrays |= {f"{name}_{part}": getattr(X, part) for part in ("data", "indices", "indptr")}
-                arrays[f"{name}_shape"] = np.array(X.shape)
-        np.savez(path, **arrays)
 
 
 def read_part(arrays: Any, part: str) -> tuple[Any, Any]:
@@ -148,38 +128,6 @@ def repeated(name: str, folder: Path, rows: int | None, *, final: bool) -> list[
     draws = 1 if final else min(_MOST_DRAWS, math.ceil(_ENOUGH / len(first.y_test)))
     others = (read(name, folder, rows, final=False, seed=seed) for seed in range(2, draws + 1))
     return [first, *(split for split in others if split is not None)]
-
-
-def scikit_learn(kind: str, split: Split) -> Json:
-    """Mean F, AUC and Brier score of one classifier of scikit-learn a class, and wall seconds for all."""
-    started = time.monotonic()
-    pool = Parallel(n_jobs=cpu_count(), prefer="threads")
-    f1, auc, brier = zip(
-        *pool(delayed(_one_class)(kind, split, label) for label in split.classes), strict=True
-    )
-    return figures(f1, auc, () if None in brier else brier, time.monotonic() - started)
-
-
-def _one_class(kind: str, split: Split, label: Any) -> tuple[float, float, float | None]:
-    """F, AUC and, of the logistic regression, Brier score of a class against the rest."""
-    if kind == "svc":
-        model: Any = SVC(C=10, gamma="scale")
-    else:
-        scaler = StandardScaler() if isinstance(split.X, np.ndarray) else MaxAbsScaler()
-        model = make_pipeline(scaler, LogisticRegression(max_iter=1000))
-    model.fit(split.X, split.y == label)
-    scores, truth = model.decision_function(split.X_test), split.y_test == label
-    brier = None if kind == "svc" else float(np.mean((model.predict_proba(split.X_test)[:, 1] - truth) ** 2))
-    return f1_score(truth, scores > 0.0, zero_division=0.0), roc_auc_score(truth, scores), brier
-
-
-def figures(f1: Sequence[float], auc: Sequence[float], brier: Sequence[float], seconds: float) -> Json:
-    """Means in percent. ``brier`` is null without any."""
-    percent = {"f1": f1, "auc": auc, "brier": brier}
-    means = {
-        name: round(100 * float(np.mean(values)), 2) if values else None for name, values in percent.items()
-    }
-    return {**means, "seconds": round(seconds, 1)}
 
 
 def job(client: RemoteServer, dataset: str, name: str, hyperparameters: Json, classes: Sequence[str]) -> Json:
@@ -231,9 +179,33 @@ def _measure_draw(
     split.write(path)
     dataset = send_file(client, path)["id"]
     classes = [str(label) for label in split.classes]
-    found = {kind: scikit_learn(kind, split) for kind in ("svc", "logistic")}
+    found = peers(name, split)
     for option, hyperparameters in options.items():
         found[option] = job(client, dataset, name.replace("_", "-"), hyperparameters, classes)
+    return found
+
+
+def measure_mixed(
+    client: RemoteServer, name: str, draws: Sequence[CellSplit], options: dict[str, Json], folder: Path
+) -> dict[str, Json]:
+    """Every method on one file of mixed columns, means over its draws."""
+    found = [_measure_mixed_draw(client, name, split, options, folder) for split in draws]
+    return {method: mean_of([one[method] for one in found]) for method in found[0]}
+
+
+def _measure_mixed_draw(
+    client: RemoteServer, name: str, split: CellSplit, options: dict[str, Json], folder: Path
+) -> dict[str, Json]:
+    label, train, test = split.names[split.label], folder / f"{name}.csv", folder / f"{name}-test.csv"
+    split.write(train)
+    replace(split, train=split.test).write(test)
+    dataset = upload(client, train, label_column=label)["id"]
+    measured = upload(client, test, label_column=label, rare_classes="keep")["id"]
+    arrays = encoded(split, kinds_of(client, dataset))
+    found = peers(name, arrays)
+    for option, hyperparameters in options.items():
+        said = {**hyperparameters, "evaluation": {"dataset_id": measured}}
+        found[option] = job(client, dataset, name.replace("_", "-"), said, arrays.classes)
     return found
 
 
@@ -298,19 +270,29 @@ def single_figures(folder: Path) -> Json:
 
 def summary(found: dict[str, dict[str, Json]]) -> Json:
     """The content of the last line but for the figures by set; null where no set has the figures."""
-    gains, second = [], []
+    gains: dict[str, list[float]] = {"f1": [], "auc": [], "brier": []}
+    second, over = [], []
     for name, one in found.items():
-        f1 = {method: measured["f1"] for method, measured in one.items()}
-        if None in f1.values():
+        jobs = [one[method] for method in JOBS if method in one]
+        if any(measured["f1"] is None for measured in jobs):
             print(f"{name} is left out of the means: a job of it has no F", file=sys.stderr)
             continue
-        gains.append(f1["default"] - max(f1["svc"], f1["logistic"]))
-        if "second" in f1:
-            second.append(f1["second"] - f1["default"])
+        others = [measured for method, measured in one.items() if method not in JOBS]
+        for score, of_score in gains.items():
+            sign = -1.0 if score == "brier" else 1.0
+            best = [sign * other[score] for other in others if other.get(score) is not None]
+            own = one["default"].get(score)
+            if best and own is not None:
+                of_score.append(sign * own - max(best))
+        if "forest" in one:
+            over.append((one["default"]["seconds"] - _FREE_SECONDS) / max(one["forest"]["seconds"], 0.1))
+        if "second" in one:
+            second.append(one["second"]["f1"] - one["default"]["f1"])
     return {
-        "sets": len(gains),
-        "worst_f1_vs_best": _rounded(min, gains),
-        "mean_f1_vs_best": _rounded(np.mean, gains),
+        "sets": len(gains["f1"]),
+        **{f"worst_{score}_vs_best": _rounded(min, of_score) for score, of_score in gains.items()},
+        **{f"mean_{score}_vs_best": _rounded(np.mean, of_score) for score, of_score in gains.items()},
+        "job_vs_forest_s": _rounded(max, over),
         "second_mean_f1_gain": _rounded(np.mean, second),
         "second_worst_f1_gain": _rounded(min, second),
     }
@@ -334,11 +316,33 @@ def splits(
             yield name, draws
 
 
+def _measured(
+    client: RemoteServer, given: argparse.Namespace, options: dict[str, Json], folder: Path
+) -> Iterator[tuple[str, dict[str, Json]]]:
+    """The figures of set after set, as long as there is time."""
+    rows, columns = (_QUICK, _QUICK) if given.quick else (given.rows, math.inf)
+    ends = time.monotonic() + 60.0 * given.minutes
+    for name in given.sets:
+        if time.monotonic() > ends:
+            print(f"{name} and what follows are left out: the time is over", file=sys.stderr)
+            return
+        if name not in TABLES:
+            for _, draws in splits([name], given.data, rows, columns):
+                yield name, measure(client, name, draws, options, folder)
+            continue
+        mixed = mixed_splits(name, given.raw, rows, final=os.environ.get("FINAL") == "1")
+        if mixed:
+            yield name, measure_mixed(client, name, mixed, options, folder)
+        else:
+            print(f"{name} is left out: there is no such part in {given.raw}", file=sys.stderr)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code: 0 when at least one set was measured."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("STMS_DATA", "../shared/data")))
-    parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--raw", type=Path, default=Path(os.environ.get("STMS_RAW", "../shared/raw")))
+    parser.add_argument("--sets", nargs="+", default=[*SETS, *TABLES])
     parser.add_argument("--rows", type=int, default=None)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--minutes", type=float, default=math.inf)
@@ -346,8 +350,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--second", type=json.loads, default=None)
     given = parser.parse_args(arguments)
     options = {"default": given.default, **({} if given.second is None else {"second": given.second})}
-    rows, columns = (_QUICK, _QUICK) if given.quick else (given.rows, math.inf)
-    ends = time.monotonic() + 60.0 * given.minutes
     found: dict[str, dict[str, Json]] = {}
     with (
         sigterm_as_exit(),
@@ -355,14 +357,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         temporary_server(Path(folder)) as server,
         connect(server.address, server.key) as client,
     ):
-        for name, draws in splits(given.sets, given.data, rows, columns):
-            if time.monotonic() > ends:
-                print(f"{name} and what follows are left out: the time is over", file=sys.stderr)
-                break
-            found[name] = measure(client, name, draws, options, Path(folder))
-            shown = "  ".join(f"{kind} {one['f1']}" for kind, one in found[name].items())
-            seconds = ", ".join(f"{found[name][option]['seconds']} s" for option in options)
-            print(f"{name:18} F: {shown}  jobs: {seconds}  draws: {len(draws)}", flush=True)
+        for name, measured in _measured(client, given, options, Path(folder)):
+            found[name] = measured
+            shown = "  ".join(f"{kind} {one['f1']}" for kind, one in measured.items())
+            seconds = ", ".join(f"{measured[option]['seconds']} s" for option in options)
+            draws = measured["default"]["draws"]
+            print(f"{name:18} F: {shown}  jobs: {seconds}  draws: {draws}", flush=True)
     if not found:
         return 1
     print(json.dumps({**summary(found), **single_figures(given.data), "by_set": found}))

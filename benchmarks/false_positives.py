@@ -40,7 +40,8 @@ from typing import Any
 
 from joblib import Parallel, cpu_count, delayed
 
-from benchmarks.defaults import Split, read
+from benchmarks.defaults import read
+from benchmarks.defaults_peers import Split
 from core.data.dataset import LabelledData
 from core.features.spec import FeatureSpec
 from core.model_selection.folds import Folds, TunedTeacher

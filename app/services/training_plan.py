@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -161,7 +161,7 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
             )
     _check_inputs(dataset, spec)
     if dataset.summary.get("sparse") or _has_texts(dataset, spec):
-        _check_sparse(spec)
+        _check_sparse(spec, trees_have_columns=_has_more_than_texts(dataset, spec))
     _check_extras(dataset, spec)
     rows = int((labelled if spec.labelling is None else dataset.rows) * (1.0 - (fraction or 0.0)))
     if spec.tuning is not None and spec.tuning.folds > rows:
@@ -273,12 +273,22 @@ def _check_inputs(dataset: Dataset, spec: TrainingSpec) -> None:
 
 def _has_texts(dataset: Dataset, spec: TrainingSpec) -> bool:
     """Whether records of the data set become sparse rows: they have texts, or a category of many values."""
+    for kind, distinct in _kinds(dataset, spec):
+        if kind == Kind.TEXT or (kind == Kind.CATEGORY and distinct > MAX_VALUES):
+            return True
+    return spec.inputs is not None and Kind.TEXT in {one.kind for one in spec.inputs.kinds.values()}
+
+
+def _has_more_than_texts(dataset: Dataset, spec: TrainingSpec) -> bool:
+    """Whether records of the data set have columns beside texts, which trees test."""
+    return any(kind not in {Kind.TEXT, Kind.IGNORE} for kind, _ in _kinds(dataset, spec))
+
+
+def _kinds(dataset: Dataset, spec: TrainingSpec) -> Iterator[tuple[str, int]]:
+    """Kind of each column of a schema, as this job takes it, and how many values it has."""
     kinds = {} if spec.inputs is None else {name: one.kind for name, one in spec.inputs.kinds.items()}
     for column in dataset.summary.get("schema", ()):
-        kind = kinds.get(column["name"], column["kind"])
-        if kind == Kind.TEXT or (kind == Kind.CATEGORY and column["distinct"] > MAX_VALUES):
-            return True
-    return Kind.TEXT in kinds.values()
+        yield kinds.get(column["name"], column["kind"]), column.get("distinct", 0)
 
 
 def _listed_columns(dataset: Dataset) -> Sequence[Json]:
@@ -286,7 +296,7 @@ def _listed_columns(dataset: Dataset) -> Sequence[Json]:
     return found
 
 
-def _check_sparse(spec: TrainingSpec) -> None:
+def _check_sparse(spec: TrainingSpec, *, trees_have_columns: bool) -> None:
     if spec.compact is not None:
         raise _unfit(
             "hyperparameters.compact",
@@ -298,7 +308,8 @@ def _check_sparse(spec: TrainingSpec) -> None:
         message = f"Students of method {', '.join(dense)} need dense rows, and the data set is sparse."
         raise _unfit("hyperparameters.student.method", "dense_rows_needed", message)
     teacher = spec.teacher.spec
-    if spec.teacher.model is None and "dense" in teacher.needs:
+    suits = teacher.grows_trees and trees_have_columns
+    if spec.teacher.model is None and "dense" in teacher.needs and not suits:
         message = f"A teacher of method {teacher.name} needs dense rows, and the data set is sparse."
         raise _unfit("hyperparameters.teacher.method", "dense_rows_needed", message)
 

@@ -25,7 +25,7 @@ BUDGETS: Final = (0.01, 0.001)
 _STANDARD_ERRORS: Final = 2.0
 
 
-def upload(client: RemoteServer, path: Path, **said: str) -> Json:
+def upload(client: RemoteServer, path: Path, **said: Any) -> Json:
     """Store a file. Raises ServerProblem."""
     return client.upload(path, lambda _sent, _total: None, **said)
 

@@ -42,13 +42,13 @@ def measure(split: Split, kinds: Mapping[str, str], *, is_text: bool) -> dict[st
     y, y_test = (np.array([row[split.label].strip() for row in part]) for part in (split.train, split.test))
     found: dict[str, Json] = {}
     for vectorizer in _VECTORIZERS if "text" in kinds.values() else ("",):
-        transformer = _transformer(split.names, kinds, vectorizer)
+        encoder = transformer(split.names, kinds, vectorizer)
         started = time.monotonic()
         X, X_test = (
-            transform(_frame(part, split.names, kinds))
+            transform(frame(part, split.names, kinds))
             for part, transform in (
-                (split.train, transformer.fit_transform),
-                (split.test, transformer.transform),
+                (split.train, encoder.fit_transform),
+                (split.test, encoder.transform),
             )
         )
         prepared = time.monotonic() - started
@@ -72,8 +72,8 @@ def _models(rows: int, *, is_text: bool) -> dict[str, Any]:
     return models
 
 
-def _frame(rows: Sequence[Cells], names: Sequence[str], kinds: Mapping[str, str]) -> NDArray[Any]:
-    """The cells as an array of objects: numbers, None for gaps, texts."""
+def frame(rows: Sequence[Cells], names: Sequence[str], kinds: Mapping[str, str]) -> NDArray[Any]:
+    """The cells of rows as an array of objects: numbers, None for gaps, texts."""
     table = np.empty((len(rows), len(names)), dtype=object)
     for column, name in enumerate(names):
         cells = [row[column].strip() for row in rows]
@@ -89,7 +89,8 @@ def _frame(rows: Sequence[Cells], names: Sequence[str], kinds: Mapping[str, str]
     return table
 
 
-def _transformer(names: Sequence[str], kinds: Mapping[str, str], vectorizer: str) -> ColumnTransformer:
+def transformer(names: Sequence[str], kinds: Mapping[str, str], vectorizer: str) -> ColumnTransformer:
+    """What makes columns of numbers of them. vectorizer: of texts, a key of ``_VECTORIZERS``."""
     places: dict[str, list[int]] = {"number": [], "category": [], "text": []}
     for column, name in enumerate(names):
         kind = kinds.get(name, "ignore")

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -33,7 +33,7 @@ class RawSet:
 
     file: str
     label: str
-    said: Mapping[str, str] = field(default_factory=dict)
+    said: Mapping[str, Any] = field(default_factory=dict)
     names: tuple[str, ...] = ()
     test: str | None = None
     read: Callable[[str], Iterator[Cells]] | None = None
@@ -132,7 +132,12 @@ TEXTS: Final[Mapping[str, RawSet]] = {
 
 TABLES: Final[Mapping[str, RawSet]] = {
     "adult": RawSet(
-        "adult.data", "14", {"column_names": _ADULT}, tuple(_ADULT.split(",")), "adult.test", read=_adult
+        "adult.data",
+        "14",
+        {"column_names": _ADULT.split(",")},
+        tuple(_ADULT.split(",")),
+        "adult.test",
+        read=_adult,
     ),
     "car": RawSet("car.data", "deal"),
     "mushroom": RawSet("agaricus-lepiota.data", "0", {}, _numbered(23)),

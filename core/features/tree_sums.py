@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from core.data.validation import row_blocks
-from core.errors import Fault, InvalidProblem
+from core.features.tree_columns import values_at
 from core.run import Run
 from core.solvers.jit import is_sparse
-from core.types import FloatArray, Matrix
+from core.types import FloatArray
 
 if TYPE_CHECKING:
     from core.features.examples import Examples
@@ -20,23 +21,21 @@ _BLOCK_ENTRIES: Final = 1 << 18
 
 
 def sums_of_trees(trees: TreesBasis, examples: Examples, run: Run = Run()) -> FloatArray:
-    """The sums of the raw rows, (n, q). Raises InvalidProblem for sparse rows, Cancelled between blocks."""
+    """The sums of the raw rows, (n, q). Raises Cancelled between blocks of rows."""
 
     def of_all_rows() -> FloatArray:
-        X = dense_rows(examples.all_X)
-        sums = np.empty((len(X), trees.sums))
-        for rows in row_blocks(len(X), len(trees.roots), _BLOCK_ENTRIES):
+        X = examples.all_X
+        sums = np.empty((X.shape[0], trees.sums))
+        # Of rows with texts only the columns that are tested are made dense.
+        tested, feature = np.unique(trees.feature, return_inverse=True)
+        small = trees
+        if is_sparse(X):
+            small = replace(trees, columns=max(1, len(tested)), feature=feature.astype(np.int32))
+        for rows in row_blocks(X.shape[0], len(trees.roots), _BLOCK_ENTRIES):
             run.check_cancel()
-            sums[rows] = trees.block(X[rows].astype(np.float64, copy=False))
+            block = values_at(X[rows], tested) if is_sparse(X) else X[rows]
+            sums[rows] = small.block(block.astype(np.float64, copy=False))
         return sums
 
     sums = examples.shared.get(f"sums of trees {trees.digest}", of_all_rows)
     return sums if examples.index is None else sums[examples.index]
-
-
-def dense_rows(X: Matrix) -> FloatArray:
-    """``X`` if it is dense. Raises InvalidProblem."""
-    if is_sparse(X):
-        raise InvalidProblem(Fault("X", "sparse", "trees need dense rows"))
-    rows: FloatArray = X
-    return rows

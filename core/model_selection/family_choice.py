@@ -6,7 +6,8 @@ residuals r of the fit,
 
     y_i − prediction_i = r_i / (1 − φ_i G⁻¹ φ_i)
 
-Forests have scores out of bag, boosted trees those of folds. Every class is measured by F where its margin
+Forests of bootstrap samples have scores out of bag, others and boosted trees those of folds. Beside texts the
+closed form is that of more columns than rows. Every class is measured by F where its margin
 over the best other class is cut best, since a student has a threshold of its own. Of the families whose mean
 F is within one standard error of the largest, the one whose queries cost least is taken.
 """
@@ -24,6 +25,8 @@ from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
 from core.features.examples import Examples
 from core.features.maps import fit_feature_map
+from core.features.spec import FeatureSpec
+from core.features.tree_columns import TERMS, has_tree_columns
 from core.model_selection.metrics import f1_shares
 from core.model_selection.quick_choice import QuickChoice
 from core.model_selection.setting import some_rows
@@ -34,12 +37,14 @@ from core.students.difficulty import ScoreRanks
 from core.teachers.base import Task, Teacher, TeacherSpec
 from core.teachers.boosting import Boosting
 from core.teachers.forest import Forest
-from core.types import BoolArray, FloatArray, IntArray
+from core.types import BoolArray, FloatArray, IntArray, Matrix
 
 ROWS: Final = 10_000
 """Rows that families are compared on, about."""
+ROWS_WITH_TERMS: Final = 2500
+"""The same where there are terms of texts, which are more than the rows: a matrix of all pairs is solved."""
 FEW_ROWS: Final = 500
-"""Of fewer rows boosted trees have 10 folds, of up to three times as many 5, otherwise 3."""
+"""Of fewer rows boosted and extra trees have 10 folds, of up to three times as many 5, otherwise 3."""
 MOST_WORK: Final = 1e9
 """Boosted trees that would take more to compare, in values of rows that all fits read, are left out."""
 MOST_FOREST_WORK: Final = 1e10
@@ -73,8 +78,8 @@ class Family:
 
 
 def can_have_trees(data: LabelledData) -> bool:
-    """Whether rows are dense, as trees need them."""
-    return not is_sparse(data.X)
+    """Whether rows are dense, or have columns beside those of texts."""
+    return has_tree_columns(data.X, data.layout)
 
 
 def choose_family(
@@ -105,7 +110,7 @@ def compare_families(data: LabelledData, choice: QuickChoice, run: Run = Run()) 
 
     Raises Cancelled.
     """
-    part = data.take(some_rows(data.y, ROWS, run.seed))
+    part = data.take(some_rows(data.y, ROWS_WITH_TERMS if is_sparse(data.X) else ROWS, run.seed))
     specs = candidates(part)
     if not specs:
         return
@@ -122,11 +127,13 @@ def candidates(data: LabelledData) -> tuple[TeacherSpec, ...]:
 
     Few rows have more folds if these are not, since two thirds of them make worse trees than all.
     """
-    n, d, K = data.n, data.d, data.K
-    forests = (Forest(splits="best"), Forest(splits="random"))
+    n, K = data.n, data.K
+    d = min(data.d, TERMS + data.layout.dense) if is_sparse(data.X) and data.layout else data.d
+    least = (10, 5, 3)[0 if n < FEW_ROWS else 1 if n < 3 * FEW_ROWS else 2 :]
+    forests = (Forest(splits="best"), Forest(splits="random", sample="all", folds=least[0]))
     if forests[0].trees * n * np.log2(n + 1) * np.sqrt(d) * K > MOST_FOREST_WORK:
         return ()
-    for folds in (10, 5, 3)[0 if n < FEW_ROWS else 1 if n < 3 * FEW_ROWS else 2 :]:
+    for folds in least:
         boosting = Boosting(folds=folds)
         trees = boosting.iterations * (K if K > 2 else 1) * (1 + folds)
         if trees * (n * d + _OF_TREE) <= MOST_WORK:
@@ -149,16 +156,19 @@ def _without_trees(data: LabelledData, choice: QuickChoice, run: Run) -> Family:
     features = choice.features
     with one_blas_thread():
         mapped = fit_feature_map(data.X, features, run.seed).transform(data.X)
-        scores = left_out_scores(mapped, data.y, data.K, choice.ridge)
+        of_features = left_out_scores_of_terms if is_sparse(mapped) else left_out_scores
+        scores = of_features(mapped, data.y, data.K, choice.ridge)
     f1, shares = f1_of_margins(data.y, scores)
-    is_linear, m = features.kind == "linear", mapped.shape[1]
-    cost = m * ((0 if is_linear else data.d) + _FUNCTIONS)
+    terms = 0 if data.layout is None else data.layout.terms
+    # Of terms a query has few.
+    is_linear, m = features.kind == "linear", mapped.shape[1] - terms
+    cost = m * ((0 if is_linear else data.d - terms) + _FUNCTIONS)
     name = LINEAR if is_linear else KERNEL
     return Family(name, None, f1, shares, float(cost))
 
 
 def _of_trees(data: LabelledData, spec: TeacherSpec, run: Run) -> Family:
-    examples = Examples(data.X, np.empty((data.n, 0)))
+    examples = Examples(data.X, np.empty((data.n, 0)), None, FeatureSpec(layout=data.layout))
     teacher = spec.fit(Task(examples, data.y, data.K), run.silent())
     held_out, trees = teacher.own_scores, teacher.trees
     if held_out is None or trees is None:
@@ -179,6 +189,21 @@ def left_out_scores(features: FloatArray, labels: IntArray, n_classes: int, ridg
     leverage = np.einsum("ij,ji->i", rows, cho_solve(factor, rows.T, check_finite=False))
     residuals = (targets - rows @ weights) / np.maximum(1.0 - leverage, 1e-12)[:, np.newaxis]
     left_out: FloatArray = targets - residuals
+    return left_out
+
+
+def left_out_scores_of_terms(features: Matrix, labels: IntArray, n_classes: int, ridge: float) -> FloatArray:
+    """``left_out_scores`` of sparse features, which are more than the rows, by G = ΦΦᵀ + 1 + λI, (n, n).
+
+    With α = G⁻¹Y the residual of a row that is left out is α_i / (G⁻¹)_ii.
+    """
+    targets = np.where(labels[:, np.newaxis] == np.arange(n_classes), 1.0, -1.0)
+    products: Any = features @ features.T
+    gram: FloatArray = products.toarray() + 1.0
+    gram[np.diag_indices_from(gram)] += max(ridge, np.finfo(np.float64).eps * float(np.trace(gram)))
+    factor = cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
+    inverse = cho_solve(factor, np.eye(len(labels)), overwrite_b=True, check_finite=False)
+    left_out: FloatArray = targets - (inverse @ targets) / np.diagonal(inverse)[:, np.newaxis]
     return left_out
 
 

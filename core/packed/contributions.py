@@ -98,9 +98,7 @@ def contributions(student: PackedStudent, record: EncodedRecord, baseline: Basel
     """What the columns of a row add to its score. Raises InvalidProblem where numbers exceed float64."""
     dense = np.array(record.dense, dtype=np.float64)
     if isinstance(student.map, TreesBasis):
-        base, effects = score_effects(student, dense)
-        columns = np.array([effects[place].sum() for place in baseline.places(whole=False)])
-        return _checked(base, columns, None, is_exact=True)
+        return _of_trees(student, dense, record, baseline)
     of_dense = _of_dense(student)
     linear = None if of_dense is None else _deciding(student, of_dense.row(dense), record)
     if of_dense is None or linear is None:
@@ -118,6 +116,22 @@ def contributions(student: PackedStudent, record: EncodedRecord, baseline: Basel
     blocks = _replaced(dense, baseline.usual, baseline.places(whole=False))
     scores = np.concatenate([of_dense.block(rows) @ coef[:p] + intercept for rows in blocks])
     return _checked(float(scores[-1]), columns + scores[0] - scores[1:-1], of_terms, is_exact=False)
+
+
+def _of_trees(
+    student: PackedStudent, dense: Floats, record: EncodedRecord, baseline: Baseline
+) -> Contributions:
+    """Exact sums along the paths. A text has the effects of the terms that it lacks, too."""
+    k = len(dense)
+    row = np.zeros(student.map.n_columns)
+    row[:k], row[record.columns + k] = dense, record.values
+    base, effects = score_effects(student, row)
+    of_terms = effects[k:]
+    owners = np.searchsorted(baseline.terms, np.arange(len(of_terms)), side="right") - 1
+    columns = np.array([effects[:k][place].sum() for place in baseline.places(whole=False)])
+    if len(of_terms):
+        columns = columns + np.bincount(owners, of_terms, baseline.columns)
+    return _checked(base, columns, of_terms.take(record.columns) if len(of_terms) else None, is_exact=True)
 
 
 def compared_rows(student: PackedStudent, columns: int) -> int:

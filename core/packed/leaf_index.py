@@ -23,6 +23,15 @@ if TYPE_CHECKING:
 _WORD_BYTES = 8
 
 
+def bytes_of_bits(trees: TreesBasis) -> int:
+    """How many bytes the bits of the index would take, in O(M) and without making it."""
+    adds = (trees.values != 0.0).any(axis=1)
+    references = np.concatenate([trees.roots, trees.children.ravel()])
+    leaves = int(np.count_nonzero(adds[~references[references < 0]]))
+    rows = len(trees.feature) + len(np.unique(trees.feature))
+    return rows * -(-leaves // (8 * _WORD_BYTES)) * _WORD_BYTES
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LeafIndex:
     """Of L leaves with a value that is not 0, in the order of their trees, by F columns that are tested.
@@ -41,12 +50,12 @@ class LeafIndex:
     @classmethod
     def of(cls, trees: TreesBasis, max_bytes: int) -> LeafIndex | None:
         """The index of the trees; None if it took more than ``max_bytes``, or for trees without nodes."""
+        if bytes_of_bits(trees) > max_bytes or not len(trees.test):
+            return None
         leaves = _Leaves(trees)
         columns, first, tests = np.unique(trees.feature, return_index=True, return_counts=True)
         words = -(-leaves.n // (8 * _WORD_BYTES))
         rows = len(trees.feature) + len(columns)
-        if rows * words * _WORD_BYTES > max_bytes or not len(trees.test):
-            return None
         bits = np.zeros((rows, words * _WORD_BYTES), dtype=np.uint8)
         nodes = np.argsort(trees.test, kind="stable")
         start = np.searchsorted(trees.test[nodes], first)

@@ -14,7 +14,7 @@ their parents, and no node is referenced twice, so that every walk ends.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Final, TypeAlias, final
 
@@ -144,6 +144,10 @@ class TreesBasis(PackedMap):
             output=output,
             divisor=divisor,
         )
+
+    def on_columns(self, numbers: NDArray[np.integer], columns: int) -> TreesBasis:
+        """The same trees for rows of more columns; theirs are those with ``numbers``, rising, (d,)."""
+        return replace(self, columns=columns, feature=numbers[self.feature].astype(np.int32))
 
     @property
     def n_columns(self) -> int:

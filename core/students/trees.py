@@ -34,7 +34,8 @@ class Trees(StudentSpec):
         Le(10_000),
         Doc(
             "p, the number of rivals, at most one for each other class: those whose rows have the largest"
-            " scores of the class. null: 3 of a forest, all of boosted trees, whose scores have no sum."
+            " scores of the class. null: 8 of a forest, or 5 or 3 where only these have an index of leaves,"
+            " which answers single rows fastest; all of boosted trees, whose scores have no sum."
         ),
     ] = None
 

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 
 from core.data.fold_assignment import fold_assignment
 from core.errors import Fault, InvalidProblem
-from core.features.tree_sums import dense_rows
+from core.features.tree_columns import tree_rows
 from core.packed import TreesBasis
 from core.run import Run
 from core.solvers.solution import Summary
@@ -38,7 +38,7 @@ _ABSENT: Final = -100.0
 def fit_boosting(spec: Boosting, task: Task, run: Run) -> TreeTeacher:
     """Bin the columns, and boost on all rows and without each fold. Raises InvalidProblem, Cancelled."""
     started = time.perf_counter()
-    X, labels = dense_rows(task.examples.X), task.labels
+    (columns, X), labels = tree_rows(task.examples), task.labels
     if len(np.unique(labels)) < 2:
         raise InvalidProblem(Fault("y", "single_class", "boosting needs rows of two classes at least"))
     bins = Bins.of(X, spec.bins)
@@ -60,7 +60,8 @@ def fit_boosting(spec: Boosting, task: Task, run: Run) -> TreeTeacher:
         seconds=time.perf_counter() - started,
         status=None,
     )
-    return TreeTeacher(final.as_sums(bins), left_out, summary)
+    trees = final.as_sums(bins).on_columns(columns, task.examples.X.shape[1])
+    return TreeTeacher(trees, left_out, summary)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

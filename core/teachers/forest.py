@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Forest(TeacherSpec):
-    """Trees on bootstrap samples of the rows: S is the mean over trees of the class's share in a row's leaf.
+    """Trees on bootstrap samples, or on all rows: S is the mean over trees of the class's share in a leaf.
 
-    Breiman (2001); with random splits Geurts, Ernst and Wehenkel (2006). Dense rows only, whose columns are
-    put into bins. Held-out scores are out of bag: of the trees whose sample has not the row. Equal rows are
-    rows of their own, as in folds. Raises InvalidProblem naming every wrong field.
+    Breiman (2001); with random splits Geurts, Ernst and Wehenkel (2006), who take all rows. Dense rows only,
+    whose columns are put into bins. Held-out scores of bootstrap samples are out of bag: of the trees whose
+    sample has not the row. Where trees see all rows, they take a further forest for each fold. Equal rows are
+    rows of their own. Raises InvalidProblem naming every wrong field.
     """
 
     name: ClassVar[str] = "forest"
@@ -36,6 +37,16 @@ class Forest(TeacherSpec):
             " one, as in extra trees."
         ),
     ] = "best"
+    sample: Annotated[
+        Literal["bootstrap", "all"],
+        Doc(
+            "What each tree is grown on: as many rows as there are, drawn with repetitions, or all rows,"
+            " which suits random splits and takes further fits in folds."
+        ),
+    ] = "bootstrap"
+    folds: Annotated[
+        int, Ge(2), Le(20), Doc("Folds of the held-out scores where each tree is grown on all rows.")
+    ] = 3
     max_features: Annotated[
         float | None, Gt(0), Le(1), Doc("Share of the columns that is tried at a node; null: √d of them.")
     ] = None
@@ -52,7 +63,10 @@ class Forest(TeacherSpec):
         check_parameters(self, "teacher")
 
     def fit(self, task: Task, run: Run, start: Teacher | None = None) -> TreeTeacher:
-        """Grow the trees. run: reports stage ``"trees"`` in trees. Raises InvalidProblem, Cancelled."""
+        """Grow the trees. run: reports stage ``"trees"`` in trees of all fits.
+
+        Raises InvalidProblem, Cancelled.
+        """
         from core.teachers.forest_fit import fit_forest
 
         del start

@@ -1,7 +1,7 @@
-"""The fit of a forest: scikit-learn grows the trees, one by one, on bootstrap samples that are known.
+"""The fit of a forest: scikit-learn grows the trees, one by one, on samples that are known.
 
-Tree t draws its sample and its choices from the seed (s, t), whatever is the number of threads. Its share in
-the scores of the rows outside of its sample is added in the order of the trees.
+Tree t draws its sample and its choices from the seed (s, t), that of fold f from (s, t, f), whatever is the
+number of threads. Its share in the scores of rows that it has not seen is added in the order of the trees.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from joblib import Parallel, delayed
 
-from core.features.tree_sums import dense_rows
+from core.data.fold_assignment import fold_assignment
+from core.features.tree_columns import tree_rows
 from core.run import Run
 from core.solvers.solution import Summary
 from core.teachers.base import Task
@@ -27,18 +28,23 @@ if TYPE_CHECKING:
 
 
 def fit_forest(spec: Forest, task: Task, run: Run) -> TreeTeacher:
-    """Bin the columns, grow the trees, and score the rows out of bag. Raises InvalidProblem, Cancelled."""
+    """Bin the columns, grow the trees, and score the rows by trees that have not seen them.
+
+    Raises InvalidProblem, Cancelled.
+    """
     started = time.perf_counter()
-    bins = Bins.of(dense_rows(task.examples.X), spec.bins)
-    codes = bins.codes(task.examples.X)
+    columns, X = tree_rows(task.examples)
+    bins = Bins.of(X, spec.bins)
+    codes = bins.codes(X)
     present, labels = np.unique(task.labels, return_inverse=True)
     votes, voters = np.zeros((len(codes), len(present))), np.zeros(len(codes))
-    grown = []
-    for tree, outside, shares in _trees(spec, bins, codes, labels, run):
+    grown, growth = [], _Growth(spec, bins, codes, labels, run)
+    for done, (tree, outside, shares) in enumerate(growth.trees(), 1):
         votes[outside] += shares
         voters[outside] += 1.0
-        grown.append(tree.spread(present, task.n_classes))
-        run.report("trees", len(grown), spec.trees)
+        if tree is not None:
+            grown.append(tree.spread(present, task.n_classes))
+        run.report("trees", done, spec.trees * (1 + growth.n_folds))
     left_out = np.zeros((len(codes), task.n_classes))
     with np.errstate(invalid="ignore"):
         left_out[:, present] = votes / voters[:, np.newaxis]
@@ -52,7 +58,7 @@ def fit_forest(spec: Forest, task: Task, run: Run) -> TreeTeacher:
         status=None,
     )
     trees = assembled(grown, bins, sums=task.n_classes, divisor=float(spec.trees))
-    return TreeTeacher(trees, left_out, summary)
+    return TreeTeacher(trees.on_columns(columns, task.examples.X.shape[1]), left_out, summary)
 
 
 def grown_tree(nodes: Any, bins: Bins) -> GrownTree:
@@ -62,27 +68,49 @@ def grown_tree(nodes: Any, bins: Bins) -> GrownTree:
     return GrownTree.of_nodes(children, test, nodes.weighted_n_node_samples, nodes.value[:, 0, :])
 
 
-def _trees(
-    spec: Forest, bins: Bins, codes: FloatArray, labels: IntArray, run: Run
-) -> Iterator[tuple[GrownTree, IntArray, FloatArray]]:
-    """Of every tree, in order: the tree, the rows outside of its sample, and its shares of their classes."""
-    from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
+class _Growth:
+    """The trees of the forest, and of the forests of the folds where each tree is grown on all rows.
 
-    kind = DecisionTreeClassifier if spec.splits == "best" else ExtraTreeClassifier
-    n = len(codes)
+    n_folds: 0 for bootstrap samples.
+    """
 
-    def grow(number: int) -> tuple[GrownTree, IntArray, FloatArray]:
-        run.check_cancel()
-        rng = np.random.default_rng((run.seed, number))
-        weight = np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64)
+    def __init__(self, spec: Forest, bins: Bins, codes: FloatArray, labels: IntArray, run: Run) -> None:
+        self._spec, self._bins, self._codes, self._labels, self._run = spec, bins, codes, labels, run
+        n = len(codes)
+        self._fold_of = np.full(n, -1)
+        if spec.sample == "all" and n > 1:
+            self._fold_of = fold_assignment(labels, min(spec.folds, n), run.seed)
+        self.n_folds = int(self._fold_of.max()) + 1
+
+    def trees(self) -> Iterator[tuple[GrownTree | None, IntArray, FloatArray]]:
+        """Of every tree, in order: the tree, rows that it has not seen, and its shares of their classes.
+
+        Of trees of folds, which come behind those of the forest, there are scores only. Raises Cancelled.
+        """
+        pool = Parallel(n_jobs=self._run.threads, prefer="threads", return_as="generator")
+        numbers = range(self._spec.trees)
+        folds = range(-1, self.n_folds)
+        yield from pool(delayed(self._grown)(fold, number) for fold in folds for number in numbers)
+
+    def _grown(self, fold: int, number: int) -> tuple[GrownTree | None, IntArray, FloatArray]:
+        """Tree ``number`` of a fold; −1: of the forest itself."""
+        from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
+
+        self._run.check_cancel()
+        spec, n = self._spec, len(self._codes)
+        kind = DecisionTreeClassifier if spec.splits == "best" else ExtraTreeClassifier
+        rng = np.random.default_rng((self._run.seed, number) if fold < 0 else (self._run.seed, number, fold))
+        weight = np.ones(n)
+        if spec.sample == "bootstrap":
+            weight = np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64)
+        elif fold >= 0:
+            weight[self._fold_of == fold] = 0.0
         fitted = kind(
             max_features="sqrt" if spec.max_features is None else spec.max_features,
             min_samples_leaf=spec.min_leaf,
             max_depth=spec.max_depth,
             random_state=int(rng.integers(2**31)),
-        ).fit(codes, labels, sample_weight=weight, check_input=False)
+        ).fit(self._codes, self._labels, sample_weight=weight, check_input=False)
         outside = np.flatnonzero(weight == 0.0)
-        return grown_tree(fitted.tree_, bins), outside, fitted.tree_.predict(codes[outside])
-
-    pool = Parallel(n_jobs=run.threads, prefer="threads", return_as="generator")
-    yield from pool(delayed(grow)(number) for number in range(spec.trees))
+        shares = fitted.tree_.predict(self._codes[outside])
+        return (grown_tree(fitted.tree_, self._bins) if fold < 0 else None), outside, shares

@@ -9,8 +9,16 @@ import scipy.sparse as sp
 from core.data.dataset import LabelledData
 from core.data.extras import EXTRAS
 from core.errors import Fault, InvalidProblem
+from core.features.tree_columns import has_tree_columns
 from core.students.base import StudentSpec
 from core.teachers.base import TeacherSpec
+
+
+def _suits(data: LabelledData, spec: TeacherSpec | StudentSpec) -> bool:
+    """Whether rows are dense, or have columns beside texts for trees."""
+    if isinstance(spec, TeacherSpec) and spec.grows_trees:
+        return has_tree_columns(data.X, data.layout)
+    return not sp.issparse(data.X)
 
 
 def check_needs(data: LabelledData, teacher: TeacherSpec, students: Sequence[StudentSpec]) -> None:
@@ -23,8 +31,8 @@ def check_needs(data: LabelledData, teacher: TeacherSpec, students: Sequence[Stu
             message = f"{', '.join(names)} needs {what}, and the data set has none"
             faults.append(Fault(need, "missing", message))
     for kind, specs in (("students", students), ("teachers", [teacher])):
-        dense = [spec.name for spec in specs if "dense" in spec.needs]
-        if dense and sp.issparse(data.X):
+        dense = [spec.name for spec in specs if "dense" in spec.needs and not _suits(data, spec)]
+        if dense:
             faults.append(Fault("X", "sparse", f"{kind} of kind {', '.join(dense)} need dense rows"))
     copies = [spec.name for spec in students if "trees" in spec.needs]
     if copies and not teacher.grows_trees:

@@ -8,16 +8,16 @@ import scipy.sparse as sp
 
 from benchmarks import defaults
 from benchmarks.defaults import (
-    Split,
     compact_students,
     mean_of,
     read,
     repeated,
-    scikit_learn,
     sparse_vs_dense,
     splits,
     summary,
 )
+from benchmarks.defaults_peers import Split, encoded, mixed_splits, peers, scikit_learn
+from benchmarks.inputs import sets
 from core.data.dataset import LabelledData
 from core.features.spec import FeatureSpec
 
@@ -86,7 +86,33 @@ def test_quick_runs_leave_wide_sets_out(tmp_path, capsys):
     assert "wide is left out: it has 40 columns" in capsys.readouterr().err
 
 
-def test_the_summary_compares_with_the_better_of_the_two():
+def test_forests_and_boosting_are_measured_on_all_classes(tmp_path, capsys, monkeypatch):
+    split = read("iris", tmp_path, None, final=False)
+    found = peers("iris", split)
+    assert [*found] == ["svc", "logistic", "linear_svc", "forest", "extra_trees", "boosting"]
+    assert all(60.0 < one["f1"] <= 100.0 and 80.0 < one["auc"] <= 100.0 for one in found.values())
+    assert [name for name, one in found.items() if one["brier"] is None] == ["svc", "linear_svc"]
+    monkeypatch.setattr("benchmarks.defaults_peers._MOST_BOOSTED", 100)
+    assert "boosting" not in peers("iris", split)
+    assert "iris: boosting is left out" in capsys.readouterr().err
+
+
+def test_mixed_files_are_thirds_of_the_training_part_and_become_arrays(tmp_path):
+    lines = ["red,1,x", "blue,2,x", "?,3,y", "red,,y"] * 30
+    (tmp_path / "car.data").write_text("colour,size,deal\n" + "\n".join(lines))
+    assert mixed_splits("crx", tmp_path, None, final=False) == []
+    assert mixed_splits("car", tmp_path, None, final=True) == []
+    draws = mixed_splits("car", tmp_path, None, final=False)
+    assert [(len(draw.train), len(draw.test)) for draw in draws] == [(80, 40)] * 3
+    cells = [line.split(",") for line in lines]
+    split = sets.Split(("colour", "size", "class"), 2, cells[:80], cells[80:])
+    arrays = encoded(split, {"colour": "category", "size": "number"})
+    assert arrays.X.shape == (80, 4)
+    assert arrays.X_test.shape == (40, 4)
+    assert arrays.classes == ["x", "y"]
+
+
+def test_the_summary_compares_with_the_best_of_all():
     found = {
         "a": {"svc": {"f1": 90.0}, "logistic": {"f1": 80.0}, "default": {"f1": 91.0}, "second": {"f1": 92.0}},
         "b": {"svc": {"f1": 70.0}, "logistic": {"f1": 80.0}, "default": {"f1": 79.0}, "second": {"f1": 79.5}},
@@ -94,10 +120,23 @@ def test_the_summary_compares_with_the_better_of_the_two():
     assert summary(found) == {
         "sets": 2,
         "worst_f1_vs_best": -1.0,
+        "worst_auc_vs_best": None,
+        "worst_brier_vs_best": None,
         "mean_f1_vs_best": 0.0,
+        "mean_auc_vs_best": None,
+        "mean_brier_vs_best": None,
+        "job_vs_forest_s": None,
         "second_mean_f1_gain": 0.75,
         "second_worst_f1_gain": 0.5,
     }
+
+
+def test_a_smaller_brier_score_is_better_and_jobs_are_timed_beside_the_forest():
+    forest = {"f1": 90.0, "auc": 99.0, "brier": 3.0, "seconds": 2.0}
+    found = {"forest": forest, "default": {"f1": 91.0, "auc": 98.0, "brier": 2.5, "seconds": 30.0}}
+    measured = summary({"a": found})
+    assert (measured["mean_brier_vs_best"], measured["mean_auc_vs_best"]) == (0.5, -1.0)
+    assert measured["job_vs_forest_s"] == 5.0
 
 
 def test_a_set_without_figures_is_left_out_of_the_means_and_named(capsys):

@@ -494,6 +494,18 @@ def test_hyperparameters_that_do_not_suit_the_data_set_are_rejected(store, queue
     assert [fault.field for fault in refused.value.faults] == [field]
 
 
+def test_trees_take_tables_with_texts_that_have_other_columns_too(store, queue):
+    spec = TrainingSpec.model_validate({"teacher": {"method": "forest"}})
+    columns = [("note", "text"), ("age", "number"), ("job", "category")]
+    schema = [{"name": name, "kind": kind, "distinct": 9} for name, kind in columns]
+    assert submit(store, queue, add_dataset(store, summary={"schema": schema}), spec=spec)[1]
+    for summary in ({"schema": schema[:1]}, {"sparse": True}):
+        with pytest.raises(Unprocessable) as refused:
+            submit(store, queue, add_dataset(store, summary=summary), spec=spec)
+        assert refused.value.reason == "dense_rows_needed"
+        assert [fault.field for fault in refused.value.faults] == ["hyperparameters.teacher.method"]
+
+
 @pytest.mark.parametrize(("place", "registry"), [("student", STUDENTS), ("teacher", TEACHERS)])
 @pytest.mark.parametrize("need", ["privileged", "views", "teacher_scores"])
 def test_a_learner_that_needs_extras_is_rejected_without(store, queue, place, registry, need):

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from sklearn.linear_model import Ridge
 from sklearn.metrics import f1_score
 
@@ -22,6 +23,7 @@ from core.model_selection.family_choice import (
     chosen,
     f1_of_margins,
     left_out_scores,
+    left_out_scores_of_terms,
 )
 from core.model_selection.quick_choice import choose_quickly
 from core.run import Run
@@ -65,6 +67,13 @@ def test_scores_that_are_left_out_are_those_of_fits_without_the_row():
         kept = np.arange(30) != i
         model = Ridge(alpha=0.7, fit_intercept=False).fit(rows[kept], targets[kept])
         np.testing.assert_allclose(found[i], model.predict(rows[[i]])[0], atol=1e-9)
+
+
+def test_scores_that_are_left_out_are_the_same_by_rows_and_by_columns():
+    rng = np.random.default_rng(1)
+    features, labels = rng.normal(size=(30, 45)), rng.integers(0, 3, 30)
+    found = left_out_scores_of_terms(sp.csr_array(features), labels, 3, 0.7)
+    np.testing.assert_allclose(found, left_out_scores(features, labels, 3, 0.7), atol=1e-9)
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -175,3 +175,21 @@ def test_paths_through_trees_are_summed_by_columns_of_the_table():
     assert (found.base, found.is_exact, compared_rows(student, baseline.columns)) == (base, True, 1)
     assert found.base + found.columns.sum() == pytest.approx(student.scores([encoded.dense])[0], abs=1e-12)
     np.testing.assert_allclose(found.columns, np.add.reduceat(effects, baseline.dense[:-1]), atol=1e-12)
+
+
+def test_paths_through_trees_that_test_terms_are_summed_for_the_text_too():
+    known = encoder(with_note=True)
+    k, terms = known.layout.dense, known.layout.terms
+    encoded = record(known, 3, with_note=True)
+    picked = np.concatenate([np.arange(k), k + np.sort(encoded.columns)[:2], [k + terms - 1]])
+    picked = np.unique(picked)
+    trees = random_trees(trees=20, columns=len(picked)).on_columns(picked, known.layout.columns)
+    student = PackedStudent(trees, random_form(trees.n_basis, 3), 0.0, "a")
+    baseline = Baseline.of_encoder(known)
+    row = full_row(known, encoded)
+    _, effects = score_effects(student, row)
+    found = contributions(student, encoded, baseline)
+    assert found.is_exact
+    assert found.base + found.columns.sum() == pytest.approx(student.score(row), abs=1e-12)
+    np.testing.assert_array_equal(found.terms, effects[k + encoded.columns])
+    assert found.columns[-1] == pytest.approx(effects[k:].sum(), abs=1e-12)

@@ -15,6 +15,7 @@ from core.model_selection.threshold import choose_threshold
 from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent
 from core.packed.head import RIVALS
+from core.packed.leaf_index import bytes_of_bits
 from core.run import Run
 from core.students.gated import GSVM
 from core.students.polytope import Polytope
@@ -136,9 +137,19 @@ def test_rivals_are_the_classes_whose_rows_have_most_of_the_score():
         assert train_student(preparation, target).fitted.rivals == tuple(order[:3])
 
 
-def test_the_default_is_three_rivals_of_a_forest_and_all_of_boosted_trees():
-    assert len(train_student(prepared(FOREST), 0).fitted.rivals) == 3
+def test_the_default_are_as_many_rivals_of_a_forest_as_have_an_index_and_all_of_boosted_trees(monkeypatch):
     assert len(train_student(prepared(BOOSTING), 0).fitted.rivals) == 4
+    preparation = prepared(FOREST)
+    monkeypatch.setattr("core.students.tree_student.RIVALS_OF_A_FOREST", (3, 2, 1))
+    sizes = []
+    for p in (3, 2, 1):
+        copy = train_student(preparation, 0, Trees(rivals=p)).packed.map
+        sizes.append(bytes_of_bits(copy))
+        assert sizes[-1] == copy.index.bits.nbytes
+    assert sizes == sorted(sizes, reverse=True)
+    for limit, expected in ((sizes[0], 3), (sizes[0] - 1, 2), (sizes[2], 1), (0, 3)):
+        monkeypatch.setattr("core.students.tree_student.INDEX_BYTES", limit)
+        assert len(train_student(preparation, 0).fitted.rivals) == expected
 
 
 @pytest.mark.parametrize("teacher", [FOREST, BOOSTING])

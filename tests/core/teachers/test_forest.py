@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
+from sklearn.tree import ExtraTreeClassifier
 
+from core.data.fold_assignment import fold_assignment
 from core.errors import Cancelled, InvalidPackage, InvalidProblem
 from core.features.examples import Examples
 from core.run import Run
@@ -86,9 +88,31 @@ def test_out_of_bag_scores_are_means_over_the_trees_outside_of_whose_sample_a_ro
     np.testing.assert_allclose(teacher.left_out[voters > 0], expected, rtol=1e-15, atol=1e-15)
 
 
+def test_trees_on_all_rows_have_held_out_scores_of_forests_without_the_fold():
+    spec = replace(SPEC, splits="random", sample="all", folds=4)
+    steps: list[Progress] = []
+    teacher = spec.fit(task_of(X, CODES), Run(seed=5, progress=steps.append))
+    assert (steps[-1].done, steps[-1].total) == (5 * 12, 5 * 12)
+    # No two rows are equal, so that trees which have seen a row have its class.
+    assert (teacher.scores(Examples.of_features(X)).argmax(axis=1) == CODES).all()
+    assert not np.isnan(teacher.left_out).any()
+    assert 0.05 < teacher.summary.objective < 0.6
+    fold_of = fold_assignment(CODES, 4, 5)
+    changed = np.where(fold_of == 2, (CODES + 1) % 4, CODES)
+    codes = Bins.of(X, spec.bins).codes(X)
+    learnt = fold_of != 2
+    expected = np.zeros((int((~learnt).sum()), 4))
+    for number in range(spec.trees):
+        state = int(np.random.default_rng((5, number, 2)).integers(2**31))
+        tree = ExtraTreeClassifier(max_features="sqrt", random_state=state)
+        expected += tree.fit(codes, changed, sample_weight=learnt.astype(float)).predict_proba(codes[~learnt])
+    np.testing.assert_allclose(teacher.left_out[~learnt], expected / spec.trees, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("sample", ["bootstrap", "all"])
 @pytest.mark.parametrize("splits", ["best", "random"])
-def test_the_fit_depends_on_the_seed_and_not_on_threads(splits: str):
-    spec = replace(SPEC, splits=splits)
+def test_the_fit_depends_on_the_seed_and_not_on_threads(splits: str, sample: str):
+    spec = replace(SPEC, splits=splits, sample=sample)
     first = spec.fit(task_of(X, CODES), Run(seed=3, n_threads=1))
     again = spec.fit(task_of(X, CODES), Run(seed=3, n_threads=4))
     assert again.grown.digest == first.grown.digest

@@ -1,0 +1,57 @@
+"""Which columns trees may test: all of dense rows, and beside texts the others and the commonest terms.
+
+A tree tries few columns at a node, of which thousands of rare terms would leave none to the rest. Terms that
+many rows have, such as the titles in names, part rows as indicators do. Which are the commonest is counted on
+the training rows, labels aside.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from core.data.column_layout import ColumnLayout
+from core.errors import Fault, InvalidProblem
+from core.solvers.jit import is_sparse
+from core.types import FloatArray, IntArray, Matrix
+
+if TYPE_CHECKING:
+    from core.features.examples import Examples
+
+TERMS: Final = 200
+"""At most so many terms are tested."""
+_FEWEST_ROWS: Final = 5
+"""A term that fewer rows have is not among them."""
+
+
+def has_tree_columns(X: Matrix, layout: ColumnLayout | None) -> bool:
+    """Whether rows are dense, or have columns beside the terms of texts."""
+    return not is_sparse(X) or (layout is not None and layout.dense > 0)
+
+
+def tree_rows(examples: Examples) -> tuple[IntArray, FloatArray]:
+    """Numbers of the columns that trees of these rows may test, rising, (c,), and their values, (n, c).
+
+    Raises InvalidProblem for sparse rows of nothing but terms, or without a layout.
+    """
+    X, spec = examples.X, examples.feature_spec
+    layout = None if spec is None else spec.layout
+    if not is_sparse(X):
+        dense: FloatArray = X
+        return np.arange(dense.shape[1]), dense
+    if layout is None or not has_tree_columns(X, layout):
+        message = "trees need dense rows, or columns beside those of texts"
+        raise InvalidProblem(Fault("X", "sparse", message))
+    rows_of = np.bincount(X.indices, minlength=layout.columns)[layout.dense :]
+    common = np.argsort(-rows_of, kind="stable")[:TERMS]
+    terms = np.sort(common[rows_of[common] >= _FEWEST_ROWS])
+    columns = np.concatenate([np.arange(layout.dense), layout.dense + terms])
+    return columns, values_at(X, columns)
+
+
+def values_at(X: Matrix, columns: IntArray) -> FloatArray:
+    """The values of some columns (c,) of rows, (n, c), dense."""
+    part = X[:, columns]
+    values: FloatArray = part.toarray() if is_sparse(part) else part
+    return values
