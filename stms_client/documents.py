@@ -203,6 +203,25 @@ class FamilyPoint(TypedDict):
     left_out: str | None
 
 
+class ImportedBundle(TypedDict):
+    """A version that was imported. alias: the alias that was moved to it; null if none was."""
+
+    model: str
+    version: int
+    job_id: str | None
+    dataset_digest: str | None
+    method: str
+    class_count: int
+    classes: list[str]
+    columns: int
+    teacher_digest: str
+    encoder_digest: str | None
+    inputs: VersionInputs
+    metrics: dict[str, Any]
+    created_at: str
+    alias: str | None
+
+
 class ImportedVersion(TypedDict):
     """A version of an imported head. alias: the alias that was moved to it; null if none was.
 

@@ -342,15 +342,18 @@ class CreateKey(Body):
         json_schema_extra={
             "anyOf": [
                 {"properties": {"models": {"maxItems": 0}}},
-                {"properties": {"scopes": {"items": {"const": "query"}}}},
+                {"properties": {"scopes": {"items": {"enum": ["query", "download"]}}}},
             ]
         }
     )
 
     name: str = Field(max_length=100, json_schema_extra={"pattern": DISPLAY_NAME})
     scopes: list[str] = Field(
-        max_length=4,
-        json_schema_extra={"minItems": 1, "items": {"enum": ["admin", "operator", "query", "train"]}},
+        max_length=5,
+        json_schema_extra={
+            "minItems": 1,
+            "items": {"enum": ["admin", "download", "operator", "query", "train"]},
+        },
     )
     models: list[str] = Field(
         [], max_length=MAX_MODELS, json_schema_extra={"items": {"type": "string", "pattern": MODEL_NAME}}
