@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -92,7 +93,7 @@ def _bundle(request: Request, context: AppContext, caller: ApiKey, model: str, v
 
 
 def _start(request: Request, tag: str, file: BundleFile) -> int:
-    """The first byte that is wanted; other ranges than the rest of the file mean all of it."""
+    """The first byte that is requested; other ranges than the rest of the file mean all of it."""
     wanted = _RANGE.fullmatch(request.headers.get("range", "").strip())
     if wanted is None or request.headers.get("if-range", tag).strip() != tag:
         return 0
@@ -169,5 +170,5 @@ async def post_bundle(
     else:
         response.status_code = 200
     response.headers["location"] = f"/v1/models/{version.model}/versions/{version.version}"
-    shown = VersionView.of(version).model_dump()
-    return ImportedBundleView.model_validate(shown | {"alias": imported.alias})
+    shown = dataclasses.asdict(version) | {"inputs": version.inputs, "alias": imported.alias}
+    return ImportedBundleView.model_validate(shown)
