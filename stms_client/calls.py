@@ -245,6 +245,11 @@ def bundle_path(model: str, version: int | str) -> str:
     return f"{version_path(model, version)}/bundle"
 
 
+def onnx_path(model: str, version: int | str) -> str:
+    """Path of the students of a version as ONNX models."""
+    return f"{version_path(model, version)}/onnx"
+
+
 def submit(
     dataset_id: str,
     model: str,

@@ -1,8 +1,9 @@
-"""What takes models out of the house and brings them in: bundles of versions."""
+"""What takes models out of the house and brings them in: bundles of versions, and students as ONNX."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import re
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -22,18 +23,20 @@ from app.api.schemas import VersionView
 from app.auth.authenticator import authorise
 from app.domain.entities import ApiKey
 from app.domain.errors import InvalidRequest
-from app.domain.names import ALIAS, MODEL_NAME
+from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME
 from app.ingest.reading import BundleContent
 from app.processes.fair_queue import Caller
 from app.services import models
 from app.services.bundle_export import BundleFile, open_bundle
 from app.services.bundle_import import import_bundle
 from app.services.models import DEFAULT_ALIAS
+from app.services.onnx_export import export_onnx
 
 router = APIRouter(tags=["models"], route_class=BorderRoute)
 
 PREFIX: Final = "/v1/bundles"
 TAR: Final = "application/x-tar"
+ONNX: Final = "application/vnd.onnx"
 _RANGE: Final = re.compile(r"bytes=(\d{1,15})-")
 
 
@@ -102,6 +105,47 @@ def _start(request: Request, tag: str, file: BundleFile) -> int:
         text = f"The bundle has {file.size} bytes; the range begins behind them."
         raise InvalidRequest(text, code="bad_range")
     return start
+
+
+@router.get(
+    "/v1/models/{model}/versions/{version}/onnx",
+    response_class=Response,
+    responses={200: {"content": {ONNX: {"schema": {"type": "string", "format": "binary"}}}}},
+)
+async def get_onnx(
+    model: ModelName,
+    version: VersionName,
+    request: Request,
+    context: Context,
+    caller: Downloader,
+    label: Annotated[
+        str,
+        Query(alias="class", min_length=1, max_length=MAX_CLASS_NAME, description="Class of the student."),
+    ],
+) -> Response:
+    """The student of one class as an ONNX model (opset 18, float64), which other runtimes evaluate.
+
+    What ONNX cannot say is refused with 422: dates, texts and vectors of records.
+    """
+    authorise(caller, "download", model)
+    return await run_in_threadpool(_onnx, request, context, caller, model, version, label)
+
+
+def _onnx(
+    request: Request, context: AppContext, caller: ApiKey, model: str, version: str, label: str
+) -> Response:
+    store = context.store_of(caller)
+    row = models.get_version(store, model, version)
+    data = export_onnx(store, context.files, row, label)
+    digest = hashlib.sha256(data).hexdigest()
+    headers = {"etag": etag(digest), "cache-control": "private, no-cache"}
+    if not_modified(request, headers["etag"]):
+        return Response(status_code=304, headers=headers)
+    with store.begin() as uow:
+        details = {"class": label, "onnx": digest, "bytes": len(data)}
+        uow.audit.append("model.export", f"{row.model}@{row.version}", details=details)
+    headers["content-disposition"] = f'attachment; filename="{row.model}-{row.version}.onnx"'
+    return Response(data, media_type=ONNX, headers=headers)
 
 
 class ImportedBundleView(VersionView):

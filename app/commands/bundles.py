@@ -46,6 +46,29 @@ def export(
     say(f"{file}: {size} bytes. `stms bundle import {file}` publishes it on another server.")
 
 
+@commands.command("onnx")
+def onnx(
+    model: Annotated[str, typer.Argument(help="Model, MODEL@ALIAS or MODEL@NUMBER.")],
+    label: Annotated[str, typer.Argument(metavar="CLASS", help="Class of the student.")],
+    file: Annotated[Path, typer.Argument(help="File to write, such as letters-A.onnx.")],
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
+) -> None:
+    """Write the student of one class as an ONNX model, which other runtimes evaluate.
+
+    Example:  stms bundle onnx letters@production A letters-A.onnx
+    """
+    name, _, version = model.partition("@")
+    with connect(server, api_key, tenant) as client, _written(file):
+        size = client.export_onnx(name, version or "latest", label, file)
+    if as_json:
+        print_json({"file": str(file), "bytes": size})
+        return
+    say(f"{file}: {size} bytes.")
+
+
 @commands.command("import")
 def import_(
     file: Annotated[

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version as installed_version
 from typing import IO, Any, Final
 
@@ -25,6 +26,7 @@ IMPORTED: Final = "imported"
 _IN_MEMORY: Final = 1 << 20
 _PAGE: Final = 500
 _PIECE: Final = 1 << 20
+_BATCH: Final = 200
 _SPEC: Final = ("features", "teacher", "student", "compact", "threshold", "calibration", "guard", "seed")
 _PROVENANCE: Final = ("seed", "versions", "features", "warnings")
 _OTHER_HOUSES: Final = frozenset({"remote", "scores"})
@@ -68,9 +70,10 @@ class BundleFile:
             yield bundle.STUDENTS, self.lines_size, self._line_pieces()
         for digest, size in self.blobs:
             yield bundle.blob_name(digest), size, _blob(store, digest)
-        for piece in bundle.lines_of(self._line_pieces()):
-            line = bundle.read_line(piece)
-            yield bundle.blob_name(line.digest), line.size, _blob(store, line.digest)
+        for batch in _batches(map(bundle.read_line, bundle.lines_of(self._line_pieces()))):
+            read = _small_blobs(store, batch) if len(batch) > 1 else partial(_blob, store)
+            for line in batch:
+                yield bundle.blob_name(line.digest), line.size, read(line.digest)
 
     def _line_pieces(self) -> Iterator[bytes]:
         at = 0
@@ -203,6 +206,40 @@ def _line(row: StudentRow, size: int) -> StudentLine:
     )
 
 
+def _batches(lines: Iterator[StudentLine]) -> Iterator[list[StudentLine]]:
+    """Students whose blobs are read together: some small ones, or one."""
+    batch: list[StudentLine] = []
+    size = 0
+    for line in lines:
+        if batch and (len(batch) == _BATCH or size + line.size > _IN_MEMORY):
+            yield batch
+            batch, size = [], 0
+        batch.append(line)
+        size += line.size
+    if batch:
+        yield batch
+
+
+def _small_blobs(store: Store, lines: Sequence[StudentLine]) -> Callable[[str], Iterator[bytes]]:
+    """From a digest to the content, of blobs of a chunk each, which are read at once when one is needed."""
+    held: dict[str, bytes] = {}
+
+    def read(digest: str) -> Iterator[bytes]:
+        if not held:
+            with store.read() as uow:
+                held.update(uow.blobs.first_chunks([line.digest for line in lines]))
+        content = held.pop(digest, b"")
+        if hashlib.sha256(content).hexdigest() != digest:
+            raise _damaged(digest)
+        yield content
+
+    return read
+
+
+def _damaged(digest: str) -> Unavailable:
+    return Unavailable(f"Blob {digest} is damaged in the database, or was deleted.", code="blob_damaged")
+
+
 def _blob(store: Store, digest: str) -> Iterator[bytes]:
     """The content of a blob: each chunk in a transaction of its own, so that a slow reader holds none."""
     sha, position = hashlib.sha256(), 0
@@ -215,7 +252,7 @@ def _blob(store: Store, digest: str) -> Iterator[bytes]:
         yield chunk
         position += 1
     if sha.hexdigest() != digest:
-        raise Unavailable(f"Blob {digest} is damaged in the database, or was deleted.", code="blob_damaged")
+        raise _damaged(digest)
 
 
 def _member(name: str, size: int, content: Iterator[bytes]) -> Iterator[bytes]:

@@ -176,6 +176,16 @@ class DatabaseBlobs:
             raise NotFound(f"There is no blob {missing}.", code="blob_not_found")
         return found
 
+    def first_chunks(self, digests: Collection[str]) -> dict[str, bytes]:
+        """The first chunks of complete blobs, by digest. The caller verifies the digests."""
+        found: dict[str, bytes] = {}
+        for some in batched(digests):
+            query = sa.select(blob_chunks.c.digest, blob_chunks.c.data)
+            query = query.join(blobs, blobs.c.digest == blob_chunks.c.digest).where(blobs.c.complete)
+            query = query.where(blob_chunks.c.digest.in_(some), blob_chunks.c.position == 0)
+            found.update((digest, data) for digest, data in self._connection.execute(query))
+        return found
+
     def chunk(self, digest: str, position: int) -> bytes | None:
         """One stored chunk of a complete blob; None behind the last. The caller verifies the digest."""
         query = sa.select(blob_chunks.c.data).join(blobs, blobs.c.digest == blob_chunks.c.digest)

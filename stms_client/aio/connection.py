@@ -106,7 +106,13 @@ class Connection:
                 raise problem_of(response)
             yield response
 
-    async def save(self, path: str, file: Path, progress: Progress | None = None, **params: str) -> int:
+    async def save(
+        self,
+        path: str,
+        file: Path,
+        progress: Progress | None = None,
+        params: Mapping[str, str] | None = None,
+    ) -> int:
         """Write what is at a path to a file; returns its bytes. Raises StmsError and OSError."""
         part = file.with_name(f"{file.name}.part")
         received = 0

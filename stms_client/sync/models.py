@@ -82,6 +82,13 @@ class Models(Connection):
         """
         return self.save(calls.bundle_path(model, version), Path(file), progress)
 
+    def export_onnx(self, model: str, label: str, file: str | Path, *, version: int | str = "latest") -> int:
+        """Write the student of a class as an ONNX model; returns its bytes. The key needs the scope download.
+
+        Raises InvalidRequest for records with dates, texts or vectors, which ONNX cannot say.
+        """
+        return self.save(calls.onnx_path(model, version), Path(file), params={"class": label})
+
     def import_bundle(
         self,
         file: str | Path,

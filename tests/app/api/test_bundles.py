@@ -6,11 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
+from safetensors.numpy import save
 
+from app.services import onnx_export
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
+from benchmarks.published import linear_student, linear_teacher, publish
 from tests.app.api.conftest import publish_pets
+from tests.app.serving.written_records import encoder
 from tests.app.started import Client
 
 PATH = "/v1/models/pets/versions/1/bundle"
@@ -128,3 +133,51 @@ def test_an_older_version_needs_to_be_allowed(client: Client, store: Store, prob
     problem(client.post("/v1/bundles", params={"model": "copy"}, content=old), 409, "older_version")
     params = {"model": "copy", "allow_older": "true"}
     assert client.post("/v1/bundles", params=params, content=old).status_code == 201
+
+
+ONNX = "/v1/models/pets/versions/latest/onnx"
+
+
+@pytest.mark.usefixtures("pets")
+def test_a_student_is_downloaded_as_an_onnx_model(client: Client, problem: Problem):
+    sent = client.get(ONNX, params={"class": "größe/1:x"})
+    assert sent.status_code == 200, sent.text
+    assert sent.headers["content-type"] == "application/vnd.onnx"
+    run = onnxruntime.InferenceSession(sent.content, providers=["CPUExecutionProvider"])
+    properties = run.get_modelmeta().custom_metadata_map
+    assert (properties["stms.model"], properties["stms.version"]) == ("pets", "1")
+    X = np.random.default_rng(1).normal(size=(50, 3))
+    match, score = run.run(None, {"x": X})
+    body = {"rows": X.tolist()}
+    answer = client.post("/v1/models/pets/classes/gr%C3%B6%C3%9Fe%2F1:x:query", json=body).json()
+    assert [row["match"] for row in answer["results"]] == match.tolist()
+    np.testing.assert_allclose([row["score"] for row in answer["results"]], score, atol=1e-11)
+    tag = sent.headers["etag"]
+    again = client.get(ONNX, params={"class": "größe/1:x"}, headers={"if-none-match": tag})
+    assert again.status_code == 304
+    problem(client.get(ONNX, params={"class": "cow"}), 404, "class_not_found")
+    problem(client.get(ONNX), 400, "invalid_parameter")
+
+
+def test_a_class_of_a_head_is_an_onnx_model_too(client: Client):
+    head = save({"weights": np.eye(3, dtype=np.float32)}, {"labels": '["a", "b", "c"]'})
+    made = client.post("/v1/teachers", params={"model": "axes", "rivals": 1}, content=head)
+    assert made.status_code == 201
+    sent = client.get("/v1/models/axes/versions/1/onnx", params={"class": "b"})
+    run = onnxruntime.InferenceSession(sent.content, providers=["CPUExecutionProvider"])
+    X = np.array([[0.0, 1.0, 0.5], [2.0, 1.0, 0.0]])
+    assert run.run(["match"], {"x": X})[0].tolist() == [True, False]
+
+
+def test_records_that_onnx_cannot_say_are_refused_by_name(
+    client: Client, store: Store, problem: Problem, monkeypatch: pytest.MonkeyPatch
+):
+    known = encoder(with_note=True)
+    d = known.layout.columns
+    student = linear_student("a", np.ones(d))
+    publish(store, "people", {"a": student}, linear_teacher(["a"], np.ones((1, d))), encoder=known)
+    sent = client.get("/v1/models/people/versions/1/onnx", params={"class": "a"})
+    assert problem(sent, 422, "no_onnx_form")["errors"][0]["field"] in {"since", "place", "note"}
+    publish_pets(store)
+    monkeypatch.setattr(onnx_export, "MAX_BYTES", 10)
+    problem(client.get(ONNX, params={"class": "cat"}), 413, "onnx_too_large")
