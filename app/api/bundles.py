@@ -68,10 +68,13 @@ async def export_bundle(
     the same. The ETag is the digest of its manifest.
     """
     authorise(caller, "download", model)
-    return await run_in_threadpool(_bundle, request, context, caller, model, version)
+    return await run_in_threadpool(bundle_response, request, context, caller, model, version)
 
 
-def _bundle(request: Request, context: AppContext, caller: ApiKey, model: str, version: str) -> Response:
+def bundle_response(
+    request: Request, context: AppContext, caller: ApiKey, model: str, version: str
+) -> Response:
+    """The bundle of a version, for a caller that may download it; its download is audited."""
     store = context.store_of(caller)
     row = models.get_version(store, model, version)
     with ExitStack() as stack:

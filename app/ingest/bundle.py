@@ -25,12 +25,15 @@ from core.data.labels import check_class_names
 from core.data.validation import largest_value
 from core.errors import InvalidPackage, InvalidProblem
 from core.packed import PackedHead, PackedLabels, PackedStudent, PackedTeacher
+from core.packed.codec import encode_front
 from core.packed.encoder import Encoder
+from core.packed.head import head_header, head_shapes
 from core.packed.input_profile import InputProfile
 
 _Labels: TypeAlias = Sequence[str]
 
 _PIECE: Final = 1 << 20
+_NAMES: Final = 10_000
 _RECORD: Final = 20 * BLOCK
 """Tar programs fill up the last so many bytes."""
 _FORMAT: Final = re.compile(r"stms\.bundle\.(\d{1,9})")
@@ -266,18 +269,18 @@ def _labels(manifest: Manifest, blobs: dict[str, memoryview]) -> _Labels:
     labels: _Labels = manifest.classes
     with _Packages("classes"):
         if manifest.class_table is not None:
-            data = blobs[manifest.class_table]
-            labels = PackedLabels.from_bytes(data)
-            names = list(labels)
-            # Only the table of exactly these names has these bytes.
-            if PackedLabels.of(names).to_bytes() != data:
-                _fail("class_table", "The class table is damaged.")
-            if manifest.classes and names != manifest.classes:
+            table = PackedLabels.from_bytes(blobs[manifest.class_table])
+            table.verify()
+            if manifest.classes and list(table) != manifest.classes:
                 _fail("classes", "The listed classes are not those of the class table.")
-        names = list(labels)
-        check_class_names(names, "classes", None)
-    if len(names) != manifest.class_count or (manifest.class_table is None and len(set(names)) != len(names)):
-        _fail("classes", "The classes are not as many different ones as the manifest says.")
+            labels = table
+        elif len(set(labels)) != len(labels):
+            _fail("classes", "The manifest lists a class twice.")
+        if len(labels) != manifest.class_count:
+            _fail("classes", "The classes are not as many as the manifest says.")
+        # By blocks, because there may be millions; a table knows the others by itself.
+        for first in range(0, len(labels), _NAMES):
+            check_class_names(labels[first : first + _NAMES], "classes", None)
     return labels
 
 
@@ -285,6 +288,12 @@ def _check_head(manifest: Manifest, head: PackedHead) -> None:
     """Look at all numbers of a head: its students are taken out of it without another look."""
     if head.kind != manifest.method or head.map.n_columns != manifest.columns:
         _fail("teacher", "The head has another kind, or other columns, than the manifest says.")
+    with_threshold, rivals = head.threshold is not None, 0 if head.rivals is None else head.rivals.shape[-1]
+    shapes = head_shapes(len(head.labels), manifest.columns, head.weights.dtype, with_threshold, rivals)
+    front, _ = encode_front(head_header(head.kind), shapes)
+    if bytes(head.read(0, len(front))) != front:
+        # Rows are read at the places that follow from this header.
+        _fail("teacher", "The head has another header than a packed head.")
     step = max(1, _PIECE // max(1, head.weights.shape[1]))
     for first in range(0, len(head.weights), step):
         for array in (head.weights, head.bias, head.threshold):

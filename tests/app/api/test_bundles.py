@@ -54,6 +54,8 @@ def test_a_version_is_downloaded_and_imported_and_answers_alike(client: Client):
 @pytest.mark.usefixtures("pets")
 def test_a_download_is_conditional_and_can_be_resumed(client: Client, problem: Problem):
     whole = client.get(PATH)
+    assert client.get("/ui/models/pets/versions/1/bundle").content == whole.content
+    assert 'versions/1/bundle"' in client.get("/ui/models/pets/versions/1").text
     tag = whole.headers["etag"]
     assert client.get(PATH, headers={"if-none-match": tag}).status_code == 304
     rest = client.get(PATH, headers={"range": "bytes=1000-", "if-range": tag})

@@ -34,7 +34,10 @@ from app.store.blob_cache import BlobCache
 from app.store.engine import open_engine
 from app.store.tables import audit_log, blobs, job_students, jobs, model_versions
 from app.store.unit_of_work import Store
-from core.packed import PackedStudent
+from benchmarks.safety.isolation_probes import bundle_bytes
+from core.packed import PackedLabels, PackedStudent
+from core.packed.codec import decode, encode
+from core.packed.head import head_header
 from tests.app.api.conftest import CLASSES, publish_pets
 
 LIMITS = Settings()
@@ -157,6 +160,46 @@ def test_a_head_is_a_bundle_without_students(store: Store, tmp_path: Path, into:
     changed = data.replace(weights.tobytes(), np.full(12, np.nan, np.float32).tobytes())
     with pytest.raises(InvalidRequest):
         into(store, changed)
+
+
+@pytest.mark.parametrize("kind", ["header", "rival", "infinite", "kind", "table"])
+def test_a_head_whose_rows_would_be_read_elsewhere_is_refused(sqlite_store: Store, into: Any, kind: str):
+    """Rows are taken out of a head without another look, at places that follow from its header."""
+    header, arrays = head_header("head"), {"weights": np.eye(2), "bias": np.zeros(2)}
+    arrays["rivals"] = np.array([[1], [0]])
+    labels = PackedLabels.of(["up", "down"]).to_bytes()
+    if kind == "header":
+        header["more"] = "x" * 64
+    elif kind == "rival":
+        arrays["rivals"][0] = 2
+    elif kind == "infinite":
+        arrays["weights"][1, 1] = np.inf
+    elif kind == "kind":
+        header["kind"] = "linear"
+    else:
+        header_of_labels, parts = decode(labels, PackedLabels.FORMAT)
+        labels = encode(header_of_labels, parts | {"rows": parts["rows"][::-1].copy()})
+    sent = head_bundle(encode(header, arrays), labels)
+    with pytest.raises(InvalidRequest) as refused:
+        into(sqlite_store, sent)
+    assert refused.value.reason == "invalid_bundle"
+    assert stored_blobs(sqlite_store) == set()
+
+
+def head_bundle(head: bytes, table: bytes) -> bytes:
+    """The bundle of `bundle_bytes` with another head and class table."""
+    parts = parts_of(bundle_bytes())
+    document = json.loads(parts[0][1])
+    changed = {bundle.digest_of(blob): blob for blob in (head, table)}
+    teacher, class_table = changed
+    files = {digest: len(blob) for digest, blob in changed.items()}
+    document |= {"teacher": teacher, "class_table": class_table, "files": files, "classes": ["up", "down"]}
+    members = [(bundle.blob_name(digest), changed[digest]) for digest in sorted(changed)]
+    return written([(bundle.MANIFEST, bundle.canonical(document)), *members])
+
+
+def test_the_bundle_of_the_measurements_is_a_good_one(sqlite_store: Store, into: Any):
+    assert into(sqlite_store, bundle_bytes()).version.classes == ("acme-up", "acme-down")
 
 
 def test_an_older_version_is_refused_unless_it_is_allowed(sqlite_store: Store, into: Any):
