@@ -568,9 +568,10 @@ class Version(TypedDict):
     """A published, immutable version. method: of the students that answer queries.
 
     Imported versions have method head or linear, and neither job nor data set; their metrics are the options
-    rivals and row_norm of the import, where they were given. inputs: names of the columns of rows, and of
-    the label column of the data set; empty if they are not known. encoder_digest: of what makes numbers of
-    records; null where rows are numbers.
+    rivals and row_norm of the import, where they were given. Versions of bundles have ``imported`` in their
+    metrics: model, version and program where they were made, and the digest of the manifest. inputs: names
+    of the columns of rows, and of the label column of the data set; empty if they are not known.
+    encoder_digest: of what makes numbers of records; null where rows are numbers.
     """
 
     model: str

@@ -42,7 +42,7 @@ def test_a_version_is_downloaded_and_imported_and_answers_alike(client: Client):
         assert answers[0]["score"] == answers[1]["score"]
     again = client.post("/v1/bundles", params={"model": "animals"}, content=sent.content)
     assert (again.status_code, again.json()["version"], again.json()["alias"]) == (200, 1, None)
-    assert client.get("/ui/models/animals/versions/1").status_code == 200
+    assert "<bdi>pets</bdi>, version 1" in client.get("/ui/models/animals/versions/1").text
     job = made.json()["job_id"]
     assert client.get(f"/v1/training-jobs/{job}").json()["provenance"]["imported"]["model"] == "pets"
     for page in (f"/ui/jobs/{job}", f"/ui/jobs/{job}/classes/0", "/ui/jobs", "/ui/models/animals"):
