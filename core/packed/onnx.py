@@ -343,13 +343,12 @@ def _interpolated(graph: Graph, calibration: IsotonicCalibration, score: str) ->
     # Clipped first, so that both ends are the values of the outer knots.
     low, high = graph.constant(float(knots[0])), graph.constant(float(knots[-1]))
     clipped = graph.op("Min", graph.op("Max", score, low), high)
-    above = graph.op("GreaterOrEqual", _column(graph, clipped), graph.constant(knots[1:-1][np.newaxis]))
-    number = graph.op("Cast", above, to=7)
-    axis = graph.constant(np.array([1]))
-    place = graph.op("ReduceSum", number, axis, keepdims=0) if len(knots) > 2 else None
-    if place is None:
-        zeros = graph.op("Cast", graph.op("Mul", clipped, graph.constant(0.0)), to=7)
-        place = zeros
+    if len(knots) == 2:
+        place = graph.op("Cast", graph.op("Mul", clipped, graph.constant(0.0)), to=7)
+    else:
+        inner = graph.constant(knots[1:-1][np.newaxis])
+        above = graph.op("Cast", graph.op("GreaterOrEqual", _column(graph, clipped), inner), to=7)
+        place = graph.op("ReduceSum", above, graph.constant(np.array([1])), keepdims=0)
     start = graph.op("Gather", graph.constant(knots[:-1]), place)
     slope = graph.op("Gather", graph.constant(slopes), place)
     base = graph.op("Gather", graph.constant(values[:-1]), place)

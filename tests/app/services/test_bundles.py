@@ -32,7 +32,7 @@ from app.services.retention import delete_job
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.engine import open_engine
-from app.store.tables import audit_log, blobs, job_students, jobs, model_versions
+from app.store.tables import audit_log, blob_chunks, blobs, job_students, jobs, model_versions
 from app.store.unit_of_work import Store
 from benchmarks.safety.isolation_probes import bundle_bytes
 from core.packed import PackedLabels, PackedStudent
@@ -143,6 +143,26 @@ def test_the_rest_of_a_download_can_be_asked_for(sqlite_store: Store):
     for start in (0, 1, 511, 512, 5000, len(data) - 1025, len(data) - 1024, len(data) - 1):
         with open_bundle(sqlite_store, version) as file:
             assert b"".join(file.pieces(sqlite_store, start)) == data[start:], start
+
+
+@pytest.mark.parametrize("change", ["damaged", "deleted"])
+def test_a_download_breaks_off_where_a_blob_is_not_what_it_was(sqlite_store: Store, change: str):
+    version = publish_pets(sqlite_store)
+    with sqlite_store.read() as uow:
+        digest = str(uow.students.of_job(str(version.job_id))[-1].digest)
+    of_student = blob_chunks.c.digest == digest
+    with open_bundle(sqlite_store, version) as file:
+        with sqlite_store.begin() as uow:
+            if change == "damaged":
+                uow.connection.execute(sa.update(blob_chunks).where(of_student).values(data=b"x"))
+            else:
+                uow.connection.execute(sa.delete(blob_chunks).where(of_student))
+        sent = b""
+        with pytest.raises(Unavailable) as broken:
+            for piece in file.pieces(sqlite_store):
+                sent += piece
+        assert broken.value.reason == "blob_damaged"
+        assert len(sent) < file.size
 
 
 def test_a_head_is_a_bundle_without_students(store: Store, tmp_path: Path, into: Any):
