@@ -26,6 +26,7 @@ from app.domain.errors import Conflict, InvalidRequest, ServiceError, TooLarge, 
 from app.services import models
 from app.services.bundle_export import open_bundle
 from app.services.bundle_import import ImportedBundle, import_bundle
+from app.services.curves import publish_thresholds
 from app.services.head_import import import_head
 from app.services.quotas import set_quotas
 from app.services.retention import delete_job
@@ -120,6 +121,26 @@ def test_the_imported_version_is_complete(store: Store, into: Any):
     assert ("model.import", "animals@1") in [tuple(row) for row in actions]
     again = into(store, exported(store, first), model="animals")
     assert (again.version, again.is_new, again.alias) == (version, False, None)
+
+
+def test_thresholds_are_changed_before_and_after_the_move(sqlite_store: Store, into: Any, tmp_path: Path):
+    publish_pets(sqlite_store)
+    files = BlobCache(tmp_path / "cache", 2**30)
+
+    def changed(model: str, threshold: float) -> ModelVersion:
+        thresholds = {"cat": threshold}
+        return publish_thresholds(sqlite_store, files, LIMITS, model, "latest", thresholds, "tests")
+
+    def of_cat(version: ModelVersion) -> float:
+        with sqlite_store.read() as uow:
+            row = uow.students.served(str(version.job_id), "cat", version.method)
+            return PackedStudent.from_bytes(uow.blobs.read(str(row.digest))).threshold
+
+    moved = into(sqlite_store, exported(sqlite_store, changed("pets", 0.5)), model="copy").version
+    assert (of_cat(moved), moved.metrics["imported"]["version"]) == (0.5, 2)
+    again = changed("copy", 0.75)
+    assert (of_cat(again), again.version, "imported" in again.metrics) == (0.75, 2, False)
+    models.delete_version(sqlite_store, "copy", again.version)
 
 
 def test_gnu_tar_and_safetensors_read_it(sqlite_store: Store, tmp_path: Path):
