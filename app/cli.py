@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from app.commands import (
     audit,
+    bundles,
     database,
     datasets,
     demo,
@@ -86,6 +87,7 @@ def build() -> typer.Typer:
     jobs.commands.command()(labels.correct)
     app.add_typer(jobs.commands, name="jobs", help="Training jobs.", rich_help_panel=remote)
     app.add_typer(models.commands, name="models", help="Models, versions, aliases.", rich_help_panel=remote)
+    app.add_typer(bundles.commands, name="bundle", help="Versions as files.", rich_help_panel=remote)
     app.command(rich_help_panel=remote)(workers.workers)
     app.command(rich_help_panel=remote)(servers.servers)
     app.command(rich_help_panel=remote)(servers.whoami)

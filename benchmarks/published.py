@@ -55,7 +55,7 @@ def publish(
         id=new_id("job"),
         dataset_id=new_id("ds"),
         model=model,
-        spec={},
+        spec={"student": {"method": "svm"}},
         state=JobState.SUCCEEDED,
         attempt=0,
         stage="finished",
@@ -68,10 +68,11 @@ def publish(
     job = dataclasses.replace(job, alias_revision=models.alias_revision(store, model, alias))
     with store.begin() as uow:
         uow.jobs.add(job)
+        rows = []
         for number, (label, student) in enumerate(students.items()):
             digest, _ = uow.blobs.put([student.to_bytes()])
-            row = StudentRow(job.id, number, label, "svm", StudentState.SUCCEEDED, digest=digest)
-            uow.students.save(row)
+            rows.append(StudentRow(job.id, number, label, "svm", StudentState.SUCCEEDED, digest=digest))
+        uow.students.save_all(rows)
         teacher_digest, _ = uow.blobs.put([teacher.to_bytes()])
         return models.publish(
             uow,

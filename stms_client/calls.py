@@ -17,7 +17,18 @@ import httpx
 import msgspec
 
 from stms_client.arrays import Frame, Row, Rows, archive, is_array, question, raw_bytes, rows_body
-from stms_client.documents import Alias, Dataset, ImportedVersion, Inputs, Job, Key, NewKey, Usage, Version
+from stms_client.documents import (
+    Alias,
+    Dataset,
+    ImportedBundle,
+    ImportedVersion,
+    Inputs,
+    Job,
+    Key,
+    NewKey,
+    Usage,
+    Version,
+)
 from stms_client.errors import InvalidInput, Json, StmsError
 from stms_client.results import Decision, Decisions, Explain
 from stms_client.tables import column_names, columns_of, parquet_of, records_of
@@ -214,6 +225,29 @@ def import_head(
     """Upload of a linear head. Uploading the same head again has no effect."""
     params = {"model": model, "kind": kind, "alias": alias, "rivals": rivals or None, "row_norm": row_norm}
     return Call("POST", "/v1/teachers", decoded, _without_none(params), {"Content-Type": _BINARY}, file=file)
+
+
+def import_bundle(file: Path, model: str | None, alias: str, allow_older: bool) -> Call[ImportedBundle]:
+    """Upload of a bundle. Uploading the same bundle again has no effect."""
+    params = {"model": model, "alias": alias, "allow_older": "true" if allow_older else None}
+    return Call(
+        "POST",
+        "/v1/bundles",
+        decoded,
+        _without_none(params),
+        {"Content-Type": "application/x-tar"},
+        file=file,
+    )
+
+
+def bundle_path(model: str, version: int | str) -> str:
+    """Path of the bundle of a version."""
+    return f"{version_path(model, version)}/bundle"
+
+
+def onnx_path(model: str, version: int | str) -> str:
+    """Path of the students of a version as ONNX models."""
+    return f"{version_path(model, version)}/onnx"
 
 
 def submit(

@@ -203,6 +203,25 @@ class FamilyPoint(TypedDict):
     left_out: str | None
 
 
+class ImportedBundle(TypedDict):
+    """A version that was imported. alias: the alias that was moved to it; null if none was."""
+
+    model: str
+    version: int
+    job_id: str | None
+    dataset_digest: str | None
+    method: str
+    class_count: int
+    classes: list[str]
+    columns: int
+    teacher_digest: str
+    encoder_digest: str | None
+    inputs: VersionInputs
+    metrics: dict[str, Any]
+    created_at: str
+    alias: str | None
+
+
 class ImportedVersion(TypedDict):
     """A version of an imported head. alias: the alias that was moved to it; null if none was.
 
@@ -549,9 +568,10 @@ class Version(TypedDict):
     """A published, immutable version. method: of the students that answer queries.
 
     Imported versions have method head or linear, and neither job nor data set; their metrics are the options
-    rivals and row_norm of the import, where they were given. inputs: names of the columns of rows, and of
-    the label column of the data set; empty if they are not known. encoder_digest: of what makes numbers of
-    records; null where rows are numbers.
+    rivals and row_norm of the import, where they were given. Versions of bundles have ``imported`` in their
+    metrics: model, version and program where they were made, and the digest of the manifest. inputs: names
+    of the columns of rows, and of the label column of the data set; empty if they are not known.
+    encoder_digest: of what makes numbers of records; null where rows are numbers.
     """
 
     model: str

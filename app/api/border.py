@@ -59,7 +59,9 @@ than they need to be.
 _REST: Final = 3.0
 """After a large body no other one is read for this many times as long as it took."""
 
-OWN_LIMITS: Final = frozenset({"/v1/datasets", "/v1/teachers", "/v1/models/{model}:predict", "/ui/datasets"})
+OWN_LIMITS: Final = frozenset(
+    {"/v1/bundles", "/v1/datasets", "/v1/teachers", "/v1/models/{model}:predict", "/ui/datasets"}
+)
 """Paths whose endpoints bound their bodies themselves: files, which are streamed, and rows."""
 
 _OF_PAGES: Final = {"tenant", "done"}

@@ -106,5 +106,7 @@ class RequiresScope:
 Operator = Annotated[ApiKey, Depends(RequiresScope("operator"))]
 Administrator = Annotated[ApiKey, Depends(RequiresScope("admin"))]
 Trainer = Annotated[ApiKey, Depends(RequiresScope("train"))]
+Downloader = Annotated[ApiKey, Depends(RequiresScope("download"))]
+"""A key that may take models out of the house; each endpoint calls `authorise` for the model in question."""
 Reader = Annotated[ApiKey, Depends(RequiresScope("query"))]
 """A key that may read and query models; each endpoint calls `authorise` for the model in question."""

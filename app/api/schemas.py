@@ -282,9 +282,10 @@ class VersionView(View):
     """A published, immutable version. method: of the students that answer queries.
 
     Imported versions have method head or linear, and neither job nor data set; their metrics are the options
-    rivals and row_norm of the import, where they were given. inputs: names of the columns of rows, and of the
-    label column of the data set; empty if they are not known. encoder_digest: of what makes numbers of
-    records; null where rows are numbers.
+    rivals and row_norm of the import, where they were given. Versions of bundles have ``imported`` in their
+    metrics: model, version and program where they were made, and the digest of the manifest. inputs:
+    names of the columns of rows, and of the label column of the data set; empty if they are not known.
+    encoder_digest: of what makes numbers of records; null where rows are numbers.
     """
 
     model: str
@@ -342,15 +343,18 @@ class CreateKey(Body):
         json_schema_extra={
             "anyOf": [
                 {"properties": {"models": {"maxItems": 0}}},
-                {"properties": {"scopes": {"items": {"const": "query"}}}},
+                {"properties": {"scopes": {"items": {"enum": ["query", "download"]}}}},
             ]
         }
     )
 
     name: str = Field(max_length=100, json_schema_extra={"pattern": DISPLAY_NAME})
     scopes: list[str] = Field(
-        max_length=4,
-        json_schema_extra={"minItems": 1, "items": {"enum": ["admin", "operator", "query", "train"]}},
+        max_length=5,
+        json_schema_extra={
+            "minItems": 1,
+            "items": {"enum": ["admin", "download", "operator", "query", "train"]},
+        },
     )
     models: list[str] = Field(
         [], max_length=MAX_MODELS, json_schema_extra={"items": {"type": "string", "pattern": MODEL_NAME}}

@@ -272,7 +272,8 @@ def authorise(key: ApiKey, required_scope: str, model: str | None = None) -> Non
     """Raise NotAuthorised unless ``key`` has ``required_scope``, for ``model`` if one is named.
 
     Scope operator permits everything, admin everything except what requires operator, train everything except
-    what requires admin, and query only queries of the key's models, or of all models if the key names none.
+    what requires admin, download that models are taken away, and query only queries; the last two of the
+    key's models, or of all models if the key names none.
     All this holds for the key's tenant; only an operator reaches another one.
     """
     if "operator" in key.scopes:
@@ -281,12 +282,14 @@ def authorise(key: ApiKey, required_scope: str, model: str | None = None) -> Non
         "admin" in key.scopes or (required_scope != "admin" and "train" in key.scopes)
     ):
         return
-    if required_scope != "query" or "query" not in key.scopes:
+    if required_scope not in {"query", "download"} or required_scope not in key.scopes:
         raise NotAuthorised(
             f"This API key does not have the scope {required_scope!r}.", code="scope_required"
         )
     if model is not None and key.models and model not in key.models:
-        raise NotAuthorised(f"This API key may not query model {model!r}.", code="model_not_allowed")
+        raise NotAuthorised(
+            f"This API key may not {required_scope} model {model!r}.", code="model_not_allowed"
+        )
 
 
 def is_loopback(host: str) -> bool:

@@ -26,7 +26,7 @@ def create(
     name: Annotated[str, typer.Argument(help="What the key is for, e.g. the program that uses it.")],
     scope: Annotated[
         list[str],
-        typer.Option("--scope", help="operator, admin, train or query; may be repeated."),
+        typer.Option("--scope", help="operator, admin, train, download or query; may be repeated."),
     ] = ["query"],  # noqa: B006
     model: Annotated[
         list[str],

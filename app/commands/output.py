@@ -159,6 +159,15 @@ def upload_progress(file: Path) -> Iterator[Callable[[int, int], None]]:
         yield update
 
 
+@contextmanager
+def download_progress(file: Path) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on standard error during a download; yields a callback ``(bytes, bytes in total)``."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, TimeRemainingColumn(), console=error_console(), transient=True) as progress:
+        task = progress.add_task(f"Downloading {file.name}", total=None)
+        yield lambda received, total: progress.update(task, completed=received, total=total or None)
+
+
 def clock(moment: str | None) -> str:
     """An RFC 3339 time in the local time zone."""
     if moment is None:

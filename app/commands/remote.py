@@ -124,6 +124,23 @@ class RemoteServer:
         with _client_errors():
             return cast(Json, self._client.do(import_head(file, **options), progress))
 
+    def export_bundle(
+        self, model: str, version: str, file: Path, progress: Callable[[int, int], None]
+    ) -> int:
+        """Write a version as a bundle; returns its bytes."""
+        with _client_errors():
+            return self._client.export_bundle(model, file, version=version, progress=progress)
+
+    def export_onnx(self, model: str, version: str, label: str, file: Path) -> int:
+        """Write the student of a class as an ONNX model; returns its bytes."""
+        with _client_errors():
+            return self._client.export_onnx(model, label, file, version=version)
+
+    def import_bundle(self, file: Path, progress: Callable[[int, int], None], **options: Any) -> Json:
+        """Upload a bundle; ``options`` as in `Client.import_bundle`."""
+        with _client_errors():
+            return cast(Json, self._client.import_bundle(file, progress=progress, **options))
+
     def point_alias(self, model: str, alias: str, version: int) -> None:
         """Point an alias to a version."""
         with _client_errors():

@@ -33,7 +33,7 @@ class Actor:
         return cls(key.id, key.name, next(scope for scope in _SCOPES if scope in key.scopes), key.tenant)
 
 
-_SCOPES: Final = ("operator", "admin", "train", "query")
+_SCOPES: Final = ("operator", "admin", "train", "download", "query")
 SYSTEM: Final = Actor("system", "stms")
 """The service itself, for everything outside of requests and commands."""
 UNKNOWN: Final = Actor("unknown", "")

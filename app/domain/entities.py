@@ -361,8 +361,8 @@ class ModelSummary:
 class ApiKey:
     """An API key as stored: never the key itself, only the SHA-256 of its random part.
 
-    scopes: of "operator", "admin", "train", "query". models: the models of its tenant that a query key may
-        query; empty means all.
+    scopes: of "operator", "admin", "train", "download", "query". models: the models of its tenant that a key
+        with only the last two may download or query; empty means all.
     rate_limit: requests per second, 0 for unlimited. rate_burst: requests at once. None for either: the
         server's setting.
     previous_digest: of the secret before the last rotation, valid until previous_until; None if invalid.

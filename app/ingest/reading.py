@@ -106,6 +106,41 @@ class HeadContent(msgspec.Struct, frozen=True, tag="head"):
     warnings: tuple[tuple[str, str], ...] = ()
 
 
+class BundleOrder(msgspec.Struct, frozen=True, tag="bundle"):
+    """Check the bundle in ``source``, see `app.ingest.bundle`; nothing is written.
+
+    listed: most classes that a version lists by name. max_bytes: that may be mapped beside the file.
+    """
+
+    source: str
+    listed: int
+    max_classes: int
+    max_columns: int
+    max_bytes: int = 0
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where the content of a member begins in the file, and its bytes."""
+
+    start: int
+    size: int
+
+
+class BundleContent(msgspec.Struct, frozen=True, tag="bundle"):
+    """Where the members of a checked bundle are.
+
+    manifest: its text; digest: its SHA-256. blobs: places of those that it names, by digest. students: place
+    of their lines, if there are any. first: where the header of the first student begins; those of the others
+    follow one after the other.
+    """
+
+    manifest: str
+    digest: str
+    blobs: dict[str, Place]
+    students: Place | None
+    first: int
+
+
 @contextmanager
 def temporary_paths(folder: Path, *names: str) -> Iterator[list[Path]]:
     """Paths of new files for the results of an order, which are removed after the block."""
@@ -118,8 +153,8 @@ def temporary_paths(folder: Path, *names: str) -> Iterator[list[Path]]:
             path.unlink(missing_ok=True)
 
 
-Order: TypeAlias = DatasetOrder | HeadOrder
-Content: TypeAlias = DatasetContent | HeadContent
+Order: TypeAlias = DatasetOrder | HeadOrder | BundleOrder
+Content: TypeAlias = DatasetContent | HeadContent | BundleContent
 
 
 def read_dataset(order: DatasetOrder) -> DatasetContent:
@@ -179,8 +214,17 @@ def read_head(order: HeadOrder) -> HeadContent:
         return HeadContent(count, head.columns, classes, tuple(alike_labels(head.labels)))
 
 
+def check_bundle(order: BundleOrder) -> BundleContent:
+    """Carry out an order. Raises InvalidRequest, TooLarge, Unprocessable and MemoryError."""
+    from app.ingest.bundle import read_bundle
+
+    return read_bundle(order)
+
+
 def carry_out(order: Order) -> Content:
-    """Carry out an order of either kind."""
+    """Carry out an order of any kind."""
+    if isinstance(order, BundleOrder):
+        return check_bundle(order)
     return read_dataset(order) if isinstance(order, DatasetOrder) else read_head(order)
 
 

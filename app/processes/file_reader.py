@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from app.domain.errors import InvalidRequest, Overloaded, ServiceError, TooLarge, Unavailable
-from app.ingest.reading import DatasetContent, HeadContent, Order, temporary_paths
+from app.ingest.reading import BundleContent, DatasetContent, HeadContent, Order, temporary_paths
 from app.processes.fair_queue import Caller, FairQueue, RecentWork
 from app.processes.file_reader_messages import EXIT_MEMORY, OUTCOME, Answer, Failure, Job
 from app.processes.os_process import memory_limit
@@ -29,7 +29,7 @@ from app.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-Result = TypeVar("Result", DatasetContent, HeadContent)
+Result = TypeVar("Result", DatasetContent, HeadContent, BundleContent)
 
 _CLOCK_FACTOR: Final = 3
 """Longest time for one file by the clock, as a multiple of its processor time."""

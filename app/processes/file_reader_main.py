@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 _LIBRARIES: Final = (
     "app.ingest.arff",
     "app.ingest.arrow_file",
+    "app.ingest.bundle",
     "app.ingest.csv.reader",
     "app.ingest.dataset_format",
     "app.ingest.jsonl",

@@ -12,6 +12,7 @@ from app.domain.errors import (
     ServiceError,
     TooLarge,
     Unavailable,
+    Unprocessable,
     UnsupportedFormat,
 )
 from app.ingest.reading import Content, Order
@@ -26,6 +27,7 @@ _ERRORS: Final[dict[str, type[ServiceError]]] = {
     "TooLarge": TooLarge,
     "UnsupportedFormat": UnsupportedFormat,
     "Unavailable": Unavailable,
+    "Unprocessable": Unprocessable,
 }
 
 

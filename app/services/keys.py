@@ -32,7 +32,7 @@ from app.settings import Settings
 from app.store.repositories.keys import MAX_REMEMBERED, REMEMBERED_SECONDS, row_bytes
 from app.store.unit_of_work import Store, UnitOfWork
 
-SCOPES = frozenset({"operator", "admin", "train", "query"})
+SCOPES = frozenset({"operator", "admin", "train", "download", "query"})
 
 _TEXT = re.compile(r"stms_(key_[0-9a-f]{24})_([A-Za-z0-9_-]{43})")
 _NO_DIGEST = "0" * 64
@@ -357,8 +357,8 @@ def _faults(tenant: str, name: str, scopes: Collection[str], models: Collection[
     if not scopes or not SCOPES.issuperset(scopes):
         text = f"Scopes must be one or more of {', '.join(sorted(SCOPES))}."
         faults.append(InputFault("scopes", "unknown_scope", text))
-    if models and set(scopes) != {"query"}:
-        text = "Only a key whose single scope is query can be limited to models."
+    if models and not {"query", "download"}.issuperset(scopes):
+        text = "Only a key with no other scopes than query and download can be limited to models."
         faults.append(InputFault("models", "models_without_query", text))
     if len(models) > MAX_MODELS or sum(map(len, models)) > MAX_MODELS_BYTES:
         text = f"A key has at most {MAX_MODELS} models, whose names have {MAX_MODELS_BYTES} characters."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import count
 from math import inf
 from tempfile import SpooledTemporaryFile
@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, Connection
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.errors import NotFound, Unavailable
-from app.store.dialect import insert_once, on_postgresql
+from app.store.dialect import batched, insert_once, on_postgresql
 from app.store.tables import blob_chunks, blobs, metadata
 
 CHUNK_BYTES = 1024**2
@@ -164,6 +164,34 @@ class DatabaseBlobs:
         if size is None:
             raise NotFound(f"There is no blob {digest}.", code="blob_not_found")
         return size
+
+    def sizes(self, digests: Collection[str]) -> dict[str, int]:
+        """Bytes of some blobs by digest. Raises NotFound for one that is missing or incomplete."""
+        found: dict[str, int] = {}
+        for some in batched(digests):
+            query = sa.select(blobs.c.digest, blobs.c.size).where(blobs.c.digest.in_(some), blobs.c.complete)
+            found.update((digest, size) for digest, size in self._connection.execute(query))
+        missing = next((digest for digest in digests if digest not in found), None)
+        if missing is not None:
+            raise NotFound(f"There is no blob {missing}.", code="blob_not_found")
+        return found
+
+    def first_chunks(self, digests: Collection[str]) -> dict[str, bytes]:
+        """The first chunks of complete blobs, by digest. The caller verifies the digests."""
+        found: dict[str, bytes] = {}
+        for some in batched(digests):
+            query = sa.select(blob_chunks.c.digest, blob_chunks.c.data)
+            query = query.join(blobs, blobs.c.digest == blob_chunks.c.digest).where(blobs.c.complete)
+            query = query.where(blob_chunks.c.digest.in_(some), blob_chunks.c.position == 0)
+            found.update((digest, data) for digest, data in self._connection.execute(query))
+        return found
+
+    def chunk(self, digest: str, position: int) -> bytes | None:
+        """One stored chunk of a complete blob; None behind the last. The caller verifies the digest."""
+        query = sa.select(blob_chunks.c.data).join(blobs, blobs.c.digest == blob_chunks.c.digest)
+        query = query.where(blob_chunks.c.digest == digest, blob_chunks.c.position == position)
+        data: bytes | None = self._connection.execute(query.where(blobs.c.complete)).scalar()
+        return data
 
     def _size(self, digest: str) -> int | None:
         query = sa.select(blobs.c.size).where(blobs.c.digest == digest, blobs.c.complete)

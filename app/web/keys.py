@@ -22,7 +22,7 @@ router = APIRouter(route_class=BorderRoute)
 
 _KEYS: Final = 100
 _DAY: Final = 86400.0
-SCOPES: Final = ("query", "train", "admin", "operator")
+SCOPES: Final = ("query", "download", "train", "admin", "operator")
 
 Name = Annotated[str, Query(max_length=100)]
 

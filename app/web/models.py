@@ -8,7 +8,8 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.api.border import BorderRoute
-from app.api.dependencies import AppContext, Context, Reader, Trainer
+from app.api.bundles import bundle_response
+from app.api.dependencies import AppContext, Context, Downloader, Reader, Trainer
 from app.api.models import AliasText, ModelName, VersionName
 from app.auth.authenticator import authorise
 from app.domain.entities import Alias, ModelVersion
@@ -86,6 +87,15 @@ async def version_page(
         counted = await run_in_threadpool(models.input_rows, store, row, _HOURS)
         inputs = input_report(await context.cache.inputs(row), row, counted, _HOURS)
     return await run_in_threadpool(_version_page, request, context, store, row, inputs, after)
+
+
+@router.get("/ui/models/{model}/versions/{version}/bundle")
+async def download_bundle(
+    model: ModelName, version: VersionName, request: Request, context: Context, caller: Downloader
+) -> Response:
+    """The version as a file, as `stms bundle export` writes it."""
+    authorise(caller, "download", model)
+    return await run_in_threadpool(bundle_response, request, context, caller, model, version)
 
 
 def _version_page(

@@ -116,6 +116,47 @@ def head_bytes() -> bytes:
     return save({"weights": np.eye(2, dtype=np.float32)}, labels)
 
 
+def bundle_bytes() -> bytes:
+    """A bundle of a head of two classes, as an upload."""
+    from app.domain import bundle
+    from core.packed import PackedLabels
+    from core.packed.codec import encode
+    from core.packed.head import head_header
+
+    labels = ["acme-up", "acme-down"]
+    head = encode(head_header("head"), {"weights": np.eye(2), "bias": np.zeros(2)})
+    blobs = {bundle.digest_of(blob): blob for blob in (head, PackedLabels.of(labels).to_bytes())}
+    teacher, table = blobs
+    manifest = bundle.Manifest(
+        format=bundle.FORMAT,
+        program="stms",
+        model="acme-model",
+        version=1,
+        created_at=0.0,
+        method="head",
+        columns=2,
+        class_count=2,
+        classes=labels,
+        class_table=table,
+        teacher=teacher,
+        encoder=None,
+        profile=None,
+        dataset_digest=None,
+        metrics={},
+        spec=None,
+        provenance={},
+        students=None,
+        files={digest: len(blob) for digest, blob in blobs.items()},
+    ).to_bytes()
+    members = [(bundle.MANIFEST, manifest)]
+    members += [(bundle.blob_name(digest), blobs[digest]) for digest in sorted(blobs)]
+    pieces = [
+        bundle.member_header(name, len(content)) + content + bytes(bundle.padding_of(len(content)))
+        for name, content in members
+    ]
+    return b"".join(pieces) + bundle.END
+
+
 def routes() -> Routes:
     """By method and path of the OpenAPI document.
 
@@ -209,6 +250,8 @@ def _model_routes() -> Routes:
         "GET /v1/models/{model}/versions/{version}": _one(version),
         "DELETE /v1/models/{model}/versions/{version}": _one(version),
         "GET /v1/models/{model}/versions/{version}/classes": _one(f"{version}/classes"),
+        "GET /v1/models/{model}/versions/{version}/bundle": _one(f"{version}/bundle"),
+        "GET /v1/models/{model}/versions/{version}/onnx": _one(f"{version}/onnx?class={{label}}"),
         "GET /v1/models/{model}/versions/{version}/schema": _one(f"{version}/schema"),
         "GET /v1/models/{model}/versions/{version}/inputs": _one(f"{version}/inputs"),
         "GET /v1/models/{model}/aliases/{alias}": _one(alias),
@@ -232,5 +275,6 @@ def _model_routes() -> Routes:
         "POST /v2/repository/index": [Probe("/v2/repository/index")],
         "POST /v2/repository/models/{model}/load": [Probe("/v2/repository/models/{model}/load")],
         "POST /v2/repository/models/{model}/unload": [Probe("/v2/repository/models/{model}/unload")],
+        "POST /v1/bundles": _one("/v1/bundles?model={model}", body=bundle_bytes(), same_work=False),
         "POST /v1/teachers": _one("/v1/teachers?model={model}", body=head_bytes(), same_work=False),
     }

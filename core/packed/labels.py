@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import ClassVar, final, overload
+from typing import Any, ClassVar, final, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,9 +79,7 @@ class PackedLabels(Sequence[str]):
         header, arrays = decode(data, cls.FORMAT, read=read)
         sizes = {name: (array.dtype, array.shape) for name, array in arrays.items()}
         K, text = len(take_array(arrays, "rows")), take_array(arrays, "text")
-        lengths = {"fences": -(-K // _FENCE), "hashes": K, "rows": K, "offsets": K + 1}
-        known = {name: (np.dtype("<i8"), (length,)) for name, length in lengths.items()}
-        if sizes != known | {"text": (np.dtype("u1"), text.shape)}:
+        if text.ndim != 1 or sizes != _sizes(K, len(text)):
             raise InvalidPackage("The parts of the table of class names do not fit.")
         _, places = encode_front(header, sizes)
         fences = np.frombuffer(read(places["fences"].start, places["fences"].stop), dtype="<i8")
@@ -89,6 +87,36 @@ class PackedLabels(Sequence[str]):
         if table._numbers("offsets", K)[0] != len(text):
             raise InvalidPackage("The parts of the table of class names do not fit.")
         return table
+
+    def verify(self) -> None:
+        """Look at everything: raises InvalidPackage unless these are the bytes of the table of its names.
+
+        Takes a few bytes of memory for each name.
+        """
+        text = self.places["text"]
+        sizes = _sizes(self.K, text.stop - text.start)
+        front, _ = encode_front({"format": self.FORMAT}, sizes)
+        hashes, rows, offsets = (
+            np.frombuffer(self._numbers(name, 0, self.K + more), dtype="<i8")
+            for name, more in (("hashes", 0), ("rows", 0), ("offsets", 1))
+        )
+        is_table = bytes(self.read(0, len(front))) == front and offsets[0] == 0
+        is_table = is_table and all((part[1:] >= part[:-1]).all() for part in (hashes, offsets))
+        is_table = is_table and np.array_equal(self.fences, hashes[::_FENCE])
+        if not is_table or (self.K and not (rows.min() >= 0 and rows.max() < self.K)):
+            raise InvalidPackage("The table of class names is not in order.")
+        alike: list[tuple[int, bytes]] = []
+        last = None
+        for start in range(0, self.K, _FENCE):
+            block = slice(start, start + _FENCE)
+            for key, row in zip(hashes[block].tolist(), rows[block].tolist(), strict=True):
+                name = self._encoded(row)
+                alike = alike if key == last else []
+                # Different names with one hash stand in the order of their rows; equal ones do not exist.
+                if _hash(name) != key or any(name == other or row <= above for above, other in alike):
+                    raise InvalidPackage(f"The class name of row {row} has another hash, or stands twice.")
+                alike.append((row, name))
+                last = key
 
     def find(self, name: str) -> int | None:
         """Row of the class ``name``, or None."""
@@ -164,6 +192,13 @@ class _Codes(Mapping[str, int]):
 
     def __len__(self) -> int:
         return len(self._labels)
+
+
+def _sizes(K: int, text: int) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
+    """Types and shapes of the arrays for K names, whose text takes so many bytes."""
+    lengths = {"fences": -(-K // _FENCE), "hashes": K, "rows": K, "offsets": K + 1}
+    numbers = {name: (np.dtype("<i8"), (length,)) for name, length in lengths.items()}
+    return {**numbers, "text": (np.dtype("u1"), (text,))}
 
 
 def _hash(encoded: bytes) -> int:

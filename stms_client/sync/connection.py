@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Self, TypeVar, cast
 
 import httpx
@@ -85,14 +86,17 @@ class Connection:
             attempt += 1
 
     @contextmanager
-    def streaming(self, path: str, headers: Mapping[str, str]) -> Iterator[httpx.Response]:
+    def streaming(
+        self, path: str, headers: Mapping[str, str], params: Mapping[str, str] | None = None
+    ) -> Iterator[httpx.Response]:
         """A streaming response. Raises StmsError, also while it is read."""
+        of_tenant = {} if self._tenant is None else {"tenant": self._tenant}
         with (
             self._connection_errors(),
             self._http.stream(
                 "GET",
                 path,
-                params=None if self._tenant is None else {"tenant": self._tenant},
+                params={**(params or {}), **of_tenant} or None,
                 headers=headers,
                 timeout=STREAM_TIMEOUT,
             ) as response,
@@ -101,6 +105,30 @@ class Connection:
                 response.read()
                 raise problem_of(response)
             yield response
+
+    def save(
+        self,
+        path: str,
+        file: Path,
+        progress: Progress | None = None,
+        params: Mapping[str, str] | None = None,
+    ) -> int:
+        """Write what is at a path to a file; returns its bytes. Raises StmsError and OSError."""
+        part = file.with_name(f"{file.name}.part")
+        received = 0
+        try:
+            with self.streaming(path, {}, params) as response:
+                total = int(response.headers.get("content-length", 0))
+                with part.open("wb") as output:
+                    for piece in response.iter_bytes():
+                        output.write(piece)
+                        received += len(piece)
+                        if progress is not None:
+                            progress(received, total)
+            part.replace(file)
+        finally:
+            part.unlink(missing_ok=True)
+        return received
 
     def _once(self, call: Call[T], progress: Progress | None = None) -> T:
         headers = dict(call.headers)

@@ -11,6 +11,7 @@ from stms_client.documents import (
     Alias,
     AliasMove,
     Class,
+    ImportedBundle,
     ImportedVersion,
     Inputs,
     Model,
@@ -19,6 +20,7 @@ from stms_client.documents import (
 )
 from stms_client.errors import NotFound
 from stms_client.sync.connection import Connection
+from stms_client.transport import Progress
 
 
 class Models(Connection):
@@ -70,6 +72,38 @@ class Models(Connection):
         of a typical row, from which a head without thresholds gets one.
         """
         return self.do(calls.import_head(Path(file), model, kind, alias, rivals, row_norm))
+
+    def export_bundle(
+        self, model: str, file: str | Path, *, version: int | str = "latest", progress: Progress | None = None
+    ) -> int:
+        """Write a version as a bundle, a tar file; returns its bytes. The key needs the scope download.
+
+        The file appears under its name only when it is complete. A failed download is not repeated.
+        """
+        return self.save(calls.bundle_path(model, version), Path(file), progress)
+
+    def export_onnx(self, model: str, label: str, file: str | Path, *, version: int | str = "latest") -> int:
+        """Write the student of a class as an ONNX model; returns its bytes. The key needs the scope download.
+
+        Raises InvalidRequest for records with dates, texts or vectors, which ONNX cannot say.
+        """
+        return self.save(calls.onnx_path(model, version), Path(file), params={"class": label})
+
+    def import_bundle(
+        self,
+        file: str | Path,
+        *,
+        model: str | None = None,
+        alias: str = "latest",
+        allow_older: bool = False,
+        progress: Progress | None = None,
+    ) -> ImportedBundle:
+        """Upload a bundle, and publish its version as the next one of a model.
+
+        model: by default its name in the bundle. alias: moved to the version; empty for none. allow_older:
+        also import an older version than one that came from the same model.
+        """
+        return self.do(calls.import_bundle(Path(file), model, alias, allow_older), progress)
 
     def delete_version(self, model: str, version: int) -> None:
         """Delete a version to which no alias points."""

@@ -38,7 +38,8 @@ def run(service: Any, folder: Path, *options: str) -> str:
         "--continue-on-failure",
         "--no-color",
     ]
-    environ = os.environ | {"PYTHONPATH": str(HERE), "SCHEMATHESIS_HOOKS": "valid_requests"}
+    path = os.pathsep.join((str(HERE), str(HERE.parents[1])))
+    environ = os.environ | {"PYTHONPATH": path, "SCHEMATHESIS_HOOKS": "valid_requests"}
     done = subprocess.run(
         [*map(str, command), *options],
         cwd=folder,

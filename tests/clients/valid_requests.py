@@ -27,6 +27,8 @@ from hypothesis import strategies as st
 from pyarrow import ipc, parquet
 from safetensors.numpy import save
 
+from benchmarks.safety.isolation_probes import bundle_bytes
+
 COLUMNS = 3
 NAMES = ["a", "b", "c"]
 CLASSES = ["cat", "dog", "größe/1:x", "日本"]
@@ -112,6 +114,8 @@ def before_load_schema(context: schemathesis.HookContext, raw_schema: Json) -> N
     }
     head = raw_schema["paths"]["/v1/teachers"]["post"]["requestBody"]["content"]["multipart/form-data"]
     head["encoding"]["file"]["contentType"] = "application/x-safetensors"
+    tar = raw_schema["paths"]["/v1/bundles"]["post"]["requestBody"]["content"]["multipart/form-data"]
+    tar["encoding"]["file"]["contentType"] = "application/x-tar"
 
 
 def _classes_of(request: Json) -> Json:
@@ -240,6 +244,7 @@ for _media_type, _write in {
     "application/x-npy": _npy,
 }.items():
     schemathesis.openapi.media_type(_media_type, _table.map(_write))
+schemathesis.openapi.media_type("application/x-tar", st.just(bundle_bytes()))
 schemathesis.openapi.media_type(
     "application/octet-stream", st.one_of(*(_table.map(write) for write in (*_DATASETS.values(), _npy)))
 )
@@ -261,6 +266,8 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwar
         _fit_dataset(case, kwargs)
     elif path == "/v1/teachers":
         _fit_head(case, kwargs)
+    elif path == "/v1/bundles":
+        _fit_bundle(case, kwargs)
     elif path.endswith("/aliases/{alias}") and case.method in ("PUT", "DELETE"):
         _fit_alias(case)
     elif path == "/v1/training-jobs" and case.method == "POST":
@@ -333,6 +340,14 @@ def _fit_head(case: schemathesis.Case, kwargs: Json) -> None:
             case.query.pop(name, None)
     if case.media_type in ("application/octet-stream", "application/x-npz"):
         kwargs["data"] = (_head if case.media_type.endswith("stream") else _head_npz)(_numbers(case))
+
+
+def _fit_bundle(case: schemathesis.Case, kwargs: Json) -> None:
+    """As of a head."""
+    if case.query.get("model") == "pets":
+        case.query["model"] = "bundles"
+    if case.media_type == "application/octet-stream":
+        kwargs["data"] = bundle_bytes()
 
 
 def _fit_dataset(case: schemathesis.Case, kwargs: Json) -> None:

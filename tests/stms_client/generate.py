@@ -20,6 +20,7 @@ REPLACED = {
     "__aexit__": "__exit__",
     "aclose": "close",
     "aio": "sync",
+    "aiter_bytes": "iter_bytes",
     "aiter_lines": "iter_lines",
     "aread": "read",
     "async_file_pieces": "file_pieces",

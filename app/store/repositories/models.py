@@ -117,6 +117,22 @@ class Models(Scoped):
         row = self._connection.execute(query).first()
         return None if row is None else _version(row)
 
+    def of_bundle(self, model: str, manifest: str) -> ModelVersion | None:
+        """The newest version of a model that was imported from the bundle with this manifest, or None."""
+        origin = model_versions.c.metrics["imported"]
+        query = sa.select(*_COLUMNS).where(self._is(model_versions, model))
+        query = query.where(origin["manifest"].as_string() == manifest)
+        row = self._connection.execute(query.order_by(model_versions.c.version.desc()).limit(1)).first()
+        return None if row is None else _version(row)
+
+    def newest_of_origin(self, model: str, origin: str) -> int | None:
+        """The highest number, where they were made, of the versions that bundles of ``origin`` brought."""
+        imported = model_versions.c.metrics["imported"]
+        query = sa.select(sa.func.max(imported["version"].as_integer())).where(
+            self._is(model_versions, model), imported["model"].as_string() == origin
+        )
+        return self._connection.execute(query).scalar()
+
     def numbers(
         self, model: str | None = None, *, limit: int, among: Collection[str] = ()
     ) -> Sequence[tuple[str, int]]:

@@ -12,6 +12,7 @@ import pytest
 from app.services.audit import list_records
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
+from benchmarks.safety.isolation_probes import bundle_bytes
 from core.labelling.base import Labelling
 from core.solvers.solution import Summary
 from tests.app.api.conftest import CSV, WEIGHTS
@@ -127,6 +128,10 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
     ("post", "/v1/teachers"): (
         "model.import",
         lambda w: w.ask("POST", "/v1/teachers?model=heads", content=head()),
+    ),
+    ("post", "/v1/bundles"): (
+        "model.import",
+        lambda w: w.ask("POST", "/v1/bundles", content=bundle_bytes()),
     ),
     ("put", "/v1/models/{model}/aliases/{alias}"): (
         "alias.move",

@@ -305,3 +305,17 @@ def test_rivals_that_cannot_be_are_refused():
     for given, kind in ((arrays(rivals=2), "linear"), (arrays() | {"rivals": np.zeros((4, 2), int)}, "head")):
         with pytest.raises(InvalidPackage):
             packed(given, NAMES, kind)
+
+
+def test_a_table_of_names_is_verified_whole():
+    names = [f"class {number}" for number in range(2000)] + ["größe", ""]
+    data = PackedLabels.of(names).to_bytes()
+    PackedLabels.from_bytes(data).verify()
+    for few in (["a"], ["a", "b", "c", "d"], ["cat", "größe/1:x"]):
+        PackedLabels.of(few).verify()
+    random = np.random.default_rng(0)
+    for place in random.choice(len(data), 300, replace=False).tolist():
+        changed = bytearray(data)
+        changed[place] ^= 1 << int(random.integers(8))
+        with pytest.raises(InvalidPackage):
+            PackedLabels.from_bytes(bytes(changed)).verify()

@@ -1,0 +1,137 @@
+"""`stms bundle`: versions of models as files, which another server imports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from app.commands.output import (
+    CommandFailed,
+    JsonOption,
+    download_progress,
+    print_json,
+    say,
+    upload_progress,
+)
+from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, TenantOption, connect
+from app.domain import bundle
+
+commands = typer.Typer(no_args_is_help=True)
+
+
+@commands.command("export")
+def export(
+    model: Annotated[str, typer.Argument(help="Model, MODEL@ALIAS or MODEL@NUMBER.")],
+    file: Annotated[Path, typer.Argument(help="Tar file to write, such as letters.tar.")],
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
+) -> None:
+    """Write one version to a tar file: its students, teacher, encoder and metrics.
+
+    Example:  stms bundle export letters@production letters.tar
+    """
+    name, _, version = model.partition("@")
+    with connect(server, api_key, tenant) as client, download_progress(file) as progress, _written(file):
+        size = client.export_bundle(name, version or "latest", file, progress)
+    if as_json:
+        print_json({"file": str(file), "bytes": size})
+        return
+    say(f"{file}: {size} bytes. `stms bundle import {file}` publishes it on another server.")
+
+
+@commands.command("onnx")
+def onnx(
+    model: Annotated[str, typer.Argument(help="Model, MODEL@ALIAS or MODEL@NUMBER.")],
+    label: Annotated[str, typer.Argument(metavar="CLASS", help="Class of the student.")],
+    file: Annotated[Path, typer.Argument(help="File to write, such as letters-A.onnx.")],
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
+) -> None:
+    """Write the student of one class as an ONNX model, which other runtimes evaluate.
+
+    Example:  stms bundle onnx letters@production A letters-A.onnx
+    """
+    name, _, version = model.partition("@")
+    with connect(server, api_key, tenant) as client, _written(file):
+        size = client.export_onnx(name, version or "latest", label, file)
+    if as_json:
+        print_json({"file": str(file), "bytes": size})
+        return
+    say(f"{file}: {size} bytes.")
+
+
+@commands.command("import")
+def import_(
+    file: Annotated[
+        Path,
+        typer.Argument(exists=True, readable=True, help="The tar file, or the folder it was unpacked to."),
+    ],
+    model: Annotated[
+        str | None, typer.Option("--model", help="Model that gets the version; by default its own name.")
+    ] = None,
+    alias: Annotated[
+        str, typer.Option("--alias", help="Alias to move to the new version; '' for none.")
+    ] = "latest",
+    allow_older: Annotated[
+        bool, typer.Option("--allow-older", help="Also import an older version than one of the same origin.")
+    ] = False,
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
+) -> None:
+    """Publish the version in a bundle as the next version of a model.
+
+    Example:  stms bundle import letters.tar --alias staging
+    """
+    with (
+        _packed(file) as tar,
+        connect(server, api_key, tenant) as client,
+        upload_progress(tar) as progress,
+    ):
+        options = {"model": model, "alias": alias, "allow_older": allow_older}
+        version = client.import_bundle(tar, progress, **options)
+    if as_json:
+        print_json(version)
+        return
+    if alias and version["alias"] is None:
+        say(f"The alias {alias} stays where it is: the bundle is not new, or the alias was moved meanwhile.")
+    say(
+        f"{version['model']} version {version['version']}: {version['class_count']} classes on "
+        f"{version['columns']} columns, ready for queries."
+    )
+
+
+@contextmanager
+def _written(file: Path) -> Iterator[None]:
+    """Turns what the disk says of a file into a failure of the command."""
+    try:
+        yield
+    except OSError as error:
+        raise CommandFailed(f"{file} cannot be written: {error.strerror}.") from error
+
+
+@contextmanager
+def _packed(path: Path) -> Iterator[Path]:
+    """The bundle in a file, or that of a folder, which is packed into a temporary file."""
+    if not path.is_dir():
+        yield path
+        return
+    with TemporaryDirectory() as folder:
+        packed = Path(folder) / f"{path.resolve().name}.tar"
+        try:
+            with packed.open("wb") as output:
+                for piece in bundle.pack(path):
+                    output.write(piece)
+        except (OSError, ValueError) as error:
+            raise CommandFailed(f"{path} is not the folder of a bundle: {error}.") from error
+        yield packed

@@ -1,0 +1,349 @@
+"""Use case: publish the version in a bundle as the next version of a model.
+
+The file was checked by a reader process before anything is stored. The students of a trained version belong
+to a job, its record: while they are stored it stands as failed, so that readers see nothing, quotas count
+what is stored, and what an interruption leaves is deleted like any failed job.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+from pydantic import ValidationError
+
+from app.domain import bundle
+from app.domain.bundle import Manifest, StudentLine
+from app.domain.entities import Job, JobState, Json, ModelVersion, StudentRow, StudentState, new_id
+from app.domain.errors import Conflict, InputFault, InvalidRequest, ServiceError, Unavailable
+from app.domain.names import check_alias, check_model_name
+from app.domain.training_spec import TrainingSpec
+from app.ingest.reading import BundleContent, BundleOrder, Place, check_bundle
+from app.services import models
+from app.services.bundle_export import IMPORTED
+from app.services.models import DEFAULT_ALIAS, LISTED_CLASSES
+from app.services.quotas import require_room, room_for
+from app.settings import Settings
+from app.store.large_blobs import LARGE_CHUNK_BYTES, put_large
+from app.store.unit_of_work import Store, UnitOfWork
+from core.errors import InvalidProblem
+
+_BATCH: Final = 64
+"""Students in one transaction, if they are small."""
+_BATCH_BYTES: Final = 8 * 1024**2
+_UNFINISHED: Final = "import_unfinished"
+
+
+class ImportedBundle(NamedTuple):
+    """The version of a bundle, whether it is new, and the alias that was moved to it, if any."""
+
+    version: ModelVersion
+    is_new: bool
+    alias: str | None
+
+
+def import_bundle(
+    store: Store,
+    source: Path,
+    *,
+    model: str | None = None,
+    alias: str | None = DEFAULT_ALIAS,
+    alias_revision: int | None = None,
+    allow_older: bool = False,
+    created_by: str,
+    limits: Settings,
+    read: Callable[[BundleOrder], BundleContent] = check_bundle,
+) -> ImportedBundle:
+    """Check the bundle in a file, and publish its version as the next one of a model.
+
+    model: by default that of the manifest. alias_revision: of the alias when the import was requested, by
+    default now; an alias that an operator has moved since then is not moved. allow_older: also take a version
+    that is older than the newest one of the same origin that the model has. created_by: id of the API key.
+    The bundle that is published already gives the existing version, and moves no alias.
+
+    Raises InvalidRequest naming the member at fault, TooLarge, Unprocessable for a newer format, Conflict for
+    an older version and beyond the quota of versions, and Unavailable.
+    """
+    content = read(
+        BundleOrder(
+            source=str(source),
+            listed=LISTED_CLASSES,
+            max_classes=limits.max_classes,
+            max_columns=limits.max_columns,
+        )
+    )
+    manifest = msgspec.json.decode(content.manifest.encode(), type=Manifest)
+    name = manifest.model if model is None else model
+    check_model_name(name)
+    if alias is not None:
+        check_alias(alias)
+    if alias_revision is None:
+        alias_revision = models.alias_revision(store, name, alias)
+    _check_spec(manifest)
+    version = _version(store.tenant, name, manifest, content.digest)
+    with store.read() as uow:
+        known = _known(uow, version, manifest, allow_older=allow_older)
+    if known is not None:
+        return ImportedBundle(known, False, None)
+    size = sum(place.size for place in content.blobs.values()) + _students_bytes(source, content)
+    room_for(store, limits, "versions", size)
+    with source.open("rb") as file:
+        stored = _Import(store, file.fileno(), manifest, content)
+        job = None
+        if manifest.spec is not None:
+            job = _record(store, version, manifest, manifest.spec, created_by, stored.bytes)
+        try:
+            stored.put_blobs()
+            if job is not None:
+                stored.put_students(job)
+            return _publish(
+                store, version, job, manifest, alias, alias_revision, size, limits, allow_older=allow_older
+            )
+        except BaseException:
+            if job is not None:
+                # What is left without it is unused, and deleted as other unused blobs are.
+                with suppress(ServiceError), store.begin() as uow:
+                    uow.retention.delete_job(job.id)
+            raise
+
+
+def _check_spec(manifest: Manifest) -> None:
+    """Raise InvalidRequest for hyper-parameters of a trained version that are not known here."""
+    if manifest.spec is None:
+        return
+    try:
+        spec = TrainingSpec.of_stored(manifest.spec)
+    except (ValidationError, InvalidProblem, ValueError) as error:
+        text = "The bundle has hyper-parameters that this release, or its plug-ins, do not know."
+        raise _invalid("spec", text) from error
+    if spec.served_method != manifest.method:
+        raise _invalid("method", f"The hyper-parameters are not those of students {manifest.method!r}.")
+
+
+def _invalid(field: str, text: str) -> InvalidRequest:
+    return InvalidRequest(text, code="invalid_bundle", faults=[InputFault(field, "invalid_bundle", text)])
+
+
+def _version(tenant: str, model: str, manifest: Manifest, digest: str) -> ModelVersion:
+    """The version that is to be published, still without number and job."""
+    origin: Json = {
+        "manifest": digest,
+        "program": manifest.program,
+        "model": manifest.model,
+        "version": manifest.version,
+        "created_at": manifest.created_at,
+    }
+    return ModelVersion(
+        model=model,
+        version=0,
+        job_id=None,
+        dataset_digest=manifest.dataset_digest,
+        method=manifest.method,
+        classes=tuple(manifest.classes),
+        columns=manifest.columns,
+        teacher_digest=manifest.teacher,
+        metrics={**manifest.metrics, IMPORTED: origin},
+        created_at=time.time(),
+        class_count=manifest.class_count,
+        class_table=manifest.class_table,
+        tenant=tenant,
+        encoder_digest=manifest.encoder,
+        profile_digest=manifest.profile,
+    )
+
+
+def _known(
+    uow: UnitOfWork, version: ModelVersion, manifest: Manifest, *, allow_older: bool
+) -> ModelVersion | None:
+    """The version that the same bundle has been published as. Raises Conflict for an older one."""
+    known = uow.models.of_bundle(version.model, version.metrics[IMPORTED]["manifest"])
+    if known is not None:
+        return known
+    newest = uow.models.newest_of_origin(version.model, manifest.model)
+    if newest is not None and newest > manifest.version and not allow_older:
+        text = (
+            f"Model {version.model!r} has version {newest} of {manifest.model!r} from another bundle "
+            f"already; this one is its version {manifest.version}. Allow older versions to import it."
+        )
+        raise Conflict(text, code="older_version")
+    return None
+
+
+def _students_bytes(source: Path, content: BundleContent) -> int:
+    """Bytes of all members of students, with their headers: what is between the first one and the end."""
+    return 0 if content.students is None else max(0, source.stat().st_size - content.first)
+
+
+def _record(
+    store: Store,
+    version: ModelVersion,
+    manifest: Manifest,
+    spec: Json,
+    created_by: str,
+    student_bytes: int,
+) -> Job:
+    """Store the job that will have the students."""
+    now = time.time()
+    provenance = {**manifest.provenance, IMPORTED: version.metrics[IMPORTED]}
+    job = Job(
+        id=new_id("job"),
+        dataset_id="none",
+        model=version.model,
+        spec=spec,
+        state=JobState.FAILED,
+        attempt=0,
+        stage="finished",
+        progress_done=0 if manifest.students is None else manifest.students.count,
+        progress_total=0 if manifest.students is None else manifest.students.count,
+        created_at=now,
+        created_by=created_by,
+        started_at=now,
+        finished_at=now,
+        error_code=_UNFINISHED,
+        error_message="The import of a bundle was interrupted.",
+        provenance=provenance,
+        tenant=version.tenant,
+        student_bytes=student_bytes,
+    )
+    with store.begin() as uow:
+        uow.jobs.add(job)
+        uow.events.append(job.id, "bundle_imported", version.metrics[IMPORTED])
+    return job
+
+
+class _Import:
+    """Stores what a checked file has. bytes: of all students."""
+
+    def __init__(self, store: Store, file: int, manifest: Manifest, content: BundleContent) -> None:
+        self._store = store
+        self._file = file
+        self._manifest = manifest
+        self._content = content
+        self.bytes = sum(line.size for line, _ in self._students())
+
+    def put_blobs(self) -> None:
+        """Store the blobs that the manifest names, in transactions of some MiB each."""
+        for digest, place in self._content.blobs.items():
+            sha = hashlib.sha256()
+            for piece in self._pieces(place):
+                sha.update(piece)
+            _require(sha.hexdigest() == digest)
+            put_large(self._store, digest, place.size, self._pieces(place))
+
+    def put_students(self, job: Job) -> None:
+        """Store the students with their rows, some of them in each transaction."""
+        for batch in _batches(self._students()):
+            rows = []
+            with self._store.begin() as uow:
+                uow.jobs.lock(job.id)
+                # In the order of the digests, as workers do, so that two transactions cannot deadlock.
+                for line, place in sorted(batch, key=lambda student: student[0].digest):
+                    digest, _ = uow.blobs.put(self._pieces(place))
+                    _require(digest == line.digest)
+                    rows.append(_row(job.id, self._manifest.method, line))
+                uow.students.save_all(sorted(rows, key=lambda row: row.class_index))
+
+    def _students(self) -> Iterator[tuple[StudentLine, Place]]:
+        if self._content.students is None:
+            return
+        at = self._content.first
+        for content in bundle.lines_of(self._pieces(self._content.students)):
+            line = bundle.read_line(content)
+            yield line, Place(at + bundle.BLOCK, line.size)
+            at += bundle.member_bytes(line.size)
+
+    def _pieces(self, place: Place) -> Iterator[bytes]:
+        for start in range(0, place.size, LARGE_CHUNK_BYTES):
+            length = min(LARGE_CHUNK_BYTES, place.size - start)
+            yield os.pread(self._file, length, place.start + start)
+
+
+def _batches(
+    students: Iterator[tuple[StudentLine, Place]],
+) -> Iterator[list[tuple[StudentLine, Place]]]:
+    """The students of each transaction: at most `_BATCH`, and of more than `_BATCH_BYTES` only one."""
+    batch: list[tuple[StudentLine, Place]] = []
+    size = 0
+    for student in students:
+        if batch and (len(batch) == _BATCH or size + student[0].size > _BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(student)
+        size += student[0].size
+    if batch:
+        yield batch
+
+
+def _row(job_id: str, method: str, line: StudentLine) -> StudentRow:
+    return StudentRow(
+        job_id=job_id,
+        class_index=line.class_index,
+        label=line.label,
+        method=method,
+        state=StudentState.SUCCEEDED,
+        objective=line.objective,
+        gap=line.gap,
+        iterations=line.iterations,
+        seconds=line.seconds,
+        status=line.status,
+        threshold=line.threshold,
+        metrics=line.metrics,
+        digest=line.digest,
+        chosen=line.chosen,
+    )
+
+
+def _publish(
+    store: Store,
+    wanted: ModelVersion,
+    job: Job | None,
+    manifest: Manifest,
+    alias: str | None,
+    alias_revision: int,
+    size: int,
+    limits: Settings,
+    *,
+    allow_older: bool,
+) -> ImportedBundle:
+    with store.begin() as uow:
+        uow.quotas.lock(store.tenant)
+        number = uow.models.next_version(wanted.model)
+        known = _known(uow, wanted, manifest, allow_older=allow_older)
+        if known is not None:
+            if job is not None:
+                uow.retention.delete_job(job.id)
+            return ImportedBundle(known, False, None)
+        # The students are counted as those of the record already.
+        require_room(uow, limits, store.tenant, "versions", 0 if job is not None else size)
+        for digest in manifest.blobs:
+            uow.blobs.finish_large(digest)
+        version = dataclasses.replace(wanted, version=number, job_id=None if job is None else job.id)
+        if job is not None:
+            uow.jobs.change(
+                job.id,
+                state=JobState.SUCCEEDED.value,
+                error_code=None,
+                error_message=None,
+                teacher_digest=manifest.teacher,
+                encoder_digest=manifest.encoder,
+                profile_digest=manifest.profile,
+                version=number,
+            )
+        uow.models.publish(version)
+        if alias is not None and not uow.models.advance(version.model, alias, number, seen=alias_revision):
+            alias = None
+        details = {"bundle": version.metrics[IMPORTED], "alias": alias}
+        uow.audit.append("model.import", f"{version.model}@{number}", details=details)
+    return ImportedBundle(version, True, alias)
+
+
+def _require(is_same: bool) -> None:
+    if not is_same:
+        raise Unavailable("The file has changed since it was checked.", code="bundle_changed")

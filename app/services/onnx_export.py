@@ -1,0 +1,68 @@
+"""Use case: the student of one class of a version as an ONNX model."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from app.domain.entities import ModelVersion
+from app.domain.errors import InputFault, TooLarge, Unavailable, Unprocessable
+from app.services.models import open_head, student_digest, unknown_class
+from app.store.blob_cache import BlobCache, open_blob
+from app.store.unit_of_work import Store
+from core.errors import InvalidPackage, InvalidProblem
+from core.packed import PackedStudent
+from core.packed.encoder import Encoder
+from core.packed.onnx import onnx_bytes
+
+MAX_BYTES: Final = 256 * 1024**2
+"""Most bytes of a student: the model is made in memory."""
+
+
+def export_onnx(store: Store, files: BlobCache, version: ModelVersion, label: str) -> bytes:
+    """The student of one class as an ONNX model; the same student always gives the same bytes.
+
+    Raises NotFound for a class without a student, Unprocessable (``no_onnx_form``, ``reserved_name``) naming
+    the column that ONNX cannot say, TooLarge beyond `MAX_BYTES`, and Unavailable.
+    """
+    try:
+        student = _student(store, files, version, label)
+        encoder = None
+        if version.encoder_digest is not None:
+            digest = version.encoder_digest
+            encoder = files.with_refetch(
+                lambda: Encoder.from_bytes(open_blob(store, files, digest).whole()), digest
+            )
+    except InvalidPackage as error:
+        text = f"A package of version {version.version} of model {version.model!r} is damaged."
+        raise Unavailable(text, code="blob_damaged") from error
+    size = student.map.nbytes + student.form.nbytes
+    if size > MAX_BYTES:
+        text = f"The student has {size} bytes; at most {MAX_BYTES} are exported as ONNX."
+        raise TooLarge(text, code="onnx_too_large")
+    properties = {"stms.model": version.model, "stms.version": str(version.version)}
+    try:
+        return onnx_bytes(student, encoder, properties)
+    except InvalidProblem as error:
+        fault = error.faults[0]
+        if fault.code == "too_large":
+            raise TooLarge(fault.message, code="onnx_too_large") from error
+        faults = [InputFault(fault.field, fault.code, fault.message)]
+        raise Unprocessable(fault.message, code=fault.code, faults=faults) from error
+
+
+def _student(store: Store, files: BlobCache, version: ModelVersion, label: str) -> PackedStudent:
+    """The packed student. Raises NotFound, InvalidPackage and Unavailable."""
+    if version.imported:
+
+        def of_head() -> PackedStudent:
+            head = open_head(store, files, version)
+            row = head.labels.find(label)
+            if row is None:
+                raise unknown_class(version, label, head.labels)
+            return head.student(row)
+
+        return files.with_refetch(of_head, version.teacher_digest, str(version.class_table))
+    digest = student_digest(store, files, version, label)
+    return files.with_refetch(
+        lambda: PackedStudent.from_bytes(bytes(open_blob(store, files, digest).whole())), digest
+    )
