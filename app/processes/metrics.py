@@ -33,8 +33,8 @@ from app.processes.os_process import memory_bytes
 from app.processes.scoreboard import Scoreboard, Slot, State
 
 # fmt: off
-STATUSES: Final = (200, 201, 202, 204, 206, 302, 303, 304, 400, 401, 403, 404, 405, 406, 408, 409, 411, 412, 413,
-                   415, 422, 428, 429, 431, 499, 500, 501, 503, 504)
+STATUSES: Final = (200, 201, 202, 204, 206, 302, 303, 304, 400, 401, 403, 404, 405, 406, 408, 409, 411, 412,
+                   413, 415, 422, 428, 429, 431, 499, 500, 501, 503, 504)
 # fmt: on
 
 MAX_MODELS: Final = 1000
