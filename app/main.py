@@ -100,8 +100,7 @@ def run_control(settings: Settings, process: ProcessContext) -> int:
     process: its listener is reached by query processes only. Raises as `check_database`.
     """
     check_database(settings)
-    prepare_process(process, settings.log_format)
-    process.slot.is_control = True
+    prepare_process(process, settings.log_format, is_control=True)
     app = create_app(settings, process=process)
     server = make_server(
         RelayedRequests(app),

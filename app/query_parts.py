@@ -21,7 +21,7 @@ from app.processes.metrics import Metrics
 from app.processes.open_files import affordable_connections, raise_open_files
 from app.processes.periodic import PeriodicWork
 from app.processes.scoreboard import Scoreboard, State
-from app.processes.tuning import favour_event_loop, keep_freed_memory, limit_blas_threads
+from app.processes.tuning import favour_event_loop, keep_freed_memory, let_others_first, limit_blas_threads
 from app.server.server import Server
 from app.serving.cache import ModelCache
 from app.serving.input_writer import InputWriter
@@ -115,14 +115,18 @@ async def open_query_parts(
     )
 
 
-def prepare_process(process: ProcessContext, log_format: str) -> None:
+def prepare_process(process: ProcessContext, log_format: str, *, is_control: bool) -> None:
     """Claim the slot of this process, and set memory, threads and logging up."""
     # The time to read a whole number grows with the square of its digits; Python permits no lower limit.
     sys.set_int_max_str_digits(sys.int_info.str_digits_check_threshold)
     process.slot.claim(State.STARTING)
+    process.slot.is_control = is_control
     keep_freed_memory()
     limit_blas_threads()
-    favour_event_loop()
+    if is_control:
+        let_others_first()
+    else:
+        favour_event_loop()
     mask_logs(log_format)
 
 

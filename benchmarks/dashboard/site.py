@@ -55,6 +55,7 @@ def serve(folder: Path, content: Content) -> Iterator[Site]:
             headers={"sec-fetch-site": "same-origin"},
             data={"key": content.operator_key},
             trust_env=False,
+            timeout=60,
         )
         if answer.status_code != 303:
             raise RuntimeError(answer.text)

@@ -113,3 +113,12 @@ print({pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == 
 def test_blas_is_limited_to_one_thread():
     done = subprocess.run([sys.executable, "-c", BLAS], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "{1}"
+
+
+def test_the_control_process_preempts_nobody():
+    program = (
+        "import os; from app.processes.tuning import let_others_first; let_others_first();"
+        " print(os.sched_getscheduler(0) == os.SCHED_BATCH)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
