@@ -26,7 +26,7 @@ from app.http.types import Header, Receive, Scope, Send
 
 _FINAL: Final = 200
 """Statuses below are of interim responses."""
-_MAX_KEPT: Final = 64
+MAX_KEPT: Final = 8
 """Idle connections that are kept for later requests."""
 _SMALL_BODY: Final = 64 * 1024
 """Bodies up to this size are sent behind their head at once."""
@@ -238,7 +238,7 @@ class Relay:
             raise _Lost from error
 
     def _give_back(self, connection: _Connection, *, is_kept: bool) -> None:
-        if is_kept and len(self._kept) < _MAX_KEPT and not connection.writer.is_closing():
+        if is_kept and len(self._kept) < MAX_KEPT and not connection.writer.is_closing():
             connection.is_used = True
             self._kept.append(connection)
         else:

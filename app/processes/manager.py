@@ -43,6 +43,8 @@ _KILL_SECONDS: Final = 5.0
 _WORKER_SECONDS: Final = 10.0
 """The same for the worker."""
 _FIRST_PAUSE: Final = 0.25
+FOLDER_PREFIX: Final = "stms-control-"
+"""Of the folder with the socket of the control process."""
 _AT_ONCE: Final = 2
 """So many signals to stop end everything without delay."""
 
@@ -108,7 +110,7 @@ class Manager:
         self._scoreboard = Scoreboard.shared(2 * (size + 1))
         self._scoreboard.target_size = size
         self._listener = listener
-        self._folder = tempfile.TemporaryDirectory(prefix="stms-", ignore_cleanup_errors=True)
+        self._folder = tempfile.TemporaryDirectory(prefix=FOLDER_PREFIX, ignore_cleanup_errors=True)
         self._control = Path(self._folder.name) / "control.sock"
         self._control_listener = listen_locally(self._control)
         self._environment = environment

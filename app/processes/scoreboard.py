@@ -16,7 +16,7 @@ import time
 from enum import IntEnum
 from typing import Final
 
-_VERSION: Final = 20261126.2
+_VERSION: Final = 20261126.3
 """To be changed with the layout of the scoreboard or of a slot."""
 
 _HEAD: Final = 8
@@ -26,7 +26,7 @@ _STARTED: Final = 5
 RATE_LIMIT_CELLS: Final = 1 << 18
 """Float64 cells of `app.auth.rate_limit`; they belong to no slot, and all processes write them."""
 _SLOT_HEAD: Final = 8
-SLOT_VALUES: Final = 100_000
+SLOT_VALUES: Final = 120_000
 """Float64 values in a slot after its head; a page uses memory only once it was written."""
 
 _STATE, _PID, _HEARTBEAT, _CONNECTIONS, _LAYOUT, _REVISION, _IS_CONTROL, _SIGNALS = range(8)

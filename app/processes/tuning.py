@@ -58,7 +58,7 @@ def favour_event_loop() -> bool:
 
 
 def let_others_first() -> None:
-    """Let this process, in which nobody waits for microseconds, preempt no other one when it wakes.
+    """Let this process, whose clients wait for milliseconds, preempt no other one when it wakes.
 
     SCHED_BATCH of sched(7); threads and children that are started later have it, too.
     """

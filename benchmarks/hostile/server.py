@@ -17,6 +17,8 @@ import httpx
 import numpy as np
 
 from app.domain.names import DEFAULT_TENANT
+from app.gate.relay import MAX_KEPT
+from app.processes.manager import FOLDER_PREFIX
 from app.services.keys import create_key, revoke_key
 from app.settings import Settings
 from app.store.engine import POOL_SIZE, open_engine
@@ -68,6 +70,8 @@ KEYS: dict[str, tuple[str, str, frozenset[str]]] = {
     **{tenant.replace("-", " "): (tenant, "train", frozenset()) for tenant in QUOTAS},
 }
 """Tenant, scope and models of the keys by name."""
+KEPT_FILES = 2 * 2 * MAX_KEPT
+"""Both ends of the connections that two servers keep to their control processes."""
 MAX_CONNECTIONS = POOL_SIZE + 2
 """Connections to the database that a server keeps: of requests, the registry's poll and health checks."""
 _SETTLE_SECONDS = 20.0
@@ -205,7 +209,7 @@ def resources(server: Server) -> Resources:
     for pid in _processes(server):
         opened.update(open_files(pid))
     of_database = {target for target in opened if ".sqlite" in Path(target).name}
-    left = [path.name for path in server.temporary.iterdir()]
+    left = [path.name for path in server.temporary.iterdir() if not path.name.startswith(FOLDER_PREFIX)]
     left += [path.name for path in server.folder.rglob("*.tmp")]
     files = sum(number for target, number in opened.items() if target not in of_database)
     return Resources(rss, peak, files, opened[str(database)], tuple(sorted(left)))
@@ -226,7 +230,8 @@ def settled(server: Server, before: Resources) -> Resources:
     deadline = time.monotonic() + _SETTLE_SECONDS
     while True:
         now = resources(server)
-        closed = now.files <= before.files and now.connections <= MAX_CONNECTIONS and not now.left
+        is_closed = now.files <= before.files + KEPT_FILES
+        closed = is_closed and now.connections <= MAX_CONNECTIONS and not now.left
         if (closed and now.rss <= before.rss + _SETTLED_GROWTH) or time.monotonic() > deadline:
             return now
         time.sleep(0.2)

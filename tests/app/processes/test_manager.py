@@ -74,6 +74,7 @@ class Program(Command):
     def start(self) -> None:
         if self.command == "worker":
             self.starts = getattr(self, "starts", 0) + 1
+            self.started_as = self.stage
             self._started = time.monotonic()
             code = WORKERS.get(self.stage, "import time; time.sleep(500)")
             self._process = subprocess.Popen([sys.executable, "-c", code], process_group=0)
@@ -328,6 +329,7 @@ def test_a_dead_worker_is_restarted_after_a_pause(monkeypatch):
         parent.wait_for(parent.reported("The worker ended with exit code 4; next start in 0.05 s."))
         monkeypatch.setattr(Program, "stage", "well")
         parent.wait_for(parent.reported("2 query processes serve."))
+        parent.wait_for(lambda: worker.running and worker.started_as == "well")
         starts = worker.starts
         os.kill(worker.pid, signal.SIGKILL)
         parent.wait_for(parent.reported("The worker ended with exit code -9"))
@@ -394,7 +396,7 @@ def test_a_port_in_use_is_reported(capfd):
         assert module.main([*options, "--grace", "1", "--json"]) == 1
     plain, as_json = capfd.readouterr().err.splitlines()
     assert plain.startswith(f"stms api Cannot listen at 127.0.0.1 port {port}: Address already in use")
-    assert json.loads(as_json)["message"].startswith("Cannot listen at")
+    assert json.loads(as_json)["msg"].startswith("Cannot listen at")
 
 
 def test_port_0_selects_a_free_port():
