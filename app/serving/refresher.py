@@ -193,11 +193,14 @@ class Refresher:
 
     def _announce(self, revision: int) -> None:
         """Write the revision into the slot as soon as the references that moved have moved."""
+        slot = self._slot
+        if slot is None:
+            return
 
         async def announce() -> None:
             await self._cache.settle(None)
-            if self._slot is not None and self._revision == revision:
-                self._slot.revision = float(revision)
+            if self._revision == revision:
+                slot.revision = float(revision)
 
         task = asyncio.get_running_loop().create_task(announce())
         self._announcing.add(task)

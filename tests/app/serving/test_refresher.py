@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import subprocess
+import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 
@@ -12,7 +14,9 @@ import pytest
 from app.auth.authenticator import Authenticator
 from app.domain.entities import ApiKey, ModelVersion
 from app.domain.errors import NotAuthenticated, Unavailable
+from app.processes.scoreboard import Scoreboard
 from app.services.keys import digest_of, new_text
+from app.serving import refresher
 from app.serving.loader import RegistryChanges
 from app.serving.refresher import Refresher, Registry
 from app.settings import Settings
@@ -205,3 +209,48 @@ def test_a_database_failure_is_logged_once_and_retried(caplog: pytest.LogCapture
     asyncio.run(story())
     assert caplog.text.count("cannot be read") == 1
     assert caplog.text.count("can be read again") == 1
+
+
+QUERY_PROCESS = """
+import signal, sys, time
+from app.processes.scoreboard import Scoreboard, State
+slot = Scoreboard.inherited(int(sys.argv[1])).slots[1]
+slot.claim(State.STARTING)
+def follow(*_):
+    if sys.argv[2] == "follows":
+        slot.revision = 5.0
+signal.signal(signal.SIGUSR1, follow)
+slot.follows_signals = True
+slot.state = State.SERVING
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("behaviour", ["follows", "hangs"])
+def test_a_change_is_confirmed_once_the_query_processes_serve_it(monkeypatch, behaviour):
+    monkeypatch.setattr(refresher, "OTHERS_SECONDS", 30.0 if behaviour == "follows" else 0.3)
+    scoreboard = Scoreboard.shared(2)
+    assert scoreboard.file is not None
+    world = World()
+    world.refresher._slot, world.refresher._scoreboard = scoreboard.slots[0], scoreboard
+    command = [sys.executable, "-c", QUERY_PROCESS, str(scoreboard.file), behaviour]
+
+    async def story() -> None:
+        world.book.now = 5
+        started = time.monotonic()
+        await world.refresher.refresh()
+        assert (scoreboard.slots[1].revision == 5.0) is (behaviour == "follows")
+        assert time.monotonic() - started < 20, "a process that hangs is not waited for"
+        await asyncio.sleep(0)
+        assert scoreboard.slots[0].revision == 5.0
+        await world.refresher.stop()
+
+    with subprocess.Popen(command, pass_fds=[scoreboard.file]) as process:
+        try:
+            while not scoreboard.serving():
+                assert process.poll() is None
+                time.sleep(0.01)
+            asyncio.run(story())
+        finally:
+            process.kill()
+    scoreboard.close()
