@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any, Final
@@ -16,19 +15,17 @@ from app.http.client_address import TrustedProxies
 from app.http.cors import CrossOrigin, covers
 from app.http.head_requests import answer_head
 from app.http.path_prefix import PathPrefixes
-from app.http.types import HeaderList, Receive, Scope, Send
+from app.http.types import Receive, Scope, Send
 from app.processes.fair_turns import FairTurns
 from app.processes.metrics import Metrics
 from app.processes.periodic import PeriodicWork
-from app.processes.tuning import MallocTrimmer
-from app.server.fast_path import Client, FastPath
+from app.processes.tick import Tick
+from app.server.fast_path import FastPath
 from app.serving.open_inference import openapi as inference_openapi
 from app.serving.open_inference.handler import InferenceHandler
-from app.serving.prepared import PreparedRequest
 from app.serving.query.handler import QueryHandler
 from app.settings import Settings
 
-_TICK_SECONDS: Final = 0.5
 _PARTS: Final = ("connections", "figures", "heap", "inputs", "metrics")
 """The periodic work of a server process: timeouts of clients, `ServerBeats`, `InputWriter`, and
 `StmsApi.tick`."""
@@ -61,8 +58,7 @@ class StmsApi(FastAPI):
         )
         self._encoded_openapi = b""
         self._openapi_lock = threading.Lock()
-        self._next_tick = 0.0
-        self._malloc_trimmer = MallocTrimmer()
+        self.tick = Tick(metrics, self.periodic)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         # Not async itself: the server awaits the handler's coroutine directly.
@@ -97,24 +93,7 @@ class StmsApi(FastAPI):
         """Start to answer queries, on the fast path as well."""
         self.query_handler, self.inference_handler = queries, inference
         queries.pipeline.cross_origin = self._cross_origin
-        authenticator = queries.pipeline.authenticator
-        authenticator.on_change = self.fast_path.forget
-        self.fast_path.caller_of = authenticator.caller_of
-        self.fast_path.has_tenants = lambda: authenticator.has_tenants
-
-        def prepare(target: bytes, headers: HeaderList, client: Client) -> PreparedRequest | None:
-            handler = inference if target.startswith(InferenceHandler.PREFIX) else queries
-            return handler.prepare(target, headers, client)
-
-        self.fast_path.prepare = prepare
-
-    def tick(self) -> None:
-        """Publish the metrics and trim the heap, twice a second however often this is called."""
-        now = time.monotonic()
-        if now >= self._next_tick:
-            self._next_tick = now + _TICK_SECONDS
-            self.periodic.run("metrics", self.metrics.publish)
-            self.periodic.run("heap", self._malloc_trimmer.poll)
+        self.fast_path.connect(queries.pipeline.authenticator, queries.prepare, inference.prepare)
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, including the handlers that FastAPI does not know."""

@@ -5,11 +5,10 @@ Everything else goes to the control process as it came.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -22,21 +21,22 @@ from app.http.path_prefix import PathPrefixes
 from app.http.problem import NO_STORE
 from app.http.request_id import HEADER, request_id_for
 from app.http.responses import Response, send_response
-from app.http.types import Application, HeaderList, Receive, Scope, Send
+from app.http.types import Receive, Scope, Send
 from app.processes.metrics import Metrics
 from app.processes.periodic import PeriodicWork
-from app.processes.tuning import MallocTrimmer
-from app.server.fast_path import Client, FastPath
+from app.processes.tick import Tick
+from app.server.fast_path import FastPath
 from app.serving.open_inference.handler import InferenceHandler
 from app.serving.pipeline import QueryPipeline
-from app.serving.prepared import PreparedRequest
 from app.serving.query.handler import QueryHandler
 from app.settings import Settings
 
 PARTS: Final = ("connections", "heap", "inputs", "metrics")
 """The periodic work of a query process: timeouts of clients, its tick, and `InputWriter`."""
-_TICK_SECONDS: Final = 0.5
 _JSON: Final = (b"content-type", b"application/json")
+
+Handler: TypeAlias = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
+"""An ASGI application whose coroutine the server awaits directly."""
 
 
 class Gate:
@@ -69,8 +69,7 @@ class Gate:
         self._queries: QueryHandler | None = None
         self._inference: InferenceHandler | None = None
         self._checks: Callable[[], list[Check]] = list
-        self._next_tick = 0.0
-        self._malloc_trimmer = MallocTrimmer()
+        self.tick = Tick(metrics, self.periodic)
 
     def serve(
         self,
@@ -83,24 +82,7 @@ class Gate:
         self._pipeline, self._queries, self._inference = pipeline, queries, inference
         self._checks = checks
         pipeline.cross_origin = self._cross_origin
-        authenticator, fast_path = pipeline.authenticator, self.fast_path
-        authenticator.on_change = fast_path.forget
-        fast_path.caller_of = authenticator.caller_of
-        fast_path.has_tenants = lambda: authenticator.has_tenants
-
-        def prepare(target: bytes, headers: HeaderList, client: Client) -> PreparedRequest | None:
-            handler = inference if target.startswith(InferenceHandler.PREFIX) else queries
-            return handler.prepare(target, headers, client)
-
-        fast_path.prepare = prepare
-
-    def tick(self) -> None:
-        """Publish the metrics and trim the heap, twice a second however often this is called."""
-        now = time.monotonic()
-        if now >= self._next_tick:
-            self._next_tick = now + _TICK_SECONDS
-            self.periodic.run("metrics", self.metrics.publish)
-            self.periodic.run("heap", self._malloc_trimmer.poll)
+        self.fast_path.connect(pipeline.authenticator, queries.prepare, inference.prepare)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         # Not async itself: the server awaits the handler's coroutine directly.
@@ -114,11 +96,11 @@ class Gate:
             return self._relay(scope, receive, send)
         if inner["method"] == "HEAD":
             return answer_head(application, inner, receive, inner_send)
-        return _called(application, inner, receive, inner_send)
+        return application(inner, receive, inner_send)
 
-    def _own(self, scope: Scope) -> Application | None:
+    def _own(self, scope: Scope) -> Handler | None:
         """What answers a request in this process."""
-        application: Application | None = None
+        application: Handler | None = None
         if self._queries is not None and QueryHandler.matches(scope):
             application = self._queries
         elif self._inference is not None and InferenceHandler.matches(scope):
@@ -128,7 +110,7 @@ class Gate:
         if application is None or self._cross_origin is None or not covers(scope["raw_path"]):
             return application
         wait = partial(self._wait_for_turn, scope, is_probe=False)
-        return partial(_respond_to_origin, self._cross_origin, application, wait)
+        return partial(self._cross_origin.respond, application, wait_for_turn=wait)
 
     async def _answer_probe(self, scope: Scope, _receive: Receive, send: Send) -> None:
         document: dict[str, Any] = {"live": True}
@@ -161,18 +143,3 @@ class Gate:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
         await send({"type": "lifespan.shutdown.complete"})
-
-
-async def _called(application: Application, scope: Scope, receive: Receive, send: Send) -> None:
-    await application(scope, receive, send)
-
-
-async def _respond_to_origin(
-    cross_origin: CrossOrigin,
-    application: Application,
-    wait: Callable[[], Coroutine[Any, Any, None]],
-    scope: Scope,
-    receive: Receive,
-    send: Send,
-) -> None:
-    await cross_origin.respond(application, scope, receive, send, wait)

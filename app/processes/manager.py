@@ -246,10 +246,10 @@ class Manager:
         self._listener.close()
         self._scoreboard.is_stopping = True
         everyone = [*self._children, *self._stopping, *([self._successor] if self._successor else [])]
-        # Query processes may still relay requests, so the control process ends after them.
         if self._worker is not None:
             self._worker.send(signal.SIGTERM)
         began = time.monotonic()
+        # Query processes may still relay requests, so the control process ends after them.
         self._stop([child for child in everyone if not child.is_control], self._stop_signal)
         self._control_listener.close()
         self._stop([child for child in everyone if child.is_control], signal.SIGHUP)

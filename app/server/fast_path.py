@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, Protocol, TypeAlias
 
+from app.auth.authenticator import Authenticator
 from app.domain.entities import ApiKey
 from app.http.types import Body, HeaderList
 
@@ -85,6 +86,18 @@ class FastPath:
         self._seen: set[int] = set()
         self._common_headers: object = None
         self._start = b""
+
+    def connect(self, authenticator: Authenticator, *prepares: Prepare) -> None:
+        """Start to answer: each request is prepared by the first of these that knows its target."""
+        authenticator.on_change = self.forget
+        self.caller_of = authenticator.caller_of
+        self.has_tenants = lambda: authenticator.has_tenants
+
+        def prepare(target: bytes, headers: HeaderList, client: Client) -> Prepared | None:
+            found = (prepare(target, headers, client) for prepare in prepares)
+            return next((prepared for prepared in found if prepared is not None), None)
+
+        self.prepare = prepare
 
     def __call__(
         self,
