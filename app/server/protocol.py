@@ -33,9 +33,8 @@ logger = logging.getLogger("uvicorn.error")
 MAX_PIPELINED: Final = 16
 """Requests that may wait behind the one that is being answered."""
 FAST_BODY_BYTES: Final = 32 * 1024
-FAST_BODY_SECONDS: Final = 0.05
-"""The largest body, and the longest wait for one behind its head, of a query that the fast path answers. Most
-clients write both apart."""
+"""The largest body of a query that the fast path answers once all has come: most clients write head and body
+apart. One that is incomplete at two checks of the timeouts is left to ASGI."""
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _POST: Final = b"POST "
 LINGER_SECONDS: Final = 1.0
@@ -85,8 +84,8 @@ class HttpProtocol(HttpToolsProtocol):
         """Head of that request, if it came in one piece."""
         self._held = b""
         """A request whose head is known, and whose body is incomplete."""
-        self._body_timer: asyncio.TimerHandle | None = None
-        """Runs while one of these bodies is incomplete."""
+        self._is_late = False
+        """Whether that body, or one behind a head that was parsed, was incomplete at the last check."""
         self._receiver: BodyReceiver | None = None
         """Receives a large body behind a known head."""
         self._fast_headers: list[tuple[bytes, bytes]] = []
@@ -125,7 +124,6 @@ class HttpProtocol(HttpToolsProtocol):
         self._end_receiving()
         self._context.remove_connection(self, self._network)
         self._disconnect_all()
-        self._stop_body_timer()
         super().connection_lost(exc)
 
     def caller(self) -> ApiKey | None:
@@ -174,7 +172,6 @@ class HttpProtocol(HttpToolsProtocol):
         """
         if self._held:
             data, self._held = self._held + data, b""
-            self._stop_body_timer()
         while data and not self.flow.write_paused:
             end_of_head = data.find(_END_OF_HEAD)
             start = 0 if end_of_head < 0 else end_of_head + len(_END_OF_HEAD)
@@ -186,7 +183,6 @@ class HttpProtocol(HttpToolsProtocol):
             if end > len(data):
                 if end <= FAST_BODY_BYTES:
                     self._held = data
-                    self._body_timer = self.loop.call_later(FAST_BODY_SECONDS, self._leave_late_body)
                     return b""
                 if prepared.reserve():
                     self._receiver = BodyReceiver(self, prepared, data[:start], data[start:])
@@ -204,6 +200,7 @@ class HttpProtocol(HttpToolsProtocol):
     def _send_known_response(self, head: bytes, response: bytes) -> None:
         self.transport.write(response)
         self._known_head, self._last_scope = head, None
+        self._is_late = False
         self.fast_responses += 1
         self.server_state.total_requests += 1
         self._answered_at = self.loop.time()
@@ -251,7 +248,7 @@ class HttpProtocol(HttpToolsProtocol):
         try:
             self._parse(data)
             if self._fast_body is not None:
-                self._await_fast_body()
+                self._leave_large_body()
             elif self.scope is not None or self._last_cycle is not None:
                 self._check_progress(len(data))
         except (httptools.HttpParserError, BadRequest) as error:
@@ -293,7 +290,6 @@ class HttpProtocol(HttpToolsProtocol):
             response = self._fast_path(self.url, self.headers, body, self.client, common_headers, head)
             if response is not None:
                 self._fast_body = None
-                self._stop_body_timer()
                 self._send_fast_response(response)
                 return
             self._fall_back_to_asgi()
@@ -344,41 +340,28 @@ class HttpProtocol(HttpToolsProtocol):
         self.transport.write(response)
         self.scope = self.cycle = None  # type: ignore[assignment]
         self._fast_headers, self._known_head, self._last_scope = self.headers, b"", None
+        self._is_late = False
         self.fast_responses += 1
         self.server_state.total_requests += 1
         self._unset_keepalive_if_required()
         self._start_keep_alive(self.timeout_keep_alive)
 
-    def _await_fast_body(self) -> None:
-        """Wait for the rest of a body; a large or late one is left to ASGI."""
+    def _leave_large_body(self) -> None:
+        """Leave a body that is large to ASGI."""
         if sum(map(len, self._fast_body or ())) > FAST_BODY_BYTES:
             if self._fast_path is not None:
                 self._fast_path.learn(self.url, self.headers, self.client, self._head)
             self._fall_back_to_asgi()
-        elif self._body_timer is None:
-            self._body_timer = self.loop.call_later(FAST_BODY_SECONDS, self._leave_late_body)
 
     def _leave_late_body(self) -> None:
-        self._body_timer = None
-        if self._held:
-            self._release_held()
-        elif self._fast_body is not None and not self._closing:
-            self._fall_back_to_asgi()
-
-    def _release_held(self) -> None:
-        """Let the parser have a request that was held until its body is complete."""
-        self._stop_body_timer()
+        """Leave a body that has not come yet to ASGI; one behind a known head to the parser first."""
         held, self._held = self._held, b""
         if held and not self._closing:
             self._parse_input(held)
-
-    def _stop_body_timer(self) -> None:
-        if self._body_timer is not None:
-            self._body_timer.cancel()
-            self._body_timer = None
+        elif self._fast_body is not None:
+            self._fall_back_to_asgi()
 
     def _fall_back_to_asgi(self) -> None:
-        self._stop_body_timer()
         parts, self._fast_body = self._fast_body or [], None
         if self.transport.is_closing():
             return
@@ -388,7 +371,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _start_asgi(self) -> None:
         """Send the request to the application. Raises BadRequest if too many requests are waiting."""
-        self._head = b""
+        self._head, self._is_late = b"", False
         super().on_headers_complete()
         self._cycles = [cycle for cycle in self._cycles if not cycle.response_complete]
         self._cycles.append(self.cycle)
@@ -442,7 +425,6 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._end_receiving()
         self._closing, self._fast_body = True, None
-        self._stop_body_timer()
         cycle = self.cycle
         if cycle is not None and cycle.scope is self.scope and self._complete_scope is not self.scope:
             # The application has the request, but not all of its body.
@@ -504,9 +486,7 @@ class HttpProtocol(HttpToolsProtocol):
             return
         self._draining = True
         self._fast_path = None
-        self._release_held()
-        if self._fast_body is not None:
-            self._fall_back_to_asgi()
+        self._leave_late_body()
         cycle = self.cycle
         if cycle is not None and cycle.keep_alive and not cycle.response_started:
             cycle.keep_alive = False
@@ -517,7 +497,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Close a connection that had no request for so long: those with known heads stop no timer."""
         idle = self.loop.time() - self._answered_at
         if self._held or self._receiver or idle < self.timeout_keep_alive:
-            self._start_keep_alive(max(self.timeout_keep_alive - idle, FAST_BODY_SECONDS))
+            self._start_keep_alive(max(self.timeout_keep_alive - idle, LINGER_SECONDS))
         else:
             super().timeout_keep_alive_handler()
 
@@ -538,6 +518,10 @@ class HttpProtocol(HttpToolsProtocol):
 
         now: `time.monotonic`.
         """
+        if self._held or self._fast_body is not None:
+            if self._is_late:
+                self._leave_late_body()
+            self._is_late = True
         waiting_for = self._waiting_for()
         size = self._unread_bytes() if waiting_for is WaitingFor.READ else self._received
         request = self._receiver or self.scope

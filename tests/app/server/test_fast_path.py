@@ -200,23 +200,19 @@ HEAD_END = len(QUICK) - len(BODY)
 
 
 @pytest.mark.parametrize("cuts", [[10], [HEAD_END], [HEAD_END + 4], [10, HEAD_END, HEAD_END + 4]])
-def test_a_request_in_pieces_is_answered(cuts, monkeypatch):
-    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 10.0)
-
+def test_a_request_in_pieces_is_answered(cuts):
     async def story() -> None:
         async with connected() as client:
             pieces = [QUICK[a:b] for a, b in pairwise([0, *cuts, len(QUICK)])]
             assert (await client.ask(*pieces))[1] == b"short"
             assert client.app.received == []
-            assert client.connection._body_timer is None
             assert (await client.ask(QUICK))[1] == b"short"
 
     run(story)
 
 
-def test_a_head_in_pieces_makes_no_other_head_known(monkeypatch):
+def test_a_head_in_pieces_makes_no_other_head_known():
     """The bytes of its first piece would be the beginning of the heads of all requests."""
-    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 10.0)
 
     async def story() -> None:
         async with connected() as client:
@@ -230,21 +226,27 @@ def test_a_head_in_pieces_makes_no_other_head_known(monkeypatch):
     run(story)
 
 
-def test_a_late_body_is_left_to_the_application(monkeypatch):
-    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 0.001)
+async def left_late(client: Client, first: bytes) -> None:
+    """Send the first part of a request, and check the timeouts until the rest is late."""
+    client.writer.write(first)
+    while not client.connection._held and client.connection._fast_body is None:
+        await asyncio.sleep(0.005)
+    for _ in range(4):
+        client.connection.check_timeouts(time.monotonic())
 
+
+def test_a_late_body_is_left_to_the_application():
     async def story() -> None:
         async with connected() as client:
-            assert (await client.ask(QUICK[:-4], QUICK[-4:]))[1] == b"long"
+            await left_late(client, QUICK[:-4])
+            assert (await client.ask(QUICK[-4:]))[1] == b"long"
             assert client.app.received == [("/v1/models/pets/classes/cat:query", BODY)]
             assert (await client.ask(QUICK))[1] == b"short"
 
     run(story)
 
 
-def test_a_large_body_in_pieces_is_left_to_the_application(monkeypatch):
-    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 10.0)
-
+def test_a_large_body_in_pieces_is_left_to_the_application():
     async def story() -> None:
         async with connected() as client:
             body = b" " * (protocol.FAST_BODY_BYTES + 2)
@@ -255,26 +257,22 @@ def test_a_large_body_in_pieces_is_left_to_the_application(monkeypatch):
     run(story)
 
 
-def test_a_client_that_leaves_before_its_body_leaves_nothing_behind(monkeypatch):
-    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 10.0)
-
+def test_a_client_that_leaves_before_its_body_leaves_nothing_behind():
     async def story() -> None:
         async with connected() as client:
             client.writer.write(QUICK[:HEAD_END])
             await asyncio.sleep(0.02)
             connection = client.connection
-            assert connection._body_timer is not None
+            assert connection._fast_body is not None
             client.writer.close()
-            while connection._body_timer is not None:
+            while connection in client.server.server_state.connections:
                 await asyncio.sleep(0.005)
             assert client.app.received == []
 
     run(story)
 
 
-def test_a_body_that_comes_while_the_server_drains_is_answered(monkeypatch):
-    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 10.0)
-
+def test_a_body_that_comes_while_the_server_drains_is_answered():
     async def story() -> None:
         async with connected() as client:
             await client.ask(QUICK)
@@ -452,9 +450,7 @@ def test_a_head_with_another_meaning_on_each_connection_is_not_kept():
 
 
 @pytest.mark.parametrize("cuts", [[10], [HEAD_END], [HEAD_END + 4], [10, HEAD_END, HEAD_END + 4]])
-def test_a_known_head_is_answered_in_pieces_too(cuts, monkeypatch):
-    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 10.0)
-
+def test_a_known_head_is_answered_in_pieces_too(cuts):
     async def story() -> None:
         async with connected() as client:
             await known(client)
@@ -462,19 +458,17 @@ def test_a_known_head_is_answered_in_pieces_too(cuts, monkeypatch):
             assert (await client.ask(*pieces))[1] == b"short"
             assert Understood.bodies[-1] == BODY
             assert (client.app.received, client.connection._held) == ([], b"")
-            assert client.connection._body_timer is None
             assert (await client.ask(QUICK))[1] == b"short"
 
     run(story)
 
 
-def test_a_late_body_behind_a_known_head_goes_to_the_application_once(monkeypatch):
-    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 0.001)
-
+def test_a_late_body_behind_a_known_head_goes_to_the_application_once():
     async def story() -> None:
         async with connected() as client:
             await known(client)
-            assert (await client.ask(QUICK[:-4], QUICK[-4:]))[1] == b"long"
+            await left_late(client, QUICK[:-4])
+            assert (await client.ask(QUICK[-4:]))[1] == b"long"
             assert client.app.received == [("/v1/models/pets/classes/cat:query", BODY)]
             assert (await client.ask(QUICK))[1] == b"short"
 
@@ -505,9 +499,7 @@ def test_a_known_request_that_takes_long_goes_to_the_application():
     run(story)
 
 
-def test_a_body_that_is_held_while_the_server_drains_is_answered(monkeypatch):
-    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 10.0)
-
+def test_a_body_that_is_held_while_the_server_drains_is_answered():
     async def story() -> None:
         async with connected() as client:
             await known(client)
