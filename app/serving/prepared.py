@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from time import perf_counter, time
-from typing import NamedTuple
+from typing import TypeAlias
 
 from app.auth.authenticator import ANONYMOUS, FOREVER, authorise
 from app.domain.errors import InvalidRequest, Overloaded
@@ -17,14 +17,8 @@ from app.http.request_id import HEADER, request_id_for
 from app.http.types import Body, HeaderList
 from app.serving.pipeline import QueryPipeline
 
-
-class Computed(NamedTuple):
-    """An answer. lines: its headers in HTTP/1.1. model: label of the metrics."""
-
-    body: bytes
-    lines: bytes
-    model: str
-    rows: int
+Computed: TypeAlias = tuple[bytes, bytes, str, int]
+"""Body of an answer, its headers in HTTP/1.1, label of the model in the metrics, and number of rows."""
 
 
 def header_lines(headers: HeaderList) -> bytes:

@@ -37,6 +37,7 @@ class ServableStudent:
     score: function from one row, a list of numbers, to its score, see `PackedStudent.score`.
     score_sparse: the same from columns and values of stored entries; None unless the map is linear.
     metric_label: of the model in the metrics.
+    threshold: of the student.
     json_threshold: ``,"threshold":…``. json_model_fields: ``,"model":…,"version":…}``.
     json_suffix: both, the end of the answer for one row of a student without probabilities.
     json_pieces: ``,"piece":…`` for each of several rejections, with ``,"rival":…`` where it is the score of a
@@ -45,6 +46,8 @@ class ServableStudent:
     inline_bytes: bodies up to this size are answered in the event loop, larger ones in a thread. A map with
         many basis values per column makes the same number of bytes more work, so its limit is lower.
     inline_tensor_bytes: the same for raw numbers in both directions.
+    plain_bytes: bodies up to this size may be one row whose answer is nothing but its score; 0 for a version
+        with an encoder and for a student with probabilities.
     inputs: the columns of its version. score_record: function from the values of a record to their score;
         None unless its version has an encoder. score_columns: the same for many records by columns, with the
         same bits; None unless this is quicker.
@@ -57,6 +60,7 @@ class ServableStudent:
     version: int
     tenant: str
     metric_label: str
+    threshold: float
     json_threshold: bytes
     json_model_fields: bytes
     json_suffix: bytes
@@ -64,6 +68,7 @@ class ServableStudent:
     json_class: bytes
     inline_bytes: int
     inline_tensor_bytes: int
+    plain_bytes: int
     inputs: Inputs
     score_record: Callable[[Values], float] | None = None
     score_columns: Callable[[Sequence[Sequence[Any]]], list[float]] | None = None
@@ -95,6 +100,7 @@ def make_servable(
         version=version.version,
         tenant=version.tenant,
         metric_label=metric_label(version),
+        threshold=student.threshold,
         json_threshold=threshold,
         json_model_fields=model_fields,
         json_suffix=threshold + model_fields,
@@ -102,6 +108,7 @@ def make_servable(
         json_class=b'{"class":' + msgspec.json.encode(student.label) + b",",
         inline_bytes=inline_bytes,
         inline_tensor_bytes=INLINE_TENSOR_BYTES if student.map.kind == "linear" else inline_bytes,
+        plain_bytes=inline_bytes if scorers is None and student.calibration is None else 0,
         inputs=inputs,
         score_record=None if scorers is None else scorers.one,
         score_columns=None if scorers is None else scorers.many,

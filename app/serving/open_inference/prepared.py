@@ -116,7 +116,7 @@ class PreparedInference(PreparedRequest):
         version = student.tenant, student.model, student.version
         self._statistics.note(version, rows, (*times, perf_counter_ns()))
         lines = self._json_lines if json_length is None else header_lines(answer_headers(json_length))
-        return Computed(content, lines, student.metric_label, rows)
+        return content, lines, student.metric_label, rows
 
 
 def answer_headers(json_length: int | None) -> list[Header]:

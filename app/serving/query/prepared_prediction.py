@@ -57,7 +57,7 @@ class PreparedPrediction(PreparedRequest):
         if prediction.work >= self._most_work:
             return None
         content = prediction.answer(list(prediction.blocks()))
-        return Computed(content, _LINES, teacher.metric_label, prediction.request.n_rows)
+        return content, _LINES, teacher.metric_label, prediction.request.n_rows
 
     def count(self, model: str, rows: int, seconds: float) -> None:  # noqa: ARG002 - predictions count no rows
         metrics = self.pipeline.metrics
