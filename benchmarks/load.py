@@ -2,8 +2,10 @@
 
 `wrk` keeps a number of connections busy and measures the throughput. `constant_rate` sends each request at
 its scheduled time, even if earlier ones are still unanswered, and measures latency from that time, so that
-requests that wait for a stalled server are counted (no "coordinated omission"). It is a busy loop over
-non-blocking sockets compiled by Numba, accurate to about a microsecond, where wrk waits in milliseconds.
+requests that wait for a stalled server are counted (no "coordinated omission"). `bursts` lets servers take
+turns in bursts of some hundred microseconds, of which other work on the machine leaves many undisturbed. Both
+are busy loops over non-blocking sockets compiled by Numba, accurate to about a microsecond, where wrk waits
+in milliseconds.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import socket
 import subprocess
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,6 +127,56 @@ def constant_rate(
     Latency is measured from the scheduled time. A request must fit into the socket's send buffer.
     Raises ConnectionError if a connection is lost.
     """
+    request = _request(url, body, headers)
+    # Compile before the first connection: the server closes connections that stay idle for long.
+    _send_all(np.zeros(1, np.int64), request, 1e9 / rate, 0)
+    with ExitStack() as sockets:
+        files, n = _open(sockets, url, connections), int(rate * seconds)
+
+        def work() -> NDArray[np.float64]:
+            _send_all(files, request, 1e9 / rate, max(1, min(n, 100)))
+            return _send_all(files, request, 1e9 / rate, n)
+
+        times = _answered(_on_core(core, work))
+    good = times[times >= 0.0]
+    p50, p90, p99 = np.quantile(good, (0.5, 0.9, 0.99)) / 1e3 if len(good) else (np.nan,) * 3
+    return Load(rate, float(p50), float(p90), float(p99), len(times), len(times) - len(good))
+
+
+def bursts(
+    urls: Mapping[str, str],
+    body: bytes,
+    headers: Mapping[str, str],
+    *,
+    connections: int,
+    number: int,
+    core: int,
+) -> dict[str, NDArray[np.float64]]:
+    """Microseconds of ``number`` bursts to each of several servers, which take turns burst by burst.
+
+    A burst is one POST request on each of ``connections`` at once, and lasts until all are answered.
+    Raises ConnectionError if a connection is lost, or for another status than 200.
+    """
+    requests = {name: _request(url, body, headers) for name, url in urls.items()}
+    answers = np.zeros((connections, _ANSWER_BYTES), np.uint8)
+    _send_burst(np.zeros(0, np.int64), np.zeros(1, np.uint8), answers)
+    with ExitStack() as sockets:
+        files = {name: _open(sockets, url, connections) for name, url in urls.items()}
+
+        def work() -> NDArray[np.float64]:
+            rounds = range(number)
+            return np.array(
+                [[_send_burst(files[name], requests[name], answers) for name in urls] for _ in rounds]
+            )
+
+        times = _answered(_on_core(core, work))
+    if (times < 0.0).any():
+        raise ConnectionError("The server answered with another status than 200.")
+    return dict(zip(urls, times.T / 1e3, strict=True))
+
+
+def _request(url: str, body: bytes, headers: Mapping[str, str]) -> NDArray[np.uint8]:
+    """The bytes of a POST request."""
     address = urlsplit(url)
     lines = [
         f"POST {address.path or '/'} HTTP/1.1",
@@ -132,39 +184,40 @@ def constant_rate(
         f"Content-Length: {len(body)}",
     ]
     lines += [f"{name}: {value}" for name, value in headers.items()]
-    request = np.frombuffer("\r\n".join([*lines, "", ""]).encode() + body, dtype=np.uint8)
-    # Compile before the first connection: the server closes connections that stay idle for long.
-    _send_all(np.zeros(1, np.int64), request, 1e9 / rate, 0)
-    with ExitStack() as sockets:
-        files = np.zeros(connections, np.int64)
-        for c in range(connections):
-            connection = sockets.enter_context(socket.create_connection((address.hostname, address.port)))
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection.setblocking(False)
-            files[c] = connection.fileno()
-        times = _on_core(core, (files, request, 1e9 / rate), int(rate * seconds))
-    good = times[times >= 0.0]
-    p50, p90, p99 = np.quantile(good, (0.5, 0.9, 0.99)) / 1e3 if len(good) else (np.nan,) * 3
-    return Load(rate, float(p50), float(p90), float(p99), len(times), len(times) - len(good))
+    return np.frombuffer("\r\n".join([*lines, "", ""]).encode() + body, dtype=np.uint8)
 
 
-def _on_core(
-    core: int, arguments: tuple[NDArray[np.int64], NDArray[np.uint8], float], n: int
-) -> NDArray[np.float64]:
-    """Latencies of n requests in nanoseconds; a thread of this process, pinned to ``core``, sends them."""
+def _open(sockets: ExitStack, url: str, connections: int) -> NDArray[np.int64]:
+    """File descriptors of new connections, which ``sockets`` closes."""
+    address = urlsplit(url)
+    files = np.zeros(connections, np.int64)
+    for c in range(connections):
+        connection = sockets.enter_context(socket.create_connection((address.hostname, address.port)))
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setblocking(False)
+        files[c] = connection.fileno()
+    return files
+
+
+def _on_core(core: int, work: Callable[[], NDArray[np.float64]]) -> NDArray[np.float64] | None:
+    """The result of ``work`` in a thread of this process that is pinned to ``core``; None if it failed."""
     found: list[NDArray[np.float64]] = []
 
-    def work() -> None:
+    def pinned() -> None:
         os.sched_setaffinity(0, {core})
-        _send_all(*arguments, max(1, min(n, 100)))
-        found.append(_send_all(*arguments, n))
+        found.append(work())
 
-    thread = threading.Thread(target=work)
+    thread = threading.Thread(target=pinned)
     thread.start()
     thread.join()
-    if not found or np.isnan(found[0]).any():
+    return found[0] if found else None
+
+
+def _answered(times: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """The times, if all requests were answered. Raises ConnectionError."""
+    if times is None or np.isnan(times).any():
         raise ConnectionError("The server closed a connection, or answered with something that is not HTTP.")
-    return found[0]
+    return times
 
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -222,6 +275,38 @@ def _send_all(
                     filled[c] = 0
                     done += 1
     return times
+
+
+@njit(nogil=True)  # type: ignore[misc]
+def _send_burst(files: NDArray[np.int64], request: NDArray[np.uint8], answers: NDArray[np.uint8]) -> float:
+    """Nanoseconds until one request on each file is answered; −1 after an error status, NaN if one is lost.
+
+    answers: memory for each response.
+    """
+    timespec = np.zeros(2, np.int64)
+    filled = np.zeros(len(files), np.int64)
+    is_done = np.zeros(len(files), np.bool_)
+    done, succeeded = 0, True
+    start = _now(timespec)
+    for c in range(len(files)):
+        if _send(files[c], request.ctypes.data, len(request), _NO_SIGNAL) != len(request):
+            return np.nan
+    while done < len(files):
+        for c in range(len(files)):
+            if is_done[c]:
+                continue
+            room = _ANSWER_BYTES - filled[c]
+            got = _recv(files[c], answers[c].ctypes.data + filled[c], room, 0)
+            if got == 0 or room == 0:
+                return np.nan
+            if got > 0:
+                filled[c] += got
+                ok = _complete(answers[c], filled[c])
+                if ok != 0:
+                    is_done[c] = True
+                    done += 1
+                    succeeded = succeeded and ok > 0
+    return _now(timespec) - start if succeeded else -1.0
 
 
 @njit(nogil=True)  # type: ignore[misc]

@@ -80,6 +80,16 @@ def cpu_seconds(pids: Sequence[int]) -> float:
     return ticks / _TICKS
 
 
+def core_seconds(pids: Sequence[int]) -> float:
+    """Time that the live threads of processes have been on a core, in seconds, to the nanosecond."""
+    spent = 0
+    for pid in pids:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                spent += int((thread / "schedstat").read_text(encoding="ascii").split()[0])
+    return spent / 1e9
+
+
 def memory(pids: Iterable[int]) -> tuple[int, int]:
     """Resident memory of processes in bytes: the present one, and the sum of their peaks."""
     resident = peak = 0

@@ -1,6 +1,8 @@
 """10 000 rows of 64 float32 in one binary request, against a bare handler that moves as many bytes.
 
 bulk_vs_bare                  requests a second on 4 connections : those of the bare handler
+bulk_cpu_vs_bare              processor time of the bare handler for a request then : ours. The core of the
+                              clients, which send as many bytes, bounds the requests a second but not this
 bulk_one_connection_vs_bare   p50 at one connection : that of the bare handler
 """
 
@@ -8,13 +10,21 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from benchmarks import peers
 from benchmarks.load import Load, wrk
-from benchmarks.serve.comparison import Pace, interleaved, print_figures, ratio, require_success
+from benchmarks.serve.comparison import (
+    Pace,
+    interleaved,
+    print_figures,
+    rates,
+    ratio,
+    require_success,
+)
 from benchmarks.serve.service import FEATURES, digits, service
 
 ROWS = 10_000
@@ -41,22 +51,21 @@ def measure(cores: tuple[int, int], pace: Pace, *, rows: int = ROWS) -> dict[str
 
             def busy(name: str, connections: int) -> Load:
                 seconds = pace.seconds
-                return require_success(
-                    wrk(urls[name], body, headers, connections=connections, seconds=seconds, core=client_core)
+                return wrk(
+                    urls[name], body, headers, connections=connections, seconds=seconds, core=client_core
                 )
 
-            def rate(name: str) -> Callable[[], float]:
-                return lambda: busy(name, CONNECTIONS).rate
-
             def p50(name: str) -> Callable[[], float]:
-                return lambda: busy(name, 1).p50_us
+                return lambda: require_success(busy(name, 1)).p50_us
 
-            rates = interleaved({name: rate(name) for name in urls}, pace.rounds)
+            rate, cpu = rates({name: partial(busy, name, CONNECTIONS) for name in urls}, pace.rounds)
             alone = interleaved({name: p50(name) for name in urls}, pace.few.rounds)
-    print_figures(f"{rows} × {FEATURES} float32, {CONNECTIONS} connections", "/s", rates)
+    print_figures(f"{rows} × {FEATURES} float32, {CONNECTIONS} connections", "/s", rate)
+    print_figures("processor time of a request", "µs", cpu)
     print_figures(f"{rows} × {FEATURES} float32, one connection", "µs", alone)
     return {
-        "bulk_vs_bare": ratio(rates, "ours", "bare"),
+        "bulk_vs_bare": ratio(rate, "ours", "bare"),
+        "bulk_cpu_vs_bare": ratio(cpu, "bare", "ours"),
         "bulk_one_connection_vs_bare": ratio(alone, "ours", "bare"),
-        "bulk_rows_per_second": round(statistics.median(rates["ours"]) * rows),
+        "bulk_rows_per_second": round(statistics.median(rate["ours"]) * rows),
     }

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from benchmarks.load import Load
+from benchmarks.processes import core_seconds, family
 
 Figures = dict[str, list[float]]
 
@@ -42,6 +44,26 @@ def interleaved(contestants: Mapping[str, Callable[[], float]], rounds: int) -> 
         for name in names[start:] + names[:start]:
             found[name].append(contestants[name]())
     return found
+
+
+def rates(loads: Mapping[str, Callable[[], Load]], rounds: int) -> tuple[Figures, Figures]:
+    """Requests a second of each contestant, and the processor time of the servers for one of them, in µs.
+
+    The servers are the child processes of this one; those that are not loaded spend next to nothing.
+    """
+    spent: Figures = {name: [] for name in loads}
+
+    def measured(name: str) -> Callable[[], float]:
+        def once() -> float:
+            servers = family(os.getpid())[1:]
+            before = core_seconds(servers)
+            found = require_success(loads[name]())
+            spent[name].append(1e6 * (core_seconds(servers) - before) / found.requests)
+            return found.rate
+
+        return once
+
+    return interleaved({name: measured(name) for name in loads}, rounds), spent
 
 
 def ratio(found: Figures, name: str, base: str) -> float:

@@ -1,10 +1,14 @@
 """One row of 64 numbers in JSON: throughput, and latency at one connection and at half load.
 
 throughput_vs_bare      requests a second on 32 connections : those of the bare handler
-throughput_vs_raw       the same to uvloop and httptools alone, the limit of a Python server
+throughput_vs_raw       32 requests at once on 32 connections: the time of uvloop and httptools alone, the
+                        limit of a Python server, divided by ours; the 2 % quantile of alternating bursts
+burst_vs_bare           the same of the bare handler
+wrk_vs_raw              throughput as in throughput_vs_bare. wrk is slower than that server
+cpu_vs_bare, cpu_vs_raw their processor time for a request under full load, divided by ours
 throughput_vs_fastapi   the same to a FastAPI route with pydantic models around a dot product
 throughput_vs_mlserver  the same to MLServer's scikit-learn runtime
-p50_vs_bare             p50 at one connection : that of the bare handler
+p50_vs_bare             p50 at one connection, whose client does not sleep : that of the bare handler
 p99_half_load_vs_bare   p99 at half of our own maximum : that of the bare handler at the same rate
 
 All servers receive the same bytes, including the API key, except MLServer, which needs another body.
@@ -16,15 +20,29 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import Any
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks import peers
-from benchmarks.load import Load, constant_rate, wrk
+from benchmarks.load import bursts, constant_rate, wrk
 from benchmarks.peers.environments import NotInstallable, Offline
-from benchmarks.serve.comparison import Pace, interleaved, print_figures, ratio, require_success
+from benchmarks.serve.comparison import (
+    Figures,
+    Pace,
+    interleaved,
+    print_figures,
+    rates,
+    ratio,
+    require_success,
+)
 from benchmarks.serve.service import Service, digits, row, service
 
 CONNECTIONS = 32
+_BURSTS_PER_SECOND: Final = 100
+_QUIET: Final = 0.02
 
 
 def measure(cores: tuple[int, int], pace: Pace, *, with_mlserver: bool) -> dict[str, Any]:
@@ -43,56 +61,46 @@ def measure(cores: tuple[int, int], pace: Pace, *, with_mlserver: bool) -> dict[
             "fastapi": stack.enter_context(peers.fastapi_route(server_core)),
         }
 
-        def busy(name: str, connections: int) -> Load:
-            seconds = pace.seconds
-            return require_success(
-                wrk(urls[name], body, headers, connections=connections, seconds=seconds, core=client_core)
-            )
-
-        rates = interleaved({name: _rate(busy, name) for name in urls}, pace.rounds)
-        print_figures(f"throughput, {CONNECTIONS} connections", "/s", rates)
+        load = partial(wrk, connections=CONNECTIONS, seconds=pace.seconds, core=client_core)
+        rate, cpu = rates({name: partial(load, urls[name], body, headers) for name in urls}, pace.rounds)
+        print_figures(f"throughput, {CONNECTIONS} connections", "/s", rate)
+        print_figures("processor time of a request", "µs", cpu)
+        ask = partial(bursts, body=body, headers=headers, core=client_core)
+        number = _BURSTS_PER_SECOND * pace.seconds * pace.rounds
+        burst = _quantiles(ask(urls, connections=CONNECTIONS, number=number), _QUIET)
+        print_figures(f"{CONNECTIONS} requests at once, the {_QUIET:.0%} quantile", "µs", burst)
         del urls["fastapi"], urls["raw"]
-        alone = interleaved({name: _p50(busy, name) for name in urls}, pace.rounds)
+        alone = _quantiles(ask(urls, connections=1, number=10 * number), 0.5)
         print_figures("p50, one connection", "µs", alone)
-        half = statistics.median(rates["ours"]) / 2
+        half = statistics.median(rate["ours"]) / 2
 
         def steady(name: str) -> Callable[[], float]:
-            def once() -> float:
-                found = constant_rate(
-                    urls[name],
-                    body,
-                    headers,
-                    rate=half,
-                    seconds=pace.seconds,
-                    connections=CONNECTIONS,
-                    core=client_core,
-                )
-                return require_success(found).p99_us
-
-            return once
+            url = urls[name]
+            once = partial(constant_rate, url, body, headers, rate=half, seconds=pace.seconds)
+            return lambda: require_success(once(connections=CONNECTIONS, core=client_core)).p99_us
 
         tails = interleaved({name: steady(name) for name in urls}, pace.rounds)
         print_figures(f"p99, {half:,.0f} requests a second", "µs", tails)
         against = _mlserver(ours, body, headers, cores, pace) if with_mlserver else None
     return {
-        "throughput_vs_bare": ratio(rates, "ours", "bare"),
-        "throughput_vs_raw": ratio(rates, "ours", "raw"),
-        "throughput_vs_fastapi": ratio(rates, "ours", "fastapi"),
+        "throughput_vs_bare": ratio(rate, "ours", "bare"),
+        "throughput_vs_raw": ratio(burst, "raw", "ours"),
+        "throughput_vs_fastapi": ratio(rate, "ours", "fastapi"),
         "throughput_vs_mlserver": against,
         "p50_vs_bare": ratio(alone, "ours", "bare"),
         "p99_half_load_vs_bare": ratio(tails, "ours", "bare"),
-        "throughput_per_second": round(statistics.median(rates["ours"])),
+        "burst_vs_bare": ratio(burst, "bare", "ours"),
+        "wrk_vs_raw": ratio(rate, "ours", "raw"),
+        "cpu_vs_bare": ratio(cpu, "bare", "ours"),
+        "cpu_vs_raw": ratio(cpu, "raw", "ours"),
+        "throughput_per_second": round(statistics.median(rate["ours"])),
         "p50_us": round(statistics.median(alone["ours"]), 1),
         "p99_half_load_us": round(statistics.median(tails["ours"]), 1),
     }
 
 
-def _rate(busy: Callable[[str, int], Load], name: str) -> Callable[[], float]:
-    return lambda: busy(name, CONNECTIONS).rate
-
-
-def _p50(busy: Callable[[str, int], Load], name: str) -> Callable[[], float]:
-    return lambda: busy(name, 1).p50_us
+def _quantiles(times: Mapping[str, NDArray[np.float64]], share: float) -> Figures:
+    return {name: [float(np.quantile(of_one, share))] for name, of_one in times.items()}
 
 
 def _mlserver(

@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from benchmarks import peers, scale
-from benchmarks.load import Load, WrkMissing, constant_rate, wrk
+from benchmarks.load import Load, WrkMissing, bursts, constant_rate, wrk
 from benchmarks.peers.environments import Offline
 from benchmarks.processes import cpu_seconds, family, free_port, running, wait_until_it_answers
 from benchmarks.serve import __main__ as program
@@ -326,7 +326,10 @@ def test_the_part_for_one_row_asks_the_real_server_with_its_key(cores):
 @pytest.mark.usefixtures("light")
 def test_the_part_for_many_rows_gets_a_score_for_each(cores):
     found = bulk.measure(cores, SMALL, rows=100)
-    assert set(found) == {"bulk_vs_bare", "bulk_one_connection_vs_bare", "bulk_rows_per_second"}
+    assert set(found) == {
+        *("bulk_vs_bare", "bulk_cpu_vs_bare"),
+        *("bulk_one_connection_vs_bare", "bulk_rows_per_second"),
+    }
     assert all(value > 0 for value in found.values())
 
 
@@ -418,6 +421,19 @@ def test_a_constant_rate_is_kept_and_failures_are_counted(cores):
             f"http://127.0.0.1:{port}/", b"x", {}, rate=100.0, seconds=0.1, connections=1, core=cores[1]
         )
     assert (refused.requests, refused.failed) == (10, 10)
+
+
+def test_servers_take_turns_in_bursts(cores):
+    with peers.bare(cores[0]) as slow, peers.raw(cores[0]) as quick:
+        urls = {"slow": slow, "quick": quick}
+        found = bursts(urls, b"x" * 100, {}, connections=8, number=30, core=cores[1])
+    assert {name: times.shape for name, times in found.items()} == {"slow": (30,), "quick": (30,)}
+    assert 0 < found["quick"].min() < found["slow"].min()
+
+
+def test_an_error_in_a_burst_is_no_figure(cores):
+    with answering(lambda: (503, {})) as port, pytest.raises(ConnectionError, match="another status"):
+        bursts({"it": f"http://127.0.0.1:{port}/"}, b"x", {}, connections=1, number=1, core=cores[1])
 
 
 def test_a_lost_connection_is_no_figure(cores):
