@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
 from app.server.fast_path import Prepared
+
+_PIECE_BYTES: Final = 256 * 1024
+"""What is worked on at once while a body arrives: it is still in the processor's cache."""
 
 
 class Owner(Protocol):
@@ -34,7 +37,7 @@ class BodyReceiver(asyncio.BufferedProtocol):
     """The protocol of a connection while a body of known length arrives.
 
     owner: gets all other events. head: of the request. body: its memory, of which the first ``filled`` bytes
-    have arrived.
+    have arrived. answerer: of the body, once all of it has.
     """
 
     def __init__(self, owner: Owner, prepared: Prepared, head: bytes, first: bytes) -> None:
@@ -44,15 +47,20 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self.body = np.empty(prepared.length, np.uint8).data
         self.filled = len(first)
         self.body[: self.filled] = first
+        self._arriving = prepared.arriving(self.body)
+        self.answerer = self._arriving or prepared
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the kernel may fill all of it
-        """The rest of the memory."""
-        return self.body[self.filled :]
+        """The rest of the memory, or the next piece of it."""
+        stop = None if self._arriving is None else self.filled + _PIECE_BYTES
+        return self.body[self.filled : stop]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Note that the next bytes have arrived."""
         self.filled += nbytes
         self._owner.body_progressed(nbytes)
+        if self._arriving is not None:
+            self._arriving.progress(self.filled)
         if self.filled == len(self.body):
             self._owner.body_received()
 

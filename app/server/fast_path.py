@@ -31,7 +31,28 @@ _MAX_HEADS: Final = 4096
 """Heads that are kept: their bytes, their number for one API key, and their number in all."""
 
 
-class Prepared(Protocol):
+class Answerer(Protocol):
+    """What answers a body."""
+
+    def answer(self, body: Body) -> tuple[bytes, bytes] | None:
+        """Header lines, each with its line end, and body of a response with status 200.
+
+        None, without a side effect, where the response has another status or takes longer to compute than a
+        few microseconds. The lines are those besides Content-Length and the headers of all responses. Must
+        not raise.
+        """
+        ...
+
+
+class Arriving(Answerer, Protocol):
+    """A request whose body is worked on while it arrives."""
+
+    def progress(self, filled: int) -> None:
+        """Work on what is there when ``filled`` bytes have arrived. Must not raise."""
+        ...
+
+
+class Prepared(Answerer, Protocol):
     """A request whose head is understood.
 
     length: of its body, as the head declares it. caller: id of the API key; None if the head means different
@@ -52,13 +73,8 @@ class Prepared(Protocol):
         """Give back what `reserve` has reserved."""
         ...
 
-    def answer(self, body: Body) -> tuple[bytes, bytes] | None:
-        """Header lines, each with its line end, and body of a response with status 200.
-
-        None, without a side effect, where the response has another status or takes longer to compute than a
-        few microseconds. The lines are those besides Content-Length and the headers of all responses. Must
-        not raise.
-        """
+    def arriving(self, body: memoryview) -> Arriving | None:
+        """Begin to answer a reserved body, whose memory fills from its start; None if it is needed whole."""
         ...
 
 
@@ -121,7 +137,7 @@ class FastPath:
             self._keep(head, prepared)
         return response
 
-    def respond(self, prepared: Prepared, body: Body, common_headers: HeaderList) -> bytes | None:
+    def respond(self, prepared: Answerer, body: Body, common_headers: HeaderList) -> bytes | None:
         """As a call, for a request whose head is understood and whose body is complete."""
         answer = prepared.answer(body)
         if answer is None:

@@ -219,7 +219,7 @@ class HttpProtocol(HttpToolsProtocol):
         response = None
         if self._fast_path is not None and not self.flow.write_paused:
             common_headers = self.server_state.default_headers
-            response = self._fast_path.respond(receiver.prepared, receiver.body, common_headers)
+            response = self._fast_path.respond(receiver.answerer, receiver.body, common_headers)
         if response is None:
             self._parse_input(receiver.head + bytes(receiver.body))
         else:

@@ -107,7 +107,7 @@ def decide_all(
         gates = [next(values) if explain else None for _ in group]
         for index, student, score, gate in zip(indices, group, scores, gates, strict=True):
             pieces = next(values) if explain and student.form.piece is not None else None
-            decisions[index] = _decisions(student, score, gate, pieces)
+            decisions[index] = decisions_of(student, score, gate, pieces)
     return [decisions[index] for index in range(len(students))]
 
 
@@ -142,9 +142,10 @@ def _joined(parts: Sequence[NDArray[_Number] | None]) -> NDArray[_Number] | None
 
 
 @QUIET
-def _decisions(
-    student: PackedStudent, scores: Floats, gate: Floats | None, pieces: Floats | None
+def decisions_of(
+    student: PackedStudent, scores: Floats, gate: Floats | None = None, pieces: Floats | None = None
 ) -> Decisions:
+    """The decisions with some scores (n,). gate, pieces: only of rows that are explained."""
     calibration = student.calibration
     return Decisions(
         scores,

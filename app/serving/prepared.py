@@ -8,6 +8,7 @@ from its head on, and reports its errors.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from time import perf_counter, time
 from typing import TypeAlias
 
@@ -16,6 +17,7 @@ from app.domain.errors import InvalidRequest, Overloaded
 from app.http.request_id import HEADER, request_id_for
 from app.http.types import Body, HeaderList
 from app.serving.pipeline import QueryPipeline
+from core.errors import InvalidProblem
 
 Computed: TypeAlias = tuple[bytes, bytes, str, int]
 """Body of an answer, its headers in HTTP/1.1, label of the model in the metrics, and number of rows."""
@@ -86,23 +88,39 @@ class PreparedRequest(ABC):
         else:
             self.pipeline.metrics.answered(model, rows, seconds)
 
-    def answer(self, body: Body) -> tuple[bytes, bytes] | None:
-        """Header lines and body of the response, see `app.server.fast_path.Prepared`."""
-        started = perf_counter()
+    def arriving(self, body: memoryview) -> ArrivingRequest | None:  # noqa: ARG002 - most bodies are needed whole
+        """Begin to answer a body, see `app.server.fast_path.Prepared`."""
+        return None
+
+    def admit(self) -> bool:
+        """Charge a request, if the caller may have an answer at once."""
         key, quota, places = self._key, self._quota, self._places
         if places.used and not places.is_available(key.id, key.tenant):
-            return None
+            return False
         if self._expires is not FOREVER and self._expires <= time():
-            return None
-        if quota is not None and quota.take():
-            return None
+            return False
+        return quota is None or not quota.take()
+
+    def refund(self) -> None:
+        """Take back what `admit` has charged: the pipeline handles the request again."""
+        if self._quota is not None:
+            self._quota.refund()
+
+    def answer(self, body: Body) -> tuple[bytes, bytes] | None:
+        """Header lines and body of the response, see `app.server.fast_path.Answerer`."""
+        return self.respond(body, self.compute) if self.admit() else None
+
+    def respond(
+        self, body: Body, compute: Callable[[Body], Computed | None], spent: float = 0.0
+    ) -> tuple[bytes, bytes] | None:
+        """The response that ``compute`` makes of a body for an admitted request. spent: seconds before."""
+        started = perf_counter() - spent
         try:
-            computed = self.compute(body)
-        except Exception:  # noqa: BLE001 - the pipeline handles the request again, and reports the error
+            computed = compute(body)
+        except Exception:  # noqa: BLE001 - the pipeline reports the error
             computed = None
         if computed is None:
-            if quota is not None:
-                quota.refund()
+            self.refund()
             return None
         content, lines, model, rows = computed
         pipeline, seconds = self.pipeline, perf_counter() - started
@@ -110,6 +128,40 @@ class PreparedRequest(ABC):
         if pipeline.tracer is not None:
             pipeline.tracer.query(self._traceparent, seconds, model, rows)
         return b"%sx-request-id: %s\r\n%s" % (lines, request_id_for(self._requested_id), self._more), content
+
+
+class ArrivingRequest(ABC):
+    """An admitted request whose body is worked on while it arrives, see `app.server.fast_path.Arriving`."""
+
+    def __init__(self, prepared: PreparedRequest) -> None:
+        self._prepared = prepared
+        self._failed = False
+        self._spent = 0.0
+
+    @abstractmethod
+    def advance(self, filled: int) -> None:
+        """Work on what is there. Raises InvalidProblem."""
+
+    @abstractmethod
+    def compute(self, body: Body) -> Computed | None:
+        """As that of a `PreparedRequest`."""
+
+    def progress(self, filled: int) -> None:
+        """Work on the first ``filled`` bytes, unless there was something wrong in them already."""
+        started = perf_counter()
+        if not self._failed:
+            try:
+                self.advance(filled)
+            except InvalidProblem:
+                self._failed = True
+        self._spent += perf_counter() - started
+
+    def answer(self, body: Body) -> tuple[bytes, bytes] | None:
+        """As that of a `PreparedRequest`, which was charged already."""
+        return self._prepared.respond(body, self._computed, self._spent)
+
+    def _computed(self, body: Body) -> Computed | None:
+        return None if self._failed else self.compute(body)
 
 
 def _declared_length(text: bytes, limit: int) -> int:

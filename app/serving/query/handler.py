@@ -23,6 +23,7 @@ from app.http.responses import Response, problem_response
 from app.http.types import Body, HeaderList, Receive, Scope, Send
 from app.serving.pipeline import Exchange, QueryPipeline, WireFormat
 from app.serving.prepared import Computed, PreparedRequest, header_lines
+from app.serving.query.arriving import ArrivingRows, are_scored
 from app.serving.query.evaluate import answer_class, answer_classes
 from app.serving.query.negotiation import DEFAULT_FORMAT, OF_CLASSES, OF_ONE_CLASS, RequestFormat, negotiate
 from app.serving.query.paths import PREFIX, SUFFIXES, ParsedPath, parse_query_path
@@ -196,6 +197,12 @@ class PreparedQuery(PreparedRequest):
     def takes(self, size: int) -> bool:
         student = self._student()
         return student is not None and _is_inline(student, size, self._format)
+
+    def arriving(self, body: memoryview) -> ArrivingRows | None:
+        student = self._student()
+        if student is None or not are_scored(student, self._format, len(body), self._limits):
+            return None
+        return ArrivingRows(self, student, self._format, body) if self.admit() else None
 
     def compute(self, body: Body) -> Computed | None:
         student = self._student()

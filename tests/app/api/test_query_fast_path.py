@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ import pytest
 
 from app.services.keys import create_key
 from app.settings import Settings
-from tests.app.api.fast_path import fast_answer
+from core.packed import evaluation
+from tests.app.api.fast_path import as_response, fast_answer, prepare
 
 X = [1.5, -2.0, 0.25]
 TARGET = b"/v1/models/pets/classes/cat:query"
@@ -124,6 +126,51 @@ def test_other_formats_have_the_same_answer_on_both_paths(paths):
         assert answered.status_code == 200, answered.text
         headers, data = paths.fast(TARGET, body, **named)
         assert (data, headers) == (answered.content, dict(answered.headers))
+
+
+def arrived(paths: Paths, body: bytes, cuts: list[int], **more: str) -> tuple[dict[str, str], bytes] | None:
+    """The response to a body that arrives in pieces; None if it has no immediate one."""
+    memory = np.full(len(body), 255, np.uint8).data
+    arriving = prepare(paths.client, TARGET, paths.headers(body, **more)).arriving(memory)
+    assert arriving is not None
+    for start, stop in pairwise([0, *cuts, len(body)]):
+        memory[start:stop] = body[start:stop]
+        arriving.progress(stop)
+    return as_response(arriving.answer(memory))
+
+
+@pytest.mark.parametrize("accept", ["application/octet-stream", "application/json"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_that_are_scored_while_they_arrive_have_the_same_answer(paths, monkeypatch, dtype, accept):
+    monkeypatch.setattr(evaluation, "_CACHED_ENTRIES", 300)
+    body = np.random.default_rng(1).normal(size=(1001, 3)).astype(dtype).tobytes()
+    tensor = {"content_type": "application/octet-stream", "accept": accept, "x_request_id": "mine"}
+    tensor |= {"x_tensor_shape": "1001,3", "x_tensor_dtype": dtype}
+    answered = paths.asgi(TARGET, body, **tensor)
+    assert answered.status_code == 200, answered.text
+    for cuts in ([], [7], [5000, 5001, 9000]):
+        assert arrived(paths, body, cuts, **tensor) == (dict(answered.headers), answered.content)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_rows_with_an_unusable_number_are_left_to_the_asgi_path_as_they_arrive(paths, dtype):
+    table = np.ones((1001, 3), dtype)
+    table[17, 2] = np.nan
+    tensor = {"content_type": "application/octet-stream", "x_tensor_shape": "1001,3", "x_tensor_dtype": dtype}
+    assert arrived(paths, table.tobytes(), [6000], **tensor) is None
+    answered = paths.asgi(TARGET, table.tobytes(), **tensor)
+    assert (answered.status_code, "row 17" in answered.text) == (400, True), answered.text
+
+
+@pytest.mark.parametrize("shape", ["3003", "1000,3", "1001,4"])
+def test_a_tensor_of_another_shape_is_needed_whole(paths, shape):
+    body = np.ones((1001, 3), np.float32).tobytes()
+    tensor = {
+        "content_type": "application/octet-stream",
+        "x_tensor_shape": shape,
+        "x_tensor_dtype": "float32",
+    }
+    assert prepare(paths.client, TARGET, paths.headers(body, **tensor)).arriving(memoryview(body)) is None
 
 
 def test_non_ascii_targets_and_bodies_without_length_take_the_asgi_path(paths):

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import pytest
 
 from app.domain.entities import ApiKey
-from app.server import protocol, server
+from app.server import body_receiver, protocol, server
 from app.server.fast_path import FastPath
 from tests.app.server.wire import Reader, RunningServer, Writer, read_response, run, running
 
@@ -24,6 +24,22 @@ MUCH = 1_000_000
 KEY = ApiKey("key_a", "a", "", frozenset({"query"}), frozenset(), 0.0)
 
 
+class Scored:
+    """A body that is worked on while it arrives."""
+
+    seen: ClassVar[list[int]] = []
+
+    def __init__(self, prepared: Understood, body: memoryview) -> None:
+        self._prepared, self._body = prepared, body
+
+    def progress(self, filled: int) -> None:
+        self.seen.append(filled)
+
+    def answer(self, body: Any) -> tuple[bytes, bytes] | None:
+        assert body is self._body
+        return self._prepared.answer(body)
+
+
 @dataclass
 class Understood:
     """A request for a cat."""
@@ -32,6 +48,7 @@ class Understood:
     caller: str | None
     bodies: ClassVar[list[bytes]] = []
     reserved: ClassVar[list[int]] = []
+    is_scored: ClassVar[bool] = False
 
     def reserve(self) -> bool:
         if self.length > MUCH:
@@ -41,6 +58,9 @@ class Understood:
 
     def release(self) -> None:
         self.reserved.remove(self.length)
+
+    def arriving(self, body: memoryview) -> Scored | None:
+        return Scored(self, body) if self.is_scored else None
 
     def answer(self, body: Any) -> tuple[bytes, bytes] | None:
         self.bodies.append(bytes(body))
@@ -587,6 +607,22 @@ def test_a_large_body_behind_a_known_head_is_received_in_place(size):
                 assert Understood.bodies[-2:] == [body, BODY]
             assert (client.app.received, Understood.reserved) == ([], [])
             assert client.connection._receiver is None
+
+    run(story)
+
+
+def test_a_large_body_is_worked_on_while_it_arrives(monkeypatch):
+    monkeypatch.setattr(Understood, "is_scored", True)
+
+    async def story() -> None:
+        async with connected() as client:
+            await known(client)
+            head, body = await known_large(client, 900_000)
+            Scored.seen.clear()
+            assert (await client.ask(head + body[:10], body[10:]))[1] == b"short"
+            assert Understood.bodies[-1] == body
+            assert (Scored.seen[0] > 10, Scored.seen[-1]) == (True, len(body))
+            assert max(b - a for a, b in pairwise([10, *Scored.seen])) <= body_receiver._PIECE_BYTES
 
     run(story)
 

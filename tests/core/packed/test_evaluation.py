@@ -50,6 +50,25 @@ def test_float32_rows_give_the_scores_of_the_same_rows_in_float64(kind: str):
     np.testing.assert_array_equal(one.scores(X), one.scores(X.astype(np.float64)))
 
 
+@pytest.mark.parametrize("kind", list(MAPS))
+@settings(deadline=None, max_examples=50)
+@given(
+    n=st.integers(0, 200), cuts=st.lists(st.integers(0, 200), max_size=5), dtype=st.sampled_from(["f4", "f8"])
+)
+def test_rows_that_arrive_in_pieces_have_the_same_bits(kind: str, n: int, cuts: list[int], dtype: str):
+    packed = MAPS[kind]
+    X = np.random.default_rng(n).normal(size=(n, D)).astype(dtype)
+    outputs = [(np.arange(1.0, packed.n_basis + 1), 0.5), lambda basis: basis.sum(axis=1)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluation, "_CACHED_ENTRIES", 64)
+        memory = np.full_like(X, np.nan)
+        pieces = evaluation.Evaluation(packed, memory, outputs)
+        for stop in sorted(min(cut, n) for cut in [*cuts, n]):
+            memory[:stop] = X[:stop]
+            pieces.advance(stop)
+        np.testing.assert_array_equal(pieces.values(), evaluate(packed, X, outputs))
+
+
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_rows_are_looked_at_in_every_block(dtype: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(evaluation, "_CACHED_ENTRIES", 64)
