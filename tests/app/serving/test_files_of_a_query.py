@@ -24,7 +24,7 @@ HEAD = b"POST /v1/models/pets/classes/a:query HTTP/1.1\r\nHost: x\r\nAuthorizati
 
 
 @pytest.mark.parametrize(
-    ("known", "body", "most"), [(None, BODY, 12), (encoder(), json.dumps({"record": RECORD}).encode(), 13)]
+    ("known", "body", "most"), [(None, BODY, 10), (encoder(), json.dumps({"record": RECORD}).encode(), 13)]
 )
 def test_a_warm_query_passes_few_files(
     sqlite_store: Store, sqlite_address: str, tmp_path: Path, known: Encoder | None, body: bytes, most: int
