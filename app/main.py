@@ -18,7 +18,6 @@ from app.api.sse import EventStreams
 from app.auth.authenticator import Authenticator
 from app.auth.sessions import Sessions
 from app.database_check import check_database
-from app.domain.checks import is_ready
 from app.domain.ports import JobQueue
 from app.gate.peer import RelayedRequests
 from app.http.client_address import TrustedProxies
@@ -30,10 +29,7 @@ from app.processes.os_process import memory_limit
 from app.processes.scoreboard import Scoreboard
 from app.query_parts import group_of, make_server, open_query_parts, prepare_process
 from app.services.health import Probes, database_health
-from app.serving.open_inference.handler import InferenceHandler
 from app.serving.predictor import Predictor
-from app.serving.query.handler import QueryHandler
-from app.serving.query_health import query_checks
 from app.serving.server_beats import ServerBeats
 from app.settings import Settings
 from app.store.engine import Timeouts, open_engine
@@ -122,7 +118,8 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
     """Open all parts; the stack closes them in reverse order."""
     settings, metrics = app.settings, app.metrics
     parts = await open_query_parts(settings, metrics, scoreboard, app.periodic, stack)
-    store, authenticator, pipeline = parts.store, parts.authenticator, parts.pipeline
+    store, authenticator = parts.store, parts.authenticator
+    app.state.query_parts = parts
     probes = _open_probes(settings, queue, metrics, stack)
     queue = queue or _open_queue(settings, stack)
     _start_beats(store, app, scoreboard, stack)
@@ -146,15 +143,9 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
         probes,
         _open_reader(settings, metrics, stack),
         sessions,
-        pipeline.tracer,
+        parts.pipeline.tracer,
     )
     app.state.context = context
-
-    inference_handler = InferenceHandler(
-        pipeline, store, parts.files, parts.audit_writer, lambda: is_ready(query_checks(parts))
-    )
-    stack.callback(inference_handler.close)
-    app.serve_queries(QueryHandler(pipeline), inference_handler)
 
 
 def _open_streams(

@@ -15,7 +15,7 @@ from app.gate.relay import Relay
 from app.processes.listener import ProcessContext
 from app.processes.metrics import Metrics
 from app.processes.scoreboard import Scoreboard, State
-from app.query_parts import make_server, open_query_parts, prepare_process
+from app.query_parts import QueryParts, make_server, open_query_parts, prepare_process
 from app.serving.open_inference.handler import InferenceHandler
 from app.serving.query.handler import QueryHandler
 from app.serving.query_health import query_checks
@@ -37,16 +37,8 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
     async def lifespan(gate: Gate) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             parts = await open_query_parts(settings, gate.metrics, process.scoreboard, gate.periodic, stack)
-            inference = InferenceHandler(
-                parts.pipeline,
-                parts.store,
-                parts.files,
-                parts.audit_writer,
-                lambda: is_ready(query_checks(parts)),
-            )
-            stack.callback(inference.close)
+            connect(gate, parts, stack)
             stack.callback(relay.close)
-            gate.serve(parts.pipeline, QueryHandler(parts.pipeline), inference, lambda: query_checks(parts))
             parts.refresher.follow_signals()
             await _wait_for_start(process.scoreboard)
             yield
@@ -67,6 +59,15 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
     )
     server.run()
     return 0 if server.started else 1
+
+
+def connect(gate: Gate, parts: QueryParts, stack: AsyncExitStack) -> None:
+    """Let a gate answer queries."""
+    inference = InferenceHandler(
+        parts.pipeline, parts.store, parts.files, parts.audit_writer, lambda: is_ready(query_checks(parts))
+    )
+    stack.callback(inference.close)
+    gate.serve(parts.pipeline, QueryHandler(parts.pipeline), inference, lambda: query_checks(parts))
 
 
 async def _wait_for_start(scoreboard: Scoreboard) -> None:

@@ -1,4 +1,4 @@
-"""The ASGI application: FastAPI, with the handlers of queries in front of it."""
+"""The ASGI application of the control process: FastAPI, and what comes before its middleware."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ from app.processes.fair_turns import FairTurns
 from app.processes.metrics import Metrics
 from app.processes.periodic import PeriodicWork
 from app.processes.tick import Tick
-from app.server.fast_path import FastPath
 from app.serving.open_inference import openapi as inference_openapi
-from app.serving.open_inference.handler import InferenceHandler
-from app.serving.query.handler import QueryHandler
 from app.settings import Settings
 
 _PARTS: Final = ("connections", "figures", "heap", "inputs", "metrics")
@@ -32,9 +29,8 @@ _PARTS: Final = ("connections", "figures", "heap", "inputs", "metrics")
 
 
 class StmsApi(FastAPI):
-    """The endpoints; queries bypass middleware and router.
+    """All endpoints but those that a query process answers, see `app.gate.application`.
 
-    The handlers are None, and the fast path declines, until the application has started.
     stopping: returns whether the server is shutting down, so that endless responses end too. large_bodies:
     turns of the API keys to have a large body parsed, one at a time. periodic: runs the periodic work of the
     process, and counts its failures.
@@ -44,9 +40,6 @@ class StmsApi(FastAPI):
         super().__init__(**options)
         self.settings = settings
         self.metrics = metrics
-        self.query_handler: QueryHandler | None = None
-        self.inference_handler: InferenceHandler | None = None
-        self.fast_path = FastPath()
         self.stopping: Callable[[], bool] = lambda: False
         prefixes = PathPrefixes(settings.root_path, TrustedProxies(settings.proxies))
         self._prefixes = prefixes if settings.root_path or settings.proxies else None
@@ -73,27 +66,13 @@ class StmsApi(FastAPI):
         """Answer pages of other origins, too, if they may ask."""
         if self._cross_origin is not None and scope["type"] == "http" and covers(scope["raw_path"]):
             wait = partial(self._wait_for_turn, scope)
-            return self._cross_origin.respond(self._answer, scope, receive, send, wait)
-        return self._answer(scope, receive, send)
-
-    def _answer(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
-        if self.query_handler is not None and QueryHandler.matches(scope):
-            return self.query_handler(scope, receive, send)
-        if self.inference_handler is not None and InferenceHandler.matches(scope):
-            return self.inference_handler(scope, receive, send)
+            return self._cross_origin.respond(super().__call__, scope, receive, send, wait)
         return super().__call__(scope, receive, send)
 
     async def _wait_for_turn(self, scope: Scope) -> None:
         """Let a request without a key take its turn."""
-        if self.query_handler is not None:
-            pipeline = self.query_handler.pipeline
-            await pipeline.budgets.wait_without_key(pipeline.authenticator.address_of(scope))
-
-    def serve_queries(self, queries: QueryHandler, inference: InferenceHandler) -> None:
-        """Start to answer queries, on the fast path as well."""
-        self.query_handler, self.inference_handler = queries, inference
-        queries.pipeline.cross_origin = self._cross_origin
-        self.fast_path.connect(queries.pipeline.authenticator, queries.prepare, inference.prepare)
+        context = self.state.context
+        await context.budgets.wait_without_key(context.authenticator.address_of(scope))
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document, including the handlers that FastAPI does not know."""

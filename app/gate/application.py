@@ -13,7 +13,6 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from app.domain.checks import Check, is_ready
-from app.gate.relay import Relay
 from app.http.client_address import TrustedProxies
 from app.http.cors import CrossOrigin, covers
 from app.http.head_requests import answer_head
@@ -42,15 +41,15 @@ Handler: TypeAlias = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 class Gate:
     """The application of a query process.
 
-    relay: the control process. lifespan: opens what answers queries, and calls `serve`. fast_path: for the
-    server. periodic: runs the periodic work of the process, and counts its failures.
+    relay: asks the control process. lifespan: opens what answers queries, and calls `serve`. fast_path: for
+    the server. periodic: runs the periodic work of the process, and counts its failures.
     """
 
     def __init__(
         self,
         settings: Settings,
         metrics: Metrics,
-        relay: Relay,
+        relay: Handler,
         lifespan: Callable[[Gate], AbstractAsyncContextManager[None]],
     ) -> None:
         self.metrics = metrics
@@ -60,7 +59,7 @@ class Gate:
             "stms_periodic_failures", "Failures of periodic work, by part.", self.periodic.failures
         )
         self._relay = relay
-        self._lifespan = lifespan
+        self.lifespan = lifespan
         proxies = TrustedProxies(settings.proxies)
         has_prefixes = bool(settings.root_path or settings.proxies)
         self._prefixes = PathPrefixes(settings.root_path, proxies) if has_prefixes else None
@@ -136,7 +135,7 @@ class Gate:
     async def _run_lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         try:
-            async with self._lifespan(self):
+            async with self.lifespan(self):
                 await send({"type": "lifespan.startup.complete"})
                 await receive()
         except BaseException as error:

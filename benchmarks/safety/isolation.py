@@ -36,11 +36,13 @@ from app.domain.errors import NotFound
 from app.domain.ports import JobQueue
 from app.main import create_app
 from app.services.keys import create_key
+from app.serving.refresher import Refresher
 from app.settings import Settings
 from app.store.migrate import upgrade
 from app.store.repositories.scoped import Scoped
 from app.store.tables import dataset_classes, datasets
 from app.store.unit_of_work import Store
+from benchmarks.in_process import gated
 from benchmarks.postgres import NoPostgres, postgres
 from benchmarks.published import linear_student, linear_teacher, publish
 from benchmarks.safety.isolation_probes import CSV, Names, Probe, routes
@@ -92,6 +94,7 @@ class Service:
     store: Store
     audit: AuditWriter
     statements: list[str]
+    refresher: Refresher
 
     async def ask(
         self, method: str, probe: Probe, names: Names, key: str | None, extra: Mapping[str, str]
@@ -233,11 +236,13 @@ async def _service(folder: Path, address: str) -> AsyncIterator[Service]:
     upgrade(address)
     values = {"data_dir": folder, "database_url": address, "refresh_seconds": 1.0, "require_keys": True}
     app = create_app(Settings.model_validate(values), queue=_Queue())
-    async with app.router.lifespan_context(app):
+    gate = gated(app)
+    async with gate.lifespan(gate):
         context = app.state.context
-        transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+        transport = httpx.ASGITransport(gate, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-            yield Service(http, context.store, context.audit_writer, _watch(context.store.engine))
+            statements = _watch(context.store.engine)
+            yield Service(http, context.store, context.audit_writer, statements, context.refresher)
 
 
 def _watch(engine: Engine) -> list[str]:
@@ -325,9 +330,7 @@ def _same_id(service: Service, dataset: str) -> str:
 
 async def _refresh(*services: Service) -> None:
     for service in services:
-        transport = service.http._transport
-        assert isinstance(transport, httpx.ASGITransport)
-        await transport.app.state.context.refresher.refresh()  # type: ignore[attr-defined]
+        await service.refresher.refresh()
 
 
 def _publish(store: Store, model: str, label: str) -> None:

@@ -12,26 +12,27 @@ import httpx
 from app.api.app import StmsApi
 from app.api.dependencies import AppContext
 from app.domain.errors import Unavailable
+from benchmarks.in_process import gated
 
 
 class Client:
     """A blocking client; the event loop runs only during a request. headers: sent with every request."""
 
     def __init__(self, app: StmsApi, headers: Mapping[str, str] | None = None) -> None:
-        self.app = app
+        self.control, self.app = app, gated(app)
         self._runner = asyncio.Runner()
-        self._lifespan = app.router.lifespan_context(app)
+        self._lifespan = self.app.lifespan(self.app)
         self.run(self._lifespan.__aenter__())
         # Probes see each change of a test at once.
         probes = self.context.probes
         probes.database.seconds = probes.metrics_text.seconds = probes.open_metrics.seconds = 0.0
         self._http = httpx.AsyncClient(
-            transport=httpx.ASGITransport(app), base_url="http://localhost", headers=headers
+            transport=httpx.ASGITransport(self.app), base_url="http://localhost", headers=headers
         )
 
     @property
     def context(self) -> AppContext:
-        context: AppContext = self.app.state.context
+        context: AppContext = self.control.state.context
         return context
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:

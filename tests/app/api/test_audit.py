@@ -176,7 +176,7 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
 def test_every_operation_that_changes_something_is_tested_here(client):
     changing = {
         (method, path)
-        for path, operations in client.app.openapi()["paths"].items()
+        for path, operations in client.control.openapi()["paths"].items()
         for method in operations
         if method not in SAFE and path not in QUERIES
     }

@@ -177,7 +177,7 @@ def test_a_preflight_waits_for_its_turn(client, monkeypatch):
     async def turn(address: str, **_options: bool) -> None:
         turns.append(address)
 
-    pipeline = client.app.query_handler.pipeline
+    pipeline = client.control.state.query_parts.pipeline
     monkeypatch.setattr(pipeline.budgets, "wait_without_key", turn)
     assert preflight(client, CAT).status_code == 204
     assert turns == ["127.0.0.1"]

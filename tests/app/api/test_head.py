@@ -102,7 +102,7 @@ def test_an_endless_answer_ends_with_its_head():
 
 
 def test_head_is_not_in_the_openapi_document(standing: Client):
-    assert all("head" not in operations for operations in standing.app.openapi()["paths"].values())
+    assert all("head" not in operations for operations in standing.control.openapi()["paths"].values())
 
 
 def _allowed(client: Client, path: str) -> set[str]:
@@ -114,7 +114,7 @@ def _allowed(client: Client, path: str) -> set[str]:
 
 def test_allow_names_the_methods_of_every_route(standing: Client):
     routes: dict[str, set[str]] = {}
-    for route in iter_route_contexts(standing.app.routes):
+    for route in iter_route_contexts(standing.control.routes):
         if route.path is not None and not route.path.endswith("{path:path}"):
             path = re.sub(r"\{[^}]*\}", "1", route.path)
             routes.setdefault(path, set()).update(route.methods or ())

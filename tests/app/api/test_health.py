@@ -208,8 +208,8 @@ def test_what_never_changes_has_an_entity_tag(client, path: str):
 
 
 def test_the_openapi_document_is_encoded_once(client):
-    assert client.app.encoded_openapi() is client.app.encoded_openapi()
-    assert client.get("/openapi.json").json() == client.app.openapi()
+    assert client.control.encoded_openapi() is client.control.encoded_openapi()
+    assert client.get("/openapi.json").json() == client.control.openapi()
 
 
 def test_only_a_caller_with_a_valid_key_chooses_the_trace(client, store, keys_required, monkeypatch):
@@ -217,7 +217,7 @@ def test_only_a_caller_with_a_valid_key_chooses_the_trace(client, store, keys_re
     client.refresh()
     spans: list[Span] = []
     tracer = SimpleNamespace(sample=lambda header: header and parse_traceparent(header), finish=spans.append)
-    monkeypatch.setattr(client.app.state, "context", replace(client.context, tracer=tracer))
+    monkeypatch.setattr(client.control.state, "context", replace(client.context, tracer=tracer))
     chosen = {"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01"}
     for path in ("/livez", "/version", "/nothing", "/v1/models", "/ui/sign-in"):
         client.get(path, headers=chosen)

@@ -33,7 +33,7 @@ def publish_people(store: Store, *, profile: bool = True) -> None:
 
 def write(client: Any) -> None:
     """As the background task does each minute."""
-    context = client.app.state.context
+    context = client.control.state.context
     InputWriter(context.store, context.cache.tallies, context.metrics).write()
 
 

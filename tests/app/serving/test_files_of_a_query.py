@@ -12,6 +12,7 @@ from app.main import create_app
 from app.services.keys import create_key
 from app.settings import Settings
 from app.store.unit_of_work import Store
+from benchmarks.in_process import gated
 from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed.encoder import Encoder
 from tests.app.api.conftest import RememberingQueue
@@ -35,7 +36,7 @@ def test_a_warm_query_passes_few_files(
     _, key = create_key(sqlite_store, "tests", {"query"}, {"pets"}, rate_limit=100.0)
     wanted = {"data_dir": tmp_path, "database_url": sqlite_address, "require_keys": True}
     settings = Settings.model_validate(wanted)
-    app = create_app(settings, queue=RememberingQueue())
+    app = gated(create_app(settings, queue=RememberingQueue()))
     request = HEAD % key.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
 
     async def story() -> None:

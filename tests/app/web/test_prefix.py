@@ -21,6 +21,7 @@ from app.http.path_prefix import PathPrefixes, path_as_sent, prefix_of
 from app.main import create_app
 from app.services.keys import create_key
 from app.settings import Settings
+from benchmarks.in_process import gated
 from stms_client import Client as StmsClient
 
 PREFIX = "/team/stms"
@@ -102,7 +103,7 @@ def site(request, make_settings, queue, store, things) -> Iterator[tuple[str, st
     changed = {"trusted_proxies": "127.0.0.1"} if names else {"root_path": PREFIX + "/"}
     settings = make_settings(require_keys=True, **changed)
     with (
-        _serving(create_app(settings, queue=queue)) as port,
+        _serving(gated(create_app(settings, queue=queue))) as port,
         _proxied(port, strips=strips, names=names) as address,
     ):
         yield address, key
