@@ -176,7 +176,8 @@ class HttpProtocol(HttpToolsProtocol):
             data, self._held = self._held + data, b""
             self._stop_body_timer()
         while data and not self.flow.write_paused:
-            start = data.find(_END_OF_HEAD) + len(_END_OF_HEAD)
+            end_of_head = data.find(_END_OF_HEAD)
+            start = 0 if end_of_head < 0 else end_of_head + len(_END_OF_HEAD)
             prepared = fast_path.known.get(data[:start])
             if prepared is None:
                 self._head = data[:start] if data.startswith(_POST) else b""

@@ -214,6 +214,22 @@ def test_a_request_in_pieces_is_answered(cuts, monkeypatch):
     run(story)
 
 
+def test_a_head_in_pieces_makes_no_other_head_known(monkeypatch):
+    """The bytes of its first piece would be the beginning of the heads of all requests."""
+    monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 10.0)
+
+    async def story() -> None:
+        async with connected() as client:
+            for _ in range(3):
+                assert (await client.ask(QUICK[:40], QUICK[40:]))[1] == b"short"
+            assert client.server.context.fast_path.known == {}
+            # Long enough for a body behind the first bytes.
+            assert (await client.ask(SLOW[:40], SLOW[40:]))[1] == b"long"
+            assert Understood.bodies[-1] == BODY
+
+    run(story)
+
+
 def test_a_late_body_is_left_to_the_application(monkeypatch):
     monkeypatch.setattr(protocol, "FAST_BODY_SECONDS", 0.001)
 
