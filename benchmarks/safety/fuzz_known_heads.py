@@ -43,7 +43,7 @@ class Disagreement(Exception):
 
 
 class _Understood:
-    """A request whose head is understood; the answer tells what was seen of it."""
+    """A request whose head is understood; the answer says what was seen of it."""
 
     def __init__(self, target: bytes, headers: Any) -> None:
         by_name = dict(headers)

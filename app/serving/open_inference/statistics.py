@@ -128,7 +128,7 @@ class Statistics:
         place = count
         if count >= MAX_VERSIONS:
             place = self._places.pop(next(iter(self._places)))
-            # Without a name its numbers are nobody's.
+            # Numbers without a name are not counted.
             self._names[place] = b""
             self._numbers[place] = 0.0
         self._names[place] = name
