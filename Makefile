@@ -7,7 +7,7 @@ STMS   := $(BIN)/stms
 .DEFAULT_GOAL := help
 # Some machines forbid it: every process of the tests would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-learners bench-defaults bench-false-positives bench-serve bench-inputs bench-bundles bench-cluster bench-letter bench-dashboard chaos hostile safety digests sbom docs screenshots
+.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-learners bench-defaults bench-false-positives bench-serve bench-inputs bench-bundles bench-cluster bench-letter bench-dashboard chaos hostile safety differential digests sbom docs screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -86,7 +86,7 @@ bench-cluster: $(VENV)/.dev ## two workers against one, job overhead, 10 000 cla
 bench-dashboard: $(VENV)/.dev ## queries beside 20 open tabs, bytes and times of pages, the cost of traces (first paint needs chromium)
 	$(BIN)/python -m benchmarks.dashboard
 
-chaos: $(VENV)/.dev ## the whole service under 280 faults of 21 kinds, then an audit; some 20 minutes (needs PostgreSQL, best as root)
+chaos: $(VENV)/.dev ## the whole service under 280 faults of 24 kinds, then an audit; some 20 minutes (needs PostgreSQL, best as root)
 	$(BIN)/python -m benchmarks.chaos
 
 bench-tuning: $(VENV)/.dev ## seconds of a search of scope job; the paper's tuning protocol, exhaustive and by successive halving
@@ -118,6 +118,9 @@ hostile: $(VENV)/.dev ## some 1100 attacks on real servers, each with its one ri
 
 safety: $(VENV)/.dev ## isolation, fairness, consistency, simulated schedules, power loss, fuzzing, scale, limits (needs PostgreSQL)
 	$(BIN)/python -m benchmarks.safety
+
+differential: $(VENV)/.dev ## 100 000 generated requests to the server of before known heads and to this one: the same answers
+	$(BIN)/python -m benchmarks.differential
 
 BEFORE ?= HEAD
 AFTER  ?= .

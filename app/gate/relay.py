@@ -37,8 +37,9 @@ _HOP_BY_HOP: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 )
 _NOT_RELAYED: Final = _HOP_BY_HOP | {REQUEST_ID, b"expect"}
-_NOT_SENT_ON: Final = _HOP_BY_HOP | {b"date", b"x-content-type-options", b"referrer-policy"}
-"""The server of this process adds the last ones to every response itself."""
+_NOT_SENT_ON: Final = _HOP_BY_HOP | {b"date"}
+_COMMON: Final = frozenset({(b"x-content-type-options", b"nosniff"), (b"referrer-policy", b"no-referrer")})
+"""The server of this process adds the date, and these, to every response itself."""
 _EVENTS: Final = b"text/event-stream"
 
 
@@ -67,7 +68,14 @@ class _Response:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            raise _Lost from error
+            if not self.is_complete:
+                raise _Lost from error
+            self.is_kept = False
+
+    def on_message_begin(self) -> None:
+        """Nothing belongs to this request behind its response."""
+        if self.is_complete:
+            raise _Lost
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Take a header."""
@@ -85,7 +93,8 @@ class _Response:
 
     def on_body(self, body: bytes) -> None:
         """Take a part of the body."""
-        self.pieces.append(body)
+        if self._has_body:
+            self.pieces.append(body)
 
     def on_message_complete(self) -> None:
         """Note the end."""
@@ -101,7 +110,9 @@ class _Response:
     async def send_on(self, send: Send, *, is_started: bool) -> None:
         """Send on what has arrived since the last call."""
         if not is_started:
-            kept = [header for header in self.headers if header[0] not in _NOT_SENT_ON]
+            kept = [
+                header for header in self.headers if header[0] not in _NOT_SENT_ON and header not in _COMMON
+            ]
             await send({"type": "http.response.start", "status": self.status, "headers": kept})
         body, self.pieces = b"".join(self.pieces), []
         if body or self.is_complete:

@@ -124,17 +124,19 @@ class Metrics:
 
     A model's name becomes a label only after the model was loaded, so callers cannot invent labels.
 
-    slot: of this process. shows_models: whether `render` tells names of models; if not, all of them share
-    `OVERFLOW_LABEL`.
+    scoreboard: of all processes. slot: of this one. shows_models: whether `render` tells names of models; if
+    not, all of them share `OVERFLOW_LABEL`. count_noted: counts what is counted elsewhere, before all counts
+    are published.
     """
 
     def __init__(self, scoreboard: Scoreboard | None = None, slot: Slot | None = None) -> None:
-        self._scoreboard = scoreboard or Scoreboard.private()
-        self.slot = slot or self._scoreboard.slots[0]
+        self.scoreboard = scoreboard or Scoreboard.private()
+        self.slot = slot or self.scoreboard.slots[0]
         self.slot.reset_layout(_LAYOUT)
         self._values = self.slot.values
         self._lock = threading.Lock()
         self.shows_models: Callable[[], bool] = lambda: True
+        self.count_noted: Callable[[], None] = lambda: None
         self._times: dict[str, list[float]] = {}
         self._errors = dict.fromkeys(ERROR_CODES, 0)
         self._registered: list[_Registered] = []
@@ -261,6 +263,7 @@ class Metrics:
         Raises the first error of a value that cannot be read, once all others are written.
         """
         self._count_rows()
+        self.count_noted()
         error = self._write_values()
         if error is not None:
             raise error
@@ -277,9 +280,9 @@ class Metrics:
 
     def processes(self) -> ProcessCounts:
         """Numbers of server processes, and whether this one is draining."""
-        serving = len(self._scoreboard.serving())
-        target = max(self._scoreboard.target_size, 1)
-        draining = self.slot.state is State.DRAINING or self._scoreboard.is_stopping
+        serving = len(self.scoreboard.serving())
+        target = max(self.scoreboard.target_size, 1)
+        draining = self.slot.state is State.DRAINING or self.scoreboard.is_stopping
         return ProcessCounts(serving, target, draining)
 
     def is_first(self) -> bool:
@@ -289,7 +292,7 @@ class Metrics:
         """
         if self.slot.is_control:
             return True
-        serving = self._scoreboard.serving()
+        serving = self.scoreboard.serving()
         return not serving or serving[0].index >= self.slot.index
 
     def counts(self) -> dict[str, ModelCounts]:
@@ -357,11 +360,11 @@ class Metrics:
         )
         build.add_metric([metadata.version("stms")], 1.0)
         yield build
-        slots = self._scoreboard.slots
+        slots = self.scoreboard.slots
         alive = [slot for slot in slots if slot.state is not State.FREE and not slot.is_control]
         yield GaugeMetricFamily("stms_processes", "Running query processes.", len(alive))
         yield CounterMetricFamily(
-            "stms_process_deaths", "Server processes that ended unexpectedly.", self._scoreboard.crash_count
+            "stms_process_deaths", "Server processes that ended unexpectedly.", self.scoreboard.crash_count
         )
 
     def render(self, open_metrics: bool = False) -> bytes:
@@ -384,7 +387,7 @@ class Metrics:
 
     def _slots(self) -> list[Slot]:
         """Slots with this layout; during a rolling restart another release may use a different one."""
-        return [slot for slot in self._scoreboard.slots if slot.layout == _LAYOUT]
+        return [slot for slot in self.scoreboard.slots if slot.layout == _LAYOUT]
 
     def _index(self, name: str) -> int:
         """Index of a registered value: that of the previous owner of the slot, or the next free one."""

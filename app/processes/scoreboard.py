@@ -16,7 +16,7 @@ import time
 from enum import IntEnum
 from typing import Final
 
-_VERSION: Final = 20261126.3
+_VERSION: Final = 20261126.4
 """To be changed with the layout of the scoreboard or of a slot."""
 
 _HEAD: Final = 8
@@ -28,6 +28,10 @@ RATE_LIMIT_CELLS: Final = 1 << 18
 _SLOT_HEAD: Final = 8
 SLOT_VALUES: Final = 120_000
 """Float64 values in a slot after its head; a page uses memory only once it was written."""
+STATISTICS_BYTES: Final = 1 << 20
+"""Bytes in a slot after its values, for `app.serving.open_inference.statistics`."""
+
+_SLOT_BYTES: Final = (_SLOT_HEAD + SLOT_VALUES) * 8 + STATISTICS_BYTES
 
 _STATE, _PID, _HEARTBEAT, _CONNECTIONS, _LAYOUT, _REVISION, _IS_CONTROL, _SIGNALS = range(8)
 
@@ -48,13 +52,14 @@ class State(IntEnum):
 class Slot:
     """The part of a scoreboard that belongs to one process.
 
-    values: SLOT_VALUES float64 for `Metrics`. memory: the same memory as bytes.
+    values: SLOT_VALUES float64 for `Metrics`. memory: the same memory as bytes. statistics: STATISTICS_BYTES.
     """
 
     def __init__(self, index: int, memory: memoryview) -> None:
         self.index = index
         self._head = memory[: _SLOT_HEAD * 8].cast("d")
-        self.memory = memory[_SLOT_HEAD * 8 :]
+        self.memory = memory[_SLOT_HEAD * 8 : (_SLOT_HEAD + SLOT_VALUES) * 8]
+        self.statistics = memory[(_SLOT_HEAD + SLOT_VALUES) * 8 :]
         self.values = self.memory.cast("d")
 
     @property
@@ -156,7 +161,7 @@ class Scoreboard:
         self._head = view[: _HEAD * 8].cast("d")
         self.salt = view[_SALT * 8 : (_SALT + 1) * 8]
         self.rate_limit_cells = view[_HEAD * 8 : (_HEAD + RATE_LIMIT_CELLS) * 8].cast("d")
-        step = (_SLOT_HEAD + SLOT_VALUES) * 8
+        step = _SLOT_BYTES
         starts = range((_HEAD + RATE_LIMIT_CELLS) * 8, len(view) - step + 1, step)
         self.slots = [Slot(index, view[start : start + step]) for index, start in enumerate(starts)]
 
@@ -237,7 +242,7 @@ class Scoreboard:
 
 
 def _size(slots: int) -> int:
-    return 8 * (_HEAD + RATE_LIMIT_CELLS + slots * (_SLOT_HEAD + SLOT_VALUES))
+    return 8 * (_HEAD + RATE_LIMIT_CELLS) + slots * _SLOT_BYTES
 
 
 def _anonymous_file() -> int:

@@ -58,7 +58,6 @@ class HttpProtocol(HttpToolsProtocol):
         super().__init__(**options)
         self._context = context
         self._network: str | None = None
-        self._rules = RequestRules()
         self._clock = ProgressClock()
         self._draining = False
         self._closing = False
@@ -108,6 +107,8 @@ class HttpProtocol(HttpToolsProtocol):
             self._reject_requests("connections")
         context.unproven[self] = None
         self._network = None if self.client is None else context.add_connection(self.client[0])
+        # At a Unix socket a query process relays what has passed these rules.
+        self._rules = RequestRules(relayed=self.client is None)
         if self._network is not None:
             open_connections = context.connections[self._network]
             if open_connections > 2 * context.max_per_address:

@@ -16,6 +16,9 @@ HEAD_BYTES: Final = 64 * 1024
 TARGET_BYTES: Final = 16 * 1024
 """Longest request target."""
 MAX_HEADERS: Final = 100
+RELAYED_BYTES: Final = 4096
+RELAYED_HEADERS: Final = 4
+"""How much more a head may have that another process has checked by these rules, and has added headers to."""
 
 _SINGLE: Final = {b"authorization": "Authorization", b"host": "Host", b"x-api-key": "X-API-Key"}
 """Headers that a request may have only once, as two readers could take different ones."""
@@ -34,10 +37,15 @@ class BadRequest(ProblemError):
 
 
 class RequestRules:
-    """The rules for the requests of one connection; the only state is the size of an unfinished head."""
+    """The rules for the requests of one connection; the only state is the size of an unfinished head.
 
-    def __init__(self) -> None:
+    relayed: whether they come from another process of this service, see `app.gate.relay`.
+    """
+
+    def __init__(self, *, relayed: bool = False) -> None:
         self._head_bytes: int | None = None
+        self._most_bytes = HEAD_BYTES + RELAYED_BYTES if relayed else HEAD_BYTES
+        self._most_headers = MAX_HEADERS + RELAYED_HEADERS if relayed else MAX_HEADERS
 
     def check_head(self, target: bytes, headers: Sequence[tuple[bytes, bytes]], version: str) -> bool:
         """Check a complete head; header names are in lower case. Returns whether the body is chunked.
@@ -47,7 +55,7 @@ class RequestRules:
         if self._head_bytes is not None:
             # Only a head that arrived in several pieces can be too large.
             self._head_bytes = None
-            if len(target) + sum(len(name) + len(value) for name, value in headers) > HEAD_BYTES:
+            if len(target) + sum(len(name) + len(value) for name, value in headers) > self._most_bytes:
                 raise BadRequest(_head_too_large("The head of the request is too large."))
         is_chunked, seen = False, set[bytes]()
         for name, value in headers:
@@ -63,7 +71,7 @@ class RequestRules:
         if len(target) > TARGET_BYTES:
             text = f"The target of the request is longer than {TARGET_BYTES} bytes."
             raise BadRequest(Problem(414, "target_too_long", text))
-        if len(headers) > MAX_HEADERS:
+        if len(headers) > self._most_headers:
             raise BadRequest(_head_too_large(f"The request has more than {MAX_HEADERS} headers."))
         if b"host" not in seen and version != "1.0":
             raise BadRequest.malformed("The request has no Host header.")
@@ -78,7 +86,7 @@ class RequestRules:
             self._head_bytes = 0
         else:
             self._head_bytes += size
-            if self._head_bytes > HEAD_BYTES:
+            if self._head_bytes > self._most_bytes:
                 raise BadRequest(_head_too_large("The head of the request is too large."))
 
     def check_body_framing(self, received: int, body: int) -> None:

@@ -115,6 +115,7 @@ class Server(uvicorn.Server):
         )
         super().__init__(config)
         self._slot, self._grace, self._tick = slot, grace, tick
+        self._parent = os.getppid()
         self._listen_seconds, self._goes_on_listening = min(listen_seconds, grace), False
         self._connections: set[HttpProtocol] = self.server_state.connections  # type: ignore[assignment]
         self._periodic = periodic or PeriodicWork(_PARTS)
@@ -179,9 +180,12 @@ class Server(uvicorn.Server):
         self._slot.release()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin the shutdown; only a manager that sends SIGTERM has others that may still send clients."""
+        """Begin the shutdown; only a manager that sends SIGTERM has others that may still send clients.
+
+        After its death the next one could not listen for as long as this process does.
+        """
         if not self.should_exit:
-            self._goes_on_listening = sig == signal.SIGTERM
+            self._goes_on_listening = sig == signal.SIGTERM and os.getppid() == self._parent
         super().handle_exit(sig, frame)
 
     @contextlib.contextmanager

@@ -20,6 +20,9 @@ from typing import Any, Final
 
 SHARES: Final[Mapping[str, float]] = {
     "request_head": 1.5,
+    "known_heads": 1.5,
+    "relay_response": 1.0,
+    "relay_requests": 1.0,
     "address": 1.5,
     "query": 1.5,
     "inference": 1.5,

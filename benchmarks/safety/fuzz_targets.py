@@ -39,6 +39,7 @@ from app.serving.query.record_requests import RecordRequest, parse_records
 from app.serving.query.requests import CLASS, RequestLimits, parse_classes, parse_request
 from app.serving.record_faults import example_of
 from app.serving.records import Records
+from benchmarks.safety import fuzz_known_heads, fuzz_relay
 from benchmarks.safety.fuzz_heads import HEADS, compare_heads
 from core.data.dataset import validate_rows
 from core.data.schema import Kind, KindSpec, infer_schema
@@ -409,6 +410,9 @@ _read_npz: Final = _read(FileFormat.NPZ)
 
 TARGETS: Final[Mapping[str, Target]] = {
     "request_head": Target(compare_heads, lambda: list(HEADS)),
+    "known_heads": Target(fuzz_known_heads.compare_connections, fuzz_known_heads.seeds),
+    "relay_response": Target(fuzz_relay.read_response, fuzz_relay.response_seeds),
+    "relay_requests": Target(fuzz_relay.relay_requests, fuzz_relay.request_seeds),
     "address": Target(_address, lambda: list(_ADDRESSES)),
     "query": Target(_query, _queries),
     "inference": Target(_inference, _inferences),

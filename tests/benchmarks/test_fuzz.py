@@ -6,9 +6,13 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from app.gate import relay
+from app.server.fast_path import FastPath
+from benchmarks.safety import fuzz_known_heads, fuzz_relay
 from benchmarks.safety.fuzz import SHARES, fuzz
 from benchmarks.safety.fuzz_heads import HEADS, Disagreement, compare_heads
 from benchmarks.safety.fuzz_targets import TARGETS
@@ -26,6 +30,40 @@ def test_the_heads_are_complete_requests_for_both_parsers(monkeypatch: pytest.Mo
     for head in HEADS:
         with pytest.raises(Disagreement):
             compare_heads(head, tmp_path)
+
+
+def find(name: str, folder: Path) -> list[str]:
+    """What the seeds of a target find."""
+    found = []
+    for seed in TARGETS[name].seeds():
+        try:
+            TARGETS[name].run(seed, folder)
+        except (fuzz_known_heads.Disagreement, fuzz_relay.Disagreement) as error:
+            found.append(str(error))
+    return found
+
+
+def test_a_head_that_is_kept_with_another_meaning_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def keep(self: FastPath, head: bytes, prepared: Any) -> None:
+        self.known[head] = fuzz_known_heads._Understood(b"/other", [(b"content-length", b"4")])
+
+    monkeypatch.setattr(FastPath, "_keep", keep)
+    assert find("known_heads", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("target", "name", "value", "finding"),
+    [
+        ("relay_response", "_NOT_SENT_ON", frozenset(), "is sent on"),
+        ("relay_requests", "_NOT_RELAYED", frozenset({b"x-request-id"}), "A header of one connection"),
+        ("relay_requests", "OWN_HEADERS", b"own-", "are not there once"),
+    ],
+)
+def test_a_relay_that_lets_a_header_pass_is_found(
+    target: str, name: str, value: Any, finding: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setattr(relay, name, value)
+    assert any(finding in text for text in find(target, tmp_path))
 
 
 @pytest.mark.long

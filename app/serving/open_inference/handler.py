@@ -95,7 +95,9 @@ class InferenceHandler(WireFormat[_State]):
         # Not the threads of the pipeline: a slow database must not delay queries.
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="stms-repository")
         self._repository = Repository(store, files, pipeline.cache, self._in_thread)
-        self._statistics = Statistics()
+        metrics = pipeline.metrics
+        self._statistics = Statistics(metrics.scoreboard, metrics.slot)
+        metrics.count_noted = self._statistics.count_noted
         self._server = {"name": "stms", "version": metadata.version("stms"), "extensions": EXTENSIONS}
 
     PREFIX: Final = b"/v2/"
@@ -188,10 +190,9 @@ class InferenceHandler(WireFormat[_State]):
     async def _stats(self, caller: ApiKey, path: ParsedPath) -> Any:
         if path.operation == "model_stats":
             version = await self._repository.version(path)
-            known = [(version.tenant, version.model, version.version)]
-        else:
-            known = self._statistics.known(caller.tenant, caller.models)
-        return {"model_stats": [self._statistics.document(key) for key in known]}
+            key = version.tenant, version.model, version.version
+            return {"model_stats": [self._statistics.of_version(key)]}
+        return {"model_stats": self._statistics.of_tenant(caller.tenant, caller.models)}
 
     async def _infer(self, exchange: _State, receive: Receive) -> Response:
         path, took, cache = exchange.path, Durations(), self._pipeline.cache

@@ -223,7 +223,9 @@ def _paths() -> Json:
     }
     server = _operation("server", "Name, version and extensions.", "InferenceServer", "/v2")
     live = _operation("live", "Whether the process answers.", "InferenceLive", "/v2/health/live")
-    every = _operation("stats", "Statistics of this process.", "InferenceStatistics", "/v2/models/stats")
+    every = _operation(
+        "stats", "Statistics of all versions that were asked.", "InferenceStatistics", "/v2/models/stats"
+    )
     index = "All published versions."
     paths: Json = {
         "/v2": {"get": server},
@@ -247,7 +249,7 @@ def _paths() -> Json:
         paths[f"{where}/infer"] = {"post": _infer(f"infer{suffix}", where)}
         for operation, summary, schema in (
             ("ready", "Whether the model can answer.", "InferenceModelReady"),
-            ("stats", "Its statistics in this process.", "InferenceStatistics"),
+            ("stats", "Its statistics.", "InferenceStatistics"),
             ("config", "The metadata as a configuration of Triton.", "InferenceModelConfig"),
         ):
             paths[f"{where}/{operation}"] = {

@@ -156,7 +156,7 @@ class InferenceDurations(TypedDict):
 
 
 class InferenceVersionStatistics(TypedDict):
-    """Statistics of one version in one process."""
+    """Statistics of one version."""
 
     name: str
     version: str

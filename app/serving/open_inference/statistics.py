@@ -1,20 +1,37 @@
-"""Inference statistics in Triton's form: counts and nanoseconds by model and version, of this process."""
+"""Inference statistics in Triton's form: counts and nanoseconds by model and version, of all processes.
+
+Each process counts in its slot of the scoreboard, as `app.processes.metrics` does, and a request reads those
+of all: what others have counted is half a second old at most.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
-from app.serving.lru import LruCache
+import numpy as np
+from numpy.typing import NDArray
+
+from app.processes.scoreboard import STATISTICS_BYTES, Scoreboard, Slot
 from app.serving.open_inference.responses import InferenceDuration, InferenceVersionStatistics
 
-_MAX_ENTRIES: Final = 10_000
 _MAX_NOTED: Final = 1000
+
+_NUMBERS: Final = 14
+_RECORD: Final = np.dtype([("name", "S208"), ("numbers", "<f8", _NUMBERS)])
+"""The name, ``tenant/model@version``; the rows, the milliseconds of the last inference since the epoch, and
+count and nanoseconds of requests that succeeded, of those that failed, and of the stages in `Durations`.
+"""
+_COUNT_BYTES: Final = 8
+MAX_VERSIONS: Final = (STATISTICS_BYTES - _COUNT_BYTES) // _RECORD.itemsize
+"""Versions of one process; beyond them those go that were used least recently."""
+_ROWS, _LAST, _SUCCESS, _FAIL = 0, 1, 2, 4
 
 Version: TypeAlias = tuple[str, str, int]
 """(tenant, model, version)."""
+Numbers: TypeAlias = NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -27,36 +44,15 @@ class Durations:
     compute_output: int = 0
 
 
-@dataclass(slots=True)
-class _Sum:
-    count: int = 0
-    ns: int = 0
-
-    def add(self, ns: int) -> None:
-        self.count += 1
-        self.ns += ns
-
-    def document(self) -> InferenceDuration:
-        return {"count": self.count, "ns": self.ns}
-
-
-@dataclass(slots=True)
-class _Entry:
-    rows: int = 0
-    last_ms: int = 0
-    success: _Sum = field(default_factory=_Sum)
-    fail: _Sum = field(default_factory=_Sum)
-    queue: _Sum = field(default_factory=_Sum)
-    compute_input: _Sum = field(default_factory=_Sum)
-    compute_infer: _Sum = field(default_factory=_Sum)
-    compute_output: _Sum = field(default_factory=_Sum)
-
-
 class Statistics:
-    """Counts of the 10 000 most recently used versions."""
+    """Counts in the slot of this process, and the sums over all slots."""
 
-    def __init__(self) -> None:
-        self._entries: LruCache[Version, _Entry] = LruCache(_MAX_ENTRIES)
+    def __init__(self, scoreboard: Scoreboard, slot: Slot) -> None:
+        self._scoreboard, self._slot = scoreboard, slot
+        self._count, table = _table(slot)
+        self._names, self._numbers = table["name"], table["numbers"]
+        # Of the version that was used least recently first; a process that took the slot over goes on.
+        self._places = {name: place for place, name in enumerate(self._names[: int(self._count[0])].tolist())}
         self._noted: list[tuple[Version, int, tuple[int, int, int, int]]] = []
 
     def note(self, version: Version, rows: int, times: tuple[int, int, int, int]) -> None:
@@ -66,9 +62,10 @@ class Statistics:
         """
         self._noted.append((version, rows, times))
         if len(self._noted) >= _MAX_NOTED:
-            self._count_noted()
+            self.count_noted()
 
-    def _count_noted(self) -> None:
+    def count_noted(self) -> None:
+        """Count what `note` has taken."""
         noted, self._noted = self._noted, []
         for version, rows, (began, parsed, decided, ended) in noted:
             took = Durations(0, parsed - began, decided - parsed, ended - decided)
@@ -76,49 +73,112 @@ class Statistics:
 
     def succeeded(self, version: Version, rows: int, total_ns: int, durations: Durations) -> None:
         """Count a successful inference of ``rows`` rows."""
-        entry = self._entry(version)
-        entry.rows += rows
-        entry.last_ms = int(time.time() * 1000)
-        entry.success.add(total_ns)
-        entry.queue.add(durations.queue)
-        entry.compute_input.add(durations.compute_input)
-        entry.compute_infer.add(durations.compute_infer)
-        entry.compute_output.add(durations.compute_output)
+        took = durations
+        stages = (1, took.queue, 1, took.compute_input, 1, took.compute_infer, 1, took.compute_output)
+        numbers = self._numbers_of(version)
+        numbers += (rows, 0, 1, total_ns, 0, 0, *stages)
+        numbers[_LAST] = int(time.time() * 1000)
 
     def failed(self, version: Version, total_ns: int) -> None:
         """Count a request that failed after its model was found."""
-        self._entry(version).fail.add(total_ns)
+        self._numbers_of(version)[_FAIL : _FAIL + 2] += (1, total_ns)
 
-    def known(self, tenant: str, among: Collection[str]) -> list[Version]:
-        """All entries of a tenant, or those of its models ``among`` if there are any."""
-        self._count_noted()
-        keys = [key for key in self._entries.newest_first() if key[0] == tenant]
-        return sorted(key for key in keys if not among or key[1] in among)
-
-    def document(self, version: Version) -> InferenceVersionStatistics:
-        """What is known of one version; zeros if nothing is."""
-        self._count_noted()
-        entry = self._entries.get(version) or _Entry()
-        return {
-            "name": version[1],
-            "version": str(version[2]),
-            "last_inference": entry.last_ms,
-            "inference_count": entry.rows,
-            "execution_count": entry.success.count,
-            "inference_stats": {
-                "success": entry.success.document(),
-                "fail": entry.fail.document(),
-                "queue": entry.queue.document(),
-                "compute_input": entry.compute_input.document(),
-                "compute_infer": entry.compute_infer.document(),
-                "compute_output": entry.compute_output.document(),
-            },
-            "batch_stats": [],
+    def of_tenant(self, tenant: str, among: Collection[str]) -> list[InferenceVersionStatistics]:
+        """What is known of a tenant's versions, or of those of its models ``among`` if there are any."""
+        found = ((_version(name), numbers) for name, numbers in self._sums().items())
+        chosen = {
+            version: numbers
+            for version, numbers in found
+            if version[0] == tenant and (not among or version[1] in among)
         }
+        return [_document(version, chosen[version]) for version in sorted(chosen)]
 
-    def _entry(self, version: Version) -> _Entry:
-        entry = self._entries.get(version)
-        if entry is None:
-            entry = _Entry()
-            self._entries.put(version, entry, 1)
-        return entry
+    def of_version(self, version: Version) -> InferenceVersionStatistics:
+        """What is known of one version; zeros if nothing is."""
+        numbers = self._sums().get(_name(version))
+        return _document(version, np.zeros(_NUMBERS) if numbers is None else numbers)
+
+    def _sums(self) -> dict[bytes, Numbers]:
+        """The numbers of all processes by name."""
+        self.count_noted()
+        sums: dict[bytes, Numbers] = {}
+        for slot in self._scoreboard.slots:
+            count, table = _table(slot)
+            used = table[: int(count[0])]
+            names, rows = used["name"].tolist(), used["numbers"].copy()
+            for name, same, numbers in zip(names, used["name"].tolist(), rows, strict=True):
+                # Another process may have given the record to another version meanwhile.
+                if name and name == same:
+                    known = sums.get(name)
+                    sums[name] = numbers if known is None else _added(known, numbers)
+        return sums
+
+    def _numbers_of(self, version: Version) -> Numbers:
+        """The record of a version, which becomes the most recently used one."""
+        name = _name(version)
+        place = self._places.pop(name, None)
+        if place is None:
+            place = self._new_place(name)
+        self._places[name] = place
+        numbers: Numbers = self._numbers[place]
+        return numbers
+
+    def _new_place(self, name: bytes) -> int:
+        count = int(self._count[0])
+        place = count
+        if count >= MAX_VERSIONS:
+            place = self._places.pop(next(iter(self._places)))
+            # Numbers without a name are not counted.
+            self._names[place] = b""
+            self._numbers[place] = 0.0
+        self._names[place] = name
+        if place == count:
+            # Last, since it makes the record visible to other processes.
+            self._count[0] = count + 1
+        return place
+
+
+def _table(slot: Slot) -> tuple[Numbers, Any]:
+    """The number of records of a slot, and all that there is place for."""
+    count = np.frombuffer(slot.statistics, np.float64, 1)
+    return count, np.frombuffer(slot.statistics, _RECORD, MAX_VERSIONS, _COUNT_BYTES)
+
+
+def _name(version: Version) -> bytes:
+    tenant, model, number = version
+    return f"{tenant}/{model}@{number}".encode()
+
+
+def _version(name: bytes) -> Version:
+    tenant, _, rest = name.decode().partition("/")
+    model, _, number = rest.rpartition("@")
+    return tenant, model, int(number)
+
+
+def _added(one: Numbers, other: Numbers) -> Numbers:
+    both = one + other
+    both[_LAST] = max(one[_LAST], other[_LAST])
+    return both
+
+
+def _document(version: Version, numbers: Numbers) -> InferenceVersionStatistics:
+    values = [int(value) for value in numbers]
+    pairs = zip(values[_SUCCESS::2], values[_SUCCESS + 1 :: 2], strict=True)
+    stages = (InferenceDuration(count=count, ns=ns) for count, ns in pairs)
+    success, fail, queue, compute_input, compute_infer, compute_output = stages
+    return {
+        "name": version[1],
+        "version": str(version[2]),
+        "last_inference": values[_LAST],
+        "inference_count": values[_ROWS],
+        "execution_count": success["count"],
+        "inference_stats": {
+            "success": success,
+            "fail": fail,
+            "queue": queue,
+            "compute_input": compute_input,
+            "compute_infer": compute_infer,
+            "compute_output": compute_output,
+        },
+        "batch_stats": [],
+    }

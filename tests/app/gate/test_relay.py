@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from app.gate.peer import Peer, RelayedRequests
-from app.gate.relay import Relay
+from app.gate.relay import Relay, _Response
 from app.processes.listener import listen_locally
+from app.server.request_rules import HEAD_BYTES, MAX_HEADERS
 from tests.app.server.wire import Reader, Response, RunningServer, Writer, read_response, run, running
 
 
@@ -42,6 +43,8 @@ class Control:
             self.bodies.append(body)
         content = b"" if status in (204, 304) else scope["method"].encode() + b" " + body
         headers = [(b"x-own", b"1"), (b"etag", b'"a"')]
+        if "page" in scope["path"]:
+            headers.append((b"referrer-policy", b"same-origin"))
         if status not in (204, 304) and "chunked" not in scope["path"]:
             headers.append((b"content-length", b"%d" % len(content)))
         await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -118,6 +121,56 @@ def request_of(method: str, path: str, body: bytes = b"", *headers: str) -> byte
     if body:
         lines.append(f"Content-Length: {len(body)}")
     return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+def test_the_largest_head_that_a_client_may_send_passes_with_the_headers_of_the_relay(tmp_path):
+    async def story() -> None:
+        async with relayed(tmp_path) as (front, _, _):
+            reader, writer = await front.connect()
+            many = [f"X-{number}: a" for number in range(MAX_HEADERS - 2)]
+            large = f"X-Large: {'a' * (HEAD_BYTES - 200)}"
+            for headers in (many, [large]):
+                answer = await ask(reader, writer, request_of("POST", "/200", b"hi", *headers))
+                assert (answer.status, answer.body) == (200, b"POST hi")
+            answer = await ask(reader, writer, request_of("POST", "/200", b"hi", *many, "X-More: a"))
+            assert answer.status == 431
+
+    run(story)
+
+
+def test_a_page_keeps_its_own_referrer_policy(tmp_path):
+    """Without it browsers would send forms with the origin null, which no page has."""
+
+    async def story() -> None:
+        async with relayed(tmp_path) as (front, _, _):
+            for path, policies in (
+                ("/200", [b"no-referrer"]),
+                ("/200/page", [b"no-referrer", b"same-origin"]),
+            ):
+                reader, writer = await front.connect()
+                writer.write(request_of("GET", path, b"", "Connection: close"))
+                lines = (await asyncio.wait_for(reader.read(), 60)).split(b"\r\n")
+                found = [line.partition(b": ")[2] for line in lines if line.startswith(b"referrer-policy")]
+                assert found == policies
+
+    run(story)
+
+
+def test_nothing_behind_a_response_belongs_to_it():
+    messages: list[Any] = []
+
+    async def send(message: Any) -> None:
+        messages.append(message)
+
+    async def story() -> None:
+        ok = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+        response = _Response(has_body=True)
+        response.feed(ok + ok.replace(b"200", b"500"))
+        await response.send_on(send, is_started=False)
+        assert (response.status, response.is_complete, response.is_kept) == (200, True, False)
+        assert [message.get("body") for message in messages] == [None, b"ok"]
+
+    run(story)
 
 
 def test_requests_and_responses_pass_as_they_are(tmp_path):

@@ -83,6 +83,18 @@ def test_it_listens_no_longer_than_the_settings_say(listen: float, grace: float)
     run(story)
 
 
+def test_a_server_whose_manager_has_died_does_not_go_on_listening(monkeypatch):
+    async def story() -> None:
+        async with running(listen_seconds=60.0, grace=60.0) as up:
+            _, writer = await up.connect()
+            monkeypatch.setattr(server.os, "getppid", lambda: 1)
+            up.server.handle_exit(signal.SIGTERM, None)
+            assert await refusal_after(up, time.monotonic()) < 30.0
+            writer.close()
+
+    run(story)
+
+
 @pytest.mark.parametrize(
     ("listen", "number"), [(0.0, signal.SIGTERM), (8.0, signal.SIGINT), (8.0, signal.SIGHUP)]
 )

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.domain.errors import Unavailable
+from app.processes.scoreboard import Scoreboard
 from app.services import models
 from app.services.keys import create_key
 from app.serving.open_inference import repository
@@ -294,12 +295,42 @@ def test_statistics_count_requests_rows_and_time(client, publish_pets):
     assert client.get("/v2/models/pets/stats").json()["model_stats"] == [second]
 
 
+def known(statistics: Statistics, tenant: str = "default") -> list[tuple[str, str, int]]:
+    """Name, version and rows of the versions of a tenant."""
+    found = statistics.of_tenant(tenant, ())
+    return [(entry["name"], entry["version"], entry["inference_count"]) for entry in found]
+
+
 def test_statistics_keep_a_bounded_number_of_versions(monkeypatch):
-    monkeypatch.setattr("app.serving.open_inference.statistics._MAX_ENTRIES", 2)
-    statistics = Statistics()
-    for version in (1, 2, 3):
-        statistics.succeeded(("default", "pets", version), 1, 10, Durations())
-    assert statistics.known("default", ()) == [("default", "pets", 2), ("default", "pets", 3)]
+    monkeypatch.setattr("app.serving.open_inference.statistics.MAX_VERSIONS", 2)
+    scoreboard = Scoreboard.private()
+    statistics = Statistics(scoreboard, scoreboard.slots[0])
+    for version, rows in ((1, 1), (2, 5), (1, 1), (3, 1)):
+        statistics.succeeded(("default", "pets", version), rows, 10, Durations())
+    assert known(statistics) == [("pets", "1", 2), ("pets", "3", 1)]
+    statistics.failed(("default", "pets", 2), 10)
+    assert known(statistics) == [("pets", "2", 0), ("pets", "3", 1)], "the numbers of 2 were forgotten"
+
+
+def test_statistics_are_the_sums_of_all_processes_and_outlive_them():
+    scoreboard = Scoreboard.shared(3)
+    first, second = (Statistics(scoreboard, slot) for slot in scoreboard.slots[:2])
+    pets, cats = ("default", "pets", 1), ("other", "cats", 7)
+    for statistics, rows in ((first, 2), (second, 3)):
+        statistics.succeeded(pets, rows, 10, Durations(1, 2, 3, 4))
+    second.note(cats, 1, (0, 1, 3, 6))
+    assert known(first, "other") == [], "it is counted later"
+    second.count_noted()
+    assert known(first, "other") == [("cats", "7", 1)]
+    assert known(first) == known(second) == [("pets", "1", 5)]
+    assert first.of_tenant("default", ["cats"]) == []
+    parts = first.of_version(pets)["inference_stats"]
+    assert (parts["success"], parts["compute_output"]) == ({"count": 2, "ns": 20}, {"count": 2, "ns": 8})
+    assert first.of_version(cats)["inference_stats"]["compute_infer"] == {"count": 1, "ns": 2}
+    successor = Statistics(scoreboard, scoreboard.slots[0])
+    successor.succeeded(pets, 1, 10, Durations())
+    assert known(successor) == [("pets", "1", 6)]
+    scoreboard.close()
 
 
 def test_all_classes_of_a_request_use_one_version(client, publish_pets):

@@ -1,0 +1,1 @@
+"""Compares how two servers answer the same bytes, see `__main__`."""

@@ -1,0 +1,56 @@
+"""The differences to the server of before known heads and query processes that are meant, with reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+from benchmarks.differential.comparison import Kind
+from benchmarks.differential.conversation import Outcome, Response
+from benchmarks.differential.requests import Case
+
+_REQUEST_ID: Final = b"x-request-id"
+
+
+def _equal_but_for(change: Callable[[Response], Response]) -> Callable[[Case, Outcome, Outcome], bool]:
+    """Whether two outcomes are equal once their responses are changed."""
+
+    def changed(outcome: Outcome) -> Outcome:
+        return replace(outcome, responses=tuple(map(change, outcome.responses)))
+
+    return lambda _case, one, other: changed(one) == changed(other)
+
+
+def _without_repeated_headers(response: Response) -> Response:
+    return replace(response, headers=tuple(sorted(set(response.headers))))
+
+
+def _without_request_id(response: Response) -> Response:
+    known = response.header(_REQUEST_ID)
+    body = response.body
+    if known:
+        body = body.replace(b'"request_id":"%s"' % known, b"")
+    left_out = (_REQUEST_ID, b"content-length") if body != response.body else (_REQUEST_ID,)
+    return replace(response, headers=tuple(h for h in response.headers if h[0] not in left_out), body=body)
+
+
+_same_without_request_ids: Final = _equal_but_for(_without_request_id)
+
+
+def _has_several_request_ids(case: Case, one: Outcome, other: Outcome) -> bool:
+    return case.data.lower().count(_REQUEST_ID) > 1 and _same_without_request_ids(case, one, other)
+
+
+KINDS: Final[tuple[Kind, ...]] = (
+    Kind(
+        "repeated_header",
+        "A page has X-Content-Type-Options: nosniff, as every response has; it is sent once now.",
+        _equal_but_for(_without_repeated_headers),
+    ),
+    Kind(
+        "several_request_ids",
+        "Predictions are queries now, and of several X-Request-ID they take the last, as queries always did.",
+        _has_several_request_ids,
+    ),
+)

@@ -1,0 +1,88 @@
+"""The servers that are compared: of two trees of this repository, or one process that keeps heads or not."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from benchmarks.processes import free_port, running, wait_until_it_answers
+
+ROOT: Final = Path(__file__).parents[2]
+_SETTINGS: Final = {
+    # The addresses of all cases are the same, and their number is no property of a head.
+    "STMS_AUTH_FAILURE_RATE": "0",
+    "STMS_LOG_LEVEL": "ERROR",
+    "STMS_CORS_ORIGINS": "https://elsewhere.example",
+}
+
+
+@contextmanager
+def worktree(folder: Path, commit: str) -> Iterator[Path]:
+    """The tree of a commit while the block lasts."""
+    place = folder / "tree"
+    command = ["git", "-C", str(ROOT), "worktree"]
+    subprocess.run([*command, "add", "--detach", str(place), commit], check=True, capture_output=True)
+    try:
+        yield place
+    finally:
+        subprocess.run([*command, "remove", "--force", str(place)], check=True)
+
+
+def create_database(folder: Path, tree: Path) -> dict[str, str]:
+    """Create the database with the program of a tree; returns the API keys by name."""
+    folder.mkdir()
+    command = [sys.executable, "-P", str(Path(__file__).with_name("database.py")), str(folder)]
+    done = subprocess.run(command, env=_environ(tree), check=True, capture_output=True, text=True)
+    keys: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return keys
+
+
+@contextmanager
+def both(folder: Path, old: Path, new: Path) -> Iterator[tuple[tuple[int, int], dict[str, str]]]:
+    """`stms api` of two trees, each on its copy of one database; gives their ports and the API keys."""
+    keys = create_database(folder / "original", old)
+    with ExitStack() as stack:
+        ports = []
+        for name, tree in (("old", old), ("new", new)):
+            shutil.copytree(folder / "original", folder / name)
+            command = ["-m", "app.cli", "api", "--port"]
+            ports.append(stack.enter_context(_served(folder / name, tree, command, "/readyz")))
+        yield (ports[0], ports[1]), keys
+
+
+@contextmanager
+def knowing_and_not(folder: Path) -> Iterator[tuple[tuple[int, int], dict[str, str]]]:
+    """Two query processes without a control process, of which only the first keeps heads."""
+    keys = create_database(folder / "original", ROOT)
+    with ExitStack() as stack:
+        ports = []
+        for name in ("keep", "forget"):
+            shutil.copytree(folder / "original", folder / name)
+            command = ["-m", "benchmarks.differential.query_server", name]
+            ports.append(stack.enter_context(_served(folder / name, ROOT, command, "/readyz/queries")))
+        yield (ports[0], ports[1]), keys
+
+
+@contextmanager
+def _served(data: Path, tree: Path, command: list[str], probe: str) -> Iterator[int]:
+    port = free_port()
+    environ = _SETTINGS | {"STMS_DATA_DIR": str(data), "PYTHONPATH": str(tree)}
+    # The caller's own settings configure another service.
+    unset = [f"--unset={name}" for name in os.environ if name.startswith("STMS_")]
+    given = [f"{name}={value}" for name, value in environ.items()]
+    program = ["env", *unset, *given, sys.executable, "-P", *command, str(port)]
+    with running(program, None, data) as process:
+        wait_until_it_answers(process, f"http://127.0.0.1:{port}{probe}", data)
+        yield port
+
+
+def _environ(tree: Path) -> Mapping[str, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
+    return inherited | {"PYTHONPATH": str(tree)}
