@@ -31,6 +31,7 @@ from app.processes.scoreboard import Scoreboard
 from app.query_parts import group_of, make_server, open_query_parts, prepare_process
 from app.services.health import Probes, database_health
 from app.serving.open_inference.handler import InferenceHandler
+from app.serving.packages.handler import PackageHandler
 from app.serving.predictor import Predictor
 from app.serving.query.handler import QueryHandler
 from app.serving.query_health import query_checks
@@ -154,7 +155,8 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
         pipeline, store, parts.files, parts.audit_writer, lambda: is_ready(query_checks(parts))
     )
     stack.callback(inference_handler.close)
-    app.serve_queries(QueryHandler(pipeline), inference_handler)
+    packages = PackageHandler(pipeline, parts.audit_writer, settings.max_package_bytes)
+    app.serve_queries(QueryHandler(pipeline), inference_handler, packages)
 
 
 def _open_streams(

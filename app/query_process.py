@@ -17,6 +17,7 @@ from app.processes.metrics import Metrics
 from app.processes.scoreboard import Scoreboard, State
 from app.query_parts import make_server, open_query_parts, prepare_process
 from app.serving.open_inference.handler import InferenceHandler
+from app.serving.packages.handler import PackageHandler
 from app.serving.query.handler import QueryHandler
 from app.serving.query_health import query_checks
 from app.settings import Settings
@@ -46,7 +47,9 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
             )
             stack.callback(inference.close)
             stack.callback(relay.close)
-            gate.serve(parts.pipeline, QueryHandler(parts.pipeline), inference, lambda: query_checks(parts))
+            packages = PackageHandler(parts.pipeline, parts.audit_writer, settings.max_package_bytes)
+            queries = QueryHandler(parts.pipeline)
+            gate.serve(parts.pipeline, queries, inference, packages, lambda: query_checks(parts))
             parts.refresher.follow_signals()
             await _wait_for_start(process.scoreboard)
             yield

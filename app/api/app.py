@@ -23,6 +23,8 @@ from app.processes.tick import Tick
 from app.server.fast_path import FastPath
 from app.serving.open_inference import openapi as inference_openapi
 from app.serving.open_inference.handler import InferenceHandler
+from app.serving.packages.handler import PackageHandler
+from app.serving.packages.paths import is_package_request
 from app.serving.query.handler import QueryHandler
 from app.settings import Settings
 
@@ -46,6 +48,7 @@ class StmsApi(FastAPI):
         self.metrics = metrics
         self.query_handler: QueryHandler | None = None
         self.inference_handler: InferenceHandler | None = None
+        self.package_handler: PackageHandler | None = None
         self.fast_path = FastPath()
         self.stopping: Callable[[], bool] = lambda: False
         prefixes = PathPrefixes(settings.root_path, TrustedProxies(settings.proxies))
@@ -81,6 +84,8 @@ class StmsApi(FastAPI):
             return self.query_handler(scope, receive, send)
         if self.inference_handler is not None and InferenceHandler.matches(scope):
             return self.inference_handler(scope, receive, send)
+        if self.package_handler is not None and is_package_request(scope):
+            return self.package_handler(scope, receive, send)
         return super().__call__(scope, receive, send)
 
     async def _wait_for_turn(self, scope: Scope) -> None:
@@ -89,9 +94,12 @@ class StmsApi(FastAPI):
             pipeline = self.query_handler.pipeline
             await pipeline.budgets.wait_without_key(pipeline.authenticator.address_of(scope))
 
-    def serve_queries(self, queries: QueryHandler, inference: InferenceHandler) -> None:
+    def serve_queries(
+        self, queries: QueryHandler, inference: InferenceHandler, packages: PackageHandler
+    ) -> None:
         """Start to answer queries, on the fast path as well."""
         self.query_handler, self.inference_handler = queries, inference
+        self.package_handler = packages
         queries.pipeline.cross_origin = self._cross_origin
         self.fast_path.connect(queries.pipeline.authenticator, queries.prepare, inference.prepare)
 
