@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from stms_client._packed.tree_references import at_references
 
 if TYPE_CHECKING:
-    from core.packed.trees import TreesBasis
+    from stms_client._packed.trees import TreesBasis
 
 _WORD_BYTES = 8
 

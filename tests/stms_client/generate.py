@@ -98,12 +98,8 @@ def _module_of(path: Path) -> str:
 def generate_copy(path: Path) -> str:
     """The source of the copy of one module, which imports the other copies."""
     source = path.read_text("utf-8")
-    text = re.sub(
-        r"^from core(?:\.\w+)*\.(\w+) import",
-        rf"from stms_client.{COPY}.\1 import",
-        source,
-        flags=re.MULTILINE,
-    )
+    imports = re.compile(r"^(\s*)from core(?:\.\w+)*\.(\w+) import", re.MULTILINE)
+    text = imports.sub(rf"\1from stms_client.{COPY}.\2 import", source)
     note = f"# Copied from `{path.relative_to(ROOT)}` by ``make client``: do not edit.\n"
     return formatted(note + text, FOLDER / COPY / path.name)
 
