@@ -17,6 +17,7 @@ from app.processes.metrics import Metrics
 from app.processes.scoreboard import Scoreboard, State
 from app.query_parts import QueryParts, make_server, open_query_parts, prepare_process
 from app.serving.open_inference.handler import InferenceHandler
+from app.serving.packages.handler import PackageHandler
 from app.serving.query.handler import QueryHandler
 from app.serving.query_health import query_checks
 from app.settings import Settings
@@ -67,7 +68,10 @@ def connect(gate: Gate, parts: QueryParts, stack: AsyncExitStack) -> None:
         parts.pipeline, parts.store, parts.files, parts.audit_writer, lambda: is_ready(query_checks(parts))
     )
     stack.callback(inference.close)
-    gate.serve(parts.pipeline, QueryHandler(parts.pipeline), inference, lambda: query_checks(parts))
+    packages = PackageHandler(parts.pipeline, parts.audit_writer, parts.settings.max_package_bytes)
+    gate.serve(
+        parts.pipeline, QueryHandler(parts.pipeline), inference, packages, lambda: query_checks(parts)
+    )
 
 
 async def _wait_for_start(scoreboard: Scoreboard) -> None:

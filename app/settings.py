@@ -195,6 +195,9 @@ class Settings(BaseSettings):
     max_classes: int = Field(2_000_000, ge=1, description="Most classes of an imported head.")
     max_head_bytes: int = Field(8 * 1024**3, ge=1024, description="Largest file of an imported head.")
 
+    max_package_bytes: int = Field(
+        16 * 1024**2, ge=1024, description="Largest student or encoder that is sent for local evaluation."
+    )
     max_bundle_bytes: int = Field(8 * 1024**3, ge=1024, description="Largest bundle of a version.")
 
     cache_dir: Path | None = Field(

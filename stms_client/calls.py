@@ -30,7 +30,7 @@ from stms_client.documents import (
     Version,
 )
 from stms_client.errors import InvalidInput, Json, StmsError
-from stms_client.results import Decision, Decisions, Explain
+from stms_client.results import Decision, Decisions, Explain, Package
 from stms_client.tables import column_names, columns_of, parquet_of, records_of
 
 T = TypeVar("T")
@@ -157,6 +157,32 @@ def predict(model: str, x: Row | None, text: str | None) -> Call[str]:
     """Prediction of one row or text by the full teacher."""
     body = question(x, text)
     return _post(f"{model_path(model)}:predict", body, lambda response: str(decoded(response)["label"]))
+
+
+def package(model: str, label: str, etag: str | None, report: str | None) -> Call[Package | None]:
+    """Read of the student of a class; its result is None if the caller has it already, by its ETag."""
+
+    def read(response: httpx.Response) -> Package | None:
+        if response.status_code == httpx.codes.NOT_MODIFIED:
+            return None
+        headers = response.headers
+        base = headers.get("x-index-base")
+        return Package(
+            response.content,
+            headers.get("etag", ""),
+            headers.get("x-model", ""),
+            int(headers.get("x-model-version", "0")),
+            headers.get("x-encoder"),
+            None if base is None else int(base),
+        )
+
+    headers = _without_none({"If-None-Match": etag, "X-STMS-Local": report})
+    return Call("GET", f"{class_path(model, label)}/package", read, {}, headers)
+
+
+def encoder(model: str, label: str) -> Call[bytes]:
+    """Read of the encoder of the version of a class."""
+    return Call("GET", f"{class_path(model, label)}/encoder", lambda response: response.content)
 
 
 def upload(
@@ -378,13 +404,18 @@ def _prefix(response: httpx.Response, path: str) -> str:
 def params_of(call: Call[T], tenant: str | None) -> Mapping[str, str | float] | None:
     """Query parameters of a call that acts in ``tenant``; queries always act in the tenant of their key."""
     # The link to the next page names the tenant already.
-    if tenant is None or "?" in call.path or call.path.endswith(":query"):
+    if tenant is None or "?" in call.path or call.path.endswith((":query", "/package", "/encoder")):
         return call.params or None
     return {**call.params, "tenant": tenant}
 
 
+def class_path(model: str, label: str) -> str:
+    """Path of a class of a model."""
+    return f"{model_path(model)}/classes/{segment(label)}"
+
+
 def _query_path(model: str, label: str) -> str:
-    return f"{model_path(model)}/classes/{segment(label)}:query"
+    return f"{class_path(model, label)}:query"
 
 
 def _post(

@@ -4,6 +4,7 @@ StmsError
 ├── Unreachable        no response: connection refused or broken, or a timeout
 ├── UnprovenServer     it did not show that it knows the key found in a file, which was not sent
 ├── JobNotSucceeded    a job that was waited for failed, was cancelled or succeeded in part
+├── Stale              a local evaluator has had no answer of the service for too long
 ├── InvalidInput       values that cannot be sent; also a ValueError and TypeError
 ├── MissingPackage     an optional package is not installed; also an ImportError
 └── Problem            the server responded with an error
@@ -50,6 +51,10 @@ class JobNotSucceeded(StmsError):
         reason = (job.get("error") or {}).get("message")
         super().__init__(f"Job {job['id']} ended {job['state']}{': ' + reason if reason else ''}")
         self.job = job
+
+
+class Stale(StmsError):
+    """A local evaluator has had no answer of the service for longer than its ``max_stale``."""
 
 
 class InvalidInput(StmsError, ValueError, TypeError):

@@ -158,6 +158,21 @@ class Decisions(Sequence[Decision]):
 
 
 @dataclass(frozen=True, slots=True)
+class Package:
+    """The student of a class as bytes. etag: of the answer, with its quotation marks. encoder: the SHA-256 of
+    the encoder of its version, None if its rows are numbers. index_base: where the indices of the svmlight
+    file of its training rows began, None if there was none.
+    """
+
+    content: bytes
+    etag: str
+    model: str
+    version: int
+    encoder: str | None
+    index_base: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class JobEvent:
     """An event of a job. id: its number, from which a stream can resume."""
 

@@ -273,6 +273,7 @@ def test_the_client_imports_no_other_part_and_only_the_commands_import_it():
         "numpy",
         "matplotlib",
         "pyarrow",
+        "safetensors",
     }
     wrong = {
         (module, name)

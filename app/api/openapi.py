@@ -8,6 +8,7 @@ from app.api.uploads import ANY_FILE
 from app.domain.entities import Json
 from app.http.json_schema import ref, schemas_of
 from app.http.problem import CONTENT_TYPE, ProblemDocument
+from app.serving.packages import openapi as packages
 from app.serving.query import openapi
 from app.serving.query.predict import PredictBody
 
@@ -35,7 +36,7 @@ _EXTENSIONS: Final = ("x-rules", "x-content")
 
 def complete(document: Json) -> Json:
     """Add the parts that FastAPI does not know, and remove its own error responses, which are never sent."""
-    document["paths"] |= openapi.PATHS
+    document["paths"] |= openapi.PATHS | packages.PATHS
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     for name in ("HTTPValidationError", "ValidationError"):

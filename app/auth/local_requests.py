@@ -29,7 +29,7 @@ _PERMITTED: Final = re.compile(
     rb"|transfer-encoding|upgrade(-insecure-requests)?|user-agent"
     # Of this API and of its clients.
     rb"|(x-)?idempotency-key|inference-[\w-]+|x-(api-key|request-id|correlation-id|requested-with|csrf-token)"
-    rb"|x-tensor-[\w-]+|x-prometheus-[\w-]+|triton-[\w-]+|postman-token"
+    rb"|x-tensor-[\w-]+|x-stms-[\w-]+|x-prometheus-[\w-]+|triton-[\w-]+|postman-token"
     # Of libraries that trace requests.
     rb"|traceparent|tracestate|baggage|b3|x-b3-\w+|uber-trace-id|sentry-trace|request-id|x-datadog-[\w-]+"
 )

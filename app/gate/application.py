@@ -1,4 +1,4 @@
-"""What a query process answers itself: queries, the Open Inference Protocol and its own probes.
+"""What a query process answers itself: queries, packages, the Open Inference Protocol and its own probes.
 
 Everything else goes to the control process as it came.
 """
@@ -26,6 +26,8 @@ from app.processes.periodic import PeriodicWork
 from app.processes.tick import Tick
 from app.server.fast_path import FastPath
 from app.serving.open_inference.handler import InferenceHandler
+from app.serving.packages.handler import PackageHandler
+from app.serving.packages.paths import is_package_request
 from app.serving.pipeline import QueryPipeline
 from app.serving.query.handler import QueryHandler
 from app.settings import Settings
@@ -67,6 +69,7 @@ class Gate:
         self._pipeline: QueryPipeline | None = None
         self._queries: QueryHandler | None = None
         self._inference: InferenceHandler | None = None
+        self._packages: PackageHandler | None = None
         self._checks: Callable[[], list[Check]] = list
         self.tick = Tick(metrics, self.periodic)
 
@@ -75,11 +78,12 @@ class Gate:
         pipeline: QueryPipeline,
         queries: QueryHandler,
         inference: InferenceHandler,
+        packages: PackageHandler,
         checks: Callable[[], list[Check]],
     ) -> None:
         """Start to answer. checks: whether queries should be sent to this process."""
         self._pipeline, self._queries, self._inference = pipeline, queries, inference
-        self._checks = checks
+        self._packages, self._checks = packages, checks
         pipeline.cross_origin = self._cross_origin
         self.fast_path.connect(pipeline.authenticator, queries.prepare, inference.prepare)
 
@@ -104,6 +108,8 @@ class Gate:
             application = self._queries
         elif self._inference is not None and InferenceHandler.matches(scope):
             application = self._inference
+        elif self._packages is not None and is_package_request(scope):
+            application = self._packages
         elif scope["method"] in ("GET", "HEAD") and scope["raw_path"] in (b"/livez", b"/readyz/queries"):
             return self._answer_probe
         if application is None or self._cross_origin is None or not covers(scope["raw_path"]):

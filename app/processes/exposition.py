@@ -25,7 +25,7 @@ class ModelCounts:
     predictions: answers of the full teacher. seconds: total time of the requests in ``buckets``.
     buckets: requests by time, not cumulative; one more entry than `BUCKETS` for slower ones. Of a model they
     are the successful queries, of a route all requests. Rows and predictions of a route are 0.
-    unusual: values of records by kind, see `UNUSUAL`.
+    unusual: values of records by kind, see `UNUSUAL`. local: queries that clients say they have answered.
     """
 
     statuses: dict[str, float]
@@ -34,6 +34,7 @@ class ModelCounts:
     seconds: float
     buckets: list[float]
     unusual: dict[str, float] = field(default_factory=dict)
+    local: float = 0.0
 
 
 def model_text(counts: Mapping[str, ModelCounts], *, open_metrics: bool = False) -> str:
@@ -46,6 +47,11 @@ def model_text(counts: Mapping[str, ModelCounts], *, open_metrics: bool = False)
         f"stms_input_unusual{total}",
         "Values of records that are missing, of categories that training did not have, outside the range of"
         " training, or of texts that were cut.",
+        "counter",
+    )
+    local = _head(
+        f"stms_local_queries{total}",
+        "Queries that clients answered themselves with downloaded students, as they report.",
         "counter",
     )
     seconds = _head(
@@ -66,7 +72,9 @@ def model_text(counts: Mapping[str, ModelCounts], *, open_metrics: bool = False)
         )
         if model_counts.predictions:
             predictions.append(f"stms_predictions_total{{{model}}} {model_counts.predictions!r}")
-    return "\n".join([*queries, *rows, *predictions, *unusual, *seconds, ""])
+        if model_counts.local:
+            local.append(f"stms_local_queries_total{{{model}}} {model_counts.local!r}")
+    return "\n".join([*queries, *rows, *predictions, *unusual, *local, *seconds, ""])
 
 
 def route_text(counts: Mapping[tuple[str, str], ModelCounts], *, open_metrics: bool = False) -> str:

@@ -73,7 +73,8 @@ _NAME: Final = 26
 _ROWS: Final = len(STATUSES) + 1
 _PREDICTIONS, _SECONDS, _BUCKETS = _ROWS + 1, _ROWS + 2, _ROWS + 3
 _UNUSUAL_AT: Final = {kind: _BUCKETS + len(BUCKETS) + 1 + place for place, kind in enumerate(UNUSUAL)}
-_RECORD: Final = _NAME + _BUCKETS + len(BUCKETS) + 1 + len(UNUSUAL)
+_LOCAL: Final = _BUCKETS + len(BUCKETS) + 1 + len(UNUSUAL)
+_RECORD: Final = _NAME + _LOCAL + 1
 _STATUS_AT: Final = {status: index for index, status in enumerate(STATUSES)}
 _OTHER_STATUS: Final = len(STATUSES)
 
@@ -81,7 +82,9 @@ _OTHER_STATUS: Final = len(STATUSES)
 _MAX_REGISTERED: Final = 128
 _FIRST_RECORD: Final = 1 + 2 * _MAX_REGISTERED
 _SUM: Final = "Sum over all server processes."
-_LAYOUT: Final = float(zlib.crc32(repr((STATUSES, BUCKETS, UNUSUAL, _NAME, _MAX_REGISTERED)).encode()))
+_LAYOUT: Final = float(
+    zlib.crc32(repr((STATUSES, BUCKETS, UNUSUAL, _NAME, _RECORD, _MAX_REGISTERED)).encode())
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +187,12 @@ class Metrics:
         record = self._records.get(model) or self.record(model)
         with self._lock:
             self._values[record + _PREDICTIONS] += 1.0
+
+    def asked_locally(self, model: str, number: int) -> None:
+        """Count queries that a client says it has answered itself."""
+        record = self._records.get(model) or self.record(model)
+        with self._lock:
+            self._values[record + _LOCAL] += number
 
     def unusual(self, model: str, numbers: Mapping[str, int]) -> None:
         """Count values of records by what is unusual about them, see `UNUSUAL`."""
@@ -427,8 +436,9 @@ def _counts(values: list[float]) -> ModelCounts:
         values[_ROWS],
         values[_PREDICTIONS],
         values[_SECONDS],
-        values[_BUCKETS : -len(UNUSUAL)],
+        values[_BUCKETS : _LOCAL - len(UNUSUAL)],
         {kind: number for kind, at in _UNUSUAL_AT.items() if (number := values[at])},
+        values[_LOCAL],
     )
 
 

@@ -58,6 +58,7 @@ class Inputs:
         self.n_columns = version.columns
         self.names = names if is_usable else None
         self.label: str | None = known.get("label_column")
+        self.encoder_digest = None if encoder is None else version.encoder_digest
         self.index_base: int | None = known.get("index_base")
         self.low: NDArray[np.float64] | None = None
         self.high: NDArray[np.float64] | None = None

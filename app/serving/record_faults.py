@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import islice
-from math import isinf
 from typing import Any, Final
 
 import msgspec
@@ -18,9 +17,9 @@ from app.domain.errors import InputFault, InvalidRequest, TooLarge
 from app.domain.near_names import listed, near_name
 from core.data.schema import Kind
 from core.data.validation import MAX_FAULTS
-from core.errors import Fault, InvalidProblem
+from core.errors import InvalidProblem
 from core.packed.encoded_columns import CategoryColumn, ColumnEncoder, DateColumn, NumberColumn, VectorColumn
-from core.packed.record_rows import RecordRows, Values, is_gap
+from core.packed.record_rows import RecordRows, Values, canonical
 
 MOST_QUOTES: Final = 50_000
 """Quotation marks of a record besides those in its texts, which bound its keys and texts."""
@@ -140,7 +139,7 @@ class RecordReader:
                 faults.append(self._of_value(column, "not_finite", what, field, i))
                 continue
             try:
-                known = canonical(column, value)
+                known = canonical(column, {} if isinstance(value, _Pairs) else value)
             except InvalidProblem as error:
                 fault = error.faults[0]
                 faults.append(self._of_value(column, fault.code, fault.message, field, i))
@@ -198,18 +197,6 @@ class RecordReader:
     def _fault(self, field: str, code: str, message: str, name: str, i: int | None) -> InputFault:
         column = self._number_of.get(name)
         return InputFault(f"{field}.{name}"[:200], code, message, i or 0, column, name)
-
-
-def canonical(column: ColumnEncoder, value: Any) -> Any:
-    """A value of JSON as `RecordRows` takes it; None for a gap. Raises InvalidProblem."""
-    if value is None:
-        return None
-    if isinstance(value, float) and isinf(value) and column.kind is not Kind.TEXT:
-        raise InvalidProblem(Fault(column.name, "too_large", "is a number beyond the range of float64"))
-    if isinstance(value, str) and column.kind not in (Kind.NUMBER, Kind.BOOLEAN) and is_gap(column, value):
-        return None
-    checked = column.checked({} if isinstance(value, _Pairs) else value)
-    return value if isinstance(column, DateColumn) or column.kind is Kind.BOOLEAN else checked
 
 
 def example_of(column: ColumnEncoder) -> Any:

@@ -268,6 +268,12 @@ def _model_routes() -> Routes:
         "POST /v1/models/{model}/classes/{class}:query": [
             Probe("/v1/models/{model}/classes/{label}:query", _ROW)
         ],
+        **{
+            f"GET /v1/models/{{model}}/classes/{{class}}/{part}": _one(
+                f"/v1/models/{{model}}/classes/{{label}}/{part}"
+            )
+            for part in ("package", "encoder")
+        },
         "POST /v1/models/{model}:query": [Probe("/v1/models/{model}:query", _ROW | {"classes": ["<label>"]})],
         "POST /v1/models/{model}:predict": _one("/v1/models/{model}:predict", body=_ROW),
         **_inference("/v2/models/{model}"),

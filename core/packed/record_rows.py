@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from itertools import repeat
-from math import hypot, isfinite
+from math import hypot, isfinite, isinf
 from operator import call, mul
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.data.cell_values import NULLS
+from core.data.schema import Kind
 from core.data.validation import MAX_MAGNITUDE, out_of_range
 from core.errors import Fault, InvalidProblem
-from core.packed.encoded_columns import CategoryColumn, ColumnEncoder, NumberColumn
+from core.packed.encoded_columns import CategoryColumn, ColumnEncoder, DateColumn, NumberColumn
 from core.packed.encoder import Encoder
 from core.packed.maps import BesideTerms, Floats, LinearBasis
 from core.packed.single_text import SingleTexts
@@ -381,6 +382,18 @@ def is_gap(column: ColumnEncoder, text: str) -> bool:
         return False
     bare = text.strip()
     return bare in NULLS and not (isinstance(column, CategoryColumn) and bare in column.places)
+
+
+def canonical(column: ColumnEncoder, value: Any) -> Any:
+    """A value of JSON as `RecordRows` takes it; None for a gap. Raises InvalidProblem."""
+    if value is None:
+        return None
+    if isinstance(value, float) and isinf(value) and column.kind is not Kind.TEXT:
+        raise InvalidProblem(Fault(column.name, "too_large", "is a number beyond the range of float64"))
+    if isinstance(value, str) and column.kind not in (Kind.NUMBER, Kind.BOOLEAN) and is_gap(column, value):
+        return None
+    checked = column.checked(value)
+    return value if isinstance(column, DateColumn) or column.kind is Kind.BOOLEAN else checked
 
 
 def _without_terms(dense: list[float]) -> EncodedRecord:

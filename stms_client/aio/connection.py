@@ -146,7 +146,7 @@ class Connection:
                 content=content,
                 timeout=httpx.USE_CLIENT_DEFAULT if call.file is None else UPLOAD_TIMEOUT,
             )
-        if not response.is_success:
+        if not response.is_success and response.status_code != httpx.codes.NOT_MODIFIED:
             raise problem_of(response)
         return call.read(response)
 

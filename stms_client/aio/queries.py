@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from stms_client import calls
 from stms_client.aio.connection import Connection
+from stms_client.aio.local import AsyncLocal, OnStale
 from stms_client.arrays import Row, Rows, in_order
 from stms_client.documents import Version
 from stms_client.errors import InvalidInput
-from stms_client.results import Decision, Decisions, Explain
+from stms_client.results import Decision, Decisions, Explain, Package
 from stms_client.tables import is_table
 
 
@@ -89,3 +90,34 @@ class Queries(Connection):
     async def predict(self, model: str, x: Row | None = None, *, text: str | None = None) -> str:
         """The class that the full teacher assigns to one row or text."""
         return await self.do(calls.predict(model, x, text))
+
+    def local(
+        self,
+        model: str,
+        labels: Sequence[str],
+        *,
+        poll: float = 2.0,
+        max_stale: float = 60.0,
+        on_stale: OnStale = "raise",
+    ) -> AsyncLocal:
+        """The students of some classes, to be evaluated in this program: enter it to fetch them.
+
+        The key needs the scope ``download``, and this program NumPy and safetensors. poll: about how many
+        seconds pass between two looks at the service, which find new versions and a revoked key. max_stale:
+        seconds after the last answer of the service for which answers are given without it; then calls raise
+        Stale, or with ``on_stale="ask"`` ask the service.
+        """
+        return AsyncLocal(self, model, labels, poll=poll, max_stale=max_stale, on_stale=on_stale)
+
+    async def package(
+        self, model: str, label: str, *, etag: str | None = None, report: str | None = None
+    ) -> Package | None:
+        """The student of a class as bytes; None if it has the ETag ``etag``.
+
+        report: the number of a version and how many queries were answered locally with it, ``"3:1200"``.
+        """
+        return await self.do(calls.package(model, label, etag, report))
+
+    async def encoder(self, model: str, label: str) -> bytes:
+        """The encoder of records or texts of the version of a class, as bytes."""
+        return await self.do(calls.encoder(model, label))

@@ -1,7 +1,10 @@
-"""Generates ``stms_client/sync`` from ``stms_client/aio``, and the documents: ``make client``."""
+"""Generates ``make client``: ``stms_client/sync`` from ``stms_client/aio``, the documents, and
+``stms_client/_packed``, the copy of what evaluates students.
+"""
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 import subprocess
@@ -11,11 +14,17 @@ from pathlib import Path
 
 from tests.stms_client.documents import documents
 
-FOLDER = Path(__file__).parents[2] / "stms_client"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "stms_client"
+COPY = "_packed"
+COPIED = ("core.packed.student", "core.packed.record_rows")
+"""What the client evaluates students with; all that they import is copied with them."""
 REPLACED = {
     "AsyncClient": "Client",
     "AsyncIterator": "Iterator",
     "AsyncJob": "Job",
+    "AsyncLocal": "Local",
+    "AsyncRepeated": "Repeated",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "aclose": "close",
@@ -63,6 +72,38 @@ def generate_documents() -> str:
     return formatted(documents(), FOLDER / "documents.py")
 
 
+def copied_modules() -> dict[str, Path]:
+    """The files of `COPIED` and of all modules of the core that they import, by the name of their copy."""
+    found: dict[str, Path] = {}
+    waiting = list(COPIED)
+    while waiting:
+        module = waiting.pop()
+        path = ROOT / f"{module.replace('.', '/')}.py"
+        name = module.rpartition(".")[2]
+        if found.setdefault(name, path) != path:
+            raise ValueError(f"Two modules of the core are called {name}.")
+        imported = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if _is_of_core(node)]
+        waiting += {node.module for node in imported} - {_module_of(path) for path in found.values()}
+    return dict(sorted(found.items()))
+
+
+def _is_of_core(node: ast.AST) -> bool:
+    return isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "core"
+
+
+def _module_of(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def generate_copy(path: Path) -> str:
+    """The source of the copy of one module, which imports the other copies."""
+    source = path.read_text("utf-8")
+    imports = re.compile(r"^(\s*)from core(?:\.\w+)*\.(\w+) import", re.MULTILINE)
+    text = imports.sub(rf"\1from stms_client.{COPY}.\2 import", source)
+    note = f"# Copied from `{path.relative_to(ROOT)}` by ``make client``: do not edit.\n"
+    return formatted(note + text, FOLDER / COPY / path.name)
+
+
 def names() -> list[str]:
     """Names of the modules that are generated."""
     return sorted(path.name for path in (FOLDER / "aio").glob("*.py"))
@@ -70,5 +111,7 @@ def names() -> list[str]:
 
 if __name__ == "__main__":
     (FOLDER / "documents.py").write_text(generate_documents(), "utf-8")
+    for copied, original in copied_modules().items():
+        (FOLDER / COPY / f"{copied}.py").write_text(generate_copy(original), "utf-8")
     for module in names():
         (FOLDER / "sync" / module).write_text(generate(module), "utf-8")

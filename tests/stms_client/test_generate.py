@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.stms_client.generate import FOLDER, generate, generate_documents, names
+from tests.stms_client.generate import (
+    COPY,
+    FOLDER,
+    copied_modules,
+    generate,
+    generate_copy,
+    generate_documents,
+    names,
+)
 
 
 @pytest.mark.parametrize("name", names())
@@ -18,3 +26,13 @@ def test_the_documents_are_those_of_the_service():
 
 def test_the_blocking_client_has_no_other_modules():
     assert sorted(path.name for path in (FOLDER / "sync").glob("*.py")) == names()
+
+
+@pytest.mark.parametrize("name", copied_modules())
+def test_the_client_evaluates_students_with_a_copy_of_the_core(name: str):
+    copy = (FOLDER / COPY / f"{name}.py").read_text("utf-8")
+    assert copy == generate_copy(copied_modules()[name]), "run: make client"
+
+
+def test_the_copy_has_no_other_modules():
+    assert {path.stem for path in (FOLDER / COPY).glob("*.py")} == {"__init__", *copied_modules()}

@@ -1,0 +1,170 @@
+"""The ASGI handler of packages: students, and the encoders of records, for programs that evaluate them.
+
+    GET /v1/models/{model}/classes/{class}/package    the student, as `PackedStudent.to_bytes` writes it
+    GET /v1/models/{model}/classes/{class}/encoder    the encoder of its version, where it has one
+
+Both are of one version, whose number is in X-Model-Version. Programs ask for the package again and again with
+If-None-Match: of a loaded student that reads neither the database nor a file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from app.auth.audit_writer import AuditWriter
+from app.domain.entities import ApiKey
+from app.domain.errors import InvalidRequest, NotFound, TooLarge
+from app.http.path_prefix import path_as_sent
+from app.http.problem import Problem, ProblemError, method_not_allowed
+from app.http.responses import Response, problem_response
+from app.http.types import Header, Receive, Scope, Send
+from app.serving.packages.paths import PackagePath, parse_package_path
+from app.serving.pipeline import Exchange, QueryPipeline, WireFormat
+from app.serving.servable import ServableStudent
+from core.packed import PackedStudent
+
+AUDIT_SECONDS: Final = 3600.0
+"""Seconds for which a process writes no further audit record of the same key, version and part."""
+REPORT: Final = b"x-stms-local"
+
+_MEDIA_TYPES: Final = {
+    "package": b"application/vnd.stms.student+safetensors",
+    "encoder": b"application/vnd.stms.encoder+safetensors",
+}
+_CACHING: Final = (b"cache-control", b"private, no-cache")
+_REPORTED: Final = re.compile(rb"[0-9]{1,9}:([0-9]{1,9})")
+_MAX_AUDITED: Final = 4096
+
+
+class PackageHandler(WireFormat[Exchange]):
+    """Answers requests for packages of at most ``most_bytes``."""
+
+    def __init__(self, pipeline: QueryPipeline, audit_writer: AuditWriter, most_bytes: int) -> None:
+        self._pipeline = pipeline
+        self._audit_writer = audit_writer
+        self._most_bytes = most_bytes
+        self._digests: WeakKeyDictionary[PackedStudent, str] = WeakKeyDictionary()
+        self._audited: dict[tuple[str, str, int, str], float] = {}
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        """Handle one request, as an ASGI application."""
+        return self._pipeline.handle(self, Exchange(scope), receive, send)
+
+    async def answer(self, exchange: Exchange, receive: Receive) -> Response:  # noqa: ARG002 - there is no body
+        scope = exchange.scope
+        if scope["method"] != "GET":
+            raise ProblemError(method_not_allowed(scope["method"], ["GET"]))
+        path = parse_package_path(scope["raw_path"])
+        key = self._pipeline.admit(exchange, "download", path.model)
+        reported = _reported(exchange)
+        reference, cache = f"{key.tenant}/{path.reference}", self._pipeline.cache
+        served = cache.get(reference, path.label) or await cache.student(reference, path.label)
+        if reported:
+            self._pipeline.metrics.asked_locally(served.metric_label, reported)
+        response = await self._of_student(exchange, key, path, served)
+        self._pipeline.metrics.responded("GET", path.route, response.status, exchange.seconds)
+        return response
+
+    def refuse(self, exchange: Exchange, problem: Problem) -> Response:
+        self._pipeline.record_error(exchange, problem, is_query=False)
+        return problem_response(problem, exchange.request_id, path_as_sent(exchange.scope))
+
+    async def _of_student(
+        self, exchange: Exchange, key: ApiKey, path: PackagePath, served: ServableStudent
+    ) -> Response:
+        digest = served.inputs.encoder_digest if path.is_encoder else self._digests.get(served.student)
+        wanted = exchange.headers.get(b"if-none-match")
+        if digest is not None and _has(wanted, served, digest):
+            return Response(b"", _headers(served, digest), 304)
+        data = await self._pipeline.run(exchange, False, partial(self._bytes, path, served))
+        if digest is None:
+            digest = hashlib.sha256(data).hexdigest()
+            self._digests[served.student] = digest
+        headers = _headers(served, digest)
+        if _has(wanted, served, digest):
+            return Response(b"", headers, 304)
+        await self._audit(exchange, key, path, served)
+        return Response(data, [(b"content-type", _MEDIA_TYPES[path.part]), *headers])
+
+    def _bytes(self, path: PackagePath, served: ServableStudent) -> bytes:
+        """The requested package. Raises NotFound and TooLarge."""
+        if not path.is_encoder:
+            student = served.student
+            self._check_size(path, student.form.nbytes + student.map.nbytes)
+            data = student.to_bytes()
+        elif served.inputs.records is None:
+            raise NotFound(
+                "The rows of this version are numbers: it has no encoder.", code="encoder_not_found"
+            )
+        else:
+            data = served.inputs.records.encoder.to_bytes()
+        self._check_size(path, len(data))
+        return data
+
+    def _check_size(self, path: PackagePath, size: int) -> None:
+        if size > self._most_bytes:
+            message = f"The {path.part} has {size} bytes; at most {self._most_bytes} are sent."
+            raise TooLarge(message, code="package_too_large")
+
+    async def _audit(
+        self, exchange: Exchange, key: ApiKey, path: PackagePath, served: ServableStudent
+    ) -> None:
+        """Write an audit record before a package leaves, once an hour for each key and version."""
+        subject = key.id, f"{key.tenant}/{served.model}", served.version, path.part
+        now = time.monotonic()
+        if now < self._audited.get(subject, 0.0):
+            return
+        if len(self._audited) >= _MAX_AUDITED:
+            self._audited.clear()
+        self._audited[subject] = now + AUDIT_SECONDS
+        write = partial(
+            self._audit_writer.record_action,
+            exchange.scope,
+            exchange.request_id.decode("ascii"),
+            key,
+            "model.download",
+            f"{served.model}@{served.version}",
+        )
+        await self._pipeline.run(exchange, False, write)
+
+
+def _reported(exchange: Exchange) -> int:
+    """How many local queries the caller reports. Raises InvalidRequest."""
+    text = exchange.headers.get(REPORT)
+    if text is None:
+        return 0
+    found = _REPORTED.fullmatch(text)
+    if found is None:
+        message = "X-STMS-Local must be the number of a version and a count of queries, such as 3:1200."
+        raise InvalidRequest(message, code="bad_header")
+    return int(found[1])
+
+
+def _tag(served: ServableStudent, digest: str) -> bytes:
+    return b'"%d-%s"' % (served.version, digest.encode("ascii"))
+
+
+def _has(wanted: bytes | None, served: ServableStudent, digest: str) -> bool:
+    """Whether If-None-Match says that the caller has the package already."""
+    return wanted is not None and (wanted == b"*" or _tag(served, digest) in wanted)
+
+
+def _headers(served: ServableStudent, digest: str) -> list[Header]:
+    headers = [
+        (b"etag", _tag(served, digest)),
+        _CACHING,
+        (b"x-model", served.model.encode("ascii")),
+        (b"x-model-version", b"%d" % served.version),
+    ]
+    inputs = served.inputs
+    if inputs.encoder_digest is not None:
+        headers.append((b"x-encoder", inputs.encoder_digest.encode("ascii")))
+    if inputs.index_base is not None:
+        headers.append((b"x-index-base", b"%d" % inputs.index_base))
+    return headers

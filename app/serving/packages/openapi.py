@@ -1,0 +1,81 @@
+"""The OpenAPI description of packages, which FastAPI does not route."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+_REPORT_DOC: Final = (
+    "The version that the caller evaluates, and how many queries it answered with it since it last said so; "
+    "they are added to `stms_local_queries_total`."
+)
+_PARAMETERS: Final = [
+    {
+        "name": name,
+        "in": place,
+        "required": place == "path",
+        "description": description,
+        "schema": {"type": "string", "minLength": 1} | more,
+    }
+    for name, place, description, more in (
+        ("model", "path", "`name`, `name@alias` or `name@3`.", {}),
+        ("class", "path", "The target class; percent-encode what a path cannot hold.", {}),
+        ("If-None-Match", "header", "The ETag that the caller has: then the answer is 304.", {}),
+        (
+            "X-STMS-Local",
+            "header",
+            _REPORT_DOC,
+            {"pattern": "^[0-9]{1,9}:[0-9]{1,9}$"},
+        ),
+    )
+]
+_HEADERS: Final[Json] = {
+    name: {"description": description, "schema": {"type": "string"}}
+    for name, description in {
+        "ETag": 'The version and the SHA-256 of the bytes: `"3-9f86…"`.',
+        "X-Model": "The model.",
+        "X-Model-Version": "Its version.",
+        "X-Encoder": "The SHA-256 of the encoder, where rows of the version are records or texts.",
+        "X-Index-Base": "Where the indices of the svmlight file of the training rows began, if it was one.",
+    }.items()
+}
+
+
+def _operation(name: str, summary: str, description: str) -> Json:
+    content = {
+        f"application/vnd.stms.{'encoder' if name == 'get_encoder' else 'student'}+safetensors": {
+            "schema": {"type": "string", "format": "binary"}
+        }
+    }
+    return {
+        "tags": ["queries"],
+        "summary": summary,
+        "description": description,
+        "operationId": name,
+        "parameters": _PARAMETERS,
+        "responses": {
+            "200": {"description": "The package.", "headers": _HEADERS, "content": content},
+            "304": {"description": "The caller has it already.", "headers": _HEADERS},
+        },
+    }
+
+
+PATHS: Final[Json] = {
+    "/v1/models/{model}/classes/{class}/package": {
+        "get": _operation(
+            "get_package",
+            "The student of a class, for local evaluation.",
+            "The bytes that decide about rows without the service. Needs the scope `download`. Ask again "
+            "with `If-None-Match` to learn of new versions and of a revoked key.",
+        )
+    },
+    "/v1/models/{model}/classes/{class}/encoder": {
+        "get": _operation(
+            "get_encoder",
+            "What makes numbers of records and texts, for local evaluation.",
+            "The encoder of the version, where it has one. Needs the scope `download`.",
+        )
+    },
+}
+"""The operations by path and method."""

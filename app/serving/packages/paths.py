@@ -1,0 +1,70 @@
+"""The paths of packages: the student of a class, and the encoder of its version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from app.domain.errors import NotFound
+from app.domain.names import is_class_label, is_reference
+from app.http.types import Scope
+from app.serving.query.paths import PREFIX
+
+_MIDDLE: Final = b"/classes/"
+_SUFFIXES: Final = (b"/package", b"/encoder")
+_CACHE_SIZE: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class PackagePath:
+    """reference: of the model: ``name``, ``name@alias`` or ``name@3``. model: its name. label: the class.
+
+    part: ``package`` or ``encoder``.
+    """
+
+    reference: str
+    model: str
+    label: str
+    part: str
+
+    @property
+    def is_encoder(self) -> bool:
+        """Whether the encoder is requested, and not the student."""
+        return self.part == "encoder"
+
+    @property
+    def route(self) -> str:
+        """The template of the path, for the metrics."""
+        return f"/v1/models/{{model}}/classes/{{class}}/{self.part}"
+
+
+def is_package_request(scope: Scope) -> bool:
+    """Whether a request is about a package, judged by its path only."""
+    if scope["type"] != "http":
+        return False
+    path: bytes = scope["raw_path"]
+    return path.endswith(_SUFFIXES) and path.startswith(PREFIX) and _MIDDLE in path
+
+
+@lru_cache(_CACHE_SIZE)
+def parse_package_path(raw_path: bytes) -> PackagePath:
+    """Parse a path of `is_package_request`. Raises NotFound.
+
+    The class is everything between ``/classes/`` and the last slash, so it may contain slashes. The cache
+    holds no errors, and valid paths are short, so its memory is bounded.
+    """
+    head, _, tail = raw_path[len(PREFIX) :].partition(_MIDDLE)
+    tail, _, part = tail.rpartition(b"/")
+    try:
+        reference = unquote_to_bytes(head).decode("ascii")
+        label = unquote_to_bytes(tail).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise NotFound("The path of the package is not UTF-8.", code="class_not_found") from error
+    if not is_reference(reference):
+        message = "There is no such model: the path is not that of a package."
+        raise NotFound(message, code="model_not_found")
+    if not is_class_label(label):
+        raise NotFound(f"Model {reference!r} has no such class.", code="class_not_found")
+    return PackagePath(reference, reference.partition("@")[0], label, part.decode("ascii"))

@@ -1,0 +1,554 @@
+# Copied from `core/packed/encoded_columns.py` by ``make client``: do not edit.
+"""How one column of a table or record is encoded, by its kind; ``core.packed.encoder`` puts them together."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import cos, isfinite, pi, sin
+from typing import Any, ClassVar, Final, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stms_client._packed.cell_values import category_key, microseconds_of
+from stms_client._packed.codec import Arrays, Header, take, take_array
+from stms_client._packed.errors import Fault, InvalidPackage, InvalidProblem
+from stms_client._packed.schema import Kind
+from stms_client._packed.table import Cells, NumberCells, TextCells, Texts, VectorCells
+from stms_client._packed.term_table import Entries, TermTable, term_entries
+from stms_client._packed.validation import MAX_MAGNITUDE
+
+Floats: TypeAlias = NDArray[np.float64]
+
+MAX_VALUES: Final = 64
+"""Values of a category that have columns of their own."""
+MAX_COLUMNS: Final = 10_000
+"""Columns of a record, and numbers of a vector."""
+MAX_VALUE_BYTES: Final = 4096
+"""Bytes of a value of a category."""
+CYCLES: Final = ("hour", "weekday", "yearday")
+"""What a date may repeat: the hour of the day, the day of the week, the day of the year."""
+
+_DAY: Final = 86_400_000_000
+_YEAR: Final = 365.25 * _DAY
+_PERIODS: Final = {"hour": _DAY, "weekday": 7 * _DAY, "yearday": round(_YEAR)}
+_MAX_MOMENT: Final = 400_000 * _DAY
+
+
+class ColumnEncoder(ABC):
+    """How one column is encoded. name: of the column. required: whether every row of training had a value.
+
+    Values of records are checked by ``checked``; all other methods trust what they get. A gap is None.
+    """
+
+    kind: ClassVar[Kind]
+    name: str
+    required: bool
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Dense columns."""
+
+    @property
+    def numbers(self) -> int:
+        """How many of the first of them are numbers, which scaling may change."""
+        return 0
+
+    @property
+    def tables(self) -> tuple[TermTable, ...]:
+        """The known terms of its texts, by families."""
+        return ()
+
+    @property
+    @abstractmethod
+    def labels(self) -> tuple[str, ...]:
+        """What each dense column stands for, for explanations."""
+
+    @abstractmethod
+    def checked(self, value: Any) -> Any:
+        """A value of a record, not None, as ``row`` takes it. Raises InvalidProblem."""
+
+    @abstractmethod
+    def row(self, value: Any) -> list[float]:
+        """The dense columns of one checked value or gap."""
+
+    @abstractmethod
+    def usual(self, means: Floats) -> list[float]:
+        """The dense columns of a usual value. means: of the dense columns in training."""
+
+    @abstractmethod
+    def fill(self, cells: Cells, out: Floats) -> None:
+        """Write the dense columns (n, width) of the cells of a table to ``out``, which holds zeros."""
+
+    @abstractmethod
+    def header(self) -> Header:
+        """Its JSON-ready entry in a package's header, without name and kind."""
+
+    def arrays(self) -> Arrays:
+        """Its arrays by name."""
+        return {}
+
+    def entries(self, cells: Cells) -> Entries:
+        """The terms of the cells."""
+        tables = self.tables
+        if not tables:
+            return Entries.joined([])
+        assert isinstance(cells, TextCells)  # noqa: S101 - only texts have terms
+        return _spread(term_entries(tables, list(cells.texts)), cells)
+
+    def _fault(self, code: str, message: str) -> InvalidProblem:
+        return InvalidProblem(Fault(self.name, code, message))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class NumberColumn(ColumnEncoder):
+    """fallback: the number of a gap. marks_gaps: whether these have a column. low, high: range in training.
+
+    is_truth: whether values are true and false.
+    """
+
+    name: str
+    required: bool
+    fallback: float
+    marks_gaps: bool
+    low: float
+    high: float
+    is_truth: bool = False
+
+    @property
+    def kind(self) -> Kind:  # type: ignore[override]
+        return Kind.BOOLEAN if self.is_truth else Kind.NUMBER
+
+    @property
+    def width(self) -> int:
+        return 1 + self.marks_gaps
+
+    @property
+    def numbers(self) -> int:
+        return 1
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ("value", "missing")[: self.width]
+
+    def checked(self, value: Any) -> float:
+        if self.is_truth:
+            if value is True or value is False:
+                return float(value)
+            raise self._fault("wrong_type", f"must be true or false, not {_described(value)}")
+        if type(value) is not float and type(value) is not int:
+            raise self._fault("wrong_type", f"must be a number, not {_described(value)}")
+        if not abs(value) <= MAX_MAGNITUDE:
+            if isinstance(value, float) and not isfinite(value):
+                raise self._fault("not_finite", "is not a finite number")
+            raise self._fault("too_large", f"is a number beyond ±{MAX_MAGNITUDE:g}")
+        return float(value)
+
+    def row(self, value: float | None) -> list[float]:
+        if self.marks_gaps:
+            return [self.fallback, 1.0] if value is None else [value, 0.0]
+        return [self.fallback if value is None else value]
+
+    def usual(self, means: Floats) -> list[float]:
+        del means
+        return self.row(self.fallback)
+
+    def fill(self, cells: Cells, out: Floats) -> None:
+        assert isinstance(cells, NumberCells)  # noqa: S101 - the caller has converted them
+        is_gap = cells.is_gap
+        out[:, 0] = np.where(is_gap, self.fallback, cells.values)
+        if self.marks_gaps:
+            out[:, 1] = is_gap
+
+    def header(self) -> Header:
+        return {
+            "required": self.required,
+            "fallback": self.fallback,
+            "marks_gaps": self.marks_gaps,
+            "range": [self.low, self.high],
+        }
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class CategoryColumn(ColumnEncoder):
+    """values: keys with columns of their own, all different. rare: keys that training had, too.
+
+    marks_rare: whether other values than ``values`` have a column. marks_gaps: whether gaps do.
+    refuses_unseen: whether a value that training did not have is an error. term_tables: of a category of many
+    values.
+    """
+
+    kind: ClassVar[Kind] = Kind.CATEGORY
+    name: str
+    required: bool
+    values: tuple[str, ...]
+    rare: tuple[str, ...]
+    marks_rare: bool
+    marks_gaps: bool
+    refuses_unseen: bool = False
+    term_tables: tuple[TermTable, ...] = ()
+
+    @property
+    def width(self) -> int:
+        return len(self.values) + self.marks_rare + self.marks_gaps
+
+    @property
+    def tables(self) -> tuple[TermTable, ...]:
+        return self.term_tables
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (
+            *self.values,
+            *(["rare"] if self.marks_rare else ()),
+            *(["missing"] if self.marks_gaps else ()),
+        )
+
+    @cached_property
+    def places(self) -> Mapping[str, int]:
+        """The column of each value, that of the others for rare ones; −1 where there is none."""
+        other = len(self.values) if self.marks_rare else -1
+        return {**dict.fromkeys(self.rare, other), **{key: place for place, key in enumerate(self.values)}}
+
+    @property
+    def unseen(self) -> int:
+        """The column of values that training did not have; −1 where there is none."""
+        return len(self.values) if self.marks_rare else -1
+
+    def checked(self, value: Any) -> str:
+        if not isinstance(value, str | float | int) or (isinstance(value, float) and not isfinite(value)):
+            raise self._fault("wrong_type", f"must be a text or a number, not {_described(value)}")
+        key = category_key(value)
+        if 4 * len(key) > MAX_VALUE_BYTES and len(key.encode("utf-8", "surrogatepass")) > MAX_VALUE_BYTES:
+            raise self._fault("too_long", f"is longer than {MAX_VALUE_BYTES} bytes")
+        if self.refuses_unseen and key not in self.places:
+            raise self._fault("unknown_value", f"is {key!r:.80}, a value that no row of training had")
+        return key
+
+    def row(self, value: str | None) -> list[float]:
+        dense = [0.0] * self.width
+        place = self._place(value)
+        if place >= 0:
+            dense[place] = 1.0
+        return dense
+
+    def usual(self, means: Floats) -> list[float]:
+        """Those of the most frequent value; of the values without a column together, if these are more."""
+        dense = [0.0] * self.width
+        if self.width and means.max() >= 1.0 - means.sum():
+            dense[int(means.argmax())] = 1.0
+        return dense
+
+    def fill(self, cells: Cells, out: Floats) -> None:
+        assert isinstance(cells, TextCells)  # noqa: S101 - the caller has converted them
+        place_of = np.array([*map(self._place, cells.texts), self._place(None)], dtype=np.int64)
+        places = place_of[cells.codes]
+        rows = np.flatnonzero(places >= 0)
+        out[rows, places[rows]] = 1.0
+
+    def _place(self, value: str | None) -> int:
+        if value is None:
+            return self.width - 1 if self.marks_gaps else -1
+        return self.places.get(value, self.unseen)
+
+    def header(self) -> Header:
+        return {
+            "required": self.required,
+            "marks_rare": self.marks_rare,
+            "marks_gaps": self.marks_gaps,
+            "refuses_unseen": self.refuses_unseen,
+        }
+
+    def arrays(self) -> Arrays:
+        return _texts_arrays("values", self.values) | _texts_arrays("rare", self.rare)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class DateColumn(ColumnEncoder):
+    """first: midnight of the first day of training, in microseconds since 1970. fallback: moment of a gap.
+
+    cycles: those of `CYCLES` that vary in training. pattern: of the texts, as ``strptime`` has it; None means
+    ISO 8601. low, high: first and last moment of training.
+    """
+
+    kind: ClassVar[Kind] = Kind.DATE
+    name: str
+    required: bool
+    first: int
+    fallback: int
+    cycles: tuple[str, ...]
+    marks_gaps: bool
+    pattern: str | None
+    low: int
+    high: int
+
+    @property
+    def width(self) -> int:
+        return 1 + 2 * len(self.cycles) + self.marks_gaps
+
+    @property
+    def numbers(self) -> int:
+        return 1
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        waves = (f"{wave} of {cycle}" for cycle in self.cycles for wave in ("sine", "cosine"))
+        return ("years", *waves, "missing")[: self.width]
+
+    def checked(self, value: Any) -> int:
+        if not isinstance(value, str):
+            raise self._fault("wrong_type", f"must be a text, not {_described(value)}")
+        moment = microseconds_of(value.strip(), self.pattern)
+        if moment is None:
+            like = "2024-05-06 or 2024-05-06T07:08:09+02:00" if self.pattern is None else self.pattern
+            raise self._fault("bad_date", f"is not a date like {like}")
+        return moment
+
+    def row(self, value: int | None) -> list[float]:
+        moment = self.fallback if value is None else value
+        dense = [(moment - self.first) / _YEAR]
+        for cycle in self.cycles:
+            period = _PERIODS[cycle]
+            angle = 0.0 if value is None else 2.0 * pi * ((moment % period) / period)
+            dense += (0.0, 0.0) if value is None else (sin(angle), cos(angle))
+        if self.marks_gaps:
+            dense.append(float(value is None))
+        return dense
+
+    def usual(self, means: Floats) -> list[float]:
+        del means
+        return self.row(self.fallback)
+
+    def fill(self, cells: Cells, out: Floats) -> None:
+        assert isinstance(cells, TextCells)  # noqa: S101 - the caller has converted them
+        moments = [microseconds_of(text, self.pattern) for text in cells.texts]
+        out[:] = np.array([self.row(moment) for moment in [*moments, None]])[cells.codes]
+
+    def header(self) -> Header:
+        return {
+            "required": self.required,
+            "first": self.first,
+            "fallback": self.fallback,
+            "cycles": list(self.cycles),
+            "marks_gaps": self.marks_gaps,
+            "pattern": self.pattern,
+            "range": [self.low, self.high],
+        }
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class TextColumn(ColumnEncoder):
+    """term_tables: the known terms, by families."""
+
+    kind: ClassVar[Kind] = Kind.TEXT
+    name: str
+    required: bool
+    term_tables: tuple[TermTable, ...]
+
+    @property
+    def width(self) -> int:
+        return 0
+
+    @property
+    def tables(self) -> tuple[TermTable, ...]:
+        return self.term_tables
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ()
+
+    def checked(self, value: Any) -> str:
+        if not isinstance(value, str):
+            raise self._fault("wrong_type", f"must be a text, not {_described(value)}")
+        return value
+
+    def row(self, value: str | None) -> list[float]:
+        del value
+        return []
+
+    def usual(self, means: Floats) -> list[float]:
+        del means
+        return []
+
+    def fill(self, cells: Cells, out: Floats) -> None:
+        del cells, out
+
+    def header(self) -> Header:
+        return {"required": self.required}
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorColumn(ColumnEncoder):
+    """fallback: the vector of a gap, (w,). marks_gaps: whether gaps have a column."""
+
+    kind: ClassVar[Kind] = Kind.VECTOR
+    name: str
+    required: bool
+    fallback: Floats
+    marks_gaps: bool
+
+    @property
+    def width(self) -> int:
+        return len(self.fallback) + self.marks_gaps
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return (*map(str, range(len(self.fallback))), *(["missing"] if self.marks_gaps else ()))
+
+    def checked(self, value: Any) -> list[float]:
+        wanted = len(self.fallback)
+        if not isinstance(value, list) or len(value) != wanted:
+            raise self._fault("wrong_type", f"must be a list of {wanted} numbers, not {_described(value)}")
+        for number in value:
+            if type(number) not in (int, float):
+                raise self._fault("wrong_type", f"must be a list of numbers, and has {_described(number)}")
+            if not abs(number) <= MAX_MAGNITUDE:
+                raise self._fault(
+                    "not_finite", f"has a number that is not finite or beyond ±{MAX_MAGNITUDE:g}"
+                )
+        return [*map(float, value)]
+
+    def row(self, value: list[float] | None) -> list[float]:
+        numbers = self.fallback.tolist() if value is None else value
+        return [*numbers, float(value is None)] if self.marks_gaps else [*numbers]
+
+    def usual(self, means: Floats) -> list[float]:
+        del means
+        return self.row(self.fallback.tolist())
+
+    def fill(self, cells: Cells, out: Floats) -> None:
+        assert isinstance(cells, VectorCells)  # noqa: S101 - the caller has converted them
+        is_gap = cells.is_gap
+        out[:, : len(self.fallback)] = np.where(is_gap[:, np.newaxis], self.fallback, cells.values)
+        if self.marks_gaps:
+            out[:, -1] = is_gap
+
+    def header(self) -> Header:
+        return {"required": self.required, "marks_gaps": self.marks_gaps}
+
+    def arrays(self) -> Arrays:
+        return {"fallback": self.fallback}
+
+
+def column_from(entry: Any, place: int, arrays: Arrays) -> ColumnEncoder:
+    """A column from its entry in a package's header. Raises InvalidPackage, InvalidProblem."""
+    if not isinstance(entry, dict):
+        raise InvalidPackage("The encoder in the package has a column that is no object.")
+    name, required = take(entry, "name", str), take(entry, "required", bool)
+    kind = take(entry, "kind", str)
+    own = {
+        key.partition(".")[2]: array for key, array in arrays.items() if key.partition(".")[0] == str(place)
+    }
+    tables = tuple(_term_table(one, own) for one in entry.get("terms", ()))
+    if kind in (Kind.NUMBER, Kind.BOOLEAN):
+        low, high = _range(entry)
+        fallback, marks = take(entry, "fallback", float), take(entry, "marks_gaps", bool)
+        return NumberColumn(name, required, _number(fallback), marks, low, high, kind == Kind.BOOLEAN)
+    if kind == Kind.CATEGORY:
+        values, rare = _read_texts(own, "values"), _read_texts(own, "rare")
+        if len(values) > MAX_VALUES or len({*values, *rare}) != len(values) + len(rare):
+            raise InvalidPackage("The values of a category in the package are unusable.")
+        rare_column, gaps, refuses = (
+            take(entry, flag, bool) for flag in ("marks_rare", "marks_gaps", "refuses_unseen")
+        )
+        return CategoryColumn(name, required, values, rare, rare_column, gaps, refuses, tables)
+    if kind == Kind.DATE:
+        low, high = _range(entry)
+        first, fallback = take(entry, "first", int), take(entry, "fallback", int)
+        cycles, pattern = take(entry, "cycles", list), entry.get("pattern")
+        usable = max(map(abs, (first, fallback, int(low), int(high)))) <= _MAX_MOMENT
+        if not usable or [one for one in CYCLES if one in cycles] != cycles:
+            raise InvalidPackage("A date in the package is unusable.")
+        if pattern is not None and not isinstance(pattern, str):
+            raise InvalidPackage("The pattern of a date in the package is unusable.")
+        marks = take(entry, "marks_gaps", bool)
+        return DateColumn(name, required, first, fallback, tuple(cycles), marks, pattern, int(low), int(high))
+    if kind == Kind.TEXT:
+        return TextColumn(name, required, tables)
+    if kind == Kind.VECTOR:
+        fallback = take_array(own, "fallback")
+        if fallback.ndim != 1 or fallback.dtype != np.float64 or not 1 <= len(fallback) <= MAX_COLUMNS:
+            raise InvalidPackage("A vector in the package is unusable.")
+        if not np.isfinite(fallback).all():
+            raise InvalidPackage("A vector in the package is not finite.")
+        return VectorColumn(name, required, fallback, take(entry, "marks_gaps", bool))
+    raise InvalidPackage(f"The package has a column of unknown kind {kind!r:.40}.")
+
+
+def _term_table(entry: Any, arrays: Arrays) -> TermTable:
+    if not isinstance(entry, dict):
+        raise InvalidPackage("The encoder in the package has terms that are no object.")
+    family = take(entry, "family", str)
+    terms, idf = take_array(arrays, f"{family}.terms"), take_array(arrays, f"{family}.idf")
+    if terms.dtype != np.int64 or idf.dtype != np.int64:
+        raise InvalidPackage("The terms in the package are no whole numbers.")
+    return TermTable(family, terms.view(np.uint64), idf, take(entry, "unknown_idf", int))
+
+
+def _range(entry: Header) -> tuple[float, float]:
+    low, high = take(entry, "range", list)
+    if not _number(low) <= _number(high):
+        raise InvalidPackage("A range in the package is unusable.")
+    return low, high
+
+
+def _number(value: Any) -> float:
+    if type(value) not in (int, float) or not abs(value) <= MAX_MAGNITUDE:
+        raise InvalidPackage("A number in the package is unusable.")
+    return value  # type: ignore[no-any-return]
+
+
+def _texts_arrays(name: str, texts: Sequence[str]) -> Arrays:
+    packed = Texts.of(texts)
+    return {name: packed.data, f"{name}.offsets": packed.offsets}
+
+
+def _read_texts(arrays: Arrays, name: str) -> tuple[str, ...]:
+    """Texts that `_texts_arrays` wrote. Raises InvalidPackage."""
+    data, offsets = take_array(arrays, name), take_array(arrays, f"{name}.offsets")
+    usable = (
+        data.dtype == np.uint8
+        and data.ndim == 1
+        and offsets.dtype == np.int64
+        and offsets.ndim == 1
+        and len(offsets) > 0
+        and offsets[0] == 0
+        and offsets[-1] == len(data)
+        and (np.diff(offsets) >= 0).all()
+    )
+    if not usable:
+        raise InvalidPackage(f"The texts {name!r:.40} of the package do not fit together.")
+    return tuple(Texts(data, offsets))
+
+
+def _spread(entries: Entries, cells: TextCells) -> Entries:
+    """Entries of each text as those of the cells that have it."""
+    counts = np.bincount(entries.rows, minlength=len(cells.texts))
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    order = np.argsort(entries.rows, kind="stable")
+    rows = np.flatnonzero(cells.codes >= 0)
+    lengths = counts[cells.codes[rows]] if len(counts) else np.zeros(0, dtype=np.int64)
+    total = int(lengths.sum())
+    ends = np.cumsum(lengths)
+    within = np.arange(total) - np.repeat(ends - lengths, lengths)
+    places = order[np.repeat(starts[cells.codes[rows]], lengths) + within]
+    return Entries(np.repeat(rows, lengths), entries.columns[places], entries.values[places])
+
+
+def _described(value: Any) -> str:
+    """A value of JSON in the words of messages."""
+    names = {str: "a text", bool: "true or false", list: "a list", dict: "an object"}
+    return (
+        "a number"
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else names.get(type(value), f"a {type(value).__name__}")
+    )

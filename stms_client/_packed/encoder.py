@@ -1,0 +1,179 @@
+# Copied from `core/packed/encoder.py` by ``make client``: do not edit.
+"""From records and tables to rows of numbers. A fitted encoder is pure data, and NumPy is enough to apply it.
+
+    number      x, and 1 where it is missing if gaps were frequent; a gap becomes the median
+    boolean     1 and 0, otherwise as a number
+    category    1 in the column of its value; in one for all rare and unseen values, in one for gaps; else 0
+    date        years since the first day, sines and cosines of the hour, the day of the week and of the year
+    text        its terms, weighed as ``core.packed.term_table`` says
+    vector      its numbers
+
+A category of many values has the terms of its values, too. Columns of terms stand behind all others. A row is
+encoded to the same bits alone and among others.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, final
+
+import numpy as np
+
+from stms_client._packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take_array
+from stms_client._packed.column_layout import ColumnLayout
+from stms_client._packed.encoded_columns import (
+    MAX_COLUMNS,
+    ColumnEncoder,
+    DateColumn,
+    Floats,
+    NumberColumn,
+    column_from,
+)
+from stms_client._packed.errors import Fault, InvalidPackage, InvalidProblem
+from stms_client._packed.schema import Kind, cells_as
+from stms_client._packed.table import Cells, Table
+from stms_client._packed.term_table import MAX_TERMS, Entries
+from stms_client._packed.validation import MAX_FAULTS
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EncodedRows:
+    """dense: (n, dense columns). entries: terms, None if the encoder has none; columns count from 0."""
+
+    dense: Floats
+    entries: Entries | None
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Encoder:
+    """columns: how each used column is encoded, in the order of the table. ignored: names of the columns of
+    the table that are not used, so that its rows may be asked about as they are. means: of each dense column
+    in training, (dense columns,). takes_others: whether rows may have further columns, which are not used.
+
+    Raises InvalidProblem where these do not fit together.
+    """
+
+    FORMAT: ClassVar[str] = "stms.encoder.1"
+
+    columns: tuple[ColumnEncoder, ...]
+    ignored: tuple[str, ...]
+    means: Floats
+    takes_others: bool = False
+
+    def __post_init__(self) -> None:
+        names = [*(column.name for column in self.columns), *self.ignored]
+        if not self.columns or len(names) > MAX_COLUMNS or len(set(names)) != len(names):
+            raise InvalidProblem(
+                Fault("columns", "bad_names", "the names of an encoder's columns are unusable")
+            )
+        if self.means.shape != (self.layout.dense,) or not np.isfinite(self.means).all():
+            raise InvalidProblem(
+                Fault("means", "wrong_shape", "the means of an encoder do not fit its columns")
+            )
+        if not self.layout.columns >= 1 or self.layout.terms > MAX_TERMS:
+            raise InvalidProblem(
+                Fault("columns", "out_of_range", "an encoder has too few or too many columns")
+            )
+
+    @cached_property
+    def layout(self) -> ColumnLayout:
+        """Which of the encoded columns are numbers, indicators and terms."""
+        numbers: list[int] = []
+        dense = terms = 0
+        for column in self.columns:
+            numbers += range(dense, dense + column.numbers)
+            dense += column.width
+            terms += sum(map(len, column.tables))
+        return ColumnLayout(dense + terms, dense, tuple(numbers))
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Names of the columns that are used."""
+        return tuple(column.name for column in self.columns)
+
+    @property
+    def text_column(self) -> str | None:
+        """The name of the only column, if it is one of texts."""
+        only = self.columns[0]
+        return only.name if len(self.columns) == 1 and only.kind is Kind.TEXT else None
+
+    @property
+    def takes_numbers(self) -> bool:
+        """Whether all columns are numbers or truth values without gaps: then a list of numbers is a row."""
+        return all(
+            isinstance(column, NumberColumn) and column.required and not column.marks_gaps
+            for column in self.columns
+        )
+
+    def encode(self, table: Table) -> EncodedRows:
+        """The rows of a table, whose columns are found by name.
+
+        Raises InvalidProblem for columns that are missing, and for cells that are nothing of their kind.
+        """
+        cells = self._cells(table)
+        dense = np.zeros((table.n, self.layout.dense))
+        start = 0
+        for column, of_column in zip(self.columns, cells, strict=True):
+            column.fill(of_column, dense[:, start : start + column.width])
+            start += column.width
+        if not self.layout.terms:
+            return EncodedRows(dense, None)
+        parts, first = [], 0
+        for column, of_column in zip(self.columns, cells, strict=True):
+            parts.append(column.entries(of_column).shifted(0, first))
+            first += sum(map(len, column.tables))
+        return EncodedRows(dense, Entries.joined(parts))
+
+    def _cells(self, table: Table) -> list[Cells]:
+        faults: list[Fault] = []
+        found: list[Cells] = []
+        for column in self.columns:
+            if column.name not in table.names:
+                message = f"The table has no column {column.name!r:.80}."
+                faults.append(Fault("X", "missing_column", message))
+                continue
+            pattern = column.pattern if isinstance(column, DateColumn) else None
+            try:
+                found.append(cells_as(column.name, table.column(column.name), column.kind, pattern))
+            except InvalidProblem as error:
+                faults += error.faults
+        if faults:
+            raise InvalidProblem(*faults[:MAX_FAULTS])
+        return found
+
+    def to_bytes(self) -> bytes:
+        """The encoder as safetensors; the same encoder always gives the same bytes."""
+        arrays: Arrays = {"means": self.means}
+        described = []
+        for place, column in enumerate(self.columns):
+            arrays |= {f"{place}.{name}": array for name, array in column.arrays().items()}
+            families = []
+            for table in column.tables:
+                families.append({"family": table.family, "unknown_idf": table.unknown_idf})
+                arrays[f"{place}.{table.family}.terms"] = table.terms.view(np.int64)
+                arrays[f"{place}.{table.family}.idf"] = table.idf
+            entry: Header = {"name": column.name, "kind": str(column.kind), **column.header()}
+            described.append(entry | ({"terms": families} if families else {}))
+        header = [described, list(self.ignored), self.takes_others]
+        text = json.dumps(header, ensure_ascii=False, separators=(",", ":"))
+        arrays["columns"] = np.frombuffer(text.encode(), dtype=np.uint8)
+        return encode({"format": self.FORMAT}, arrays)
+
+    @classmethod
+    def from_bytes(cls, data: Buffer) -> Encoder:
+        """The encoder of ``to_bytes``, its arrays views of ``data``. Raises InvalidPackage."""
+        _, arrays = decode(data, cls.FORMAT)
+        with package_errors("encoder"):
+            try:
+                described, ignored, takes_others = json.loads(take_array(arrays, "columns").tobytes())
+                columns = tuple(column_from(entry, place, arrays) for place, entry in enumerate(described))
+                if not all(isinstance(name, str) for name in ignored) or type(takes_others) is not bool:
+                    raise InvalidPackage("The encoder in the package says nothing usable of other columns.")
+            except (ValueError, TypeError, KeyError, RecursionError, OverflowError) as error:
+                if isinstance(error, InvalidProblem | InvalidPackage):
+                    raise
+                raise InvalidPackage(f"The encoder in the package is not usable: {error}.") from error
+            return cls(columns, tuple(ignored), take_array(arrays, "means"), takes_others)

@@ -1,0 +1,145 @@
+# Copied from `core/packed/leaf_index.py` by ``make client``: do not edit.
+"""Which leaves of many trees a row reaches, without a walk: a leaf is a box, and boxes are kept as bits.
+
+For every column and every number of its thresholds there is a string of bits, one for each leaf: 1 where the
+leaf's box admits a value above so many thresholds. A row has one string for each column, and the bits that
+are 1 in all of them are the leaves that it reaches. Compare QuickScorer (Lucchese et al., SIGIR 2015), which
+finds the first such leaf of each tree from the tests that fail; here both sides of a test are in the bits, so
+that no other leaves remain, and leaves that add nothing need no bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stms_client._packed.tree_references import at_references
+
+if TYPE_CHECKING:
+    from stms_client._packed.trees import TreesBasis
+
+_WORD_BYTES = 8
+
+
+def bytes_of_bits(trees: TreesBasis) -> int:
+    """How many bytes the bits of the index would take, in O(M) and without making it."""
+    adds = (trees.values != 0.0).any(axis=1)
+    references = np.concatenate([trees.roots, trees.children.ravel()])
+    leaves = int(np.count_nonzero(adds[~references[references < 0]]))
+    rows = len(trees.feature) + len(np.unique(trees.feature))
+    return rows * -(-leaves // (8 * _WORD_BYTES)) * _WORD_BYTES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeafIndex:
+    """Of L leaves with a value that is not 0, in the order of their trees, by F columns that are tested.
+
+    columns: their numbers, (F,). thresholds: j + i·threshold for column j of these, rising, (E,) complex.
+    bits: (E + F, words) uint64, of each column one row more than it has thresholds. value: row of the leaf's
+    values, (L,). output: the first sum that it adds to, (L,).
+    """
+
+    columns: NDArray[np.intp]
+    thresholds: NDArray[np.complex128]
+    bits: NDArray[np.uint64]
+    value: NDArray[np.int32]
+    output: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, trees: TreesBasis, max_bytes: int) -> LeafIndex | None:
+        """The index of the trees; None if it took more than ``max_bytes``, or for trees without nodes."""
+        if bytes_of_bits(trees) > max_bytes or not len(trees.test):
+            return None
+        leaves = _Leaves(trees)
+        columns, first, tests = np.unique(trees.feature, return_index=True, return_counts=True)
+        words = -(-leaves.n // (8 * _WORD_BYTES))
+        rows = len(trees.feature) + len(columns)
+        bits = np.zeros((rows, words * _WORD_BYTES), dtype=np.uint8)
+        nodes = np.argsort(trees.test, kind="stable")
+        start = np.searchsorted(trees.test[nodes], first)
+        for number, (of_column, count) in enumerate(zip(np.split(nodes, start[1:]), tests, strict=True)):
+            above = trees.test[of_column] - first[number] + 1
+            packed = np.packbits(leaves.admitted(of_column, above, int(count) + 1), axis=1, bitorder="little")
+            row = int(first[number]) + number
+            bits[row : row + count + 1, : packed.shape[1]] = packed
+        thresholds = np.repeat(np.arange(len(columns)), tests) + 1j * trees.threshold
+        return cls(columns.astype(np.intp), thresholds, bits.view("<u8"), leaves.value, leaves.output)
+
+    def reached(self, x: NDArray[np.float64]) -> NDArray[np.intp]:
+        """Numbers of the leaves that a row (d,) reaches, rising."""
+        column = np.arange(len(self.columns))
+        place = column.astype(np.complex128)
+        place.imag = x.take(self.columns)
+        # Complex numbers are ordered by their real part first: one search finds the rows of all columns.
+        rows = self.thresholds.searchsorted(place)
+        rows += column
+        common = np.bitwise_and.reduce(self.bits.take(rows, axis=0), axis=0)
+        found = np.unpackbits(common.view(np.uint8), count=len(self.value), bitorder="little")
+        return found.view(np.bool_).nonzero()[0]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+        arrays: tuple[NDArray[Any], ...] = (self.thresholds, self.bits, self.value, self.output)
+        return sum(array.nbytes for array in arrays)
+
+
+class _Leaves:
+    """The leaves that add something, numbered from left to right in their trees, and the range of each node.
+
+    n: how many there are. value, output: of each, (n,). first, middle, end: the leaves below a node are those
+    from ``first`` to ``end``, and those below its first child end at ``middle``, (M,).
+    """
+
+    def __init__(self, trees: TreesBasis) -> None:
+        self._counts = (trees.values != 0.0).any(axis=1).astype(np.int64)
+        self._sizes = np.zeros(len(trees.test), dtype=np.int64)
+        levels = list(trees.levels())
+        for level in reversed(levels):
+            self._sizes[level] = self._below(trees.children[level]).sum(axis=1)
+        of_tree = self._below(trees.roots)
+        self.n = int(of_tree.sum())
+        self.value = np.zeros(self.n, dtype=np.int32)
+        self.output = np.repeat(trees.output, of_tree)
+        self.first, self.middle = np.zeros_like(self._sizes), np.zeros_like(self._sizes)
+        self._place(trees.roots, np.cumsum(of_tree) - of_tree)
+        for level in levels:
+            left, right = trees.children[level].T
+            self.middle[level] = self.first[level] + self._below(left)
+            self._place(left, self.first[level])
+            self._place(right, self.middle[level])
+        self.end = self.first + self._sizes
+
+    def _below(self, references: NDArray[np.int32]) -> NDArray[np.int64]:
+        """How many leaves are below each reference."""
+        return at_references(references, self._counts, self._sizes)
+
+    def _place(self, references: NDArray[np.int32], first: NDArray[np.int64]) -> None:
+        """Say which is the first leaf below each reference."""
+        inner = references >= 0
+        self.first[references[inner]] = first[inner]
+        leaf = ~inner & (self._below(references) > 0)
+        self.value[first[leaf]] = ~references[leaf]
+
+    def admitted(self, nodes: NDArray[np.intp], above: NDArray[np.integer], rows: int) -> NDArray[np.bool_]:
+        """Which leaves the tests of one column admit, (rows, n): row c for a value above c of its thresholds.
+
+        nodes: that test the column. above: from which row on the test of each fails, in [1, rows).
+        """
+        # A node excludes the leaves of its second child in the rows before, those of its first child from
+        # there on: corners of rectangles, whose sums over both axes are the numbers of exclusions.
+        corners = np.zeros((rows, self.n + 1), dtype=np.int32)
+        add: Any = np.add.at
+        first, middle, end = self.first[nodes], self.middle[nodes], self.end[nodes]
+        add(corners, (0, middle), 1)
+        add(corners, (0, end), -1)
+        add(corners, (above, first), 1)
+        add(corners, (above, middle), -2)
+        add(corners, (above, end), 1)
+        np.cumsum(corners, axis=0, out=corners)
+        np.cumsum(corners, axis=1, out=corners)
+        admitted: NDArray[np.bool_] = corners[:, :-1] == 0
+        return admitted

@@ -1,0 +1,416 @@
+# Copied from `core/packed/record_rows.py` by ``make client``: do not edit.
+"""Single records as rows of an encoder, and their scores, without tables and mostly without arrays.
+
+The values of a record stand in the order of ``RecordRows.columns``: numbers and truth values, categories,
+then all others. They are values of JSON of the types that the columns have, whose content is checked here;
+a gap is None. A record has the same score to the last bit however it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
+from itertools import repeat
+from math import hypot, isfinite, isinf
+from operator import call, mul
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stms_client._packed.cell_values import NULLS
+from stms_client._packed.encoded_columns import CategoryColumn, ColumnEncoder, DateColumn, NumberColumn
+from stms_client._packed.encoder import Encoder
+from stms_client._packed.errors import Fault, InvalidProblem
+from stms_client._packed.maps import BesideTerms, Floats, LinearBasis
+from stms_client._packed.schema import Kind
+from stms_client._packed.single_text import SingleTexts
+from stms_client._packed.sparse import StoredBasis
+from stms_client._packed.student import PackedStudent, row_scorer
+from stms_client._packed.validation import MAX_MAGNITUDE, out_of_range
+
+Values: TypeAlias = Sequence[Any]
+"""Values of a record, in the order of `RecordRows.columns`."""
+
+Decision: TypeAlias = tuple[float, float | None, int | None]
+"""Score, gate and the number of the rejection that decides."""
+
+LONGER_THAN_NULLS: Final = 10
+_MOST_VALUES: Final = 256
+"""Known values of a category for each of which a student has a weight."""
+_MAX_KEPT: Final = 1024
+"""Values of categories whose terms are kept, for each column."""
+
+
+class EncodedRecord(NamedTuple):
+    """dense: (dense columns,). columns, values: of the terms, which count from 0, (m,)."""
+
+    dense: list[float]
+    columns: NDArray[np.int64]
+    values: Floats
+
+
+_NO_COLUMNS: Final = np.empty(0, dtype=np.int64)
+_NO_VALUES: Final = np.empty(0)
+
+
+class _Terms:
+    """The terms of a column. place: of its values in records. first: of its terms among all."""
+
+    def __init__(self, place: int, column: ColumnEncoder, texts: SingleTexts, first: int) -> None:
+        self.place, self.column, self._texts, self._first = place, column, texts, first
+        self._kept: dict[str, tuple[NDArray[np.int64], Floats]] = {}
+
+    def of(self, value: Any) -> tuple[NDArray[np.int64], Floats]:
+        """Columns and values of the terms of a value, (m,). Raises InvalidProblem."""
+        text = self.column.checked(value)
+        found = self._kept.get(text)
+        if found is None:
+            columns, weights = self._texts.find(text)
+            found = columns + self._first, weights
+            if isinstance(self.column, CategoryColumn) and len(self._kept) < _MAX_KEPT:
+                self._kept[text] = found
+        return found
+
+
+class RecordRows:
+    """The rows of an encoder from the values of single records.
+
+    columns: how each value is encoded. numbers, categories: how many of the first ones are numbers, and how
+    many are categories behind them.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+        groups: tuple[list[ColumnEncoder], list[ColumnEncoder], list[ColumnEncoder]] = ([], [], [])
+        places: dict[str, tuple[int, int]] = {}
+        dense = terms = 0
+        for column in encoder.columns:
+            groups[_group(column)].append(column)
+            places[column.name] = dense, terms
+            dense += column.width
+            terms += sum(map(len, column.tables))
+        self.columns = (*groups[0], *groups[1], *groups[2])
+        self.numbers, self.categories = len(groups[0]), len(groups[1])
+        self.starts = [places[column.name][0] for column in self.columns]
+        self.has_terms = encoder.layout.terms > 0
+        self._others = self.numbers + self.categories
+        self._with_terms = [
+            _Terms(place, column, SingleTexts(column.tables), places[column.name][1])
+            for place, column in enumerate(self.columns)
+            if column.tables
+        ]
+        self._blank = [0.0] * dense
+        self._number_starts = self.starts[: self.numbers]
+        self._places = [
+            _places(column, start)
+            for column, start in zip(self.columns, self.starts, strict=True)
+            if isinstance(column, CategoryColumn)
+        ]
+
+    @cached_property
+    def have_few_values(self) -> bool:
+        """Whether a student can have a weight for each value: there are no terms, and few categories."""
+        return not self.has_terms and all(len(places) <= _MOST_VALUES for places in self._places)
+
+    @property
+    def are_numbers(self) -> bool:
+        """Whether the values are the row."""
+        return self.encoder.takes_numbers
+
+    def encode(self, values: Values) -> EncodedRecord:
+        """The row of a record. Raises InvalidProblem for the first value that no row can have."""
+        dense = self.dense(values)
+        return EncodedRecord(dense, *self.terms(values)) if self.has_terms else _without_terms(dense)
+
+    def dense(self, values: Values) -> list[float]:
+        """The dense columns of a record. Raises InvalidProblem."""
+        row = self._blank.copy()
+        n = self.numbers
+        for start, value in zip(self._number_starts, values, strict=False):
+            row[start] = value
+        try:
+            usable = hypot(*values[:n]) < MAX_MAGNITUDE
+        except TypeError:
+            usable = False
+        if not usable:
+            for column, start, value in zip(self.columns[:n], self.starts, values, strict=False):
+                known = None if value is None else column.checked(value)
+                row[start : start + column.width] = column.row(known)
+        for places, value, at in zip(
+            self._places, values[n : self._others], range(n, self._others), strict=True
+        ):
+            place = places.get(value)
+            if place is None:
+                place = self._place_of_other(at, places, value)
+            if place >= 0:
+                row[place] = 1.0
+        for at in range(self._others, len(self.columns)):
+            column, start, value = self.columns[at], self.starts[at], values[at]
+            if column.width:
+                known = None if value is None else column.checked(value)
+                row[start : start + column.width] = column.row(known)
+        return row
+
+    def terms(self, values: Values) -> tuple[NDArray[np.int64], Floats]:
+        """Columns and values of the terms of a record, each (m,). Raises InvalidProblem."""
+        found = []
+        for known in self._with_terms:
+            value = values[known.place]
+            if value is not None and not (isinstance(value, str) and is_gap(known.column, value)):
+                found.append(known.of(value))
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            return _NO_COLUMNS, _NO_VALUES
+        return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found])
+
+    def _place_of_other(self, at: int, places: dict[Any, int], value: Any) -> int:
+        """The column of a category's value that is not written as its key, or that training did not have."""
+        column = self.columns[at]
+        assert isinstance(column, CategoryColumn)  # noqa: S101 - `columns` are in groups
+        known = places.get(_known_key(column, value))
+        if known is not None:
+            return known
+        return self.starts[at] + column.unseen if column.unseen >= 0 else -1
+
+
+class RecordScorers(NamedTuple):
+    """one: the score of a student at the values of a record. many: of records by columns, with the same bits;
+    None unless that is quicker.
+
+    Both raise InvalidProblem for values that no row can have, and for scores beyond float64.
+    """
+
+    one: Callable[[Values], float]
+    many: Callable[[Sequence[Sequence[Any]]], list[float]] | None
+
+
+def record_scorers(student: PackedStudent, rows: RecordRows) -> RecordScorers:
+    """What scores records, with all that does not change bound beforehand."""
+    if rows.are_numbers:
+        # With the bits of a list of numbers.
+        score = row_scorer(student)
+        return RecordScorers(
+            lambda values: score(list(values)),
+            lambda columns: [score(list(values)) for values in zip(*columns, strict=True)],
+        )
+    if is_weighted(student, rows):
+        weighted = WeightedScorer(student, rows)
+        return RecordScorers(weighted.score, weighted.scores)
+    encode = rows.encode
+    if rows.has_terms:
+        return RecordScorers(lambda values: student.score_stored(stored_basis(student, encode(values))), None)
+    of_row, dense = row_scorer(student), rows.dense
+    return RecordScorers(lambda values: of_row(dense(values)), None)
+
+
+def is_weighted(student: PackedStudent, rows: RecordRows) -> bool:
+    """Whether a score is a sum of a weight for each value."""
+    is_linear = isinstance(student.map, LinearBasis) and student.form.linear is not None
+    return is_linear and student.is_tame and rows.have_few_values and not rows.are_numbers
+
+
+def record_decider(
+    students: Sequence[PackedStudent], rows: RecordRows, *, explain: bool
+) -> Callable[[Values], list[Decision]]:
+    """From the values of a record to the score of each student, with ``explain`` also gate and piece.
+
+    Scores have the bits of `record_scorers`. It raises as the scores do.
+    """
+    weighted = [
+        WeightedScorer(student, rows).score if is_weighted(student, rows) else None for student in students
+    ]
+
+    def decide(values: Values) -> list[Decision]:
+        encoded: EncodedRecord | None = None
+        bases: dict[str, StoredBasis] = {}
+        decisions: list[Decision] = []
+        for student, scorer in zip(students, weighted, strict=True):
+            if scorer is not None and not explain:
+                decisions.append((scorer(values), None, None))
+                continue
+            encoded = encoded or rows.encode(values)
+            basis = bases.get(student.map.digest)
+            if basis is None:
+                basis = bases[student.map.digest] = stored_basis(student, encoded)
+            score = scorer(values) if scorer is not None else _score_of(student, basis, rows)
+            if not explain:
+                decisions.append((score, None, None))
+                continue
+            gate, piece = student.explain_stored(basis)
+            if not isfinite(gate - score):
+                raise out_of_range("x")
+            decisions.append((score, gate, piece))
+        return decisions
+
+    return decide
+
+
+def _score_of(student: PackedStudent, basis: StoredBasis, rows: RecordRows) -> float:
+    return student.score_stored(basis) if rows.has_terms else student.score_at(basis.dense)
+
+
+def stored_basis(student: PackedStudent, record: EncodedRecord) -> StoredBasis:
+    """The basis values of a record."""
+    packed = student.map
+    dense = np.array(record.dense, dtype=np.float64)
+    if isinstance(packed, BesideTerms):
+        return StoredBasis(packed.of_dense.row(dense), record.columns, record.values)
+    if isinstance(packed, LinearBasis):
+        return StoredBasis(dense, record.columns, record.values)
+    full = np.zeros(packed.n_columns)
+    full[: len(dense)] = dense
+    full[record.columns + len(dense)] = record.values
+    return StoredBasis(packed.row(full), _NO_COLUMNS, _NO_VALUES)
+
+
+class WeightedScorer:
+    """Σ coef·number + Σ weight of each category's value, of a student that is linear in the columns.
+
+    No vector is built. Many records are scored by columns, with the same additions in the same order.
+    """
+
+    def __init__(self, student: PackedStudent, rows: RecordRows) -> None:
+        coef_of: Any = student.form.linear
+        coef: list[float] = coef_of[0].tolist()
+        self._intercept: float = coef_of[1]
+        self._n, self._end = rows.numbers, rows.numbers + rows.categories
+        parts = [
+            (column, coef[start : start + column.width])
+            for column, start in zip(rows.columns, rows.starts, strict=True)
+        ]
+        self._numbers = [own[0] for _, own in parts[: self._n]]
+        self._products = [partial(_product, column, own) for column, own in parts]
+        self._gets: list[Callable[[Any], float | None]] = []
+        for column, own in parts[self._n : self._end]:
+            assert isinstance(column, CategoryColumn)  # noqa: S101 - `columns` are in groups
+            weights, other = _category_weights(column, own)
+            self._gets.append(weights.get)
+            self._products[self._n + len(self._gets) - 1] = partial(_weight, column, weights, other)
+
+    @property
+    def score(self) -> Callable[[Values], float]:
+        """The score at the values of a record, a function of few names. Raises InvalidProblem."""
+        n, end, intercept = self._n, self._end, self._intercept
+        numbers, gets, others = self._numbers, self._gets, self._products[self._end :]
+        each = self._each
+
+        def score(values: Values) -> float:
+            given = values[:n]
+            try:
+                if hypot(*given) < MAX_MAGNITUDE:
+                    return sum(
+                        (
+                            intercept,
+                            *map(mul, numbers, given),
+                            *map(call, gets, values[n:end]),
+                            *map(call, others, values[end:]),
+                        )
+                    )
+            except TypeError:
+                # A gap among the numbers, or a category's value that is not written as its key.
+                return each(values)
+            return each(values)
+
+        return score
+
+    def _each(self, values: Values) -> float:
+        return sum((self._intercept, *map(call, self._products, values)))
+
+    def scores(self, columns: Sequence[Sequence[Any]]) -> list[float]:
+        """Scores (n,) of records by columns, each of them typed. Raises InvalidProblem."""
+        addends: list[Iterable[float | None]] = [repeat(self._intercept)]
+        for coef, product, values in zip(self._numbers, self._products, columns, strict=False):
+            addends.append(_by_numbers(coef, product, values))
+        for get, product, values in zip(
+            self._gets, self._products[self._n :], columns[self._n :], strict=False
+        ):
+            weights = [*map(get, values)]
+            addends.append([*map(product, values)] if None in weights else weights)
+        addends += (
+            map(product, values)
+            for product, values in zip(self._products[self._end :], columns[self._end :], strict=True)
+        )
+        scores: list[Any] = [*map(sum, zip(*addends, strict=False))]
+        return scores
+
+
+def _by_numbers(coef: float, product: Callable[[Any], float], values: Sequence[Any]) -> list[float]:
+    """What a column of numbers adds to each score."""
+    try:
+        if hypot(*values) < MAX_MAGNITUDE:
+            return [coef * value for value in values]
+    except TypeError:
+        # There are gaps.
+        return [*map(product, values)]
+    return [*map(product, values)]
+
+
+def _product(column: ColumnEncoder, coef: list[float], value: Any) -> float:
+    total = 0.0
+    for own, number in zip(coef, column.row(None if value is None else column.checked(value)), strict=True):
+        total += own * number
+    return total
+
+
+def _category_weights(column: CategoryColumn, coef: list[float]) -> tuple[dict[Any, float], float]:
+    """The weight of each known value and of a gap, and that of all others."""
+    weights: dict[Any, float] = {
+        key: coef[place] if place >= 0 else 0.0 for key, place in column.places.items()
+    }
+    weights[None] = coef[-1] if column.marks_gaps else 0.0
+    return weights, coef[column.unseen] if column.unseen >= 0 else 0.0
+
+
+def _weight(column: CategoryColumn, weights: dict[Any, float], other: float, value: Any) -> float:
+    known = weights.get(value)
+    return weights.get(_known_key(column, value), other) if known is None else known
+
+
+def _known_key(column: CategoryColumn, value: Any) -> str | None:
+    """The key of a value that is not None; None if it stands for a gap. Raises InvalidProblem."""
+    if isinstance(value, str) and is_gap(column, value):
+        if column.required:
+            raise InvalidProblem(Fault(column.name, "missing_value", "has no value"))
+        return None
+    return str(column.checked(value))
+
+
+def is_gap(column: ColumnEncoder, text: str) -> bool:
+    """Whether a text stands for a missing value, as such cells of files do."""
+    if len(text) >= LONGER_THAN_NULLS:
+        return False
+    bare = text.strip()
+    return bare in NULLS and not (isinstance(column, CategoryColumn) and bare in column.places)
+
+
+def canonical(column: ColumnEncoder, value: Any) -> Any:
+    """A value of JSON as `RecordRows` takes it; None for a gap. Raises InvalidProblem."""
+    if value is None:
+        return None
+    if isinstance(value, float) and isinf(value) and column.kind is not Kind.TEXT:
+        raise InvalidProblem(Fault(column.name, "too_large", "is a number beyond the range of float64"))
+    if isinstance(value, str) and column.kind not in (Kind.NUMBER, Kind.BOOLEAN) and is_gap(column, value):
+        return None
+    checked = column.checked(value)
+    return value if isinstance(column, DateColumn) or column.kind is Kind.BOOLEAN else checked
+
+
+def _without_terms(dense: list[float]) -> EncodedRecord:
+    return EncodedRecord(dense, _NO_COLUMNS, _NO_VALUES)
+
+
+def _group(column: ColumnEncoder) -> int:
+    if isinstance(column, NumberColumn):
+        return 0
+    return 1 if isinstance(column, CategoryColumn) else 2
+
+
+def _places(column: CategoryColumn, start: int) -> dict[Any, int]:
+    """The column of each known value and of a gap among all dense ones; −1 where there is none."""
+    places: dict[Any, int] = {
+        key: start + place if place >= 0 else -1 for key, place in column.places.items()
+    }
+    places[None] = start + column.width - 1 if column.marks_gaps else -1
+    return places

@@ -1,0 +1,155 @@
+# Copied from `core/packed/single_text.py` by ``make client``: do not edit.
+"""The terms of one text with few calls of NumPy, each of which takes longer than some hundred numbers do.
+
+The terms and weights are those of ``core.packed.term_table``, to the last bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stms_client._packed.term_table import LARGEST_COUNT, UNIT_BITS, TermTable, frequencies, term_entries
+from stms_client._packed.terms import PAIR, Whole, cut_text, mixed, powers
+
+Places: TypeAlias = NDArray[np.int64]
+Found: TypeAlias = tuple[Places, NDArray[np.float64]]
+"""Columns and values of terms, each (m,)."""
+
+_BLANK: Final = 32
+_SHORTEST: Final = 2
+_ALPHABET: Final = b" 0123456789abcdefghijklmnopqrstuvwxyz"
+"""What a text of ASCII has in words, in lower case, and between them."""
+_N: Final = len(_ALPHABET)
+_WORDS: Final = bytes(point if point in _ALPHABET else _BLANK for point in range(256))
+_PLUS_ONE: Final = np.arange(1, 257, dtype=np.uint64)
+_DIGITS: Final = np.array([max(_ALPHABET.find(bytes([point])), 0) for point in range(256)], dtype=np.uint16)
+_RUNS: Final = "characters3"
+
+
+class SingleTexts:
+    """Finds the known terms of single texts. tables: of their column, by families.
+
+    Texts of ASCII, and words, pairs and runs of three characters that are usual, are found quickly.
+    """
+
+    def __init__(self, tables: Sequence[TermTable]) -> None:
+        self._tables = tables
+        families = [table.family for table in tables]
+        unknown = {table.unknown_idf for table in tables}
+        self._is_usual = (
+            len(unknown) == 1
+            and all(map(len, tables))
+            and len(set(families)) == len(tables)
+            and set(families) <= {"words", "pairs", _RUNS}
+        )
+        if not self._is_usual:
+            return
+        # Behind each table stands a term of no text: what sorts behind all others is never 0.
+        self._terms = np.concatenate([np.append(table.terms, np.uint64(0)) for table in tables])
+        self._idf = np.concatenate([np.append(table.idf, table.unknown_idf) for table in tables])
+        self._nowhere = len(self._terms) - 1
+        lengths = [len(table) + 1 for table in tables]
+        self._starts = [sum(lengths[:place]) for place in range(len(tables))]
+        self._columns = np.arange(len(self._terms)) - np.repeat(np.arange(len(tables)), lengths)
+        self._of_run = self._places_of_runs(families.index(_RUNS)) if _RUNS in families else None
+
+    def find(self, text: str) -> Found:
+        """Columns and values of the known terms of a text."""
+        text = cut_text(text)
+        if not self._is_usual or not text.isascii():
+            _, columns, values = term_entries(self._tables, [text])
+            return columns, values
+        words = text.lower().encode().translate(_WORDS).split()
+        letters = np.frombuffer(b" " + b" ".join(words) + b" " if words else b" ", dtype=np.uint8)
+        of_words = self._words(letters)
+        parts: list[tuple[Places, Places]] = []
+        for table, start in zip(self._tables, self._starts, strict=True):
+            if table.family == _RUNS:
+                parts.append(self._runs(letters))
+            elif table.family == "pairs":
+                parts.append(self._counted(table, start, mixed(of_words[:-1] * PAIR + of_words[1:], "pairs")))
+            else:
+                parts.append(self._counted(table, start, of_words.copy()))
+        return self._weighed(parts)
+
+    @staticmethod
+    def _words(letters: NDArray[np.uint8]) -> Whole:
+        """The numbers of the words, in their order."""
+        up, down = powers(len(letters))
+        sums = np.empty(len(letters), dtype=np.uint64)
+        np.cumsum(_PLUS_ONE.take(letters) * up, out=sums)
+        blanks = np.flatnonzero(letters == _BLANK)
+        firsts, lasts = blanks[:-1], blanks[1:] - 1
+        is_word = lasts - firsts >= _SHORTEST
+        firsts, lasts = firsts[is_word], lasts[is_word]
+        return mixed((sums.take(lasts) - sums.take(firsts)) * down.take(firsts + 1), "words")
+
+    def _counted(self, table: TermTable, start: int, terms: Whole) -> tuple[Places, Places]:
+        """The places of different terms among all known ones, and how often each occurs."""
+        terms.sort()
+        first, counts = _distinct(terms)
+        terms = terms.take(first)
+        places = table.terms.searchsorted(terms)
+        places += start
+        places[self._terms.take(places) != terms] = self._nowhere
+        return places, counts
+
+    def _runs(self, letters: NDArray[np.uint8]) -> tuple[Places, Places]:
+        """The same of runs of three characters that lie within a word and the blanks around it."""
+        assert self._of_run is not None  # noqa: S101 - there is a table of runs
+        digits = _DIGITS.take(letters)
+        codes = digits[:-2] * np.uint16(_N * _N) + digits[1:-1] * np.uint16(_N) + digits[2:]
+        # The digit of a blank is 0.
+        codes = codes[digits[1:-1] != 0]
+        codes.sort(kind="stable")
+        first, counts = _distinct(codes)
+        return self._of_run.take(codes.take(first)), counts
+
+    def _places_of_runs(self, number: int) -> Places:
+        """The place of each run of three characters among all known terms, by its code."""
+        table = self._tables[number]
+        points = np.frombuffer(_ALPHABET, dtype=np.uint8).astype(np.uint64) + np.uint64(1)
+        up, _ = powers(3)
+        sums = points[:, np.newaxis, np.newaxis] * up[0] + points[:, np.newaxis] * up[1] + points * up[2]
+        terms = mixed(sums.reshape(-1), _RUNS)
+        places = table.terms.searchsorted(terms) + self._starts[number]
+        places[self._terms[places] != terms] = self._nowhere
+        return places
+
+    def _weighed(self, parts: Sequence[tuple[Places, Places]]) -> Found:
+        """The known terms, those of each family divided by the norm over all of its terms."""
+        places = np.concatenate([part[0] for part in parts])
+        counts = np.concatenate([part[1] for part in parts])
+        np.minimum(counts, LARGEST_COUNT, out=counts)
+        weights = frequencies().take(counts)
+        weights *= self._idf.take(places)
+        weights >>= UNIT_BITS
+        values = np.empty(len(weights))
+        families: Any = len(parts)
+        bounds = [0]
+        for part, _ in parts:
+            bounds.append(bounds[-1] + len(part))
+        for low, high in pairwise(bounds):
+            own = weights[low:high]
+            if high > low:
+                np.divide(own, np.sqrt(np.float64(own.dot(own)) * families), out=values[low:high])
+        known = np.flatnonzero(places != self._nowhere)
+        return self._columns.take(places.take(known)), values.take(known)
+
+
+def _distinct(ascending: NDArray[Any]) -> tuple[Places, Places]:
+    """Where each different value begins among ascending ones, and how often it is there."""
+    n = len(ascending)
+    is_first = np.empty(n, dtype=bool)
+    is_first[:1] = True
+    np.not_equal(ascending[1:], ascending[:-1], out=is_first[1:])
+    first = np.flatnonzero(is_first)
+    counts = np.empty(len(first), dtype=np.int64)
+    np.subtract(first[1:], first[:-1], out=counts[:-1])
+    counts[-1:] = n - first[-1:]
+    return first, counts

@@ -1,0 +1,340 @@
+# Copied from `core/packed/student.py` by ``make client``: do not edit.
+"""One class's student, packed: is this the target class?
+
+A student decides +1 iff S^y(x) ≥ θ·φ(x), the teacher's score of class y against a learnt rejection (gated
+SVM, Eq. 8). With S^y linear in the same φ this is one vector, v = w_y − θ: a query costs one map and one dot
+product, independent of the number of classes. Other decision forms are in ``core.packed.forms``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from math import hypot, isfinite
+from operator import mul
+from typing import Any, ClassVar, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stms_client._packed.calibration import Calibration, calibration_from, calibration_header
+from stms_client._packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take
+from stms_client._packed.errors import Fault, InvalidPackage, InvalidProblem
+from stms_client._packed.evaluation import Output, evaluate, rows_for
+from stms_client._packed.forms import Form, PolytopeForm, finite_number, form_from
+from stms_client._packed.map_packages import map_from, map_header
+from stms_client._packed.maps import Floats, PackedMap, frozen_array
+from stms_client._packed.sparse import StoredBasis, densified_blocks, sparse_rows
+from stms_client._packed.validation import MAX_MAGNITUDE, QUIET, out_of_range, query_row
+
+MetadataValue = str | int | float
+
+_FAR = MAX_MAGNITUDE**2
+_FEW = 256
+"""Up to so many stored entries, numbers of a list take less time than arrays."""
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class PackedStudent:
+    """The decision function of one class and the teacher's score of that class, on one basis b(x) of size p.
+
+    score(x) = form(b(x)), decision +1 iff score ≥ threshold. For a student that is linear in the features,
+    score(x) = v·φ(x) = coef·b(x) + intercept.
+    gate(x) = S^y(x), zero where there is no gate; rejection(x) = θ·φ(x) = gate(x) − score(x).
+
+    map: the basis. form: from its values to score and gate. label: name of the target class.
+    metadata: free text and numbers that travel with the student (versions, digests, seed).
+    calibration: from scores to probabilities of the class; None if there is none.
+
+    Safe for use from several threads. Raises InvalidProblem if parts do not fit or a number is not finite.
+    """
+
+    FORMAT: ClassVar[str] = "stms.student.1"
+
+    map: PackedMap
+    form: Form
+    threshold: float
+    label: str
+    metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
+    calibration: Calibration | None = None
+
+    def __post_init__(self) -> None:
+        for coef in np.atleast_2d(self.form.coef):
+            frozen_array(coef, "coef", (self.map.n_basis,))
+        frozen_array(self.form.gate[0], "gate_coef", (self.map.n_basis,))
+        object.__setattr__(self, "threshold", finite_number(self.threshold, "threshold"))
+        if not isinstance(self.label, str):
+            raise InvalidProblem(Fault("label", "not_text", "The label of a student must be text."))
+        object.__setattr__(self, "metadata", checked_metadata(self.metadata))
+
+    def score(self, x: ArrayLike) -> float:
+        """The score of one dense row (d,). Raises InvalidProblem naming the column at fault."""
+        basis = self.map.row(self.checked_row(x))
+        return self.form.at(basis) if self.is_tame else self.score_at(basis)
+
+    @QUIET
+    def score_at(self, basis: Floats) -> float:
+        """The score from the basis values (p,) of a checked row. Raises InvalidProblem beyond float64."""
+        return _checked_value(self.form.at(basis))
+
+    @QUIET
+    def gate_at(self, basis: Floats) -> float:
+        """S^y(x) from the basis values (p,) of a checked row. Raises InvalidProblem beyond float64."""
+        coef, intercept = self.form.gate
+        return _checked_value(float(coef.dot(basis)) + intercept)
+
+    @QUIET
+    def score_stored(self, basis: StoredBasis) -> float:
+        """The score from basis values that are mostly 0. Raises InvalidProblem beyond float64."""
+        return _checked_value(self.form.at_stored(basis))
+
+    @QUIET
+    def explain_stored(self, basis: StoredBasis) -> tuple[float, int | None]:
+        """S^y(x) and, of several rejections, the number of the one that decides. Raises InvalidProblem."""
+        coef, intercept = self.form.gate
+        gate = _checked_value(float(basis.dot(coef)) + intercept)
+        if not isinstance(self.form, PolytopeForm) or self.form.functions == 1:
+            return gate, None
+        return gate, int((basis.dot(self.form.coef) + self.form.intercept).argmin())
+
+    def checked_row(self, x: ArrayLike) -> Floats:
+        """``x`` as a float64 row (d,) of usable numbers, or InvalidProblem naming the column at fault.
+
+        NaN, infinite and huge values show in the norm; only a row that fails there is looked at value by
+        value. A list is packed and its norm taken in half the time in which NumPy finds out what it is.
+        """
+        row: Floats
+        if isinstance(x, list):
+            try:
+                row = np.frombuffer(_packer(self._n_columns)(*x))
+                usable = hypot(*x) < MAX_MAGNITUDE
+            except (TypeError, ValueError, OverflowError, struct.error):
+                usable = False
+        else:
+            row = np.asarray(x)
+            with np.errstate(over="ignore", invalid="ignore"):
+                usable = row.dtype == np.float64 and row.shape == (self._n_columns,) and row.dot(row) < _FAR
+        return row if usable else query_row(x, self._n_columns)
+
+    @cached_property
+    def _n_columns(self) -> int:
+        return self.map.n_columns
+
+    @cached_property
+    def is_tame(self) -> bool:
+        """Whether the score is finite for every usable row: |b_j(x)| never exceeds MAX_MAGNITUDE."""
+        return self.form.is_bounded
+
+    def scores(self, X: ArrayLike) -> Floats:
+        """Scores of many dense rows (n, d), shape (n,). Raises InvalidProblem naming row and column."""
+        return self._values(X, self.form.linear or self.form.block)
+
+    def probability(self, x: ArrayLike) -> float:
+        """Probability that one dense row (d,) is of the class. Raises InvalidProblem, see ``calibrated``."""
+        return self.calibrated().probability(self.score(x))
+
+    def probabilities(self, X: ArrayLike) -> Floats:
+        """Probabilities of many dense rows (n, d), shape (n,). Raises InvalidProblem, see ``calibrated``."""
+        return self.calibrated().probabilities(self.scores(X))
+
+    def calibrated(self) -> Calibration:
+        """The calibration. Raises InvalidProblem if the student has none: a score is not a probability."""
+        if self.calibration is None:
+            message = f"The student for {self.label!r:.80} is not calibrated: it has no probabilities."
+            raise InvalidProblem(Fault("calibration", "not_calibrated", message))
+        return self.calibration
+
+    def gate(self, X: ArrayLike) -> Floats:
+        """S^y(x), the teacher's score of the target class, of rows (n, d), shape (n,)."""
+        return self._values(X, self.form.gate)
+
+    def rejection(self, X: ArrayLike) -> Floats:
+        """θ·φ(x), which the gate must reach, of rows (n, d), shape (n,)."""
+        linear, gate = self.form.linear, self.form.gate
+        if linear is None:
+            return self.gate(X) - self.scores(X)
+        return self._values(X, (gate[0] - linear[0], gate[1] - linear[1]))
+
+    def pieces(self, X: ArrayLike) -> NDArray[np.int64] | None:
+        """Which of several rejections is the largest and decides, of rows (n, d), shape (n,), from 0.
+
+        None if the student has one rejection only.
+        """
+        piece = self.form.piece
+        return None if piece is None else self._values(X, piece).astype(np.int64)
+
+    def decide(self, X: ArrayLike) -> NDArray[np.bool_]:
+        """True where a row (n, d) is taken for the target class: score ≥ threshold."""
+        return self.scores(X) >= self.threshold
+
+    @QUIET
+    def scores_sparse(self, indices: ArrayLike, values: ArrayLike, indptr: ArrayLike | None = None) -> Floats:
+        """Scores of sparse rows, shape (n,).
+
+        indices, values: (nnz,), columns and values of the stored entries; entries of the same place add up.
+        indptr: (n + 1,), where the rows begin, as in CSR; None means that there is one row.
+        Linear functions on a linear map cost as much as there are stored entries; for others the rows are
+        made dense by blocks.
+        """
+        rows = sparse_rows(indices, values, indptr, self.map.n_columns)
+        stored = self.form.on_stored(rows) if self.map.kind == "linear" else None
+        if stored is not None:
+            return finite_scores(stored)
+        parts = [self.scores(block) for block in densified_blocks(rows)]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def _values(self, X: ArrayLike, output: Output) -> Floats:
+        return evaluate(self.map, rows_for(self.map, X), [output])[0]
+
+    def to_bytes(self) -> bytes:
+        """The student as safetensors; the same student always gives the same bytes."""
+        header: Header = {
+            "format": self.FORMAT,
+            "label": self.label,
+            "threshold": self.threshold,
+            "metadata": dict(self.metadata),
+            **self.form.header(),
+            **map_header(self.map),
+            **calibration_header(self.calibration),
+        }
+        arrays = {**self.form.arrays(), **self.map.arrays()}
+        if self.calibration is not None:
+            arrays |= self.calibration.arrays()
+        return encode(header, arrays)
+
+    @classmethod
+    def from_bytes(cls, data: Buffer, *, digest: str | None = None) -> PackedStudent:
+        """The student of ``to_bytes``, its arrays views of ``data``.
+
+        digest: if given, the SHA-256 that ``data`` must have. Raises InvalidPackage.
+        """
+        check_digest(data, digest)
+        header, arrays = decode(data, cls.FORMAT)
+        with package_errors("student"):
+            packed = map_from(header, arrays)
+            student = cls(
+                map=packed,
+                form=form_from(header, arrays),
+                threshold=take(header, "threshold", float),
+                label=take(header, "label", str),
+                metadata=take(header, "metadata", dict),
+                calibration=calibration_from(header, arrays),
+            )
+        refuse_extra(arrays, set())
+        return student
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of ``to_bytes()``, 64 hexadecimal digits."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+def row_scorer(student: PackedStudent) -> Callable[[list[float]], float]:
+    """``student.score`` of lists of numbers, its attributes bound beforehand: a third less time a row."""
+    value = _form_scorer(student.form)
+    if value is None or not student.is_tame:
+        return student.score
+    pack, unpack, map_row = _packer(student.map.n_columns), np.frombuffer, student.map.row
+
+    def mapped(x: list[float]) -> float:
+        return value(map_row(student.checked_row(x)))
+
+    def linear(x: list[float]) -> float:
+        try:
+            if hypot(*x) < MAX_MAGNITUDE:
+                return value(unpack(pack(*x)))
+        except (TypeError, ValueError, OverflowError, struct.error):
+            return student.score(x)
+        return student.score(x)
+
+    return linear if student.map.kind == "linear" else mapped
+
+
+def _form_scorer(form: Form) -> Callable[[Floats], float] | None:
+    """``form.at`` for finite scores, its attributes bound beforehand; None for forms that gain nothing."""
+    if form.linear is not None:
+        coef, intercept = form.linear
+        dot = coef.dot
+        return lambda basis: float(dot(basis)) + intercept
+    if isinstance(form, PolytopeForm):
+        dots, intercepts = form.coef.dot, form.intercept
+        # For so few numbers Python's minimum takes a fraction of the time of NumPy's.
+        return lambda basis: min((dots(basis) + intercepts).tolist())
+    return None
+
+
+def sparse_scorer(student: PackedStudent) -> Callable[[list[int], list[float]], float] | None:
+    """The score of one row by columns and values of its stored entries; None unless the map is linear.
+
+    Raises InvalidProblem as ``student.scores_sparse``, whose arrays take longer than a few numbers of a list.
+    """
+    if student.map.kind != "linear":
+        return None
+    coef, intercept = student.form.linear or (np.zeros(0), 0.0)
+    item: Callable[[int], Any] = coef.item
+
+    def checked(columns: list[int], values: list[float]) -> float:
+        return float(student.scores_sparse(columns, values)[0])
+
+    def stored(columns: list[int], values: list[float]) -> float:
+        usable = len(columns) == len(values) <= _FEW and min(columns, default=0) >= 0
+        if not usable or hypot(*values) >= MAX_MAGNITUDE:
+            return checked(columns, values)
+        try:
+            return sum(map(mul, map(item, columns), values), intercept)
+        except (IndexError, OverflowError):
+            return checked(columns, values)
+
+    return stored if student.form.linear is not None and student.is_tame else checked
+
+
+@lru_cache(maxsize=256)
+def _packer(n: int) -> Callable[..., bytes]:
+    """Packs n numbers as float64."""
+    return struct.Struct(f"{n}d").pack
+
+
+def _checked_value(value: float) -> float:
+    if not isfinite(value):
+        raise out_of_range("x")
+    return value
+
+
+def finite_scores(scores: Floats) -> Floats:
+    """``scores`` (n, …) if all are finite, or InvalidProblem naming the first row that is too large."""
+    finite = np.isfinite(scores)
+    if not finite.all():
+        row = int(np.argwhere(~finite)[0][0])
+        fault = out_of_range("X").faults[0]
+        raise InvalidProblem(Fault(fault.field, fault.code, f"Row {row}: {fault.message}", row))
+    return scores
+
+
+def checked_metadata(metadata: Any) -> dict[str, MetadataValue]:
+    """A copy of ``metadata`` if it maps text to text, finite floats and 64-bit whole numbers."""
+    if not isinstance(metadata, Mapping):
+        raise InvalidProblem(Fault("metadata", "not_a_mapping", "Metadata must map names to values."))
+    for name, value in metadata.items():
+        kind = type(value)
+        usable = kind is str or (kind is int and abs(value) < 2**63) or (kind is float and isfinite(value))
+        if type(name) is not str or not usable:
+            message = f"Metadata {name!r:.80} must be text, a finite number or a 64-bit whole number."
+            raise InvalidProblem(Fault("metadata", "bad_value", message))
+    return dict(metadata)
+
+
+def check_digest(data: Buffer, digest: str | None) -> None:
+    """Raises InvalidPackage if ``data`` does not have the SHA-256 that it should have."""
+    if digest is not None and hashlib.sha256(data).hexdigest() != digest:
+        raise InvalidPackage("The package does not have the digest that it was stored under.")
+
+
+def refuse_extra(arrays: Arrays, known: set[str]) -> None:
+    """Raises InvalidPackage if there are arrays that the package should not have."""
+    extra = sorted(set(arrays) - known)
+    if extra:
+        raise InvalidPackage(f"The package has an unknown array {extra[0]!r:.80}.")

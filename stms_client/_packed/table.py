@@ -1,0 +1,200 @@
+# Copied from `core/data/table.py` by ``make client``: do not edit.
+"""Tables of raw cells, as people bring them: numbers with gaps, and texts.
+
+A table keeps what its file says, and no more: that a column of texts holds categories, dates or sentences is
+said by a schema (``core.data.schema``), and may be said anew without reading the file again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stms_client._packed.errors import Fault, InvalidProblem
+from stms_client._packed.types import IntArray
+
+GAP: Final = -1
+"""Code of a cell without a value."""
+
+
+class Texts(Sequence[str]):
+    """n texts in one buffer of UTF-8, ``data``: text i stands from ``offsets[i]`` to ``offsets[i + 1]``.
+
+    A million short texts take tens of megabytes like this and hundreds as objects.
+    """
+
+    __slots__ = ("data", "offsets")
+
+    def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
+        self.data, self.offsets = data, offsets
+
+    @classmethod
+    def of(cls, texts: Iterable[str]) -> Texts:
+        """The texts in a buffer of their own. Raises UnicodeEncodeError for lone surrogates."""
+        encoded = [text.encode() for text in texts]
+        offsets = np.zeros(len(encoded) + 1, dtype=np.int64)
+        np.cumsum([*map(len, encoded)], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(encoded), dtype=np.uint8), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[str]: ...
+
+    def __getitem__(self, index: int | slice) -> str | Sequence[str]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        return self.data[self.offsets[place] : self.offsets[place + 1]].tobytes().decode()
+
+    def __iter__(self) -> Iterator[str]:
+        data, ends = self.data.tobytes(), self.offsets.tolist()
+        start = ends[0]
+        for end in ends[1:]:
+            yield data[start:end].decode()
+            start = end
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Bytes of each, (n,)."""
+        return np.diff(self.offsets)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the buffer and its offsets."""
+        return self.data.nbytes + self.offsets.nbytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class NumberCells:
+    """values: (n,) float64, NaN for gaps. is_truth: whether they are 0 and 1 for false and true."""
+
+    values: NDArray[np.float64]
+    is_truth: bool = False
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def is_gap(self) -> NDArray[np.bool_]:
+        """Which cells have no value, (n,)."""
+        return np.isnan(self.values)
+
+    def take(self, rows: IntArray) -> NumberCells:
+        """The cells of some rows."""
+        return NumberCells(self.values[rows], self.is_truth)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TextCells:
+    """codes: (n,) int32, the place of each cell's text in ``texts``, `GAP` for gaps. texts: all different."""
+
+    codes: NDArray[np.int32]
+    texts: Texts
+
+    @classmethod
+    def of(cls, cells: Iterable[str | None]) -> TextCells:
+        """The cells of texts; None for gaps."""
+        places: dict[str, int] = {}
+        codes = [GAP if cell is None else places.setdefault(cell, len(places)) for cell in cells]
+        return cls(np.array(codes, dtype=np.int32), Texts.of(places))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def is_gap(self) -> NDArray[np.bool_]:
+        """Which cells have no value, (n,)."""
+        is_gap: NDArray[np.bool_] = self.codes == GAP
+        return is_gap
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """How often each text occurs, (texts,)."""
+        return np.bincount(self.codes[self.codes >= 0], minlength=len(self.texts))
+
+    def take(self, rows: IntArray) -> TextCells:
+        """The cells of some rows; the texts stay, also those that no cell has."""
+        return TextCells(self.codes[rows], self.texts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VectorCells:
+    """values: (n, w) float64, a list of w numbers in each cell; NaN throughout for gaps."""
+
+    values: NDArray[np.float64]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def is_gap(self) -> NDArray[np.bool_]:
+        """Which cells have no value, (n,)."""
+        return np.asarray(np.isnan(self.values).all(axis=1))
+
+    def take(self, rows: IntArray) -> VectorCells:
+        """The cells of some rows."""
+        return VectorCells(self.values[rows])
+
+
+Cells: TypeAlias = NumberCells | TextCells | VectorCells
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Table:
+    """n rows of named columns. names: all different. cells: of each column, n of them.
+
+    Raises InvalidProblem where names and cells do not fit together.
+    """
+
+    names: tuple[str, ...]
+    cells: tuple[Cells, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.cells) or not self.names:
+            message = f"{len(self.names)} names for {len(self.cells)} columns of a table"
+            raise InvalidProblem(Fault("X", "wrong_columns", message))
+        if len(set(self.names)) != len(self.names):
+            raise InvalidProblem(Fault("X", "duplicate", "two columns of a table have the same name"))
+        if len({len(column) for column in self.cells}) != 1:
+            raise InvalidProblem(Fault("X", "wrong_length", "the columns of a table differ in length"))
+
+    @property
+    def n(self) -> int:
+        """Rows."""
+        return len(self.cells[0])
+
+    def column(self, name: str) -> Cells:
+        """The cells of a column. Raises KeyError."""
+        try:
+            return self.cells[self.names.index(name)]
+        except ValueError:
+            raise KeyError(name) from None
+
+    def take(self, rows: IntArray) -> Table:
+        """Some of the rows, given by their numbers."""
+        return Table(self.names, tuple(column.take(rows) for column in self.cells))
+
+    def record(self, row: int) -> dict[str, Any]:
+        """The cells of one row by name, JSON-ready; None for gaps."""
+        return {name: _value(cells, row) for name, cells in zip(self.names, self.cells, strict=True)}
+
+
+def _value(cells: Cells, row: int) -> Any:
+    if isinstance(cells, TextCells):
+        code = int(cells.codes[row])
+        return None if code == GAP else cells.texts[code]
+    if isinstance(cells, VectorCells):
+        return None if cells.is_gap[row] else cells.values[row].tolist()
+    value = float(cells.values[row])
+    if value != value:
+        return None
+    return bool(value) if cells.is_truth else (int(value) if value.is_integer() else value)

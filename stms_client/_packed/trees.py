@@ -1,0 +1,306 @@
+# Copied from `core/packed/trees.py` by ``make client``: do not edit.
+"""Sums of decision trees as the basis of a score: every tree adds the values of the leaf that a row reaches.
+
+    b_c(x) = (Σ_t v_{t,c}(x)) / divisor        summed in the order of the trees, in float64
+
+Of a forest v_{t,c} is the share of class c in the leaf and the divisor the number of trees, so that b_c is
+its score of class c; of boosted trees it is the raw score, and the divisor is 1. What combines them, e.g. the
+margin of a class over its rivals, are the coefficients of a form, as on every other map.
+
+Rows are compared with distinct tests, x[feature] ≤ threshold, each once; an inner node has the number of its
+test, and a reference to what follows if it passes and if it fails (``tree_references``). Children come after
+their parents, and no node is referenced twice, so that every walk ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Final, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stms_client._packed.codec import Arrays, Header, take_array
+from stms_client._packed.errors import Fault, InvalidPackage, InvalidProblem
+from stms_client._packed.leaf_index import LeafIndex
+from stms_client._packed.maps import Floats, PackedMap
+from stms_client._packed.tree_references import at_references, distinct_rows
+from stms_client._packed.validation import MAX_MAGNITUDE, row_blocks
+
+Int32s: TypeAlias = NDArray[np.int32]
+
+MAX_DEPTH: Final = 128
+"""Most inner nodes from a root to a leaf."""
+INDEX_BYTES: Final = 1 << 23
+"""A larger index of the leaves is not made: single rows are then walked level by level."""
+_WALKS_AT_ONCE: Final = 1 << 16
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TreesBasis(PackedMap):
+    """q sums over T trees of d columns.
+
+    columns: d. sums: q. feature, threshold: the E tests, rising by feature, then by threshold, (E,).
+    roots: a reference for each tree, (T,). test: of each inner node, (M,). children: references, (M, 2), the
+    first for rows that pass the test. share: of the training weight of a node that went to the first, in
+    [0, 1], (M,), for ``tree_effects``. values: of the leaves, (V, q), or (V, 1) where a tree adds to one sum
+    only. output: the first sum that each tree adds to, (T,). divisor: at least 1.
+
+    Arrays are kept read-only: references and numbers as int32, share as float32, the others as float64.
+    Raises InvalidProblem.
+    """
+
+    kind: ClassVar[str] = "trees"
+    columns: int
+    sums: int
+    feature: Int32s
+    threshold: Floats
+    roots: Int32s
+    test: Int32s
+    children: Int32s
+    share: NDArray[np.float32]
+    values: Floats
+    output: Int32s
+    divisor: float
+
+    def __post_init__(self) -> None:
+        tests, nodes, trees = np.size(self.feature), np.size(self.test), np.size(self.roots)
+        for name, kind, shape in (
+            ("feature", np.int32, (tests,)),
+            ("threshold", np.float64, (tests,)),
+            ("roots", np.int32, (trees,)),
+            ("test", np.int32, (nodes,)),
+            ("children", np.int32, (nodes, 2)),
+            ("share", np.float32, (nodes,)),
+            ("values", np.float64, (len(self.values), -1)),
+            ("output", np.int32, (trees,)),
+        ):
+            object.__setattr__(self, name, _frozen(getattr(self, name), name, kind, shape))
+        self._check_tests()
+        self._check_nodes()
+        self._check_values()
+
+    def _check_tests(self) -> None:
+        same = np.diff(self.feature) == 0
+        rising = (np.diff(self.feature) > 0) | (same & (np.diff(self.threshold) > 0.0))
+        _require(self.columns >= 1 and _is_within(self.feature, 0, self.columns), "feature", "a column")
+        _require(bool(rising.all()), "threshold", "rising with the features")
+
+    def _check_nodes(self) -> None:
+        nodes, n = len(self.test), np.arange(len(self.test))[:, np.newaxis]
+        references = np.concatenate([self.roots, self.children.ravel()])
+        _require(_is_within(self.test, 0, len(self.feature)), "test", "the number of a test")
+        _require(_is_within(references, -len(self.values), nodes), "children", "a node or a leaf")
+        _require(bool(((self.children < 0) | (self.children > n)).all()), "children", "after their parents")
+        uses = np.bincount(references[references >= 0], minlength=nodes)
+        _require(bool((uses == 1).all()), "children", "referenced once each")
+        _require(self.depth <= MAX_DEPTH, "children", f"at most {MAX_DEPTH} levels deep")
+        _require(bool(((self.share >= 0.0) & (self.share <= 1.0)).all()), "share", "between 0 and 1")
+
+    def _check_values(self) -> None:
+        trees, width = len(self.roots), self.values.shape[1]
+        _require(trees >= 1, "roots", "of at least one tree")
+        _require(width in {1, self.sums}, "values", "of one sum or of all")
+        _require(_is_within(self.output, 0, self.sums - width + 1), "output", "the number of a sum")
+        largest = float(np.abs(self.values).max(initial=0.0)) * trees
+        _require(largest <= MAX_MAGNITUDE, "values", f"such that no sum exceeds {MAX_MAGNITUDE:g}")
+        _require(1.0 <= self.divisor <= MAX_MAGNITUDE, "divisor", "at least 1")
+
+    @classmethod
+    def tidy(
+        cls,
+        *,
+        columns: int,
+        sums: int,
+        feature: NDArray[Any],
+        threshold: NDArray[Any],
+        roots: NDArray[Any],
+        test: NDArray[Any],
+        children: NDArray[Any],
+        share: NDArray[Any],
+        values: NDArray[Any],
+        output: NDArray[Any],
+        divisor: float,
+    ) -> TreesBasis:
+        """The same trees without tests and values that they do not use; equal values are kept once."""
+        used, test = np.unique(test, return_inverse=True)
+        references = np.concatenate([roots, children.ravel()])
+        is_leaf = references < 0
+        rows, row = np.unique(~references[is_leaf], return_inverse=True)
+        distinct, value = distinct_rows(values[rows])
+        references[is_leaf] = ~value[row]
+        return cls(
+            columns=columns,
+            sums=sums,
+            feature=feature[used],
+            threshold=threshold[used],
+            roots=references[: len(roots)],
+            test=test.astype(np.int32),
+            children=references[len(roots) :].reshape(-1, 2),
+            share=share,
+            values=distinct,
+            output=output,
+            divisor=divisor,
+        )
+
+    def on_columns(self, numbers: NDArray[np.integer], columns: int) -> TreesBasis:
+        """The same trees for rows of more columns; theirs are those with ``numbers``, rising, (d,)."""
+        return replace(self, columns=columns, feature=numbers[self.feature].astype(np.int32))
+
+    @property
+    def n_columns(self) -> int:
+        return self.columns
+
+    @property
+    def n_basis(self) -> int:
+        return self.sums
+
+    @property
+    def cost(self) -> int:
+        """Every test, and a step for every level of every tree."""
+        return len(self.feature) + len(self.roots) * self.depth
+
+    @cached_property
+    def depth(self) -> int:
+        """Most inner nodes from a root to a leaf."""
+        return sum(1 for _ in self.levels())
+
+    def levels(self) -> Iterator[NDArray[np.intp]]:
+        """Inner nodes by their depth, the roots' first; ends behind ``MAX_DEPTH``."""
+        level = self.roots[self.roots >= 0].astype(np.intp)
+        for _ in range(MAX_DEPTH + 1):
+            if not len(level):
+                return
+            yield level
+            below = self.children[level].ravel()
+            level = below[below >= 0].astype(np.intp)
+
+    @cached_property
+    def index(self) -> LeafIndex | None:
+        """Of the leaves whose values are not all 0; None where it would take more than ``INDEX_BYTES``."""
+        return LeafIndex.of(self, INDEX_BYTES)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays, the index and ``expected``."""
+        expected = 8 * len(self.test) * self.values.shape[1]
+        of_index = 0 if self.index is None else self.index.nbytes
+        size: int = super().nbytes + expected + of_index
+        return size
+
+    def ready(self) -> TreesBasis:
+        """The trees, once they have their index."""
+        _ = self.index
+        return self
+
+    @cached_property
+    def expected(self) -> Floats:
+        """The mean value of every inner node by training weight, (M, q) or (M, 1)."""
+        expected = np.zeros((len(self.test), self.values.shape[1]))
+        share = self.share.astype(np.float64)[:, np.newaxis]
+        for level in reversed(list(self.levels())):
+            first, second = (at_references(one, self.values, expected) for one in self.children[level].T)
+            expected[level] = share[level] * first + (1.0 - share[level]) * second
+        return expected
+
+    def row(self, x: Floats) -> Floats:
+        index = self.index
+        if index is None:
+            leaves = self.leaves((x.take(self.feature) > self.threshold)[np.newaxis])[0]
+            return self._summed(self.values.take(~leaves, axis=0), self.output)
+        reached = index.reached(x)
+        return self._summed(self.values.take(index.value.take(reached), axis=0), index.output.take(reached))
+
+    def _summed(self, values: Floats, output: Int32s) -> Floats:
+        """The sums of one row from the values of the leaves that it reaches, in the order of the trees."""
+        if values.shape[1] < self.sums or not len(values):
+            sums = np.zeros(self.sums)
+            np.add.at(sums, output, values[:, 0])
+        else:
+            # A running sum keeps the order; a plain one adds up partial sums.
+            sums = np.add.accumulate(values, axis=0)[-1]
+        sums /= self.divisor
+        return sums
+
+    def block(self, X: Floats) -> Floats:
+        sums = np.zeros((len(X), self.sums))
+        width = self.values.shape[1]
+        for rows in row_blocks(len(X), len(self.roots), _WALKS_AT_ONCE):
+            leaves = self.leaves(X[rows].take(self.feature, axis=1) > self.threshold)
+            part = sums[rows]
+            for tree, first in enumerate(self.output.tolist()):
+                part[:, first : first + width] += self.values.take(~leaves[:, tree], axis=0)
+        sums /= self.divisor
+        return sums
+
+    def leaves(self, failed: NDArray[np.bool_]) -> Int32s:
+        """The leaf of every tree, as its reference, (n, T), for rows that fail tests (n, E)."""
+        n, tests = failed.shape
+        reached = np.tile(self.roots, n)
+        children, outcomes = self.children.ravel(), failed.ravel()
+        walking = np.flatnonzero(reached >= 0)
+        first = walking // len(self.roots) * tests
+        node = reached.take(walking)
+        while len(walking):
+            node = children.take(2 * node + outcomes.take(first + self.test.take(node)))
+            reached[walking] = node
+            inside = node >= 0
+            walking, first, node = walking[inside], first[inside], node[inside]
+        return reached.reshape(n, -1)
+
+    def sizes(self) -> Header:
+        return {"n_basis": self.sums}
+
+    def arrays(self) -> Arrays:
+        return {
+            "map.feature": self.feature,
+            "map.threshold": self.threshold,
+            "map.roots": self.roots,
+            "map.test": self.test,
+            "map.children": self.children,
+            "map.share": self.share,
+            "map.values": self.values,
+            "map.output": self.output,
+            "map.divisor": np.array([self.divisor]),
+        }
+
+    @classmethod
+    def from_arrays(cls, columns: int, sums: int, arrays: Arrays) -> TreesBasis:
+        """The trees of ``arrays()``. Raises InvalidPackage, InvalidProblem."""
+        names = ("feature", "threshold", "roots", "test", "children", "share", "values", "output")
+        divisor = take_array(arrays, "map.divisor")
+        if divisor.shape != (1,):
+            raise InvalidPackage("The trees of the package have no single divisor.")
+        parts: dict[str, Any] = {name: take_array(arrays, f"map.{name}") for name in names}
+        return cls(columns=columns, sums=sums, divisor=float(divisor[0]), **parts)
+
+
+def _frozen(value: Any, field: str, kind: type[np.generic], shape: tuple[int, ...]) -> NDArray[Any]:
+    """``value`` as a read-only, C-ordered and finite array of ``kind`` and ``shape`` (−1: any size).
+
+    Raises InvalidProblem.
+    """
+    array = np.asarray(value)
+    fits = array.ndim == len(shape) and all(
+        want in {-1, size} for size, want in zip(array.shape, shape, strict=True)
+    )
+    _require(fits, field, "of the shape that belongs to the other arrays")
+    _require(array.dtype.kind == np.dtype(kind).kind, field, f"numbers of type {np.dtype(kind)}")
+    _require(bool(np.isfinite(array).all()), field, "finite")
+    frozen = np.ascontiguousarray(array, dtype=kind).view()
+    _require(bool((frozen == array).all()) or kind is np.float32, field, f"numbers of type {np.dtype(kind)}")
+    frozen.setflags(write=False)
+    return frozen
+
+
+def _is_within(numbers: NDArray[Any], low: int, high: int) -> bool:
+    """Whether all are in [low, high)."""
+    return not numbers.size or bool(numbers.min() >= low and numbers.max() < high)
+
+
+def _require(holds: bool, field: str, what: str) -> None:
+    if not holds:
+        raise InvalidProblem(Fault(field, "unusable_trees", f"{field} of trees must be {what}."))

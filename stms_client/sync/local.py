@@ -1,0 +1,197 @@
+"""Generated from `stms_client/aio/local.py` by ``make client``: do not edit."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+
+from stms_client.arrays import Row, Rows
+from stms_client.errors import InvalidInput, MissingPackage, NotAllowed, NotFound, Stale, StmsError
+from stms_client.repeated import Repeated
+from stms_client.results import Decision, Decisions, Package
+
+if TYPE_CHECKING:
+    from stms_client.evaluator import Evaluator
+    from stms_client.sync.queries import Queries
+
+OnStale: TypeAlias = Literal["raise", "ask"]
+"""What happens once the service has not answered for too long: calls raise Stale, or ask the service."""
+
+_REFUSED_SECONDS = 60.0
+"""Between two looks after the service has refused one."""
+_SPREAD = 0.2
+_MOST_REPORTED = 999_999_999
+
+
+class Local:
+    """Answers questions about some classes of a model without asking the service, see `AsyncClient.local`.
+
+    It is a context manager: entering it fetches the students. Rows, records and texts are as those of
+    `AsyncClient.query`, and the answers have the same bits. Names of columns are known only of models of
+    records: for others a row is a list or an array in the order of the columns.
+
+    Answers of one call are of one version. When the service refuses a look because the key was revoked, lacks
+    a scope, or the model or a class is gone, all students are dropped at once, and calls raise that error
+    until a later look succeeds.
+
+    model: as in `AsyncClient.query`. labels: the classes.
+    """
+
+    def __init__(
+        self,
+        client: Queries,
+        model: str,
+        labels: Sequence[str],
+        *,
+        poll: float,
+        max_stale: float,
+        on_stale: OnStale,
+    ) -> None:
+        if isinstance(labels, str) or not labels:
+            raise InvalidInput("Name the classes in a list, at least one.")
+        if not 0.0 < poll < max_stale:
+            raise ValueError(f"poll ({poll}) must be positive and less than max_stale ({max_stale}).")
+        self.model, self.labels = model, tuple(labels)
+        self._client, self._poll, self._max_stale, self._on_stale = client, poll, max_stale, on_stale
+        self._held: Evaluator | None = None
+        self._refusal: StmsError | None = None
+        self._answered = self._expires = 0.0
+        self._repeated: Repeated | None = None
+        # Threads share the counter: `next` is atomic.
+        self._calls = count()
+        self._looks = self._reported = 0
+
+    def __enter__(self) -> Self:
+        self._follow()
+        self._repeated = Repeated(self._look, self._pause)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._repeated is not None:
+            self._repeated.close()
+        self._held = self._repeated = None
+
+    @property
+    def version(self) -> int:
+        """The version that answers. Raises as the calls do."""
+        return self._known().version
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last answer of the service that confirmed or changed the version."""
+        return time.monotonic() - self._answered
+
+    def is_class(self, label: str, x: Row | None = None, *, text: str | None = None) -> bool:
+        """Whether one row or text belongs to the class."""
+        held = self._usable()
+        if held is None:
+            return self._client.is_class(self.model, label, x, text=text)
+        return held.match(label, x, text)
+
+    def query(self, label: str, x: Row | None = None, *, text: str | None = None) -> Decision:
+        """The decision on one row or text."""
+        held = self._usable()
+        if held is None:
+            return self._client.query(self.model, label, x, text=text)
+        return held.decision(label, x, text)
+
+    def query_rows(
+        self, label: str, rows: Rows | None = None, *, texts: Sequence[str] | None = None
+    ) -> Decisions:
+        """The decisions on many rows or texts."""
+        held = self._usable()
+        if held is None:
+            return self._client.query_rows(self.model, label, rows, texts=texts)
+        return held.decisions(label, rows, texts)
+
+    def query_classes(
+        self, labels: Sequence[str], x: Row | None = None, *, text: str | None = None
+    ) -> dict[str, Decision]:
+        """The decision of each class on one row or text, all by the same version of the model."""
+        held = self._usable()
+        if held is None:
+            return self._client.query_classes(self.model, labels, x, text=text)
+        return {label: held.decision(label, x, text) for label in labels}
+
+    def _usable(self) -> Evaluator | None:
+        """What answers a call; None if the service is to be asked."""
+        held = self._held
+        if held is not None and time.monotonic() <= self._expires:
+            next(self._calls)
+            return held
+        if self._on_stale == "ask" and self._refusal is None and held is not None:
+            return None
+        return self._known()
+
+    def _known(self) -> Evaluator:
+        held, refusal = self._held, self._refusal
+        if refusal is not None:
+            raise refusal.with_traceback(None)
+        if held is None:
+            raise StmsError("Local evaluation has not begun or has ended: use it as a context manager.")
+        if time.monotonic() > self._expires:
+            text = f"The service has not answered for {self.age:.0f} seconds, more than max_stale."
+            raise Stale(text)
+        return held
+
+    def _pause(self) -> float:
+        seconds = self._poll if self._refusal is None else max(self._poll, _REFUSED_SECONDS)
+        return seconds * random.uniform(1.0 - _SPREAD, 1.0 + _SPREAD)  # noqa: S311
+
+    def _look(self) -> None:
+        """Look for another version, or a refusal. Other errors are no answer."""
+        try:
+            self._follow()
+        except (NotAllowed, NotFound) as error:
+            self._refusal, self._held = error, None
+        except StmsError:
+            return
+
+    def _follow(self) -> None:
+        """Fetch what is new. Raises StmsError."""
+        # What the answer says held when the service gave it, at the earliest now.
+        started = time.monotonic()
+        held = self._held
+        first = self._package(self.model, self.labels[0], held)
+        if first is not None:
+            held = self._fetch(first, held)
+        self._answered, self._expires = started, started + self._max_stale
+        self._held, self._refusal = held, None
+
+    def _package(self, model: str, label: str, held: Evaluator | None) -> Package | None:
+        """The package of a class, None if it is held; says how many calls were answered."""
+        if held is None:
+            return self._client.package(model, label)
+        # Each look takes a number of the counter, too.
+        calls = next(self._calls) - self._looks
+        self._looks += 1
+        number = min(calls - self._reported, _MOST_REPORTED)
+        report = f"{held.version}:{number}" if number else None
+        package = self._client.package(model, label, etag=held.etag, report=report)
+        self._reported += number
+        return package
+
+    def _fetch(self, first: Package, held: Evaluator | None) -> Evaluator:
+        """The students of the version of one package."""
+        try:
+            from stms_client.evaluator import Evaluator
+        except ImportError as error:
+            raise MissingPackage(
+                "Local evaluation needs NumPy and safetensors: stms-client[local]."
+            ) from error
+        pinned = f"{self.model.partition('@')[0]}@{first.version}"
+        packages = {self.labels[0]: first}
+        for label in self.labels[1:]:
+            package = self._client.package(pinned, label)
+            if package is None:
+                raise StmsError("The service sent no package where none was held.")
+            packages[label] = package
+        encoder = None
+        if first.encoder is not None and held is not None and held.encoder_digest == first.encoder:
+            encoder = held.encoder_bytes
+        elif first.encoder is not None:
+            encoder = self._client.encoder(pinned, self.labels[0])
+        return Evaluator(packages, encoder)

@@ -1,0 +1,286 @@
+"""Local evaluation beside the service: the same bits, new versions, refusals, and silence."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+
+from app.domain.entities import ModelVersion
+from app.services.keys import create_key, revoke_key
+from app.store.unit_of_work import Store
+from benchmarks.published import linear_student, linear_teacher, publish
+from core.packed import PackedStudent
+from stms_client import AsyncClient, InvalidInput, NotAllowed, NotFound, Retry, Stale, StmsError
+from stms_client import Client as Asking
+from stms_client import errors as client_errors
+from tests.app.serving.written_records import RECORD, encoder, numbers_encoder
+from tests.app.started import Client
+from tests.core.packed.test_onnx import CASES, some_rows
+
+POLL = 500.0
+
+
+class Forwarded(httpx.BaseTransport):
+    """Sends requests to a started application. is_silent: whether there is no answer."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.is_silent = False
+        self.asked: list[str] = []
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        path = request.url.raw_path.decode()
+        if self.is_silent:
+            raise httpx.ConnectError("no answer", request=request)
+        self.asked.append(path)
+        sent = {name: value for name, value in request.headers.items() if name != "content-length"}
+        answer = self.client.request(request.method, path, headers=sent, content=request.read())
+        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
+
+
+@pytest.fixture
+def forwarded(client: Client) -> Forwarded:
+    return Forwarded(client)
+
+
+@pytest.fixture
+def stms(forwarded: Forwarded) -> Iterator[Asking]:
+    with asking(forwarded) as opened:
+        yield opened
+
+
+def asking(forwarded: Forwarded, key: str = "") -> Asking:
+    opened = Asking("http://localhost", key, retry=Retry(attempts=1))
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    opened._http = httpx.Client(base_url="http://localhost", transport=forwarded, headers=headers)
+    return opened
+
+
+def people(store: Store, *, with_note: bool = False, made: Any = None) -> None:
+    made = made or encoder(with_note=with_note)
+    columns = made.layout.columns
+    rng = np.random.default_rng(1)
+    students = {label: linear_student(label, rng.normal(size=columns)) for label in ("a", "b")}
+    publish(
+        store, "people", students, linear_teacher(["a", "b"], rng.normal(size=(2, columns))), encoder=made
+    )
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_answers_have_the_bits_of_the_service(case: str, store: Store, stms: Asking):
+    student: PackedStudent = CASES[case]
+    d = student.map.n_columns
+    publish(store, "m", {"größe/1:x": student}, linear_teacher(["größe/1:x"], np.zeros((1, d))))
+    label, rows = "größe/1:x", some_rows(student, 60)
+    with stms.local("m", [label], poll=POLL, max_stale=2 * POLL) as local:
+        for row in rows[:20].tolist():
+            assert local.query(label, row) == stms.query("m", label, row)
+        row = rows[3]
+        assert local.query(label, row) == stms.query("m", label, row)
+        assert local.is_class(label, row) == stms.is_class("m", label, row)
+        sparse = {"indices": [1, 4], "values": [0.5, 2.0]}
+        assert local.query(label, sparse) == stms.query("m", label, sparse)
+        assert local.query_classes([label], row) == stms.query_classes("m", [label], row)
+        for many in (rows, np.clip(rows, -1e30, 1e30).astype(np.float32)):
+            mine, theirs = local.query_rows(label, many), stms.query_rows("m", label, many)
+            np.testing.assert_array_equal(mine.scores, theirs.scores)
+        assert local.query_rows(label, [*rows.tolist(), sparse]) == stms.query_rows(
+            "m", label, [*rows.tolist(), sparse]
+        )
+
+
+def test_records_and_texts_have_the_bits_of_the_service(store: Store, stms: Asking):
+    people(store, with_note=True)
+    records: list[dict[str, Any]] = [
+        RECORD | {"note": "my card is lost"},
+        RECORD | {"note": "", "age": None, "job": "pilot", "kind": "x"},
+        RECORD | {"note": "ärger in der straße", "job": None, "grade": 5.0, "hours": np.float32(3.5)},
+        RECORD | {"note": "card", "member": False, "since": "2020-02-29", "grade": "n/a"},
+    ]
+    with stms.local("people", ["a", "b"], poll=POLL, max_stale=2 * POLL) as local:
+        for record in records:
+            assert local.query("b", record) == stms.query("people", "b", record)
+            assert local.query_classes(["a", "b"], record) == stms.query_classes("people", ["a", "b"], record)
+        assert local.query_rows("a", records) == stms.query_rows("people", "a", records)
+        columns = {name: [record[name] for record in records] for name in records[0]}
+        mine, theirs = local.query_rows("a", columns), stms.query_rows("people", "a", columns)
+        np.testing.assert_array_equal(mine.scores, theirs.scores)
+        wrong: list[dict[str, Any]] = [
+            RECORD | {"note": "x", "wages": 3},
+            {"age": 3.0},
+            RECORD | {"note": "x", "hours": "many"},
+            RECORD | {"note": "x", "hours": None},
+        ]
+        for record in wrong:
+            for ask in (local.query, lambda label, x: stms.query("people", label, x)):
+                with pytest.raises((InvalidInput, client_errors.InvalidRequest)):
+                    ask("a", record)
+        for x in ([1.0, 2.0], np.zeros((2, 3)), "a text"):
+            with pytest.raises(InvalidInput):
+                local.query("a", x)
+        with pytest.raises(InvalidInput, match="not one text"):
+            local.query("a", text="lost")
+
+
+def test_numbers_by_name_are_lists_too(store: Store, stms: Asking):
+    people(store, made=numbers_encoder())
+    with stms.local("people", ["a"], poll=POLL, max_stale=2 * POLL) as local:
+        for x in ([0.5, -1.0], {"p": 0.5, "q": -1.0}):
+            assert local.query("a", x) == stms.query("people", "a", x)
+
+
+def test_rows_that_the_service_refuses_are_refused(pets: ModelVersion, stms: Asking):
+    with stms.local("pets", ["cat"], poll=POLL, max_stale=2 * POLL) as local:
+        wrong: list[Any] = [
+            [1.0, 2.0],
+            [1.0, 2.0, float("nan")],
+            [1.0, 2.0, 1e300],
+            [1.0, "x", 2.0],
+            {"indices": [3], "values": [1.0]},
+            {"indices": [0.5], "values": [1.0]},
+            {"a": 1.0},
+        ]
+        for x in wrong:
+            with pytest.raises(InvalidInput):
+                local.query("cat", x)
+            with pytest.raises(StmsError):
+                stms.query("pets", "cat", x)
+        with pytest.raises(InvalidInput, match="none of those"):
+            local.query("dog", [1.0, 2.0, 3.0])
+        with pytest.raises(InvalidInput):
+            local.query_rows("cat", [[1.0, 2.0]])
+        with pytest.raises(InvalidInput):
+            local.query_rows("cat")
+    with pytest.raises(StmsError, match="context manager"):
+        local.query("cat", [1.0, 2.0, 3.0])
+
+
+def test_a_new_version_is_fetched_whole_and_a_look_is_one_request(
+    client: Client, stms: Asking, forwarded: Forwarded, pets: ModelVersion, publish_again: Callable[..., Any]
+):
+    x = [1.0, 2.0, 3.0]
+    with stms.local("pets", ["cat", "dog"], poll=POLL, max_stale=2 * POLL) as local:
+        before = local.query("cat", x)
+        forwarded.asked.clear()
+        local._look()
+        assert len(forwarded.asked) == 1
+        publish_again()
+        client.refresh()
+        assert local.query("cat", x) == before
+        local._look()
+        after = local.query_classes(["cat", "dog"], x)
+        assert {decision.version for decision in after.values()} == {2}
+        assert local.version == 2
+        assert after == stms.query_classes("pets", ["cat", "dog"], x)
+        local._look()
+    assert 'stms_local_queries_total{model="pets"} 3.0' in client.get("/metrics").text
+
+
+@pytest.mark.usefixtures("pets", "keys_required")
+def test_a_revoked_key_ends_answers_with_the_next_look(client: Client, store: Store, forwarded: Forwarded):
+    key, text = create_key(store, "k", {"query", "download"}, frozenset())
+    client.refresh()
+    with asking(forwarded, text) as stms:
+        for on_stale in ("raise", "ask"):
+            with stms.local("pets", ["cat"], poll=POLL, max_stale=2 * POLL, on_stale=on_stale) as local:
+                assert local.query("cat", [1.0, 2.0, 3.0]).version == 1
+                if on_stale == "ask":
+                    revoke_key(store, key.id)
+                    client.refresh()
+                    assert local.query("cat", [1.0, 2.0, 3.0]).version == 1
+                    local._look()
+                    for _ in range(2):
+                        with pytest.raises(NotAllowed):
+                            local.query("cat", [1.0, 2.0, 3.0])
+                    assert local._pause() > 40.0
+        with pytest.raises(NotAllowed), stms.local("pets", ["cat"]):
+            pass
+
+
+def test_a_class_that_is_gone_ends_answers(client: Client, store: Store, stms: Asking, pets: ModelVersion):
+    with stms.local("pets", ["cat", "dog"], poll=POLL, max_stale=2 * POLL) as local:
+        rng = np.random.default_rng(0)
+        only = {"cat": linear_student("cat", rng.normal(size=3))}
+        publish(store, "pets", only, linear_teacher(["cat"], rng.normal(size=(1, 3))))
+        client.refresh()
+        local._look()
+        with pytest.raises(NotFound):
+            local.query("cat", [1.0, 2.0, 3.0])
+
+
+def test_silence_is_borne_until_max_stale(
+    stms: Asking, forwarded: Forwarded, pets: ModelVersion, monkeypatch: pytest.MonkeyPatch
+):
+    x, now = [1.0, 2.0, 3.0], [1000.0]
+    monkeypatch.setattr("stms_client.sync.local.time.monotonic", lambda: now[0])
+    with (
+        stms.local("pets", ["cat"], poll=POLL, max_stale=600.0) as raising,
+        stms.local("pets", ["cat"], poll=POLL, max_stale=600.0, on_stale="ask") as asks,
+    ):
+        expected = raising.query("cat", x)
+        forwarded.is_silent = True
+        raising._look()
+        now[0] += 599.0
+        assert raising.query("cat", x) == asks.query("cat", x) == expected
+        assert raising.age == 599.0
+        now[0] += 2.0
+        with pytest.raises(Stale):
+            raising.query("cat", x)
+        with pytest.raises(Stale):
+            _ = raising.version
+        with pytest.raises(client_errors.Unreachable):
+            asks.query("cat", x)
+        forwarded.is_silent = False
+        for ask in (asks.query, asks.query_classes, asks.query_rows, asks.is_class):
+            forwarded.asked.clear()
+            argument = {"query_classes": (["cat"], x), "query_rows": ("cat", [x])}.get(
+                ask.__name__, ("cat", x)
+            )
+            ask(*argument)
+            assert forwarded.asked[-1].endswith(":query")
+        raising._look()
+        assert raising.query("cat", x) == expected
+
+
+def test_damaged_bytes_never_answer(stms: Asking, forwarded: Forwarded, pets: ModelVersion):
+    real = forwarded.handle_request
+
+    def damaged(request: httpx.Request) -> httpx.Response:
+        answer = real(request)
+        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content[:-1] + b"x")
+
+    forwarded.handle_request = damaged
+    with pytest.raises(StmsError, match="cannot be evaluated"), stms.local("pets", ["cat"]):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("labels", "options"), [("cat", {}), ([], {}), (["cat"], {"poll": 0}), (["cat"], {"max_stale": 1.0})]
+)
+def test_impossible_options_are_refused(stms: Asking, labels: Any, options: dict[str, float]):
+    with pytest.raises(ValueError, match=r"Name the classes|must be positive"):
+        stms.local("pets", labels, **options)
+
+
+def test_the_background_looks_by_itself(
+    client: Client, forwarded: Forwarded, pets: ModelVersion, publish_again: Callable[..., Any]
+):
+    async def follow() -> list[int]:
+        async with AsyncClient("http://localhost", "") as stms:
+            stms._http = client._http
+            async with stms.local("pets", ["cat"], poll=0.02) as local:
+                before = await local.query("cat", [1.0, 2.0, 3.0])
+                publish_again()
+                await client.context.refresher.refresh()
+                await client.context.cache.settle(None)
+                async with asyncio.timeout(20):
+                    while local.version == before.version:
+                        await asyncio.sleep(0.01)
+                return [before.version, (await local.query("cat", [1.0, 2.0, 3.0])).version]
+
+    assert client.run(follow()) == [1, 2]

@@ -1,0 +1,148 @@
+"""Packages over HTTP: who may take one, what it is, and what asking for it again costs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+
+from app.domain.entities import ModelVersion
+from app.services.keys import create_key
+from app.store.unit_of_work import Store
+from benchmarks.published import linear_student, linear_teacher, publish
+from core.packed import PackedStudent
+from core.packed.encoder import Encoder
+from tests.app.serving.written_records import encoder
+from tests.app.started import Client
+
+PATH = "/v1/models/pets/classes/cat/package"
+Problem = Callable[..., dict[str, Any]]
+
+
+def test_a_package_is_the_student_that_answers(client: Client, pets: ModelVersion):
+    sent = client.get(PATH)
+    assert sent.status_code == 200
+    assert sent.headers["content-type"] == "application/vnd.stms.student+safetensors"
+    assert sent.headers["cache-control"] == "private, no-cache"
+    assert sent.headers["etag"] == f'"1-{hashlib.sha256(sent.content).hexdigest()}"'
+    assert (sent.headers["x-model"], sent.headers["x-model-version"]) == ("pets", "1")
+    assert "x-encoder" not in sent.headers
+    student = PackedStudent.from_bytes(sent.content)
+    for x in np.random.default_rng(0).normal(size=(20, 3)).tolist():
+        answer = client.post("/v1/models/pets/classes/cat:query", json={"x": x}).json()
+        assert (answer["score"], answer["threshold"]) == (student.score(x), student.threshold)
+    for name in ("pets@latest", "pets@1"):
+        assert client.get(f"/v1/models/{name}/classes/cat/package").content == sent.content
+    head = client.request("HEAD", PATH)
+    assert (head.status_code, head.content, head.headers["etag"]) == (200, b"", sent.headers["etag"])
+
+
+def test_a_package_that_the_caller_has_is_not_sent_again(
+    client: Client, store: Store, pets: ModelVersion, publish_again: Callable[..., ModelVersion]
+):
+    tag = client.get(PATH).headers["etag"]
+    statements: list[str] = []
+    engine = client.context.store.engine
+    sa.event.listen(engine, "before_cursor_execute", lambda *event: statements.append(event[2]))
+    for wanted in (tag, f'"other", W/{tag}', "*"):
+        again = client.get(PATH, headers={"if-none-match": wanted})
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    assert not statements
+    assert client.get(PATH, headers={"if-none-match": '"1-0"'}).status_code == 200
+    publish_again()
+    client.refresh()
+    moved = client.get(PATH, headers={"if-none-match": tag})
+    assert (moved.status_code, moved.headers["x-model-version"]) == (200, "2")
+    assert client.get("/v1/models/pets@1/classes/cat/package").headers["etag"] == tag
+
+
+@pytest.mark.usefixtures("pets")
+def test_what_cannot_be_sent_is_refused(client: Client, make_client: Callable[..., Client], problem: Problem):
+    problem(client.get("/v1/models/dogs/classes/cat/package"), 404, "model_not_found")
+    problem(client.get("/v1/models/pets@9/classes/cat/package"), 404, "version_not_found")
+    problem(client.get("/v1/models/pets/classes/cow/package"), 404, "class_not_found")
+    problem(client.get("/v1/models/pets/classes/%ff/package"), 404, "class_not_found")
+    problem(client.get("/v1/models/no%20name/classes/cat/package"), 404, "model_not_found")
+    problem(client.get("/v1/models/pets/classes/cat/encoder"), 404, "encoder_not_found")
+    problem(client.post(PATH), 405, "method_not_allowed")
+    for text in ("3", "3:x", "1:1234567890", ""):
+        problem(client.get(PATH, headers={"x-stms-local": text}), 400, "bad_header")
+
+
+def test_a_package_that_is_too_large_is_refused(
+    make_client: Callable[..., Client], store: Store, problem: Problem
+):
+    rng = np.random.default_rng(0)
+    wide = linear_student("a", rng.normal(size=1000))
+    publish(store, "wide", {"a": wide}, linear_teacher(["a", "b"], rng.normal(size=(2, 1000))))
+    client = make_client(max_package_bytes=4096)
+    problem(client.get("/v1/models/wide/classes/a/package"), 413, "package_too_large")
+
+
+@pytest.mark.usefixtures("pets", "keys_required")
+def test_only_keys_that_may_download_get_a_package(client: Client, store: Store, problem: Problem):
+    def key(scopes: set[str], models: set[str] = frozenset(), tenant: str = "default") -> dict[str, str]:
+        _, text = create_key(store.of_tenant(tenant), "k", scopes, models)
+        return {"authorization": f"Bearer {text}"}
+
+    keys = {
+        "download": key({"download"}),
+        "own": key({"query", "download"}, {"pets"}),
+        "train": key({"train"}),
+        "query": key({"query"}),
+        "others": key({"download"}, {"dogs"}),
+        "stranger": key({"download"}, tenant="other"),
+    }
+    client.refresh()
+    problem(client.get(PATH), 401, "key_required")
+    for name in ("download", "own", "train"):
+        assert client.get(PATH, headers=keys[name]).status_code == 200, name
+    problem(client.get(PATH, headers=keys["query"]), 403, "scope_required")
+    problem(client.get(PATH, headers=keys["others"]), 403, "model_not_allowed")
+    problem(client.get(PATH, headers=keys["stranger"]), 404, "model_not_found")
+
+
+@pytest.mark.usefixtures("pets")
+def test_a_download_is_audited_once_an_hour_and_polls_are_not(client: Client):
+    def records() -> list[dict[str, Any]]:
+        return client.get("/v1/audit?action=model.download").json()["data"]
+
+    tag = client.get(PATH).headers["etag"]
+    assert [record["object"] for record in records()] == ["pets@1"]
+    client.get(PATH)
+    client.get(PATH, headers={"if-none-match": tag})
+    client.get("/v1/models/pets@1/classes/dog/package")
+    assert len(records()) == 1
+
+
+@pytest.mark.usefixtures("pets")
+def test_queries_that_clients_report_are_counted(client: Client):
+    tag = client.get(PATH).headers["etag"]
+    client.get(PATH, headers={"x-stms-local": "1:1200", "if-none-match": tag})
+    client.get(PATH, headers={"x-stms-local": "1:34", "if-none-match": tag})
+    text = client.get("/metrics").text
+    assert 'stms_local_queries_total{model="pets"} 1234.0' in text
+    assert 'stms_query_seconds_bucket{le="+Inf",model="pets"}' not in text
+    route = 'route="/v1/models/{model}/classes/{class}/package"'
+    assert f'stms_requests_total{{method="GET",{route},status="304"}} 2.0' in text
+
+
+def test_the_encoder_of_records_is_sent_beside_the_student(client: Client, store: Store, problem: Problem):
+    made = encoder()
+    columns = made.layout.columns
+    rng = np.random.default_rng(1)
+    student = linear_student("a", rng.normal(size=columns))
+    teacher = linear_teacher(["a", "b"], rng.normal(size=(2, columns)))
+    publish(store, "people", {"a": student}, teacher, encoder=made)
+    package = client.get("/v1/models/people/classes/a/package")
+    sent = client.get("/v1/models/people@1/classes/a/encoder")
+    assert sent.headers["content-type"] == "application/vnd.stms.encoder+safetensors"
+    assert hashlib.sha256(sent.content).hexdigest() == package.headers["x-encoder"]
+    assert sent.headers["etag"] == f'"1-{package.headers["x-encoder"]}"'
+    assert Encoder.from_bytes(sent.content).names == made.names
+    again = client.get("/v1/models/people/classes/a/encoder", headers={"if-none-match": sent.headers["etag"]})
+    assert again.status_code == 304
