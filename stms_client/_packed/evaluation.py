@@ -8,7 +8,7 @@ what the same rows in float64 give, to the last bit, and no copy of the whole ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -21,8 +21,8 @@ from stms_client._packed.validation import (
     MAX_MAGNITUDE,
     QUIET,
     as_dense,
+    block_rows,
     out_of_range,
-    row_blocks,
     value_faults,
     wrong_columns,
 )
@@ -46,30 +46,89 @@ def rows_for(packed: PackedMap, X: ArrayLike) -> NDArray[np.floating]:
     return table
 
 
-@QUIET
 def evaluate(packed: PackedMap, table: NDArray[np.floating], outputs: Sequence[Output]) -> list[Floats]:
     """Values (n,) of each output on rows (n, d) of ``rows_for``.
 
     Raises InvalidProblem naming row and column of unusable numbers, and the row of a value beyond float64.
     """
-    linear = [output for output in outputs if isinstance(output, tuple)]
-    values = np.empty((len(linear), len(table)))
-    stacked = np.stack([coef for coef, _ in linear]) if len(linear) > _FEW else None
-    functions = [output for output in outputs if not isinstance(output, tuple)]
-    others = np.empty((len(functions), len(table)))
-    for rows, basis in _basis_blocks(packed, table):
-        if stacked is not None:
-            np.matmul(stacked, basis.T, out=values[:, rows])
-        else:
-            for value, (coef, _) in zip(values, linear, strict=True):
-                value[rows] = basis @ coef
-        for value, function in zip(others, functions, strict=True):
-            value[rows] = function(basis)
-    values += np.array([[intercept] for _, intercept in linear]).reshape(-1, 1)
-    _refuse_overflow(values)
-    _refuse_overflow(others)
-    of_linear, of_function = iter(values), iter(others)
-    return [next(of_linear if isinstance(output, tuple) else of_function) for output in outputs]
+    evaluation = Evaluation(packed, table, outputs)
+    evaluation.advance(len(table))
+    return evaluation.values()
+
+
+class Evaluation:
+    """An evaluation of outputs on rows (n, d) of ``rows_for``, some of which may still have to arrive.
+
+    The blocks, and so the bits of the values, are the same however the rows arrive.
+    """
+
+    def __init__(self, packed: PackedMap, table: NDArray[np.floating], outputs: Sequence[Output]) -> None:
+        self._packed, self._table, self._outputs = packed, table, outputs
+        linear = [output for output in outputs if isinstance(output, tuple)]
+        self._linear, self._functions = (
+            linear,
+            [output for output in outputs if not isinstance(output, tuple)],
+        )
+        self._stacked = np.stack([coef for coef, _ in linear]) if len(linear) > _FEW else None
+        self._values = np.empty((len(linear), len(table)))
+        self._others = np.empty((len(self._functions), len(table)))
+        self._step = block_rows(max(packed.n_columns, packed.n_basis), _CACHED_ENTRIES)
+        self._scratch = np.empty((0 if table.dtype == np.float64 else self._step, packed.n_columns))
+        self._done = 0
+
+    @QUIET
+    def advance(self, arrived: int) -> None:
+        """Evaluate the blocks that are complete when the first ``arrived`` rows are there.
+
+        Raises InvalidProblem naming row and column of unusable numbers.
+        """
+        while self._done < arrived and (arrived - self._done >= self._step or arrived == len(self._table)):
+            rows = slice(self._done, min(self._done + self._step, len(self._table)))
+            basis = self._packed.block(self._checked(rows))
+            if self._stacked is not None:
+                np.matmul(self._stacked, basis.T, out=self._values[:, rows])
+            else:
+                for value, (coef, _) in zip(self._values, self._linear, strict=True):
+                    value[rows] = basis @ coef
+            for value, function in zip(self._others, self._functions, strict=True):
+                value[rows] = function(basis)
+            self._done = rows.stop
+
+    @QUIET
+    def values(self) -> list[Floats]:
+        """Values (n,) of each output, to be asked for once and when all rows have arrived.
+
+        Raises as `evaluate`.
+        """
+        values = self._values
+        values += np.array([[intercept] for _, intercept in self._linear]).reshape(-1, 1)
+        if not (np.isfinite(values).all() and np.isfinite(self._others).all()):
+            self._refuse_values()
+            _refuse_overflow(values)
+            _refuse_overflow(self._others)
+        of_linear, of_function = iter(values), iter(self._others)
+        return [next(of_linear if isinstance(output, tuple) else of_function) for output in self._outputs]
+
+    def _checked(self, rows: slice) -> Floats:
+        """Rows as float64. Raises InvalidProblem for unusable numbers."""
+        part = self._table[rows]
+        # Of float32 only NaN and infinite values are unusable, which a linear function of the row shows.
+        if self._table.dtype != np.float32 or self._packed.kind != "linear" or self._functions:
+            # NaN, infinite and huge values show in the sum of squares, one cheap product.
+            flat = part.reshape(-1)
+            if not flat.dot(flat) < MAX_MAGNITUDE**2:
+                self._refuse_values()
+        if self._table.dtype == np.float64:
+            return part.astype(np.float64, copy=False)
+        block = self._scratch[: len(part)]
+        block[:] = part
+        return block
+
+    def _refuse_values(self) -> None:
+        """Raises InvalidProblem if the table has unusable numbers."""
+        faults = value_faults(self._table, "X")
+        if faults:
+            raise InvalidProblem(*faults)
 
 
 def _refuse_overflow(values: Floats) -> None:
@@ -79,24 +138,3 @@ def _refuse_overflow(values: Floats) -> None:
         row = int(np.argwhere(~finite)[:, 1].min())
         fault = out_of_range("X").faults[0]
         raise InvalidProblem(Fault(fault.field, fault.code, f"Row {row}: {fault.message}", row))
-
-
-def _basis_blocks(packed: PackedMap, table: NDArray[np.floating]) -> Iterator[tuple[slice, Floats]]:
-    """Basis values (rows, p) of all rows, a block at a time."""
-    scratch: Floats | None = None
-    for rows in row_blocks(len(table), max(packed.n_columns, packed.n_basis), _CACHED_ENTRIES):
-        part = table[rows]
-        # NaN, infinite and huge values show in the sum of squares, one cheap product.
-        flat = part.reshape(-1)
-        if not flat.dot(flat) < MAX_MAGNITUDE**2:
-            faults = value_faults(table, "X")
-            if faults:
-                raise InvalidProblem(*faults)
-        if table.dtype == np.float64:
-            block: Floats = part.astype(np.float64, copy=False)
-        else:
-            if scratch is None:
-                scratch = np.empty(part.shape)
-            block = scratch[: len(part)]
-            block[:] = part
-        yield rows, packed.block(block)

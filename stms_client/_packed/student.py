@@ -238,6 +238,8 @@ def row_scorer(student: PackedStudent) -> Callable[[list[float]], float]:
     value = _form_scorer(student.form)
     if value is None or not student.is_tame:
         return student.score
+    if student.map.kind == "linear" and student.form.linear is not None:
+        return _linear_scorer(student, *student.form.linear)
     pack, unpack, map_row = _packer(student.map.n_columns), np.frombuffer, student.map.row
 
     def mapped(x: list[float]) -> float:
@@ -252,6 +254,20 @@ def row_scorer(student: PackedStudent) -> Callable[[list[float]], float]:
         return student.score(x)
 
     return linear if student.map.kind == "linear" else mapped
+
+
+def _linear_scorer(student: PackedStudent, coef: Floats, intercept: float) -> Callable[[list[float]], float]:
+    pack, unpack, dot = _packer(student.map.n_columns), np.frombuffer, coef.dot
+
+    def scored(x: list[float]) -> float:
+        try:
+            if hypot(*x) < MAX_MAGNITUDE:
+                return float(dot(unpack(pack(*x)))) + intercept
+        except (TypeError, ValueError, OverflowError, struct.error):
+            return student.score(x)
+        return student.score(x)
+
+    return scored
 
 
 def _form_scorer(form: Form) -> Callable[[Floats], float] | None:

@@ -27,12 +27,17 @@ QUIET = np.errstate(over="ignore", invalid="ignore")
 _BLOCK_ENTRIES = 1 << 21
 
 
+def block_rows(width: int, entries: int = _BLOCK_ENTRIES) -> int:
+    """Rows of a block of about ``entries`` when rows have ``width`` entries."""
+    return max(1, entries // max(1, width))
+
+
 def row_blocks(n_rows: int, width: int, entries: int = _BLOCK_ENTRIES) -> Iterator[slice]:
     """Slices that cover ``n_rows`` rows, each block about ``entries`` when rows have ``width`` entries.
 
     The cut depends on the numbers only, so block-wise sums are the same in every process.
     """
-    step = max(1, entries // max(1, width))
+    step = block_rows(width, entries)
     for start in range(0, n_rows, step):
         yield slice(start, min(start + step, n_rows))
 
