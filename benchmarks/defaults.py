@@ -1,7 +1,7 @@
 """Jobs with default hyper-parameters over HTTP, against six classifiers of scikit-learn.
 
     python -m benchmarks.defaults [--quick] [--minutes M] [--sets NAME …] [--rows N] [--default JSON]
-                                  [--second JSON]
+                                  [--second JSON] [--store FILE] [--niceness N]
 
 SVC(C=10, gamma="scale") and LogisticRegression are trained one class against the rest, LinearSVC,
 RandomForest(300), ExtraTrees(300) and HistGradientBoosting on all classes. The linear ones see standardised
@@ -14,7 +14,11 @@ scikit-learn's own. FINAL=1 leaves out those without a test part.
 
 ``--default``: hyper-parameters of the first job, ``{}`` unless given. ``--second``: those of a second job, a
 single option that a user would try next. ``--rows``: at most so many rows of a set. ``--quick``: at most 3000
-rows of the sets with at most 3000 columns. ``--minutes``: no further set is begun after so many.
+rows of the sets with at most 3000 columns. ``--minutes``: no further set is begun after so many. ``--store``:
+a JSON file with the figures by set, written after each set; what it has already is not measured again, so
+that a run that was ended can be continued. A run of ``--sets`` measures no compact students.
+``--niceness``: of the solver, 0 unless given: with the 19 of a server it waits for all else that runs here,
+as scikit-learn does not.
 
 F, AUC and Brier score are means over the classes, in percent. The last line is a JSON object: ``sets``, the
 number of those with an F of every job; ``worst_f1_vs_best`` and ``mean_f1_vs_best``, mean F of the first job
@@ -317,12 +321,16 @@ def splits(
 
 
 def _measured(
-    client: RemoteServer, given: argparse.Namespace, options: dict[str, Json], folder: Path
+    client: RemoteServer,
+    given: argparse.Namespace,
+    names: Sequence[str],
+    options: dict[str, Json],
+    folder: Path,
 ) -> Iterator[tuple[str, dict[str, Json]]]:
     """The figures of set after set, as long as there is time."""
     rows, columns = (_QUICK, _QUICK) if given.quick else (given.rows, math.inf)
     ends = time.monotonic() + 60.0 * given.minutes
-    for name in given.sets:
+    for name in names:
         if time.monotonic() > ends:
             print(f"{name} and what follows are left out: the time is over", file=sys.stderr)
             return
@@ -342,30 +350,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__)
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("STMS_DATA", "../shared/data")))
     parser.add_argument("--raw", type=Path, default=Path(os.environ.get("STMS_RAW", "../shared/raw")))
-    parser.add_argument("--sets", nargs="+", default=[*SETS, *TABLES])
+    parser.add_argument("--sets", nargs="+", default=None)
     parser.add_argument("--rows", type=int, default=None)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--minutes", type=float, default=math.inf)
     parser.add_argument("--default", type=json.loads, default={})
     parser.add_argument("--second", type=json.loads, default=None)
+    parser.add_argument("--store", type=Path, default=None)
+    parser.add_argument("--niceness", type=int, default=0)
     given = parser.parse_args(arguments)
     options = {"default": given.default, **({} if given.second is None else {"second": given.second})}
-    found: dict[str, dict[str, Json]] = {}
+    is_stored = given.store is not None and given.store.is_file()
+    found: dict[str, dict[str, Json]] = json.loads(given.store.read_text()) if is_stored else {}
+    names = [name for name in given.sets or (*SETS, *TABLES) if name not in found]
     with (
         sigterm_as_exit(),
         tempfile.TemporaryDirectory(prefix="stms-bench-") as folder,
-        temporary_server(Path(folder)) as server,
+        temporary_server(Path(folder), STMS_SOLVER_NICENESS=str(given.niceness)) as server,
         connect(server.address, server.key) as client,
     ):
-        for name, measured in _measured(client, given, options, Path(folder)):
+        for name, measured in _measured(client, given, names, options, Path(folder)):
             found[name] = measured
+            if given.store is not None:
+                given.store.write_text(json.dumps(found), encoding="utf-8")
             shown = "  ".join(f"{kind} {one['f1']}" for kind, one in measured.items())
             seconds = ", ".join(f"{measured[option]['seconds']} s" for option in options)
             draws = measured["default"]["draws"]
             print(f"{name:18} F: {shown}  jobs: {seconds}  draws: {draws}", flush=True)
     if not found:
         return 1
-    print(json.dumps({**summary(found), **single_figures(given.data), "by_set": found}))
+    single = {} if given.sets else single_figures(given.data)
+    print(json.dumps({**summary(found), **single, "by_set": found}))
     return 0
 
 

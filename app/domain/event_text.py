@@ -58,6 +58,8 @@ def _teacher_finished(data: Json) -> str:
 
 
 def _setting_chosen(data: Json) -> str:
+    if data.get("contest", {}).get("taken") == "automatic":
+        return f"setting kept as automatic takes it: none of {data['tried']} candidates is clearly better"
     points = (f"; {name}: {point_text(point, ' ')}" for name, point in data["students"].items())
     return (
         f"setting chosen, the best of {data['tried']} candidates: teacher C {text(data['teacher_C'])}"
@@ -74,9 +76,23 @@ def _student_tuned(data: Json) -> str:
             f" score {percent(data.get('score'))} %, the best of {data.get('points')} candidates{rest}"
         )
     point = f"{data['n_landmarks']} landmarks" if "n_landmarks" in data else point_text(data, " ")
+    contest = data.get("contest")
+    place = "the best" if contest is None or contest["taken"] == "search" else "one"
     return (
         f"student {data.get('method')} of class {data.get('label')} is tuned: {point},"
-        f" score {percent(data.get('score'))} %, the best of {data.get('points')} points"
+        f" score {percent(data.get('score'))} %, {place} of {data.get('points')} points" + _of_start(contest)
+    )
+
+
+def _of_start(contest: Json | None) -> str:
+    """Whether a search kept the point that it started from, and why."""
+    if contest is None:
+        return ""
+    did = "is left" if contest["taken"] == "search" else "is kept"
+    return (
+        f"; the start {did}: on {contest['rows']} rows that chose neither it has F"
+        f" {percent(contest['start_f1'])} %, the best other point {percent(contest['found_f1'])} %,"
+        f" standard error {percent(contest['standard_error'])}"
     )
 
 
@@ -110,6 +126,7 @@ _MEASURES = frozenset(
         "second_family",
         "second_score",
         "left_out",
+        "contest",
     }
 )
 _EVENT = frozenset({"at", "label", "class_index", "method"})

@@ -44,7 +44,6 @@ from core.training.config import (
     AUTOMATIC_FOLDS,
     AUTOMATIC_STUDENT,
     AUTOMATIC_THRESHOLD,
-    SEARCHED_STUDENT,
     TrainingConfig,
 )
 
@@ -275,7 +274,7 @@ class TrainingSpec(SpecModel):
     tuning: Tuning | None = Field(
         None,
         description="null: train at the given hyper-parameters; {}: search the paper's grid by halving;"
-        ' {"scope": "job"}: search features, teacher and students, as automatic takes them unless given.',
+        ' {"scope": "job"}: search features, teacher and students, and take what is better than automatic.',
     )
     threshold: ThresholdParameters = ThresholdParameters()
     calibration: CalibrationParameters = CalibrationParameters()
@@ -338,7 +337,7 @@ class TrainingSpec(SpecModel):
             what = "tuning of scope job" if searches else "automatic"
             raise ValueError(f"{what} chooses the features, and those of teacher.model are given")
         left_open: dict[str, Any] = {
-            "student": Trees() if has_trees else SEARCHED_STUDENT if searches else AUTOMATIC_STUDENT,
+            "student": Trees() if has_trees else AUTOMATIC_STUDENT,
             "calibration": CalibrationParameters(kind=AUTOMATIC_CALIBRATION),
             "threshold": ThresholdParameters(rule=AUTOMATIC_THRESHOLD, folds=AUTOMATIC_FOLDS),
         }

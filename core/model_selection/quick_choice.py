@@ -82,6 +82,8 @@ class QuickChoice:
     ridge: λ of the least squares; 0 in preparations of earlier releases.
     teacher: hyper-parameters of a teacher of trees with its ``method``, where one is taken instead.
     families: what kernels were compared with, JSON-ready, see ``core.model_selection.family_choice``.
+    tuning: where a search was asked for, what it found and the contest that it lost (``Setting.search``);
+    empty where there was nothing to search. None: no search was asked for.
     """
 
     features: FeatureSpec
@@ -92,6 +94,7 @@ class QuickChoice:
     ridge: float = 0.0
     teacher: dict[str, Any] | None = None
     families: tuple[dict[str, Any], ...] = ()
+    tuning: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         # JSON has lists.
@@ -108,22 +111,48 @@ class QuickChoice:
 
     @property
     def reason(self) -> str:
-        """One sentence, or two."""
+        """One sentence to three."""
         of_maps = (
             f"The best of {self.maps} maps by leave-one-out least squares on {self.rows} rows:"
             f" mean F {100 * self.f1:.1f} %."
         )
-        if not self.families:
-            return of_maps
-        found = ", ".join(f"{one['family']} {100 * one['f1']:.1f} %" for one in self.families)
-        taken = next(one for one in self.families if one["taken"])
-        return f"{of_maps} Of families on held-out rows ({found}), {taken['family']} is taken."
+        said = [of_maps]
+        if self.families:
+            found = ", ".join(f"{one['family']} {100 * one['f1']:.1f} %" for one in self.families)
+            taken = next(one for one in self.families if one["taken"])
+            said.append(f"Of families on held-out rows ({found}), {taken['family']} is taken.")
+        if self.tuning is not None:
+            said.append(self._kept())
+        return " ".join(said)
+
+    def _kept(self) -> str:
+        """Why a search has changed nothing."""
+        contest = (self.tuning or {}).get("contest")
+        if contest:
+            return f"This is kept after a search: {contest_text(contest)}."
+        if self.teacher is not None:
+            return "Trees have nothing that is searched, so they are kept."
+        return "There are too few rows to hold some out, so nothing is searched."
+
+    def search(self) -> dict[str, Any]:
+        """What a search found and the contest that it lost, JSON-ready; empty if nothing was searched."""
+        return self.tuning or {}
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         if self.teacher is not None:
             return {"kind": "trees", "teacher": self.teacher, "reason": self.reason}
         return self.features.summary() | {"C_per_row": self.C_per_row, "reason": self.reason}
+
+
+def contest_text(contest: dict[str, Any]) -> str:
+    """The figures of a contest between ``automatic`` and a search."""
+    gain = 100 * (contest["searched_f1"] - contest["automatic_f1"])
+    return (
+        f"on {contest['rows']} rows that chose neither, students of the search have a mean F of"
+        f" {100 * contest['searched_f1']:.1f} %, {gain:+.1f} against those of automatic,"
+        f" with a standard error of {100 * contest['standard_error']:.1f}"
+    )
 
 
 def choose_quickly(

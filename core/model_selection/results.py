@@ -65,6 +65,28 @@ class SearchResults:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PointContest:
+    """F of a search's start and of the best other point, in [0, 1], on rows that chose neither.
+
+    rows: how many. standard_error: of the difference, paired.
+    """
+
+    rows: int
+    start_f1: float
+    found_f1: float
+    standard_error: float
+
+    @property
+    def is_won(self) -> bool:
+        """Whether the other point is better by more than one standard error."""
+        return self.found_f1 - self.start_f1 > self.standard_error
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready."""
+        return asdict(self) | {"taken": "search" if self.is_won else "start"}
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SearchResult:
     """The outcome of a search for one class and method.
@@ -72,6 +94,7 @@ class SearchResult:
     spec: the chosen hyper-parameters. held_out_scores: of every training row by a student, and a teacher,
     that were not fitted to it, (n,).
     score, standard_error: cross-validated, of the choice. trace: every point tried, in the order of the grid.
+    contest: why the point that it started from was kept or left; None without one, or with too few rows.
     """
 
     spec: StudentSpec
@@ -79,6 +102,7 @@ class SearchResult:
     score: float
     standard_error: float
     trace: tuple[TracePoint, ...]
+    contest: PointContest | None = None
 
     @property
     def seconds(self) -> float:
@@ -102,7 +126,7 @@ class SearchReport:
 
     chosen: the hyper-parameters. score, standard_error: cross-validated, of the choice.
     metric, strategy, folds: how it was searched. points: every point tried, in the order of the grid.
-    seconds: wall time of the search.
+    seconds: wall time of the search. contest: see ``SearchResult``.
     """
 
     chosen: dict[str, Any]
@@ -113,6 +137,7 @@ class SearchReport:
     folds: int
     points: tuple[TracePoint, ...]
     seconds: float
+    contest: PointContest | None = None
 
     def summary(self) -> dict[str, Any]:
         """JSON-ready, with the number of points in place of the points."""
@@ -125,6 +150,7 @@ class SearchReport:
             "folds": self.folds,
             "points": len(self.points),
             "seconds": self.seconds,
+            **({} if self.contest is None else {"contest": self.contest.as_dict()}),
         }
 
     def trace(self) -> list[dict[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from math import ceil
 from typing import get_args
 
@@ -13,14 +14,16 @@ from numpy.typing import NDArray
 from core.data.validation import not_whole, out_of_bounds, refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
 from core.model_selection.folds import Folds
+from core.model_selection.metrics import f1_shares
 from core.model_selection.options import Metric, Strategy, ThresholdRule
-from core.model_selection.results import SearchResult, SearchResults
+from core.model_selection.results import PointContest, SearchResult, SearchResults
 from core.model_selection.scoring import HeldOutRows, Measure
+from core.model_selection.threshold import choose_threshold
 from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.students.base import StudentSpec
 from core.students.folds import Budget, FoldResult
-from core.types import IntArray
+from core.types import BoolArray, IntArray
 
 FINE = Budget()
 # Sufficient to rank points: a relative gap of 1e-2 changes one decision in a thousand.
@@ -30,6 +33,8 @@ COARSE = Budget(tolerance=1e-2, max_epochs=100, finish=0)
 _RUNGS = (0.2, 0.4, 0.7)
 _SURVIVORS = 4
 _FEWEST = 6
+# Folds to choose on, so that thresholds come from other folds, where a point has to win on one more.
+_FEWEST_FOLDS = 2
 # Limit of the held-out scores of one search: 4 GB.
 _MOST_SCORES = 10**9
 # Held-out scores to rate between two cancel checks.
@@ -47,6 +52,7 @@ def tune_student(
     metric: Metric = "f1",
     threshold_rule: ThresholdRule = "zero",
     budget: float = 0.01,
+    start: StudentSpec | None = None,
     run: Run = Run(),
 ) -> SearchResult:
     """The point with the best cross-validated score for class code ``target``.
@@ -58,6 +64,9 @@ def tune_student(
         with more folds; the last survivors are evaluated as by ``"exhaustive"``.
     metric, threshold_rule, budget: the objective, see ``core.model_selection.scoring``. Ties are resolved in
         favour of the higher AUC, then of the first point.
+    start: a point that is kept unless another is clearly better. The other is chosen on all folds but the one
+        with the fewest positives, and has to be better there by one standard error of the paired difference
+        of F.
     run: folds are fitted in its threads; reports stage ``"tuning"`` in fits.
 
     Raises InvalidProblem for arguments out of bounds, for a class (or rest) that is in one fold only, and for
@@ -72,18 +81,23 @@ def tune_student(
         not_whole("target", target, 0, len(folds.classes) - 1),
     )
     measure = Measure(metric, threshold_rule, budget)
-    search = _Search(folds, target, tuple(points), measure, run)
+    tried = tuple(points) if start is None else tuple(dict.fromkeys((start, *points)))
+    search = _Search(folds, target, tried, measure, run)
     plan = search.plan(strategy)
     total, done = sum(count * len(new) for count, new, _ in plan), 0
     alive = np.arange(len(search.points))
     with one_blas_thread():
         for count, new_folds, effort in plan:
             alive = search.best(alive)[:count]
+            if start is not None and 0 not in alive:
+                alive = np.append(alive, 0)
             for fits in search.fit(alive, new_folds, effort):
                 done += fits
                 run.report("tuning", done, total)
             search.rate(alive)
-    return search.outcome(search.choice(alive))
+    if start is None:
+        return search.outcome(search.choice(alive))
+    return search.settled(alive)
 
 
 class _Search:
@@ -172,6 +186,29 @@ class _Search:
     def choice(self, alive: NDArray[np.intp]) -> int:
         """The best point; of equal ones the first, which has the smallest C in the grids of gated SVMs."""
         return int(alive[np.lexsort((alive, -self.auc[alive], -self.results.score[alive]))[0]])
+
+    def settled(self, alive: NDArray[np.intp]) -> SearchResult:
+        """The first point, or the one that is best on all folds but the last, if it wins on the last."""
+        last = self.folds.fold_of == self.fold_order[-1]
+        rows = HeldOutRows(self.truth[~last], self.folds.fold_of[~last], self.pooled)
+        if len(np.unique(rows.fold_of)) < _FEWEST_FOLDS or not self.truth[last].any():
+            return self.outcome(0)
+        scores, _ = rows.scores_of(self.values[np.ix_(alive, ~last)], self.measure, self.run)
+        found = int(alive[np.lexsort((alive, -scores))[0]])
+        contest = self._contest(0, found, last)
+        return replace(self.outcome(found if contest.is_won else 0), contest=contest)
+
+    def _contest(self, start: int, found: int, last: BoolArray) -> PointContest:
+        """Two points on the rows of the last fold, with thresholds of the others."""
+        measured = []
+        for point in (start, found):
+            values = self.values[point].astype(np.float64)
+            others = self.truth[~last], values[~last]
+            threshold = choose_threshold(*others, self.measure.rule, self.measure.budget)
+            measured.append(f1_shares(self.truth[last], values[last] >= threshold))
+        (start_f1, of_start), (found_f1, of_found) = measured
+        error = float(np.sqrt(np.sum((of_found - of_start) ** 2)))
+        return PointContest(int(last.sum()), start_f1, found_f1, error)
 
     def outcome(self, chosen: int) -> SearchResult:
         """The chosen point with its held-out scores."""

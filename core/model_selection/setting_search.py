@@ -18,7 +18,7 @@ The loss of a row weighs C/n. What is compared on a part of the rows, and chosen
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -28,7 +28,7 @@ from core.features.spec import MAX_GAMMA, FeatureSpec
 from core.model_selection.class_thresholds import OWN_RULES
 from core.model_selection.contest import FOLDS, Contest, Entry, Rated, is_better
 from core.model_selection.options import ThresholdRule
-from core.model_selection.quick_choice import MeasuredMap, measure_maps, sized
+from core.model_selection.quick_choice import MeasuredMap, contest_text, measure_maps, sized
 from core.model_selection.setting import some_rows
 from core.model_selection.setting_points import (
     MOST_STEPS,
@@ -63,7 +63,7 @@ class Setting:
     in cross-validation, in [0, 1]. gain: how much that is above what ``automatic`` would take, in [0, 1]; 0
     if nothing was clearly better. rows: that teachers and students were compared on.
     tried: JSON-ready lists by what was compared, ``maps``, ``teachers``, ``thresholds`` and the names of the
-    students.
+    students. contest: the students beside those of ``automatic`` on further rows, JSON-ready; empty before.
     """
 
     features: FeatureSpec
@@ -74,10 +74,18 @@ class Setting:
     gain: float
     rows: int
     tried: dict[str, list[dict[str, Any]]]
+    contest: dict[str, Any] = field(default_factory=dict)
 
     @property
     def reason(self) -> str:
-        """One sentence."""
+        """One sentence, or two."""
+        if not self.contest:
+            return self._of_search
+        told = contest_text(self.contest)
+        return f"{self._of_search} It is taken: {told}."
+
+    @property
+    def _of_search(self) -> str:
         compared = (
             f"{len(self.tried['teachers'])} teachers on the best of {len(self.tried['maps'])} maps and on"
             f" variations of them, by {FOLDS} folds of {self.rows} rows"
@@ -93,6 +101,19 @@ class Setting:
         """What was chosen, JSON-ready, without what was tried."""
         return self.features.summary() | {"teacher_C": self.teacher_C, "reason": self.reason}
 
+    def for_all_rows(self, data: LabelledData, seen: int) -> Setting:
+        """The same for all rows of the data, where it was found for ``seen`` of them."""
+        share = data.n / seen
+        return replace(
+            self,
+            features=sized(self.features, data.X, richer=True),
+            teacher_C=within(self.teacher_C * share),
+            students={
+                name: values | {"C": within(values["C"] * share)} for name, values in self.students.items()
+            },
+            points={name: _for_more_rows(one, share) for name, one in self.points.items()},
+        )
+
     def report_of(self, name: str) -> SharedPoint | None:
         """The point of the students of that name; None if it was not searched."""
         return SharedPoint(**self.points[name]) if name in self.points else None
@@ -107,6 +128,7 @@ class Setting:
             "rows": self.rows,
             "folds": FOLDS,
             "tried": self.tried,
+            **({"contest": self.contest} if self.contest else {}),
         }
 
 
@@ -219,14 +241,20 @@ def _heavier(entry: Entry, factor: float) -> Entry | None:
 
 def comparison_part(data: LabelledData, seed: int) -> LabelledData:
     """Some 2000 rows of at most 40 classes, with codes of these classes."""
-    if data.K > MOST_CLASSES:
-        kept = np.sort(np.random.default_rng(seed).choice(data.K, MOST_CLASSES, replace=False))
-        rows = np.flatnonzero(np.isin(data.y, kept))
-        codes = np.searchsorted(kept, data.y[rows]).astype(data.y.dtype)
-        names = tuple(data.classes[code] for code in kept)
-        data = data.take(rows)
-        data = replace(data, y=codes, classes=names, extras=data.extras.of_classes(kept))
-    return data.take(some_rows(data.y, ROWS, seed))
+    some = of_some_classes(data, seed)
+    return some.take(some_rows(some.y, ROWS, seed))
+
+
+def of_some_classes(data: LabelledData, seed: int) -> LabelledData:
+    """All rows of at most 40 classes, with codes of these classes."""
+    if data.K <= MOST_CLASSES:
+        return data
+    kept = np.sort(np.random.default_rng(seed).choice(data.K, MOST_CLASSES, replace=False))
+    rows = np.flatnonzero(np.isin(data.y, kept))
+    codes = np.searchsorted(kept, data.y[rows]).astype(data.y.dtype)
+    names = tuple(data.classes[code] for code in kept)
+    some = data.take(rows)
+    return replace(some, y=codes, classes=names, extras=some.extras.of_classes(kept))
 
 
 def has_same_shares(part: LabelledData, data: LabelledData) -> bool:
@@ -241,6 +269,11 @@ def _values(spec: StudentSpec, share: float) -> dict[str, Any]:
     """All hyper-parameters of a student, its C for ``share`` times as many rows."""
     values = {one.name: getattr(spec, one.name) for one in parameters_of(type(spec))}
     return values | {"C": within(values["C"] * share)}
+
+
+def _for_more_rows(point: dict[str, Any], share: float) -> dict[str, Any]:
+    """The fields of a ``SharedPoint``, its C for ``share`` times as many rows."""
+    return point | {"point": point["point"] | {"C": within(point["point"]["C"] * share)}}
 
 
 def _map_as_dict(one: MeasuredMap) -> dict[str, Any]:

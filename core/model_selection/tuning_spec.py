@@ -23,7 +23,8 @@ class TuningSpec:
         Doc(
             "students: search the grid for every class and method by itself. job: search kind, scaling, width"
             " and factors of the columns of the features, C of the teacher, and near it one point for the"
-            " students of all classes, on some 2000 training rows; what is given for these, and the other"
+            " students of all classes, on some 2000 training rows, and take it if it is better than what"
+            " automatic takes on rows that chose neither; what is given for these, and the other"
             " fields of tuning, are ignored. One threshold for all classes takes the place of threshold.rule"
             " accuracy, f1 or expected_f1 if it is clearly better."
         ),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from core.parameters import Doc, Ge, Le, check_parameters
 from core.students.base import MetadataValue, StudentSpec
@@ -21,8 +21,8 @@ class Automatic(StudentSpec):
     """Exact copies of a teacher of trees, ``trees``, and of other teachers students of kind ``polytope``.
 
     With ``automatic`` the teacher is chosen, too, where it is of kind ssvm: a structural SVM, a forest or
-    boosted trees, whichever is best on held-out rows (``core.model_selection.family_choice``). Raises
-    InvalidProblem naming every wrong field.
+    boosted trees, whichever is best on held-out rows (``core.model_selection.family_choice``). polytope: what
+    a search found, in place of ``pieces`` and C. Raises InvalidProblem naming every wrong field.
     """
 
     name: ClassVar[str] = "automatic"
@@ -36,6 +36,7 @@ class Automatic(StudentSpec):
     C: Annotated[
         float, Ge(1e-6), Le(1e8), Doc("Loss weight of a polytope; the loss of one example weighs C/(n d).")
     ] = 1e4
+    polytope: Polytope | None = None
 
     def __post_init__(self) -> None:
         check_parameters(self, "student")
@@ -45,7 +46,11 @@ class Automatic(StudentSpec):
         return self._of(teacher.grows_trees)
 
     def _of(self, has_trees: bool) -> StudentSpec:
-        return Trees() if has_trees else Polytope(pieces=self.pieces, C=self.C)
+        return Trees() if has_trees else self.polytope or Polytope(pieces=self.pieces, C=self.C)
+
+    def with_point(self, values: dict[str, Any]) -> Automatic:
+        """With a polytope of these hyper-parameters."""
+        return replace(self, polytope=Polytope(**values)) if values else self
 
     def fit(self, problem: Problem, run: Run) -> Student:
         """The student that suits the teacher. Raises InvalidProblem, Cancelled."""

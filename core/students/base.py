@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias
 
 import numpy as np
@@ -223,6 +223,11 @@ class StudentSpec(ABC):
         """What is fitted to a teacher of this kind: the specification itself, unless it says otherwise."""
         del teacher
         return self
+
+    def with_point(self, values: dict[str, Any]) -> StudentSpec:
+        """The specification with these hyper-parameters of what suits it."""
+        changed: StudentSpec = replace(self, **values)  # type: ignore[type-var]
+        return changed
 
     def prepare(self, examples: Examples, run: Run) -> None:
         """Compute what all students of this specification share, before the first fit.

@@ -13,7 +13,6 @@ from core.parameters import Doc, Ge, Le, Lt, check_parameters
 from core.students.automatic import Automatic
 from core.students.base import StudentSpec
 from core.students.gated import GSVM
-from core.students.polytope import Polytope
 from core.teachers.base import TeacherSpec
 from core.teachers.ssvm import SSVM
 
@@ -28,8 +27,6 @@ S = TypeVar("S", bound=TeacherSpec | StudentSpec)
 
 AUTOMATIC_STUDENT: Final = Automatic()
 """The student of a job or estimator whose user names nothing; its kind and its C are chosen."""
-SEARCHED_STUDENT: Final = Polytope(pieces=8)
-"""The same of a job that searches for features, teacher and students."""
 AUTOMATIC_CALIBRATION: Final[CalibrationRule] = "sigmoid"
 AUTOMATIC_THRESHOLD: Final[ThresholdRule] = "expected_f1"
 AUTOMATIC_FOLDS: Final = 3
@@ -117,12 +114,13 @@ class TrainingConfig:
         C = min(choice.C_per_row * n, _LARGEST_C)
         students = tuple(_with_loss_weight(spec, C) for spec in self.students)
         teacher = choice.tree_teacher or _with_loss_weight(self.teacher, C)
-        return replace(self, features=choice.features, teacher=teacher, students=students)
+        features = choice.features
+        return replace(self, features=features, teacher=teacher, students=students, tuning=self._class_tuning)
 
     def with_setting(self, setting: Setting) -> TrainingConfig:
         """The same with what a search of scope ``"job"`` has chosen, and nothing left to choose."""
         students = tuple(
-            replace(spec, **setting.students.get(spec.name, {}))  # type: ignore[type-var]
+            spec.with_point(setting.students.get(spec.suited(self.teacher).name, {}))
             for spec in self.students
         )
         teacher = _with_loss_weight(self.teacher, setting.teacher_C)
@@ -139,7 +137,13 @@ class TrainingConfig:
     def compares_families(self) -> bool:
         """Whether trees may take the place of the teacher, and copies of them that of the students."""
         shipped = self.students[0]
-        return self.automatic and isinstance(shipped, Automatic) and isinstance(self.teacher, SSVM)
+        is_open = self.automatic or self.searches_job
+        return is_open and isinstance(shipped, Automatic) and isinstance(self.teacher, SSVM)
+
+    @property
+    def _class_tuning(self) -> TuningSpec | None:
+        """What is left to search for once features and teacher are chosen."""
+        return None if self.searches_job else self.tuning
 
     @property
     def searches_job(self) -> bool:
@@ -172,7 +176,7 @@ class TrainingConfig:
         """Whether a student needs folds: for search, budget, threshold, calibration or the guard."""
         if self._copies_teacher(spec):
             return False
-        searched = self.tuning is not None and bool(spec.grid(self.tuning.grid))
+        searched = self.tuning is not None and bool(spec.suited(self.teacher).grid(self.tuning.grid))
         return searched or spec.selects or self.wants_held_out or self.is_guarded(spec)
 
     def _copies_teacher(self, spec: StudentSpec) -> bool:

@@ -25,7 +25,6 @@ from core.features.choice import FeatureChoice, choose_features
 from core.features.examples import Examples
 from core.features.maps import FeatureMap, feature_map_from_bytes, fit_feature_map
 from core.features.spec import FeatureSpec
-from core.model_selection.family_choice import can_have_trees, choose_family
 from core.model_selection.folds import (
     Folds,
     TunedTeacher,
@@ -33,9 +32,8 @@ from core.model_selection.folds import (
     refuse_lone_rows,
     tune_teacher,
 )
-from core.model_selection.quick_choice import QuickChoice, choose_quickly
-from core.model_selection.setting_search import Setting, search_setting
-from core.model_selection.setting_time import expected_seconds
+from core.model_selection.quick_choice import QuickChoice
+from core.model_selection.setting_search import Setting
 from core.packed import PackedTeacher
 from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take_array
 from core.run import Run
@@ -51,6 +49,7 @@ from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.needs import check_needs
 from core.training.stages import Stages
+from core.training.tuned_choice import choose_automatically, choose_tuned
 from core.training.unlabelled import with_rest
 from core.types import FloatArray, IntArray, Matrix
 
@@ -232,10 +231,10 @@ class Preparation:
             raise InvalidProblem(Fault("data", "other_data", message))
         choice: QuickChoice | Setting | None = None
         config = config.with_layout(data.layout)
-        if config.searches_job:
+        if config.searches_job and "setting" in header:
             choice = _stored(header, "setting", Setting, data.layout)
             config = config.with_setting(choice)
-        elif config.automatic:
+        elif config.automatic or config.searches_job:
             choice = _stored(header, "choice", QuickChoice, data.layout)
             config = config.with_choice(choice, known.n)
         if header.get("recipe") != config.recipe():
@@ -261,9 +260,9 @@ def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run =
 
     Rows without a label take part as ``core.training.unlabelled`` says. Where the configuration needs
     held-out scores, a teacher is fitted for each fold, too.
-    run: fold teachers are fitted in its threads; reports stages ``"setting"`` and ``"points"`` of a search of
-        scope ``"job"``, ``"features"``, ``"teacher"``, ``"scores"``
-        and ``"tuning_teacher"`` (in folds). The seed is the configuration's.
+    run: fold teachers are fitted in its threads; reports those of
+        ``core.training.tuned_choice``, ``"features"``, ``"teacher"``, ``"scores"`` and ``"tuning_teacher"``
+        (in folds). The seed is the configuration's.
 
     Raises InvalidProblem, also where a search meets a class with one row, or where data or teacher do not
     offer what a student needs; Cancelled.
@@ -292,15 +291,12 @@ def _prepared(data: LabelledData, config: TrainingConfig, run: Run) -> Preparati
                 f"a search of scope job has no values to try for a teacher of kind {config.teacher.name}"
             )
             raise InvalidProblem(Fault("tuning.scope", "no_grid", message))
-        stages.begin("setting", 1, expected_seconds(data, config.students, run))
-        choice = search_setting(data, config.features, config.students, run, rule=config.threshold)
-        config = config.with_setting(choice)
+        choice, fitted = choose_tuned(data, config, stages)
     elif config.automatic:
-        stages.begin("choice", 1)
-        choice = choose_quickly(config.features, data.X, data.y, data.K, run)
-        if config.compares_families and can_have_trees(data):
-            stages.begin("families", 1)
-            choice, fitted = choose_family(data, choice, run)
+        choice, fitted = choose_automatically(data, config, stages)
+    if isinstance(choice, Setting):
+        config = config.with_setting(choice)
+    elif choice is not None:
         config = config.with_choice(choice, data.n)
     with one_blas_thread():
         stages.begin("features", data.n)

@@ -273,6 +273,7 @@ def _selection(
         metric=config.tuning.metric,
         threshold_rule=config.threshold,
         budget=config.budget,
+        start=spec if config.automatic and config.tuning.metric == "f1" else None,
         run=run,
     )
     report = SearchReport(
@@ -284,6 +285,7 @@ def _selection(
         folds=folds.n_folds,
         points=result.trace,
         seconds=time.perf_counter() - started,
+        contest=result.contest,
     )
     return Selection(result.spec, result.held_out_scores, report)
 

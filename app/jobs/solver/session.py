@@ -14,7 +14,6 @@ from app.jobs.solver.job_data import JobData
 from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
 from core.model_selection.folds import Folds
-from core.model_selection.setting_search import Setting
 from core.packed.codec import Buffer
 from core.packed.encoder import Encoder
 from core.packed.input_profile import InputProfile
@@ -127,8 +126,9 @@ class TrainingSession:
         summary = self.preparation.teacher.summary
         measured = [] if self.evaluator is None else [self.evaluator.teacher(target) for target in targets]
         choice = self.preparation.choice
+        search = {} if choice is None else choice.search()
         return {
-            **({"search": choice.search()} if isinstance(choice, Setting) else {}),
+            **({"search": search} if search else {}),
             "summary": {} if summary is None else summary.as_dict(),
             "seconds": self.preparation.seconds,
             "features": self.preparation.feature_choice.as_dict(),

@@ -183,3 +183,19 @@ def test_a_search_can_be_cancelled_while_it_rates(folds, small_grid):
             run=Run(progress=fitted.append, should_cancel=lambda: len(fitted) == folds.n_folds),
         )
     assert len(fitted) == folds.n_folds
+
+
+@pytest.mark.parametrize("wins", [False, True])
+def test_a_start_is_kept_unless_a_point_wins_on_rows_that_chose_neither(folds, exhaustive, wins):
+    worst, best = (pick(exhaustive[0].trace, key=lambda point: point.score) for pick in (min, max))
+    by_params = {tuple(one.params().values()): one for one in PAPER}
+    start = by_params[tuple((worst if wins else best).params.values())]
+    tuned = tune_student(folds, 0, PAPER, strategy="halving", start=start)
+    contest, last = tuned.contest, folds.fold_of == np.argsort(-folds.check_class(0)[0], kind="stable")[-1]
+    assert contest.is_won == wins == (contest.found_f1 - contest.start_f1 > contest.standard_error)
+    assert contest.rows == last.sum()
+    assert (tuned.spec == start) != wins
+    of_taken = f1_score((folds.labels == 0)[last], tuned.held_out_scores[last] >= 0.0)
+    assert of_taken == pytest.approx(contest.found_f1 if wins else contest.start_f1)
+    measured = [point.folds for point in tuned.trace if point.params == start.params()]
+    assert measured == [folds.n_folds], "halving does not drop the start"

@@ -30,6 +30,7 @@ from core.students.gated import GSVM, SVM
 from core.students.polytope import Polytope
 from core.teachers.linear_head import ImportedHead
 from core.training.pipeline import Preparation, TrainingConfig, prepare, train
+from core.training.tuned_choice import FinalContest
 from core.types import Progress
 
 CONFIG = TrainingConfig(students=(GSVM(), SVM()), tuning=TuningSpec(scope="job"), seed=3)
@@ -57,8 +58,14 @@ def setting() -> Setting:
     return search_setting(rings(150), FeatureSpec(), CONFIG.students, Run(3, 1))
 
 
-@pytest.fixture(scope="module")
-def preparation() -> Preparation:
+@pytest.fixture
+def won(monkeypatch):
+    """What a search finds is taken, however the last contest ends."""
+    monkeypatch.setattr(FinalContest, "is_won", True)
+
+
+@pytest.fixture
+def preparation(won) -> Preparation:
     return prepare(rings(150), CONFIG, Run(n_threads=2))
 
 
@@ -182,7 +189,7 @@ def test_widths_go_on_while_they_help():
 
 
 @pytest.mark.long
-def test_a_training_run_takes_the_setting_and_does_better_than_planes():
+def test_a_training_run_takes_the_setting_and_does_better_than_planes(won):
     data, test = rings(150), rings(300, seed=1)
     model = train(data, replace(CONFIG, students=(GSVM(),)), test=test)
     config = model.preparation.config
@@ -215,12 +222,12 @@ def test_a_stored_preparation_keeps_the_setting(preparation):
 def test_the_estimate_is_told_before_the_search_and_progress_in_it():
     reports: list[Progress] = []
     prepare(rings(90), replace(CONFIG, students=(SVM(),)), Run(n_threads=1, progress=reports.append))
-    first = reports[0]
-    assert (first.stage, first.done) == ("setting", 0)
+    first = next(one for one in reports if one.stage == "setting")
+    assert first.done == 0
     assert first.expected_seconds is not None
     assert first.expected_seconds > 0.0
     stages = list(dict.fromkeys(one.stage for one in reports))
-    assert stages[:2] == ["setting", "points"]
+    assert stages[:4] == ["choice", "setting", "points", "contest"]
     done = [one.done for one in reports if one.stage == "setting"]
     assert done == [0, 1, 2, 3, 4, 5, 6, 7]
 
@@ -273,7 +280,7 @@ def test_another_teacher_is_refused_by_name():
     assert [fault.field for fault in caught.value.faults] == ["tuning.scope"]
 
 
-def test_a_threshold_that_is_clearly_better_is_shared_by_all_students(monkeypatch):
+def test_a_threshold_that_is_clearly_better_is_shared_by_all_students(monkeypatch, won):
     config, data = replace(CONFIG, students=(GSVM(),), threshold="f1", folds=3), rings(90)
     own = train(data, config)
     (compared,) = own.preparation.choice.tried["thresholds"]
