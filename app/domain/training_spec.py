@@ -165,7 +165,8 @@ class ThresholdParameters(SpecModel):
 class GuardParameters(SpecModel):
     """Each student that answers queries is compared with its teacher on held-out rows before publication.
 
-    One that is clearly worse in F is replaced or named by a warning: in the job, the version and the events.
+    One that is clearly worse in F or ROC area is replaced or named by a warning: in the job, the version and
+    the events.
     """
 
     kind: GuardRule | None = Field(

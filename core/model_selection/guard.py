@@ -3,7 +3,8 @@
 Both are compared as binary classifiers of the student's class, by F, on the same rows; where the student has
 a false-positive budget, the teacher has it, too. The standard error of the difference of two F comes from the
 differences of what the rows contribute to them (``metrics.f1_shares``, the delta method): it is paired, so
-that rows on which both answer alike add little to it.
+that rows on which both answer alike add little to it. Their rankings are compared by the ROC area, too, the
+teacher's by its margin over the best rival (``ranking.compare_rankings``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from core.model_selection.folds import Folds
 from core.model_selection.metrics import f1_shares
+from core.model_selection.ranking import RankingComparison, compare_rankings
 from core.model_selection.threshold import choose_threshold
 from core.students.base import StudentSpec
 from core.students.gated import GatedSpec
@@ -27,7 +29,11 @@ MARGIN: Final = 0.02
 STANDARD_ERRORS: Final = 3.0
 """A loss within so many standard errors may be chance: one of a thousand equal students exceeds it."""
 
+RANKING_ERRORS: Final = 1.0
+"""The same of a loss of ROC area, which is beyond ``MARGIN``, too."""
+
 WORSE: Final = "student_worse_than_teacher"
+RANKS_WORSE: Final = "student_ranks_worse_than_teacher"
 NEVER: Final = "student_never_answers_yes"
 MISSES: Final = "student_misses_its_class"
 ALWAYS: Final = "student_always_answers_yes"
@@ -39,7 +45,8 @@ class Verdict:
 
     rows, positives: how many rows were held out, and how many of them are of the class. teacher_f1,
     student_f1: in [0, 1]. standard_error: of their difference, paired. accepted: rows that the student
-    accepts. replaced: the method of the student that was clearly worse, if this one took its place.
+    accepts. ranking: their ROC areas; None where only answers are known, or rows of one side only.
+    replaced: the method of the student that was clearly worse, if this one took its place.
     """
 
     rows: int
@@ -48,6 +55,7 @@ class Verdict:
     student_f1: float
     standard_error: float
     accepted: int
+    ranking: RankingComparison | None = None
     replaced: str | None = None
 
     @property
@@ -57,20 +65,44 @@ class Verdict:
         return loss > MARGIN and loss > STANDARD_ERRORS * self.standard_error
 
     @property
+    def ranks_worse(self) -> bool:
+        """Whether the student loses more ROC area than the margin, and more than one standard error."""
+        if self.ranking is None:
+            return False
+        loss = self.ranking.teacher_auc - self.ranking.student_auc
+        return loss > MARGIN and loss > RANKING_ERRORS * self.ranking.standard_error
+
+    @property
     def warning(self) -> str | None:
         """The code of what is wrong with the student, or None."""
         if self.is_worse:
             return WORSE
-        return NEVER if self.accepted == 0 else MISSES if self.student_f1 == 0.0 else None
+        if self.accepted == 0 or self.student_f1 == 0.0:
+            return NEVER if self.accepted == 0 else MISSES
+        return RANKS_WORSE if self.ranks_worse else None
+
+    def is_better_than(self, other: Verdict) -> bool:
+        """Whether this student may take the place of one that has a warning.
+
+        One that only ranks worse than its teacher leaves for a better ranking, at no clear loss of F.
+        """
+        if other.warning != RANKS_WORSE or self.ranking is None or other.ranking is None:
+            return self.student_f1 > other.student_f1
+        ranks_better = self.ranking.student_auc > other.ranking.student_auc
+        return ranks_better and not self.is_worse and self.student_f1 > other.student_f1 - MARGIN
 
     @property
     def message(self) -> str:
         """One sentence with the figures."""
         what = "never answers yes" if self.accepted == 0 else f"has F {100 * self.student_f1:.1f} %"
-        return (
+        told = (
             f"On {self.rows} held-out rows, {self.positives} of them of the class, the student {what};"
             f" its teacher has F {100 * self.teacher_f1:.1f} %."
         )
+        if self.ranking is None or not self.ranks_worse:
+            return told
+        areas = self.ranking.student_auc, self.ranking.teacher_auc
+        return f"{told} Its ROC area is {100 * areas[0]:.1f} %, the teacher's {100 * areas[1]:.1f} %."
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; ``warning`` and ``message`` only where something is wrong, ``replaced`` if it is so."""
@@ -81,6 +113,7 @@ class Verdict:
             "student_f1": self.student_f1,
             "standard_error": self.standard_error,
         }
+        values |= {} if self.ranking is None else self.ranking.as_dict()
         values |= {} if self.replaced is None else {"replaced": self.replaced}
         return values | ({} if self.warning is None else {"warning": self.warning, "message": self.message})
 
@@ -159,11 +192,14 @@ def judge(
     for number, ranks in enumerate(folds.ranks):
         held_out = folds.fold_of == number
         accepted_by_teacher[held_out] = ranks.predicted[held_out] == target
-        if budget is not None:
-            margin[held_out] = (folds.class_scores(number, target) - ranks.rival(target))[held_out]
+        margin[held_out] = (folds.class_scores(number, target) - ranks.rival(target))[held_out]
     if budget is not None and truth[rows].any():
         accepted_by_teacher = margin >= choose_threshold(truth[rows], margin[rows], "fpr", budget)
-    return compare(truth[rows], accepted_by_teacher[rows], scores[rows] >= threshold)
+    verdict = compare(truth[rows], accepted_by_teacher[rows], scores[rows] >= threshold)
+    if verdict is None:
+        return None
+    ranking = compare_rankings(truth[rows], margin[rows], scores[rows], folds.fold_of[rows])
+    return replace(verdict, ranking=ranking)
 
 
 def alternatives(spec: StudentSpec, n_rivals: int) -> Sequence[StudentSpec]:

@@ -221,8 +221,8 @@ def _guarded(
 
     held_out: the rows as ``spec`` sees them, if that is known already. shared: the threshold that ``spec``
     shares with other classes; None for the run's rule, which what takes its place has always. Of several
-    alternatives the first that is not worse than the teacher is taken; if all are worse, the one with the
-    largest F.
+    alternatives the first that is not worse than the teacher is taken; if all are worse, the best of them
+    (``Verdict.is_better_than``).
     """
 
     def judged(one: StudentSpec, known: HeldOut | None = None) -> tuple[StudentSpec, HeldOut, Verdict | None]:
@@ -241,7 +241,7 @@ def _guarded(
     for other in alternatives(spec, len(np.unique(folds.labels)) - 1):
         tried = judged(other)
         found, so_far = tried[2], best[2]
-        if found is None or so_far is None or found.student_f1 <= so_far.student_f1:
+        if found is None or so_far is None or not found.is_better_than(so_far):
             continue
         best = other, tried[1], replace(found, replaced=spec.name)
         if found.warning is None:

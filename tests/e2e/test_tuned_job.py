@@ -131,20 +131,20 @@ def test_a_search_for_everything_is_told_with_its_estimate_and_what_it_tried(
     search, features = provenance["search"], provenance["features"]
     assert set(search["tried"]) == {"maps", "teachers", "gsvm", "thresholds"}
     assert len(search["tried"]["maps"]) >= 17
-    n = len(parts["y_train"])
-    best = [one for one in search["tried"]["teachers"] if one["f1"] == search["score"]]
-    chosen = (features["scaling"], pytest.approx(features["teacher_C"]))
-    assert chosen in [(one["scaling"], one["C_per_row"] * n) for one in best]
+    contest = search["contest"]
+    assert contest["rows"] + contest["learnt_from"] == len(parts["y_train"])
+    gain = contest["searched_f1"] - contest["automatic_f1"]
+    assert (contest["taken"], gain > contest["standard_error"]) == ("automatic", False)
+    assert "This is kept after a search" in features["reason"]
     events = http.get(path_of(job, "events")).json()["data"]
     stages = {one["data"]["stage"]: one["data"] for one in events if one["type"] == "stage_started"}
     assert stages["setting"]["expected_seconds"] > 0.0
-    assert {"points", "teacher"} <= set(stages)
+    assert {"choice", "points", "contest", "teacher"} <= set(stages)
     (chosen,) = [one["data"] for one in events if one["type"] == "setting_chosen"]
     assert chosen["tried"] == sum(map(len, search["tried"].values()))
     assert chosen["students"] == search["students"]
     (student, *_) = students(http, job, "gsvm")
-    assert student["chosen"]["C"] == search["students"]["gsvm"]["C"]
-    assert 0.8 < student["chosen"]["score"] <= 1.0
+    assert student["chosen"] is None
     rows = parts["X_test"].tolist()
     answer = http.post("/v1/models/searched_flowers/classes/setosa:query", json={"rows": rows})
     assert [one["match"] for one in answer.json()["results"]] == (parts["y_test"] == "setosa").tolist()

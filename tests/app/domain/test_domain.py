@@ -16,8 +16,7 @@ from core.learners import STUDENTS
 from core.parameters import Doc, Ge, Le
 from core.students.base import Student, StudentSpec
 from core.students.gated import GSVM
-from core.students.polytope import Polytope
-from core.training.config import TrainingConfig
+from core.training.config import AUTOMATIC_STUDENT, TrainingConfig
 
 
 def test_identifiers_sort_by_the_time_they_were_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,9 +266,9 @@ def test_a_job_that_was_stored_without_the_choice_keeps_the_declared_defaults() 
     assert config_of(TrainingSpec.of_stored({})) == TrainingConfig()
 
 
-def test_a_search_for_everything_takes_students_of_8_rejections_unless_the_job_names_others() -> None:
+def test_a_search_for_everything_begins_with_the_students_of_automatic_unless_the_job_names_others() -> None:
     spec = TrainingSpec.model_validate({"tuning": {"scope": "job"}})
-    assert (spec.automatic, spec.student) == (False, Polytope(pieces=8))
+    assert (spec.automatic, spec.student) == (False, AUTOMATIC_STUDENT)
     assert (spec.calibration.kind, spec.threshold.folds) == ("sigmoid", 3)
     assert TrainingSpec.of_stored(spec.model_dump(mode="json")) == spec
     named = TrainingSpec.model_validate({"tuning": {"scope": "job"}, "student": {"method": "gsvm"}})

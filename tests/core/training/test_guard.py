@@ -10,8 +10,20 @@ import pytest
 from core.data.dataset import LabelledData
 from core.errors import Cancelled
 from core.features.spec import FeatureSpec
-from core.model_selection.guard import ALWAYS, MISSES, NEVER, WORSE, OwnRows, alternatives, compare, judge
-from core.model_selection.held_out import held_out_scores
+from core.model_selection.guard import (
+    ALWAYS,
+    MISSES,
+    NEVER,
+    RANKS_WORSE,
+    WORSE,
+    OwnRows,
+    Verdict,
+    alternatives,
+    compare,
+    judge,
+)
+from core.model_selection.held_out import hold_out
+from core.model_selection.ranking import RankingComparison
 from core.model_selection.threshold import NOT_PROMISED
 from core.run import Run
 from core.students.gated import GSVM, SVM
@@ -155,7 +167,7 @@ def test_a_budget_is_given_to_the_teacher_too():
     preparation = prepare(data, config)
     trained = train_student(preparation, 1)
     verdict, folds = trained.verdict, preparation.folds()
-    scores = held_out_scores(folds, 1, trained.spec)
+    scores = hold_out(folds, 1, trained.spec).scores
     unequal = judge(folds, 1, scores, trained.packed.threshold)
     assert verdict.warning is None
     assert unequal.warning == WORSE
@@ -210,3 +222,36 @@ def test_students_without_a_usable_column_are_named_without_a_guard(column):
     assert all(one.verdict is None and one.own_rows.warning in {NEVER, ALWAYS} for one in model.trained)
     useful = train(blobs(90, 0), TrainingConfig(guard="off", automatic=False), classes=["left", "right"])
     assert [one.own_rows.warning for one in useful.trained] == [None] * 2
+
+
+def verdict(f1: float, auc: float, error: float = 0.01, accepted: int = 10) -> Verdict:
+    return Verdict(100, 20, 0.9, f1, 0.01, accepted, RankingComparison(0.95, auc, error))
+
+
+def test_a_student_whose_ranking_is_clearly_worse_is_named_with_its_areas():
+    assert [verdict(0.9, auc).warning for auc in (0.95, 0.94, 0.9)] == [None, None, RANKS_WORSE]
+    assert verdict(0.9, 0.9, error=0.06).warning is None, "a loss within one standard error"
+    assert verdict(0.5, 0.9).warning == WORSE
+    assert verdict(0.9, 0.9, accepted=0).warning == NEVER
+    assert verdict(0.9, 0.9).message.endswith("Its ROC area is 90.0 %, the teacher's 95.0 %.")
+    assert verdict(0.9, 0.9).as_dict()["student_auc"] == 0.9
+
+
+def test_a_better_ranking_is_taken_at_no_clear_loss_of_f():
+    poor = verdict(0.9, 0.85)
+    assert verdict(0.89, 0.93).is_better_than(poor)
+    assert not verdict(0.87, 0.93).is_better_than(poor), "F is more than the margin lower"
+    assert not verdict(0.95, 0.84).is_better_than(poor), "it ranks no better"
+    worse = verdict(0.5, 0.85)
+    assert verdict(0.6, 0.8).is_better_than(worse)
+    assert not verdict(0.5, 0.95).is_better_than(worse)
+
+
+def test_scores_with_ties_rank_worse_than_the_teacher_at_the_same_answers(rows):
+    """Scores that are rounded to their sign give the same answers and a worse ranking."""
+    folds = prepare(rows, CHECK).folds()
+    scores = hold_out(folds, 0, GSVM()).scores
+    rounded = np.where(np.isnan(scores), np.nan, np.sign(scores))
+    fine, coarse = judge(folds, 0, scores, 0.0), judge(folds, 0, rounded, 0.0)
+    assert (fine.warning, coarse.warning) == (None, RANKS_WORSE)
+    assert coarse.student_f1 == fine.student_f1

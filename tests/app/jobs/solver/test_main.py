@@ -217,7 +217,8 @@ def test_what_a_search_for_everything_found_is_told_and_taken_up_by_the_next_sol
     train_one = {"type": "train", "students": [[1, "gsvm"]]}
     _, prepared, *answers = conversation(PREPARE, train_one, spec=spec)
     search, features = prepared.header["search"], prepared.header["features"]
-    assert features["teacher_C"] == search["teacher_C"]
+    assert search["contest"]["taken"] == "automatic"
+    assert "This is kept after a search" in features["reason"]
     assert set(search["tried"]) == {"maps", "teachers", "gsvm", "thresholds"}
     assert search["score"] in [one["f1"] for one in search["tried"]["teachers"]]
     assert search["gain"] >= 0.0
@@ -226,7 +227,10 @@ def test_what_a_search_for_everything_found_is_told_and_taken_up_by_the_next_sol
     later = conversation({"type": "restore", "preparation_digest": digest}, train_one, spec=spec)
     one, other = (student(messages)[1, "gsvm"] for messages in (answers, later))
     assert one.blobs == other.blobs
-    assert PackedStudent.from_bytes(one.blobs[0]).metadata["C"] == search["students"]["gsvm"]["C"]
+    kept = {**given, "automatic": True, "tuning": None}
+    plain = TrainingSpec.model_validate(kept).model_dump(mode="json")
+    _, _, *without = conversation(PREPARE, train_one, spec=plain)
+    assert student(without)[1, "gsvm"].blobs[0] == one.blobs[0]
 
 
 def test_the_grids_are_those_of_core():
