@@ -121,7 +121,7 @@ def revocation(server: TemporaryServer, stms: Client, evaluators: int) -> float:
         for local in locals_:
             local.__enter__()
         started = time.monotonic()
-        stms.revoke_key(key["id"])
+        stms.revoke_key(key["details"]["id"])
         left = list(locals_)
         while left and time.monotonic() - started < 60.0:
             left = [local for local in left if _answers(local, x)]
@@ -213,6 +213,7 @@ def main() -> None:
             print(found, flush=True)
             found["local_difference"] = difference(stms, min(wished.rows, 20_000))
             found["poll_vs_query"] = poll_cost(server, wished.rounds, 1000)
+            print(found, flush=True)
             found["revocation_s"] = revocation(server, stms, wished.evaluators)
             print(f"a look is due every {POLL} s ± 20 %: at most {POLL * SPREAD} s", found, flush=True)
             found["bundle_equal"] = bundle_equal(stms, folder)

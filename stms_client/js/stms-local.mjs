@@ -297,7 +297,9 @@ export class Local {
     try {
       await this.follow();
     } catch (error) {
-      if (error instanceof StmsError && [401, 403, 404].includes(error.status)) {
+      // Of many wrong keys from one address, only the first are answered with 401.
+      const isRefusal = [401, 403, 404].includes(error.status) || error.code === "too_many_failures";
+      if (error instanceof StmsError && isRefusal) {
         this.refusal = error;
         this.held = null;
       }
