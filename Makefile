@@ -7,7 +7,7 @@ STMS   := $(BIN)/stms
 .DEFAULT_GOAL := help
 # Some machines forbid it: every process of the tests would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-learners bench-defaults bench-false-positives bench-serve bench-inputs bench-bundles bench-cluster bench-letter bench-dashboard chaos hostile safety differential digests sbom docs screenshots
+.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-learners bench-defaults bench-false-positives bench-serve bench-inputs bench-bundles bench-reach bench-cluster bench-letter bench-dashboard chaos hostile safety differential digests sbom docs screenshots
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -79,6 +79,9 @@ bench-inputs: $(VENV)/.dev ## records, texts and gaps: public files against scik
 
 bench-bundles: $(VENV)/.dev ## bundles of up to a million classes: seconds and memory of export, check and import
 	$(BIN)/python -m benchmarks.bundles
+
+bench-reach: $(VENV)/.dev ## local evaluation and its looks beside HTTP, revocation, JavaScript and ONNX beside Python on every form
+	$(BIN)/python -m benchmarks.reach
 
 bench-cluster: $(VENV)/.dev ## two workers against one, job overhead, 10 000 classes, queries beside training (needs PostgreSQL)
 	$(BIN)/python -m benchmarks.cluster

@@ -77,7 +77,7 @@ class Connection:
         attempt = 1
         while True:
             try:
-                return await self._once(call, progress)
+                return await self.once(call, progress)
             except StmsError as error:
                 pause = self._retry.pause(attempt, error, repeatable=call.repeatable)
                 if pause is None:
@@ -130,7 +130,8 @@ class Connection:
             part.unlink(missing_ok=True)
         return received
 
-    async def _once(self, call: Call[T], progress: Progress | None = None) -> T:
+    async def once(self, call: Call[T], progress: Progress | None = None) -> T:
+        """Make a call, and do not repeat it. Raises StmsError."""
         headers = dict(call.headers)
         content: bytes | AsyncIterator[bytes] | None = call.content
         if call.file is not None:

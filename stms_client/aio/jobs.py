@@ -270,7 +270,7 @@ class Jobs(Connection):
                         if event is not None:
                             cursor.advance(event)
                             yield event
-                job = await self._once(calls.get(path, documents.Job))
+                job = await self.once(calls.get(path, documents.Job))
                 if job["state"] in ENDED:
                     return
             except StmsError as error:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
+from stms_client import calls
 from stms_client.arrays import Row, Rows
-from stms_client.errors import InvalidInput, MissingPackage, NotAllowed, NotFound, Stale, StmsError
+from stms_client.errors import InvalidInput, MissingPackage, NotAllowed, NotFound, Stale, StmsError, TooBusy
 from stms_client.repeated import AsyncRepeated
 from stms_client.results import Decision, Decisions, Package
 
@@ -23,6 +24,7 @@ OnStale: TypeAlias = Literal["raise", "ask"]
 _REFUSED_SECONDS = 60.0
 """Between two looks after the service has refused one."""
 _SPREAD = 0.2
+_WRONG_KEYS = "too_many_failures"
 _MOST_REPORTED = 999_999_999
 
 
@@ -145,10 +147,11 @@ class AsyncLocal:
         """Look for another version, or a refusal. Other errors are no answer."""
         try:
             await self._follow()
-        except (NotAllowed, NotFound) as error:
-            self._refusal, self._held = error, None
-        except StmsError:
-            return
+        except StmsError as error:
+            # Of many wrong keys from one address, only the first are answered with 401.
+            is_wrong_key = isinstance(error, TooBusy) and error.code == _WRONG_KEYS
+            if is_wrong_key or isinstance(error, NotAllowed | NotFound):
+                self._refusal, self._held = error, None
 
     async def _follow(self) -> None:
         """Fetch what is new. Raises StmsError."""
@@ -166,11 +169,12 @@ class AsyncLocal:
         if held is None:
             return await self._client.package(model, label)
         # Each look takes a number of the counter, too.
-        calls = next(self._calls) - self._looks
+        answered = next(self._calls) - self._looks
         self._looks += 1
-        number = min(calls - self._reported, _MOST_REPORTED)
+        number = min(answered - self._reported, _MOST_REPORTED)
         report = f"{held.version}:{number}" if number else None
-        package = await self._client.package(model, label, etag=held.etag, report=report)
+        # Not repeated at once: the next look comes soon.
+        package = await self._client.once(calls.package(model, label, held.etag, report))
         self._reported += number
         return package
 

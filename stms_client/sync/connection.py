@@ -77,7 +77,7 @@ class Connection:
         attempt = 1
         while True:
             try:
-                return self._once(call, progress)
+                return self.once(call, progress)
             except StmsError as error:
                 pause = self._retry.pause(attempt, error, repeatable=call.repeatable)
                 if pause is None:
@@ -130,7 +130,8 @@ class Connection:
             part.unlink(missing_ok=True)
         return received
 
-    def _once(self, call: Call[T], progress: Progress | None = None) -> T:
+    def once(self, call: Call[T], progress: Progress | None = None) -> T:
+        """Make a call, and do not repeat it. Raises StmsError."""
         headers = dict(call.headers)
         content: bytes | Iterator[bytes] | None = call.content
         if call.file is not None:

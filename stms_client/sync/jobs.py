@@ -266,7 +266,7 @@ class Jobs(Connection):
                         if event is not None:
                             cursor.advance(event)
                             yield event
-                job = self._once(calls.get(path, documents.Job))
+                job = self.once(calls.get(path, documents.Job))
                 if job["state"] in ENDED:
                     return
             except StmsError as error:

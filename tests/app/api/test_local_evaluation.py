@@ -202,6 +202,21 @@ def test_a_revoked_key_ends_answers_with_the_next_look(client: Client, store: St
             pass
 
 
+def test_one_of_very_many_wrong_keys_ends_answers_too(
+    stms: Asking, forwarded: Forwarded, pets: ModelVersion, monkeypatch: pytest.MonkeyPatch
+):
+    x, code = [1.0, 2.0, 3.0], ["rate_limited"]
+    with stms.local("pets", ["cat"], poll=POLL, max_stale=2 * POLL) as local:
+        busy = lambda request: httpx.Response(429, json={"code": code[0]})  # noqa: E731
+        monkeypatch.setattr(forwarded, "handle_request", busy)
+        local._look()
+        assert local.query("cat", x).version == 1
+        code[0] = "too_many_failures"
+        local._look()
+        with pytest.raises(client_errors.TooBusy):
+            local.query("cat", x)
+
+
 def test_a_class_that_is_gone_ends_answers(client: Client, store: Store, stms: Asking, pets: ModelVersion):
     with stms.local("pets", ["cat", "dog"], poll=POLL, max_stale=2 * POLL) as local:
         rng = np.random.default_rng(0)

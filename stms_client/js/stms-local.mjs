@@ -1,0 +1,369 @@
+/**
+ * Students of STMS evaluated in JavaScript, for Node, browsers and edge workers, without dependencies.
+ *
+ *     import { openLocal } from "./stms-local.mjs";
+ *     const letters = await openLocal("https://stms.example.com", "letters@production", ["A", "B"], { key: "stms_…" });
+ *     letters.isClass("A", [2, 8, 3, 5]);
+ *
+ * The arithmetic is that of core/packed, in float64. Scores differ from the service's only in the order of
+ * sums: tests compare every kind of student. Rows are numbers in the order of the columns; models of records
+ * and texts are refused.
+ */
+
+const FORMAT = "stms.student.1";
+const MAX_MAGNITUDE = 1e100;
+const FAR = 1e30;
+const BESIDE_TERMS = "_beside_terms";
+const REFUSED_SECONDS = 60;
+const TYPES = { F64: Float64Array, F32: Float32Array, I64: BigInt64Array, I32: Int32Array, U8: Uint8Array };
+
+/** The service, or a local evaluator, refused. status: of HTTP, 0 without an answer. code: a stable word. */
+export class StmsError extends Error {
+  constructor(message, status = 0, code = "error") {
+    super(message);
+    this.name = "StmsError";
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** Header and arrays, each with its shape, of safetensors. */
+function decode(bytes) {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const length = Number(view.getBigUint64(0, true));
+  if (length > bytes.byteLength - 8) throw new StmsError("The package ends within its header.");
+  const index = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
+  const header = JSON.parse(index.__metadata__.stms);
+  if (header.format !== FORMAT) throw new StmsError(`The package has the format ${header.format}, not ${FORMAT}.`);
+  const arrays = {};
+  delete index.__metadata__;
+  for (const [name, { dtype, shape, data_offsets: [start, stop] }] of Object.entries(index)) {
+    // A copy: its beginning is a multiple of the size of a number.
+    const data = bytes.slice(8 + length + start, 8 + length + stop);
+    if (data.byteLength !== stop - start) throw new StmsError("The package ends within an array.");
+    arrays[name] = { data: new TYPES[dtype](data.buffer), shape };
+  }
+  return [header, arrays];
+}
+
+/** Σ_j a[start + j]·b[j]. */
+function dot(a, start, b) {
+  let sum = 0;
+  for (let j = 0; j < b.length; j++) sum += a[start + j] * b[j];
+  return sum;
+}
+
+/** The function from a row (d,) to its basis values (p,). */
+function mapOf(kind, columns, header, arrays) {
+  if (kind.endsWith(BESIDE_TERMS)) {
+    const dense = columns - header.n_terms;
+    const ofDense = mapOf(kind.slice(0, -BESIDE_TERMS.length), dense, header, arrays);
+    return (x) => Float64Array.from([...ofDense(x.slice(0, dense)), ...x.slice(dense)]);
+  }
+  switch (kind) {
+    case "linear":
+      return (x) => x;
+    case "rbf":
+      return rbf(arrays);
+    case "unit_rbf": {
+      const basis = rbf(arrays);
+      return (x) => basis(unit(x));
+    }
+    case "hellinger_rbf": {
+      const basis = rbf(arrays);
+      return (x) => basis(unit(x.map((value) => Math.sqrt(Math.max(value, 0)))));
+    }
+    case "fourier":
+      return fourier(arrays);
+    case "trees":
+      return trees(header.n_basis, arrays);
+    default:
+      throw new StmsError(`The package has a map of unknown kind ${kind}.`);
+  }
+}
+
+/** b_j(x) = exp(2 z·l_j − ‖l_j‖² − ‖z‖²) with z = (x − shift)·scale. */
+function rbf(arrays) {
+  const { data: landmarks, shape: [p, d] } = arrays["map.landmarks"];
+  const shift = arrays["map.shift"].data, scale = arrays["map.scale"].data;
+  const offset = new Float64Array(p);
+  for (let j = 0; j < p; j++) offset[j] = -dot(landmarks, j * d, landmarks.subarray(j * d, (j + 1) * d));
+  return (x) => {
+    const z2 = new Float64Array(d);
+    for (let i = 0; i < d; i++) z2[i] = (x[i] - shift[i]) * (2 * scale[i]);
+    const norm = 0.25 * dot(z2, 0, z2), values = new Float64Array(p);
+    if (!(norm < FAR)) return values;
+    for (let j = 0; j < p; j++) values[j] = Math.exp(dot(landmarks, j * d, z2) + offset[j] - norm);
+    return values;
+  };
+}
+
+/** x / ‖x‖; zeros stay as they are. */
+function unit(x) {
+  const largest = x.reduce((most, value) => Math.max(most, Math.abs(value)), 0) || 1;
+  const scaled = Float64Array.from(x, (value) => value / largest);
+  const norm = Math.sqrt(dot(scaled, 0, scaled)) || 1;
+  return scaled.map((value) => value / norm);
+}
+
+/** b_j(x) = cos(ω_j·x + β_j). */
+function fourier(arrays) {
+  const { data: projections, shape: [p, d] } = arrays["map.projections"];
+  const phases = arrays["map.phases"].data;
+  return (x) => {
+    const values = new Float64Array(p);
+    for (let j = 0; j < p; j++) values[j] = Math.cos(dot(projections, j * d, x) + phases[j]);
+    return values;
+  };
+}
+
+/** Sums of the leaves that a row reaches, in the order of the trees; a negative reference is that of a leaf. */
+function trees(sums, arrays) {
+  const [feature, threshold, roots, test, children, output, [divisor]] = [
+    "feature", "threshold", "roots", "test", "children", "output", "divisor",
+  ].map((name) => arrays[`map.${name}`].data);
+  const { data: values, shape: [, width] } = arrays["map.values"];
+  return (x) => {
+    const found = new Float64Array(sums);
+    for (let tree = 0; tree < roots.length; tree++) {
+      let node = roots[tree];
+      while (node >= 0) node = children[2 * node + (x[feature[test[node]]] > threshold[test[node]] ? 1 : 0)];
+      for (let k = 0; k < width; k++) found[output[tree] + k] += values[~node * width + k];
+    }
+    return found.map((value) => value / divisor);
+  };
+}
+
+/** The function from basis values (p,) to a score. */
+function formOf(header, arrays) {
+  const { data: coef, shape } = arrays.coef;
+  switch (header.form ?? "linear") {
+    case "linear":
+      return (basis) => dot(coef, 0, basis) + header.intercept;
+    case "polytope": {
+      const [faces, p] = shape, intercept = arrays.intercept.data;
+      return (basis) => {
+        let least = Infinity;
+        for (let face = 0; face < faces; face++) {
+          least = Math.min(least, dot(coef, face * p, basis) + intercept[face]);
+        }
+        return least;
+      };
+    }
+    case "gaussian": {
+      const { data: factor, shape: [r, p] } = arrays.factor;
+      return (basis) => {
+        let variance = header.prior_variance;
+        for (let row = 0; row < r; row++) variance -= dot(factor, row * p, basis) ** 2;
+        return (dot(coef, 0, basis) + header.intercept) / Math.sqrt(1 + Math.max(variance, 0));
+      };
+    }
+    default:
+      throw new StmsError(`The package has a decision form of unknown kind ${header.form}.`);
+  }
+}
+
+/** The function from a score to the probability of the class; null for a student without one. */
+function calibrationOf(calibration, arrays) {
+  switch (calibration?.kind) {
+    case undefined:
+      return null;
+    case "sigmoid":
+      return (score) => {
+        const odds = calibration.slope * score + calibration.offset, small = Math.exp(-Math.abs(odds));
+        return (odds >= 0 ? 1 : small) / (1 + small);
+      };
+    case "isotonic":
+      return (score) => interpolated(score, arrays["calibration.knots"].data, arrays["calibration.values"].data);
+    case "probit":
+      return (score) => 0.5 * erfc(-score / Math.SQRT2);
+    default:
+      throw new StmsError(`The package has a calibration of unknown kind ${calibration.kind}.`);
+  }
+}
+
+/** The value at a score, linear between rising knots and constant beyond them. */
+function interpolated(score, knots, values) {
+  const above = knots.findIndex((knot) => knot > score);
+  if (above === 0) return values[0];
+  if (above < 0) return values[values.length - 1];
+  const below = above - 1;
+  return values[below] + (score - knots[below]) * ((values[above] - values[below]) / (knots[above] - knots[below]));
+}
+
+/** 1 − erf(x): a series of positive terms near 0, a continued fraction beyond (Abramowitz and Stegun, 7.1.6, 7.1.14). */
+function erfc(x) {
+  const size = Math.abs(x);
+  let tail;
+  if (size < 2) {
+    let term = size, sum = size;
+    for (let n = 1; term > sum * 1e-17; n++) sum += term *= (2 * size * size) / (2 * n + 1);
+    tail = 1 - (2 / Math.sqrt(Math.PI)) * Math.exp(-size * size) * sum;
+  } else {
+    let fraction = size;
+    for (let n = 120; n > 0; n--) fraction = size + n / 2 / fraction;
+    tail = Math.exp(-size * size) / (fraction * Math.sqrt(Math.PI));
+  }
+  return x < 0 ? 2 - tail : tail;
+}
+
+/** The student of one class. bytes: a package of it, a Uint8Array. Throws StmsError for other bytes. */
+export class Student {
+  constructor(bytes) {
+    const [header, arrays] = decode(bytes);
+    this.label = header.label;
+    this.threshold = header.threshold;
+    this.columns = header.n_columns;
+    this.map = mapOf(header.kind, header.n_columns, header, arrays);
+    this.form = formOf(header, arrays);
+    this.calibration = calibrationOf(header.calibration, arrays);
+  }
+
+  /** The score of a row of numbers (d,). Throws RangeError for numbers that are missing, not finite or too large. */
+  score(x) {
+    if (x?.length !== this.columns) throw new RangeError(`A row of ${this.columns} numbers is needed.`);
+    for (let i = 0; i < x.length; i++) {
+      if (typeof x[i] !== "number" || !(Math.abs(x[i]) <= MAX_MAGNITUDE)) {
+        throw new RangeError(`Column ${i} of the row is no usable number: ${x[i]}.`);
+      }
+    }
+    const score = this.form(this.map(x));
+    if (!Number.isFinite(score)) throw new RangeError("The row has numbers so large that no finite score exists.");
+    return score;
+  }
+
+  /** Match, score, threshold, and the probability of a calibrated student, of a row. */
+  decide(x) {
+    const score = this.score(x);
+    const decision = { match: score >= this.threshold, score, threshold: this.threshold };
+    return this.calibration === null ? decision : { ...decision, probability: this.calibration(score) };
+  }
+}
+
+/** Students of one version that follow their model; `openLocal` makes one. */
+export class Local {
+  constructor(address, model, labels, { key = "", poll = 2, maxStale = 60, fetch = globalThis.fetch } = {}) {
+    if (!(poll > 0 && poll < maxStale)) throw new RangeError("poll must be positive and less than maxStale.");
+    if (!labels?.length) throw new RangeError("Name at least one class.");
+    Object.assign(this, { address: address.replace(/\/+$/, ""), model, labels, poll, maxStale });
+    this.headers = key ? { authorization: `Bearer ${key}` } : {};
+    this.fetch = fetch;
+    this.held = null;
+    this.refusal = null;
+    this.answered = -Infinity;
+    this.calls = 0;
+  }
+
+  /** Whether a row belongs to a class. Throws StmsError without a student that may answer. */
+  isClass(label, x) {
+    return this.query(label, x).match;
+  }
+
+  /** The decision on a row: match, score, threshold, probability of calibrated students, model and version. */
+  query(label, x) {
+    const held = this.known();
+    const student = held.students.get(label);
+    if (student === undefined) throw new StmsError(`Class ${label} is none of those that are evaluated.`);
+    this.calls++;
+    return { ...student.decide(x), model: held.model, version: held.version };
+  }
+
+  /** The version that answers. */
+  get version() {
+    return this.known().version;
+  }
+
+  /** Seconds since the last answer of the service. */
+  get age() {
+    return (performance.now() - this.answered) / 1000;
+  }
+
+  /** End the looks and the answers. */
+  close() {
+    clearTimeout(this.timer);
+    this.closed = true;
+    this.held = null;
+  }
+
+  known() {
+    if (this.refusal !== null) throw this.refusal;
+    if (this.held === null) throw new StmsError("Local evaluation has not begun or has ended.");
+    if (this.age > this.maxStale) throw new StmsError("The service has not answered for too long.", 0, "stale");
+    return this.held;
+  }
+
+  /** Look for a new version; a refusal drops all students, and other errors are no answer. */
+  async look() {
+    try {
+      await this.follow();
+    } catch (error) {
+      // Of many wrong keys from one address, only the first are answered with 401.
+      const isRefusal = [401, 403, 404].includes(error.status) || error.code === "too_many_failures";
+      if (error instanceof StmsError && isRefusal) {
+        this.refusal = error;
+        this.held = null;
+      }
+    }
+    if (!this.closed) this.plan();
+  }
+
+  plan() {
+    const seconds = this.refusal === null ? this.poll : Math.max(this.poll, REFUSED_SECONDS);
+    this.timer = setTimeout(() => this.look(), 1000 * seconds * (0.8 + 0.4 * Math.random()));
+    this.timer.unref?.();
+  }
+
+  async follow() {
+    const started = performance.now(), calls = this.calls, held = this.held;
+    const first = await this.request(this.model, this.labels[0], held, calls);
+    if (held !== null) this.calls -= calls;
+    let found = held;
+    if (first !== null) {
+      const pinned = `${this.model.split("@")[0]}@${first.version}`;
+      const others = this.labels.slice(1).map(async (label) => [label, await this.request(pinned, label, null, 0)]);
+      const packages = [[this.labels[0], first], ...(await Promise.all(others))];
+      const students = new Map(packages.map(([label, { bytes }]) => [label, new Student(bytes)]));
+      found = { students, model: first.model, version: first.version, etag: first.etag };
+    }
+    if (this.closed) return;
+    this.held = found;
+    this.refusal = null;
+    this.answered = started;
+  }
+
+  /** The package of a class; null if the service says that it is held. */
+  async request(model, label, held, calls) {
+    const headers = { ...this.headers };
+    if (held !== null) headers["if-none-match"] = held.etag;
+    if (held !== null && calls > 0) headers["x-stms-local"] = `${held.version}:${Math.min(calls, 999999999)}`;
+    const path = `/v1/models/${encodeURIComponent(model)}/classes/${encodeURIComponent(label)}/package`;
+    const answer = await this.fetch(this.address + path, { headers, cache: "no-store" });
+    if (answer.status === 304) return null;
+    if (!answer.ok) {
+      const problem = await answer.json().catch(() => ({}));
+      throw new StmsError(problem.detail ?? `The service answered ${answer.status}.`, answer.status, problem.code);
+    }
+    if (answer.headers.has("x-encoder")) {
+      throw new StmsError("Rows of this model are records or texts, which are evaluated in Python only.");
+    }
+    return {
+      bytes: new Uint8Array(await answer.arrayBuffer()),
+      etag: answer.headers.get("etag"),
+      model: answer.headers.get("x-model"),
+      version: Number(answer.headers.get("x-model-version")),
+    };
+  }
+}
+
+/**
+ * The students of some classes, once they are fetched. Throws StmsError.
+ *
+ * address: of the service. model: name, name@alias or name@3. options: key, of scope download; poll, seconds
+ * between two looks ± 20 %; maxStale, seconds for which answers are given without the service; fetch.
+ */
+export async function openLocal(address, model, labels, options = {}) {
+  const local = new Local(address, model, labels, options);
+  await local.follow();
+  local.plan();
+  return local;
+}

@@ -1,0 +1,107 @@
+"""The JavaScript module beside core.packed: no flips, and scores that differ by rounding only."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from core.packed import PackedStudent
+from tests.core.packed.test_onnx import CASES, some_rows
+
+EVALUATE = Path(__file__).with_name("evaluate.mjs")
+MODULE = Path(__file__).parents[2] / "stms_client" / "js" / "stms-local.mjs"
+TOLERANCE = 1e-12
+
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
+
+
+def compare(student: PackedStudent, n: int, folder: Path) -> float:
+    """Asserts that there is no flip; returns the largest difference of scores.
+
+    It is relative to the size of sums: of the row where that is large, and of Σ |coef| where terms cancel.
+    """
+    X = np.ascontiguousarray(some_rows(student, n))
+    (folder / "student").write_bytes(student.to_bytes())
+    (folder / "rows").write_bytes(X.tobytes())
+    files = [str(folder / name) for name in ("student", "rows", "found")]
+    subprocess.run(["node", str(EVALUATE), *files], check=True, timeout=500)
+    scores, matches, probabilities = np.fromfile(folder / "found").reshape(-1, 3).T
+    expected = student.scores(X)
+    np.testing.assert_array_equal(matches == 1.0, expected >= student.threshold)
+    if student.calibration is None:
+        assert np.isnan(probabilities).all()
+    else:
+        np.testing.assert_allclose(
+            probabilities, student.calibration.probabilities(expected), rtol=1e-11, atol=1e-12
+        )
+    size = np.where(student.map.kind == "trees", 1.0, np.abs(X).max(axis=1))
+    scale = max(1.0, float(np.abs(student.form.coef).sum(axis=-1).max()))
+    return float((np.abs(scores - expected) / np.where(size > 100.0, size, 1.0)).max()) / scale
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_rows_have_the_decisions_of_the_core(case: str, tmp_path: Path):
+    assert compare(CASES[case], 1000, tmp_path) <= TOLERANCE
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES)
+def test_many_rows_have_the_decisions_of_the_core(case: str, tmp_path: Path):
+    assert compare(CASES[case], 100_000, tmp_path) <= TOLERANCE
+
+
+FOLLOWING = """
+import { readFileSync } from "node:fs";
+import { Local, Student } from "MODULE";
+const bytes = readFileSync("PACKAGE");
+const said = [];
+const answers = [200, 304, 500, 403];
+const asked = [];
+const fetch = async (url, { headers }) => {
+  asked.push([url, headers["if-none-match"] ?? null, headers["x-stms-local"] ?? null]);
+  const status = answers.shift();
+  const body = status === 200 ? bytes : status === 304 ? null : JSON.stringify({ code: "gone" });
+  const made = { etag: '"4-x"', "x-model": "m", "x-model-version": "4" };
+  return new Response(body, { status, headers: made });
+};
+const local = new Local("http://stms.test/", "m@live", ["a/b"], { key: "k", fetch });
+local.plan = () => {};
+await local.follow();
+const x = [1, 2, 3, 4, 5, 6];
+for (let look = 0; look < 3; look++) {
+  said.push([local.isClass("a/b", x), local.version]);
+  await local.look();
+}
+try { local.query("a/b", x); } catch (error) { said.push([error.status, error.code]); }
+const wrong = [[1], [1, 2, 3, 4, 5, NaN], [1, 2, 3, 4, 5, 1e101], [1, 2, 3, 4, 5, "6"]].map((row) => {
+  try { return new Student(bytes).score(row); } catch (error) { return error.name; }
+});
+console.log(JSON.stringify({ said, asked, wrong }));
+"""
+
+
+def test_a_program_follows_its_model_and_a_refusal_ends_its_answers(tmp_path: Path):
+    student = CASES["linear-linear-none"]
+    (tmp_path / "student").write_bytes(student.to_bytes())
+    program = FOLLOWING.replace("MODULE", MODULE.as_uri()).replace("PACKAGE", str(tmp_path / "student"))
+    (tmp_path / "program.mjs").write_text(program, "utf-8")
+    ran = subprocess.run(
+        ["node", str(tmp_path / "program.mjs")], check=True, timeout=60, capture_output=True, text=True
+    )
+    found = json.loads(ran.stdout)
+    match = bool(student.score([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]) >= student.threshold)
+    assert found["said"] == [[match, 4]] * 3 + [[403, "gone"]]
+    url = "http://stms.test/v1/models/m%40live/classes/a%2Fb/package"
+    # The answer 500 is no answer to the report of the second call; its number is said again with the third.
+    assert found["asked"] == [
+        [url, None, None],
+        [url, '"4-x"', "4:1"],
+        [url, '"4-x"', "4:1"],
+        [url, '"4-x"', "4:2"],
+    ]
+    assert found["wrong"] == ["RangeError"] * 4
