@@ -17,7 +17,8 @@ orphans               processes that outlived their parents
 takeover_p95_s        seconds from the kill, stop or disconnection of a worker until others have all its work
 stages                the same figures for each stage, with further counts
 
-The exit code is 1 if anything was lost, duplicated, corrupted or orphaned, or if takeovers took too long.
+The exit code is 1 if anything was lost, duplicated, corrupted or orphaned, if takeovers took too long, or if
+a query of a model in memory failed because the control process was away.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ def result_of(outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
 def failed(result: Mapping[str, Any]) -> bool:
     """Whether any check failed or takeovers took too long."""
     slow = result["takeover_p95_s"] is not None and result["takeover_p95_s"] > TAKEOVER_SECONDS
-    broken = any(stage["broken"] for stage in result["stages"].values())
+    wrong = ("broken", "query_failures_without_control")
+    broken = any(stage.get(name) for stage in result["stages"].values() for name in wrong)
     return slow or broken or any(result[name] for name in ("lost", "duplicated", "corrupt", "orphans"))
 
 

@@ -67,6 +67,16 @@ class Instance:
         ending = f"app.cli {self.child}"
         return next((each for each in descendants(pid) if ending in command_line(each)), None)
 
+    def server_processes(self, *, control: bool) -> list[int]:
+        """Ids of the query processes of a server, or of its control process."""
+        pid = self.program.pid
+        lines = {} if pid is None else {each: command_line(each) for each in descendants(pid)}
+        return [
+            each
+            for each, line in lines.items()
+            if "app.cli api" in line and ("--control-socket" in line) is not control
+        ]
+
 
 @dataclass(slots=True)
 class Deployment:
@@ -263,9 +273,7 @@ def embedded_deployment(folder: Path, event_log: EventLog, mark: str) -> Iterato
         deployment.recorder = recorder
         program = Program("serve", command, environ, folder, event_log)
         deployment.programs.append(program)
-        deployment.apis.append(
-            Instance(program, Intervals(event_log), f"http://127.0.0.1:{port}", child="api")
-        )
+        deployment.apis.append(Instance(program, Intervals(event_log), f"http://127.0.0.1:{port}"))
         deployment.workers.append(Instance(program, Intervals(event_log), child="worker"))
         yield deployment
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -97,6 +98,15 @@ class Intervals:
         """End an interval now."""
         with self._lock:
             interval.end = self._event_log.now
+
+    @contextmanager
+    def lasting(self, reason: str) -> Iterator[None]:
+        """An interval as long as the block."""
+        interval = self.begin(reason)
+        try:
+            yield
+        finally:
+            self.finish(interval)
 
     def add_instant(self, reason: str) -> None:
         """Record an interval of no length."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import random
 import signal
 import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +24,10 @@ from benchmarks.postgres import Postgres, Shutdown
 
 LONG_OUTAGE = "postgres_long"
 _HUNG_SECONDS = 30.0
+_RETURN_SECONDS = 120.0
+"""Longest wait for a process that was killed; it starts only once its database answers."""
+_LOOK_SECONDS = 2.0
+_LOOK_PAUSE = 0.1
 LONG_OUTAGE_SECONDS = 32.0
 """Longer than a process waits for a connection, including the timeouts of its pool and of the connect."""
 
@@ -42,6 +48,9 @@ class Kind:
 SHARED = (
     Kind("kill_worker", 12),
     Kind("kill_server", 7),
+    Kind("kill_query_process", 6),
+    Kind("kill_control", 6),
+    Kind("stop_control", 5),
     Kind("kill_solver", 11),
     Kind("stop_worker", 10),
     Kind("stop_server", 5),
@@ -65,6 +74,9 @@ EMBEDDED = (
     Kind("kill_worker", 4),
     Kind("kill_solver", 4),
     Kind("kill_server", 3),
+    Kind("kill_query_process", 3),
+    Kind("kill_control", 3),
+    Kind("stop_control", 2),
     Kind("stop_worker", 3),
     Kind("oom_group", 2),
     Kind("power_cut", 6),
@@ -114,6 +126,43 @@ class Faults:
         instance.program.mark_down("killed")
         _signal(pid, signal.SIGKILL)
         self._count("kill_server", server=instance.name, pid=pid)
+
+    def _kill_query_process(self, rng: random.Random) -> None:
+        """The server answers nothing until the manager has started another one."""
+        instance, pid = _pick_process(rng, self._deployment.apis, control=False)
+        with (
+            self._exclusive(f"query process of {instance.name}"),
+            instance.program.downtime.lasting("query process killed"),
+        ):
+            _signal(pid, signal.SIGKILL)
+            # The next one has no models in memory yet.
+            instance.program.starts += 1
+            self._count("kill_query_process", server=instance.name, pid=pid)
+            _until_answered(f"{instance.url}/livez")
+
+    def _kill_control(self, rng: random.Random) -> None:
+        """Queries go on without a control process."""
+        instance, pid = _pick_process(rng, self._deployment.apis, control=True)
+        with (
+            self._exclusive(f"control process of {instance.name}"),
+            instance.program.control_downtime.lasting("control process killed"),
+        ):
+            _signal(pid, signal.SIGKILL)
+            self._count("kill_control", server=instance.name, pid=pid)
+            _until_answered(f"{instance.url}/version")
+
+    def _stop_control(self, rng: random.Random) -> None:
+        """Queries go on while the control process hangs."""
+        instance, pid = _pick_process(rng, self._deployment.apis, control=True)
+        seconds = rng.uniform(1.0, 8.0)
+        with (
+            self._exclusive(f"control process of {instance.name}"),
+            instance.program.control_downtime.lasting("control process stopped"),
+        ):
+            _signal(pid, signal.SIGSTOP)
+            self._count("stop_control", server=instance.name, pid=pid, seconds=round(seconds, 1))
+            time.sleep(seconds)
+            _continue(pid)
 
     def _kill_solver(self, rng: random.Random) -> None:
         pid = self._solver(rng)
@@ -190,10 +239,14 @@ class Faults:
         seconds = rng.uniform(1.0, 6.0)
         with self._exclusive(f"stop {pid}"):
             interval = instance.program.downtime.begin("stopped")
-            _signal(pid, signal.SIGSTOP)
+            stopped = [pid, *descendants(pid)]
+            for each in stopped:
+                with contextlib.suppress(NoTarget):
+                    _signal(each, signal.SIGSTOP)
             self._count("stop_server", server=instance.name, pid=pid, seconds=round(seconds, 1))
             time.sleep(seconds)
-            _continue(pid)
+            for each in stopped:
+                _continue(each)
             instance.program.downtime.finish(interval)
 
     def _terminate_worker(self, rng: random.Random) -> None:
@@ -373,6 +426,26 @@ def _pick(rng: random.Random, instances: list[Instance]) -> tuple[Instance, int]
     if not running:
         raise NoTarget
     return rng.choice(running)
+
+
+def _pick_process(rng: random.Random, servers: list[Instance], *, control: bool) -> tuple[Instance, int]:
+    """A random query process or control process of a server, with its id."""
+    running = [(server, pid) for server in servers for pid in server.server_processes(control=control)]
+    if not running:
+        raise NoTarget
+    return rng.choice(running)
+
+
+def _until_answered(url: str) -> None:
+    """Wait until a GET succeeds; gives up after a while."""
+    until = time.monotonic() + _RETURN_SECONDS
+    while time.monotonic() < until:
+        try:
+            urllib.request.urlopen(url, timeout=_LOOK_SECONDS).close()
+        except (OSError, http.client.HTTPException):
+            time.sleep(_LOOK_PAUSE)
+        else:
+            return
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

@@ -24,10 +24,11 @@ _RESTART_SECONDS = (0.3, 2.0)
 
 
 class Program:
-    """One supervised program. downtime: intervals in which it was down or stopped.
+    """One supervised program. downtime: intervals in which it was down or stopped, or none of its query
+    processes answered. control_downtime: those in which its control process was killed or stopped.
 
     command: program and arguments. environ: variables added to the environment, from which all other
-    settings of the service are removed. starts: how often it was started.
+    settings of the service are removed. starts: how often it, or a query process of it, was started anew.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class Program:
         self.name = name
         self.log = folder / f"{name}.log"
         self.downtime = Intervals(event_log)
+        self.control_downtime = Intervals(event_log)
         self._command = [str(part) for part in command]
         # The caller's STMS_ variables configure another service and are not inherited.
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("STMS_")}

@@ -27,7 +27,7 @@ class Query:
     """One query. began, ended: time in the event log, seconds. failure: empty for a right answer.
 
     warm: whether this server process had answered for this class before. server_down: whether the server was
-    killed, stopped or starting at that time.
+    killed, stopped or starting at that time. control_down: the same of its control process.
     """
 
     began: float
@@ -36,6 +36,7 @@ class Query:
     failure: str
     warm: bool
     server_down: bool
+    control_down: bool = False
 
 
 class Queries:
@@ -60,6 +61,10 @@ class Queries:
         self._stopping.set()
         for thread in self._threads:
             thread.join()
+
+    def without_control(self) -> list[Query]:
+        """The queries of warm servers while only their control process was down."""
+        return [query for query in self.done if query.control_down and query.warm and not query.server_down]
 
     def failures(self, *, warm: bool | None = None, server_down: bool | None = None) -> Counter[str]:
         """Numbers of failed queries by kind of failure."""
@@ -87,7 +92,8 @@ class Queries:
             server_down = bool(api.program.downtime.overlapping(began, ended, after=_MOMENT))
             # If the process was restarted during the query, it was not warm.
             known = key in warm and api.program.starts == key[0]
-            query = Query(began, ended, api.name, failure, known, server_down)
+            control_down = bool(api.program.control_downtime.overlapping(began, ended))
+            query = Query(began, ended, api.name, failure, known, server_down, control_down)
             with self._lock:
                 self.done.append(query)
             if failure and known and not server_down:

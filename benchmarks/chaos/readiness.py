@@ -92,7 +92,12 @@ class Readiness:
         since = probe.began - GRACE_SECONDS
         if any(
             intervals.overlapping(since, probe.ended)
-            for intervals in (self._deployment.outages, self._deployment.read_only, instance.disconnected)
+            for intervals in (
+                self._deployment.outages,
+                self._deployment.read_only,
+                instance.disconnected,
+                instance.program.control_downtime,
+            )
         ):
             return True
         # A process that was restarted needs time to start up; one that was only stopped does not.

@@ -163,6 +163,7 @@ def _details(
     )
     stories = Counter(job.scenario for job in pool.accepted.values())
     missed, alarms = readiness.ready_without_database(), readiness.not_ready_with_database()
+    without_control = queries.without_control()
     return {
         "stories": dict(stories),
         "cancelled": sum(job.expected_state == "cancelled" for job in pool.accepted.values()),
@@ -178,6 +179,10 @@ def _details(
         "query_failures_of_warm_servers": dict(queries.failures(warm=True, server_down=False)),
         "queries_in_outages": len(outages),
         "query_failures_in_outages": dict(during),
+        "queries_without_control": len(without_control),
+        "query_failures_without_control": dict(
+            Counter(query.failure for query in without_control if query.failure)
+        ),
         "readiness_looks": len(readiness.probes),
         "ready_without_database": len(missed),
         "not_ready_with_database": dict(

@@ -15,6 +15,9 @@ from benchmarks.differential.requests import Case, Generator
 _AT_ONCE: Final = 24
 _SECONDS: Final = (0.4, 2.0, 15.0)
 """How long an answer is waited for at each try; on a busy machine some take long."""
+_BUSY: Final = 429
+"""No rates are limited here."""
+_PAUSES: Final = (0.5, 1.0, 3.0, 10.0)
 _EXAMPLES: Final = 40
 _SHOWN: Final = 600
 
@@ -83,7 +86,7 @@ async def _compare_case(
     ports: tuple[int, int], case: Case, kinds: Sequence[Kind], findings: Findings
 ) -> None:
     for attempt, seconds in enumerate(_SECONDS):
-        one, other = await asyncio.gather(*(converse(port, case, seconds) for port in ports))
+        one, other = await _both(ports, case, seconds)
         if not attempt:
             findings.statuses.update(response.status for response in one.responses)
         if one == other:
@@ -96,6 +99,16 @@ async def _compare_case(
     findings.unexplained_count += 1
     if len(findings.unexplained) < _EXAMPLES:
         findings.unexplained.append(_description(case, one, other))
+
+
+async def _both(ports: tuple[int, int], case: Case, seconds: float) -> tuple[Outcome, Outcome]:
+    """The outcomes at both servers, while neither refuses requests because it is busy."""
+    for pause in _PAUSES:
+        one, other = await asyncio.gather(*(converse(port, case, seconds) for port in ports))
+        if all(response.status != _BUSY for outcome in (one, other) for response in outcome.responses):
+            break
+        await asyncio.sleep(pause)
+    return one, other
 
 
 def _description(case: Case, one: Outcome, other: Outcome) -> str:

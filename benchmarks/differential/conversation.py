@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -46,31 +47,38 @@ class Outcome:
 
 async def converse(port: int, case: Case, seconds: float) -> Outcome:
     """Send a case. seconds: without a byte for so long nothing more is expected."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
     data = bytearray()
-    try:
-        with suppress(ConnectionError):
-            for pause, piece in case.pieces:
-                await asyncio.sleep(pause)
-                writer.write(piece)
-            wanted = len(case.methods)
-            await _read(reader, data, seconds, lambda: len(_parse(bytes(data), case.methods)[0]) >= wanted)
-            writer.write(_LAST)
-        is_closed = await _read(reader, data, seconds, lambda: False)
-    finally:
-        writer.transport.abort()
+    # Not a stream: that would lose what has arrived when the server closes while more is sent.
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setblocking(False)
+        for pause, piece in case.pieces:
+            await asyncio.sleep(pause)
+            await _send(connection, piece)
+        wanted = len(case.methods)
+        await _read(connection, data, seconds, lambda: len(_parse(bytes(data), case.methods)[0]) >= wanted)
+        await _send(connection, _LAST)
+        is_closed = await _read(connection, data, seconds, lambda: False)
     responses, rest = _parse(bytes(data), (*case.methods, "GET"))
     return Outcome(tuple(responses), is_closed, _ID.sub(b"ID", rest))
 
 
+async def _send(connection: socket.socket, data: bytes) -> None:
+    """Send, as far as the server takes it."""
+    with suppress(OSError, TimeoutError):
+        async with asyncio.timeout(_LONGEST):
+            await asyncio.get_running_loop().sock_sendall(connection, data)
+
+
 async def _read(
-    reader: asyncio.StreamReader, data: bytearray, seconds: float, is_enough: Callable[[], bool]
+    connection: socket.socket, data: bytearray, seconds: float, is_enough: Callable[[], bool]
 ) -> bool:
     """Read on; returns whether the connection was closed."""
+    loop = asyncio.get_running_loop()
     async with asyncio.timeout(_LONGEST):
         while not is_enough():
             try:
-                piece = await asyncio.wait_for(reader.read(1 << 16), seconds)
+                piece = await asyncio.wait_for(loop.sock_recv(connection, 1 << 16), seconds)
             except TimeoutError:
                 return False
             except ConnectionError:

@@ -226,9 +226,72 @@ def test_a_stopped_worker_is_continued(event_log: EventLog, sleeper, monkeypatch
     until(lambda: state() != "T")
 
 
+SERVER = """
+import subprocess, sys, time
+asleep = [sys.executable, "-c", "import time; time.sleep(600)", "app.cli", "api"]
+children = [subprocess.Popen(asleep), subprocess.Popen([*asleep, "--control-socket", "a"])]
+try:
+    time.sleep(600)
+finally:
+    for child in children:
+        child.kill()
+"""
+
+
+@pytest.fixture
+def api_server(event_log: EventLog, sleeper, monkeypatch) -> Deployment:
+    """A deployment of one server with a control process and a query process."""
+    monkeypatch.setattr("benchmarks.chaos.faults._until_answered", lambda _url: None)
+    program = sleeper("api", f"import signal; signal.signal(15, lambda *_: exit())\n{SERVER}")
+    deployment = deployment_of(event_log)
+    deployment.apis = [Instance(program, Intervals(event_log))]
+    until(lambda: len(descendants(program.pid)) == 2)
+    until(lambda: deployment.apis[0].server_processes(control=False))
+    return deployment
+
+
+@pytest.mark.parametrize("kind", ["kill_query_process", "kill_control"])
+def test_one_process_of_a_server_is_killed(kind: str, api_server: Deployment):
+    [instance] = api_server.apis
+    is_control = kind == "kill_control"
+    ([control], [query]) = (instance.server_processes(control=which) for which in (True, False))
+    assert Faults(api_server).inject(kind, random.Random(0))
+    until(lambda: not is_alive(control if is_control else query))
+    assert is_alive(query if is_control else control)
+    assert instance.program.starts == (1 if is_control else 2)
+    down, control_down = instance.program.downtime, instance.program.control_downtime
+    assert bool(down.overlapping(0.0, 1e9)) is not is_control
+    assert bool(control_down.overlapping(0.0, 1e9)) is is_control
+
+
+def test_a_control_process_is_stopped_for_a_while(api_server: Deployment, monkeypatch):
+    [control] = api_server.apis[0].server_processes(control=True)
+    states = []
+
+    def state() -> str:
+        return Path(f"/proc/{control}/stat").read_text().rpartition(")")[2].split()[0]
+
+    def look(_seconds: float) -> None:
+        until(lambda: state() == "T")
+        states.append(state())
+
+    monkeypatch.setattr("benchmarks.chaos.faults.time", SimpleNamespace(sleep=look))
+    assert Faults(api_server).inject("stop_control", random.Random(0))
+    assert states == ["T"]
+    until(lambda: state() != "T")
+
+
+def test_a_query_that_fails_without_a_control_process_is_a_failure():
+    stages = {"shared": Outcome(details={"query_failures_without_control": {"timeout": 1}})}
+    assert program.failed(program.result_of(stages))
+    stages["shared"].details["query_failures_without_control"] = {}
+    assert not program.failed(program.result_of(stages))
+
+
 def test_a_fault_without_a_target_is_not_counted(event_log: EventLog):
     faults = Faults(deployment_of(event_log))
     kinds = ["kill_worker", "kill_server", "kill_solver", "cut_network", "reset_connections", "clock_step"]
+    kinds += ["kill_query_process", "kill_control", "stop_control"]
     assert not any(faults.inject(kind, random.Random(0)) for kind in kinds)
     assert not faults.done
 
