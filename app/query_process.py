@@ -69,9 +69,7 @@ def connect(gate: Gate, parts: QueryParts, stack: AsyncExitStack) -> None:
     )
     stack.callback(inference.close)
     packages = PackageHandler(parts.pipeline, parts.audit_writer, parts.settings.max_package_bytes)
-    gate.serve(
-        parts.pipeline, QueryHandler(parts.pipeline), inference, packages, lambda: query_checks(parts)
-    )
+    gate.serve(parts.pipeline, QueryHandler(parts.pipeline), inference, packages, lambda: query_checks(parts))
 
 
 async def _wait_for_start(scoreboard: Scoreboard) -> None:
