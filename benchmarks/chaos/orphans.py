@@ -9,8 +9,9 @@ from benchmarks.chaos.deployment import Deployment
 from benchmarks.chaos.programs import command_line, descendants, marked
 
 _POLL_SECONDS = 1.0
-_MISSES = 3
-"""Number of polls without an owner after which a process counts as an orphan."""
+_MISSES = 15
+"""Number of polls without an owner after which a process counts as an orphan. A worker may take ten seconds
+to end after its parent was killed."""
 _LAST_SECONDS = 15.0
 
 
