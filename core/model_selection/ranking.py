@@ -24,7 +24,7 @@ class RankingComparison:
     standard_error: float
 
     def as_dict(self) -> dict[str, float]:
-        """JSON-ready, with a name for the error that tells it from that of F."""
+        """JSON-ready; the name of the error differs from that of the error of F."""
         return {
             "teacher_auc": self.teacher_auc,
             "student_auc": self.student_auc,
@@ -56,7 +56,7 @@ def compare_rankings(
 
 
 def _shares_won(positive: BoolArray, scores: FloatArray) -> FloatArray:
-    """Of each row, the share of the rows of the other side that it stands on the right side of, (n,)."""
+    """Of each row, the share of the rows of the other side that are ordered correctly against it, (n,)."""
     won = np.empty(len(scores))
     above, below = np.sort(scores[positive]), np.sort(scores[~positive])
     won[positive] = _share_below(below, scores[positive])
@@ -71,5 +71,5 @@ def _share_below(rising: FloatArray, scores: FloatArray) -> FloatArray:
 
 
 def _variance(shares: FloatArray) -> float:
-    """Of the mean of shares (r,); of a single one its square, since nothing tells how it varies."""
+    """Of the mean of shares (r,); of a single one its square, since a spread cannot be estimated."""
     return float(shares.var(ddof=1)) / len(shares) if len(shares) > 1 else float(shares[0] ** 2)
