@@ -35,6 +35,9 @@ from app.settings import Settings
 PARTS: Final = ("connections", "heap", "inputs", "metrics")
 """The periodic work of a query process: timeouts of clients, its tick, and `InputWriter`."""
 _JSON: Final = (b"content-type", b"application/json")
+_PROBES: Final = (b"/livez", b"/readyz/queries")
+_QUERIES_OF_PROBES: Final = (b"", b"verbose", b"verbose=", b"verbose=1", b"verbose=true")
+"""Other parameters are left to the control process, which checks them."""
 
 Handler: TypeAlias = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 """An ASGI application whose coroutine the server awaits directly."""
@@ -110,8 +113,9 @@ class Gate:
             application = self._inference
         elif self._packages is not None and is_package_request(scope):
             application = self._packages
-        elif scope["method"] in ("GET", "HEAD") and scope["raw_path"] in (b"/livez", b"/readyz/queries"):
-            return self._answer_probe
+        elif scope["raw_path"] in _PROBES and scope["query_string"] in _QUERIES_OF_PROBES:
+            if scope["method"] in ("GET", "HEAD"):
+                return self._answer_probe
         if application is None or self._cross_origin is None or not covers(scope["raw_path"]):
             return application
         wait = partial(self._wait_for_turn, scope, is_probe=False)
@@ -123,7 +127,7 @@ class Gate:
         if scope["raw_path"] != b"/livez":
             checks = self._checks()
             document = {"ready": bool(checks) and is_ready(checks)}
-            if scope["query_string"].startswith(b"verbose"):
+            if scope["query_string"]:
                 document["checks"] = checks
             if not document["ready"]:
                 status, headers = 503, [*headers, (b"retry-after", b"2")]

@@ -18,6 +18,7 @@ from tests.trace_processes import Trace, tracing
 MAX_FILES = 75
 PASSED_BY_EVERY_REQUEST = (
     "app/server/",
+    "app/gate/",
     "app/http/",
     "app/auth/",
     "app/serving/",
@@ -26,6 +27,7 @@ PASSED_BY_EVERY_REQUEST = (
     "app/api/middleware.py",
     "app/api/dependencies.py",
     "app/main.py",
+    "app/query_parts.py",
     "app/processes/metrics.py",
     "app/processes/scoreboard.py",
     "app/tracing.py",

@@ -99,7 +99,7 @@ def test_the_docs_page_has_a_strict_policy_and_loads_only_from_this_server(clien
 def test_other_html_has_a_policy_that_allows_nothing(client):
     from fastapi.responses import HTMLResponse
 
-    @client.app.get("/page")
+    @client.control.get("/page")
     def page() -> HTMLResponse:
         return HTMLResponse("<p>")
 

@@ -134,7 +134,7 @@ def test_a_client_that_disconnects_within_its_body_is_recorded_as_truncated(clie
 
 
 def test_an_unexpected_error_reveals_no_internals(client, problem: Check, caplog: pytest.LogCaptureFixture):
-    @client.app.get("/boom")
+    @client.control.get("/boom")
     def boom() -> None:
         raise RuntimeError("the password is swordfish")
 
@@ -145,7 +145,7 @@ def test_an_unexpected_error_reveals_no_internals(client, problem: Check, caplog
 
 
 def test_a_line_break_in_a_path_makes_no_line_of_the_log(client, caplog: pytest.LogCaptureFixture):
-    @client.app.get("/boom/{what}")
+    @client.control.get("/boom/{what}")
     def boom(what: str) -> None:
         raise RuntimeError("no")
 
