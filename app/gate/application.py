@@ -113,9 +113,8 @@ class Gate:
             application = self._inference
         elif self._packages is not None and is_package_request(scope):
             application = self._packages
-        elif scope["raw_path"] in _PROBES and scope["query_string"] in _QUERIES_OF_PROBES:
-            if scope["method"] in ("GET", "HEAD"):
-                return self._answer_probe
+        elif _is_probe(scope):
+            return self._answer_probe
         if application is None or self._cross_origin is None or not covers(scope["raw_path"]):
             return application
         wait = partial(self._wait_for_turn, scope, is_probe=False)
@@ -152,3 +151,8 @@ class Gate:
             await send({"type": "lifespan.startup.failed", "message": str(error)})
             raise
         await send({"type": "lifespan.shutdown.complete"})
+
+
+def _is_probe(scope: Scope) -> bool:
+    is_known = scope["raw_path"] in _PROBES and scope["query_string"] in _QUERIES_OF_PROBES
+    return is_known and scope["method"] in ("GET", "HEAD")
