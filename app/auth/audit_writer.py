@@ -145,20 +145,25 @@ class AuditWriter:
         self._sessions.add(context, request_line(scope), "done")
         context.recorded += 1
 
-    def record_action(self, scope: Scope, request_id: str, key: ApiKey, action: str, what: str) -> None:
-        """Write a row about an action that changed nothing in the database. Blocks."""
+    def record_action(self, scope: Scope, request_id: str, key: ApiKey, action: str, what: str) -> bool:
+        """Write a row about an action that changed nothing in the database, as `write_now`."""
         context = self.context_of(scope, request_id)
         context.actor = Actor.of(key)
-        self.write_now(action, what, "done", context)
+        return self.write_now(action, what, "done", context)
 
-    def write_now(self, action: str, what: str, outcome: str, context: AuditContext) -> None:
-        """Write a row about something that cannot be undone. A failure is logged, not raised. Blocks."""
+    def write_now(self, action: str, what: str, outcome: str, context: AuditContext) -> bool:
+        """Write a row about something that cannot be undone; returns whether it was written. Blocks.
+
+        A failure is logged, not raised.
+        """
         try:
             with self._store.begin() as uow:
                 uow.audit.append(action, what, outcome=outcome, context=context, tenant=context.actor.tenant)
         except Unavailable as error:
             self.failures += 1
             logger.error("%s of %s is not in the audit log: %s", action, what, error)
+            return False
+        return True
 
     def start(self) -> None:
         """Start the background task."""

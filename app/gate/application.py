@@ -88,7 +88,7 @@ class Gate:
         self._pipeline, self._queries, self._inference = pipeline, queries, inference
         self._packages, self._checks = packages, checks
         pipeline.cross_origin = self._cross_origin
-        self.fast_path.connect(pipeline.authenticator, queries.prepare, inference.prepare)
+        self.fast_path.connect(pipeline.authenticator, queries.prepare, inference.prepare, packages.prepare)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         # Not async itself: the server awaits the handler's coroutine directly.

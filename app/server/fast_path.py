@@ -22,8 +22,9 @@ from app.http.types import Body, HeaderList
 
 Client: TypeAlias = tuple[str, int] | None
 
-TARGET_SUFFIXES: Final = (b":query", b"/infer", b":predict")
-"""Only requests whose target ends with one of these are offered."""
+POLL_SUFFIX: Final = b"/package"
+TARGET_SUFFIXES: Final = (b":query", b"/infer", b":predict", POLL_SUFFIX)
+"""Only requests whose target ends with one of these are offered: GET for the last one, and POST."""
 
 _MAX_HEAD: Final = 2048
 _MAX_OF_KEY: Final = 64
@@ -32,10 +33,13 @@ _MAX_HEADS: Final = 4096
 
 
 class Answerer(Protocol):
-    """What answers a body."""
+    """What answers a body. status: code and phrase of its responses."""
+
+    @property
+    def status(self) -> bytes: ...
 
     def answer(self, body: Body) -> tuple[bytes, bytes] | None:
-        """Header lines, each with its line end, and body of a response with status 200.
+        """Header lines, each with its line end, and body of a response.
 
         None, without a side effect, where the response has another status or takes longer to compute than a
         few microseconds. The lines are those besides Content-Length and the headers of all responses. Must
@@ -79,7 +83,7 @@ class Prepared(Answerer, Protocol):
 
 
 Prepare: TypeAlias = Callable[[bytes, HeaderList, Client], Prepared | None]
-"""(target, headers with names in lower case, client) of a POST request to what its head means.
+"""(target, headers with names in lower case, client) of a request to what its head means.
 
 None for a request that is left to ASGI. Must not raise.
 """
@@ -101,7 +105,7 @@ class FastPath:
         self._of_keys: Counter[str] = Counter()
         self._seen: set[int] = set()
         self._common_headers: object = None
-        self._start = b""
+        self._starts: dict[bytes, bytes] = {}
 
     def connect(self, authenticator: Authenticator, *prepares: Prepare) -> None:
         """Start to answer: each request is prepared by the first of these that knows its target."""
@@ -143,10 +147,14 @@ class FastPath:
         if answer is None:
             return None
         if common_headers is not self._common_headers:
-            self._start = _status_line_and_headers(common_headers)
+            self._starts = {}
             self._common_headers = common_headers
+        status = prepared.status
+        start = self._starts.get(status)
+        if start is None:
+            start = self._starts[status] = _status_line_and_headers(status, common_headers)
         lines, content = answer
-        return b"%scontent-length: %d\r\n%s\r\n%s" % (self._start, len(content), lines, content)
+        return b"%scontent-length: %d\r\n%s\r\n%s" % (start, len(content), lines, content)
 
     def learn(self, target: bytes, headers: HeaderList, client: Client, head: bytes) -> None:
         """Note what the head of a large request means, so that the next one need not be parsed."""
@@ -181,8 +189,8 @@ class FastPath:
         self.known[head] = prepared
 
 
-def _status_line_and_headers(headers: HeaderList) -> bytes:
-    return b"HTTP/1.1 200 OK\r\n" + b"".join(b"%s: %s\r\n" % header for header in headers)
+def _status_line_and_headers(status: bytes, headers: HeaderList) -> bytes:
+    return b"HTTP/1.1 %s\r\n" % status + b"".join(b"%s: %s\r\n" % header for header in headers)
 
 
 def headers_in(head: bytes) -> HeaderList:

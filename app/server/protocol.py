@@ -23,7 +23,7 @@ from app.processes.scoreboard import State
 from app.server.asgi import closing_response, too_many_connections, with_connection_close
 from app.server.body_receiver import BodyReceiver
 from app.server.context import ServerContext, has_input, unacknowledged_bytes
-from app.server.fast_path import TARGET_SUFFIXES, FastPath, headers_in
+from app.server.fast_path import POLL_SUFFIX, TARGET_SUFFIXES, FastPath, headers_in
 from app.server.progress import ProgressClock, WaitingFor
 from app.server.request_rules import HEAD_BYTES, BadRequest, RequestRules
 from app.server.upgrades import framing_of_body, parser_of_body
@@ -36,7 +36,8 @@ FAST_BODY_BYTES: Final = 32 * 1024
 """The largest body of a query that the fast path answers once all has come: most clients write head and body
 apart. One that is incomplete at two checks of the timeouts is left to ASGI."""
 _END_OF_HEAD: Final = b"\r\n\r\n"
-_POST: Final = b"POST "
+_METHODS: Final = (b"POST ", b"GET ")
+"""Of requests whose heads are kept."""
 LINGER_SECONDS: Final = 1.0
 """After an error input is read and dropped for so long; a reset could overtake the response otherwise."""
 
@@ -178,7 +179,7 @@ class HttpProtocol(HttpToolsProtocol):
             start = 0 if end_of_head < 0 else end_of_head + len(_END_OF_HEAD)
             prepared = fast_path.known.get(data[:start])
             if prepared is None:
-                self._head = data[:start] if data.startswith(_POST) else b""
+                self._head = data[:start] if data.startswith(_METHODS) else b""
                 break
             end = start + prepared.length
             if end > len(data):
@@ -330,7 +331,7 @@ class HttpProtocol(HttpToolsProtocol):
             (self.cycle is None or self.cycle.response_complete)
             and not self.expect_100_continue
             and not self.flow.write_paused
-            and self.parser.get_method() == b"POST"
+            and self.parser.get_method() == (b"GET" if self.url.endswith(POLL_SUFFIX) else b"POST")
             and self.parser.should_keep_alive()
             and not self.parser.should_upgrade()
             and not self.transport.is_closing()

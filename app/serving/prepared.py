@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from time import perf_counter, time
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 from app.auth.authenticator import ANONYMOUS, FOREVER, authorise
 from app.domain.errors import InvalidRequest, Overloaded
@@ -33,7 +33,12 @@ class PreparedRequest(ABC):
 
     pipeline: of all queries. headers: with names in lower case. client: (host, port). model: whose scope the
     caller needs. Raises ServiceError, also where the length of the body is not declared.
+    status: of its immediate responses. scope: what the caller needs. has_body: whether a length is required.
     """
+
+    status: ClassVar[bytes] = b"200 OK"
+    scope: ClassVar[str] = "query"
+    has_body: ClassVar[bool] = True
 
     def __init__(
         self, pipeline: QueryPipeline, headers: HeaderList, client: tuple[str, int] | None, model: str
@@ -42,12 +47,13 @@ class PreparedRequest(ABC):
         self.pipeline = pipeline
         authenticator = pipeline.authenticator
         key, self._expires = authenticator.identify_until(by_name)
-        authorise(key, "query", model)
+        authorise(key, self.scope, model)
         self._quota = authenticator.quota_of(key, client, headers)
         self._places = pipeline.budgets.queries
         self._key = key
         self.caller = None if key is ANONYMOUS and self._quota is not None else key.id
-        self.length = _declared_length(by_name.get(b"content-length", b""), pipeline.max_bytes)
+        declared = by_name.get(b"content-length", b"" if self.has_body else b"0")
+        self.length = _declared_length(declared, pipeline.max_bytes)
         self._requested_id = by_name.get(HEADER)
         self._traceparent = by_name.get(b"traceparent")
         cross_origin = pipeline.cross_origin
@@ -135,6 +141,7 @@ class ArrivingRequest(ABC):
 
     def __init__(self, prepared: PreparedRequest) -> None:
         self._prepared = prepared
+        self.status = prepared.status
         self._failed = False
         self._spent = 0.0
 

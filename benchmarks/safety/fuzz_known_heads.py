@@ -51,8 +51,13 @@ class _Understood:
         self.length = int(by_name.get(b"content-length", b"0"))
         self.caller: str | None = "key"
 
+    status = b"200 OK"
+
     def reserve(self) -> bool:
         return self.length < 4096
+
+    def arriving(self, _body: memoryview) -> None:
+        return None
 
     def release(self) -> None:
         pass

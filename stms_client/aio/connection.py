@@ -132,6 +132,8 @@ class Connection:
 
     async def once(self, call: Call[T], progress: Progress | None = None) -> T:
         """Make a call, and do not repeat it. Raises StmsError."""
+        if self._http.is_closed:
+            raise StmsError("The client is closed.")
         headers = dict(call.headers)
         content: bytes | AsyncIterator[bytes] | None = call.content
         if call.file is not None:

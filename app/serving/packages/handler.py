@@ -12,20 +12,21 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from app.auth.audit_writer import AuditWriter
 from app.domain.entities import ApiKey
-from app.domain.errors import InvalidRequest, NotFound, TooLarge
+from app.domain.errors import InvalidRequest, NotFound, ServiceError, TooLarge, Unavailable
 from app.http.path_prefix import path_as_sent
 from app.http.problem import Problem, ProblemError, method_not_allowed
 from app.http.responses import Response, problem_response
-from app.http.types import Header, Receive, Scope, Send
-from app.serving.packages.paths import PackagePath, parse_package_path
+from app.http.types import Body, Header, HeaderList, Receive, Scope, Send
+from app.serving.packages.paths import PackagePath, is_package_path, parse_package_path
 from app.serving.pipeline import Exchange, QueryPipeline, WireFormat
+from app.serving.prepared import Computed, PreparedRequest, header_lines
 from app.serving.servable import ServableStudent
 from core.packed import PackedStudent
 
@@ -46,7 +47,7 @@ class PackageHandler(WireFormat[Exchange]):
     """Answers requests for packages of at most ``most_bytes``."""
 
     def __init__(self, pipeline: QueryPipeline, audit_writer: AuditWriter, most_bytes: int) -> None:
-        self._pipeline = pipeline
+        self.pipeline = pipeline
         self._audit_writer = audit_writer
         self._most_bytes = most_bytes
         self._digests: WeakKeyDictionary[PackedStudent, str] = WeakKeyDictionary()
@@ -54,35 +55,46 @@ class PackageHandler(WireFormat[Exchange]):
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
         """Handle one request, as an ASGI application."""
-        return self._pipeline.handle(self, Exchange(scope), receive, send)
+        return self.pipeline.handle(self, Exchange(scope), receive, send)
+
+    def prepare(
+        self, target: bytes, headers: HeaderList, client: tuple[str, int] | None = None
+    ) -> PreparedPoll | None:
+        """What the head of a GET request means whose sender may have the package; None for other requests."""
+        if not is_package_path(target) or b"?" in target or b"#" in target or not target.isascii():
+            return None
+        try:
+            return PreparedPoll(self, headers, client, parse_package_path(target))
+        except ServiceError:
+            return None
 
     async def answer(self, exchange: Exchange, receive: Receive) -> Response:  # noqa: ARG002 - there is no body
         scope = exchange.scope
         if scope["method"] != "GET":
             raise ProblemError(method_not_allowed(scope["method"], ["GET"]))
         path = parse_package_path(scope["raw_path"])
-        key = self._pipeline.admit(exchange, "download", path.model)
-        reported = _reported(exchange)
-        reference, cache = f"{key.tenant}/{path.reference}", self._pipeline.cache
+        key = self.pipeline.admit(exchange, "download", path.model)
+        reported = _reported(exchange.headers)
+        reference, cache = f"{key.tenant}/{path.reference}", self.pipeline.cache
         served = cache.get(reference, path.label) or await cache.student(reference, path.label)
         if reported:
-            self._pipeline.metrics.asked_locally(served.metric_label, reported)
+            self.pipeline.metrics.asked_locally(served.metric_label, reported)
         response = await self._of_student(exchange, key, path, served)
-        self._pipeline.metrics.responded("GET", path.route, response.status, exchange.seconds)
+        self.pipeline.metrics.responded("GET", path.route, response.status, exchange.seconds)
         return response
 
     def refuse(self, exchange: Exchange, problem: Problem) -> Response:
-        self._pipeline.record_error(exchange, problem, is_query=False)
+        self.pipeline.record_error(exchange, problem, is_query=False)
         return problem_response(problem, exchange.request_id, path_as_sent(exchange.scope))
 
     async def _of_student(
         self, exchange: Exchange, key: ApiKey, path: PackagePath, served: ServableStudent
     ) -> Response:
-        digest = served.inputs.encoder_digest if path.is_encoder else self._digests.get(served.student)
+        digest = self.digest_of(path, served)
         wanted = exchange.headers.get(b"if-none-match")
         if digest is not None and _has(wanted, served, digest):
             return Response(b"", _headers(served, digest), 304)
-        data = await self._pipeline.run(exchange, False, partial(self._bytes, path, served))
+        data = await self.pipeline.run(exchange, False, partial(self._bytes, path, served))
         if digest is None:
             digest = hashlib.sha256(data).hexdigest()
             self._digests[served.student] = digest
@@ -91,6 +103,10 @@ class PackageHandler(WireFormat[Exchange]):
             return Response(b"", headers, 304)
         await self._audit(exchange, key, path, served)
         return Response(data, [(b"content-type", _MEDIA_TYPES[path.part]), *headers])
+
+    def digest_of(self, path: PackagePath, served: ServableStudent) -> str | None:
+        """SHA-256 of a package; None if it was not asked for yet."""
+        return served.inputs.encoder_digest if path.is_encoder else self._digests.get(served.student)
 
     def _bytes(self, path: PackagePath, served: ServableStudent) -> bytes:
         """The requested package. Raises NotFound and TooLarge."""
@@ -115,14 +131,14 @@ class PackageHandler(WireFormat[Exchange]):
     async def _audit(
         self, exchange: Exchange, key: ApiKey, path: PackagePath, served: ServableStudent
     ) -> None:
-        """Write an audit record before a package leaves, once an hour for each key and version."""
+        """Write an audit record before a package leaves, once an hour for each key and version.
+
+        Raises Unavailable if it cannot be written.
+        """
         subject = key.id, f"{key.tenant}/{served.model}", served.version, path.part
         now = time.monotonic()
         if now < self._audited.get(subject, 0.0):
             return
-        if len(self._audited) >= _MAX_AUDITED:
-            self._audited.clear()
-        self._audited[subject] = now + AUDIT_SECONDS
         write = partial(
             self._audit_writer.record_action,
             exchange.scope,
@@ -131,12 +147,52 @@ class PackageHandler(WireFormat[Exchange]):
             "model.download",
             f"{served.model}@{served.version}",
         )
-        await self._pipeline.run(exchange, False, write)
+        if not await self.pipeline.run(exchange, False, write):
+            raise Unavailable("The download cannot be written into the audit log now.")
+        if len(self._audited) >= _MAX_AUDITED:
+            self._audited.clear()
+        self._audited[subject] = now + AUDIT_SECONDS
 
 
-def _reported(exchange: Exchange) -> int:
+class PreparedPoll(PreparedRequest):
+    """A request for a package that the caller has, most of the time. Raises ServiceError."""
+
+    status = b"304 Not Modified"
+    scope = "download"
+    has_body = False
+
+    def __init__(
+        self,
+        handler: PackageHandler,
+        headers: HeaderList,
+        client: tuple[str, int] | None,
+        path: PackagePath,
+    ) -> None:
+        super().__init__(handler.pipeline, headers, client, path.model)
+        self._wanted = self.by_name.get(b"if-none-match")
+        if self._wanted is None or self.length:
+            raise InvalidRequest("The request is not for a package that the caller has.")
+        self._digest_of, self._path = handler.digest_of, path
+        self._reported = _reported(self.by_name)
+        self._student = partial(handler.pipeline.cache.get, f"{self.tenant}/{path.reference}", path.label)
+
+    def compute(self, body: Body) -> Computed | None:  # noqa: ARG002 - it is empty
+        served = self._student()
+        digest = None if served is None else self._digest_of(self._path, served)
+        if served is None or digest is None or not _has(self._wanted, served, digest):
+            return None
+        return b"", header_lines(_headers(served, digest)), served.metric_label, 0
+
+    def count(self, model: str, rows: int, seconds: float) -> None:  # noqa: ARG002 - it decides no rows
+        metrics = self.pipeline.metrics
+        if self._reported:
+            metrics.asked_locally(model, self._reported)
+        metrics.responded("GET", self._path.route, 304, seconds)
+
+
+def _reported(headers: Mapping[bytes, bytes]) -> int:
     """How many local queries the caller reports. Raises InvalidRequest."""
-    text = exchange.headers.get(REPORT)
+    text = headers.get(REPORT)
     if text is None:
         return 0
     found = _REPORTED.fullmatch(text)

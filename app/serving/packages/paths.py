@@ -42,9 +42,11 @@ class PackagePath:
 
 def is_package_request(scope: Scope) -> bool:
     """Whether a request is about a package, judged by its path only."""
-    if scope["type"] != "http":
-        return False
-    path: bytes = scope["raw_path"]
+    return scope["type"] == "http" and is_package_path(scope["raw_path"])
+
+
+def is_package_path(path: bytes) -> bool:
+    """Whether a path is that of a package."""
     return path.endswith(_SUFFIXES) and path.startswith(PREFIX) and _MIDDLE in path
 
 

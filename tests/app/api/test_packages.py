@@ -16,6 +16,7 @@ from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed import PackedStudent
 from core.packed.encoder import Encoder
+from tests.app.api.fast_path import fast_answer, prepare
 from tests.app.serving.written_records import encoder
 from tests.app.started import Client
 
@@ -117,6 +118,41 @@ def test_a_download_is_audited_once_an_hour_and_polls_are_not(client: Client):
     client.get(PATH, headers={"if-none-match": tag})
     client.get("/v1/models/pets@1/classes/dog/package")
     assert len(records()) == 1
+
+
+@pytest.mark.usefixtures("pets")
+def test_a_download_that_cannot_be_audited_is_refused(
+    client: Client, problem: Problem, monkeypatch: pytest.MonkeyPatch
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(client.context.audit_writer, "write_now", lambda *_: False)
+        for _ in range(2):
+            problem(client.get(PATH), 503, "unavailable")
+    assert client.get(PATH).status_code == 200
+
+
+@pytest.mark.usefixtures("pets")
+def test_a_poll_has_the_same_answer_on_the_fast_path(client: Client):
+    tag = client.get(PATH).headers["etag"]
+    headers = {"host": "localhost", "if-none-match": tag, "x-request-id": "mine", "x-stms-local": "1:5"}
+    expected = client.get(PATH, headers=headers)
+    assert expected.status_code == 304
+    assert fast_answer(client, PATH, headers, b"") == (dict(expected.headers), b"")
+    assert prepare(client, PATH, headers).status == b"304 Not Modified"
+    text = client.get("/metrics").text
+    assert 'stms_local_queries_total{model="pets"} 10.0' in text
+    route = 'route="/v1/models/{model}/classes/{class}/package"'
+    assert f'stms_requests_total{{method="GET",{route},status="304"}} 2.0' in text
+
+
+@pytest.mark.usefixtures("pets")
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"if-none-match": '"1-0"'}, {"if-none-match": "*", "content-length": "1"}, {"x-stms-local": "1"}],
+)
+def test_other_requests_for_packages_have_no_immediate_answer(client: Client, more: dict[str, str]):
+    client.get(PATH)
+    assert fast_answer(client, PATH, {"host": "localhost", **more}, b"") is None
 
 
 @pytest.mark.usefixtures("pets")

@@ -27,6 +27,7 @@ KEY = ApiKey("key_a", "a", "", frozenset({"query"}), frozenset(), 0.0)
 class Scored:
     """A body that is worked on while it arrives."""
 
+    status: ClassVar[bytes] = b"200 OK"
     seen: ClassVar[list[int]] = []
 
     def __init__(self, prepared: Understood, body: memoryview) -> None:
@@ -49,6 +50,7 @@ class Understood:
     bodies: ClassVar[list[bytes]] = []
     reserved: ClassVar[list[int]] = []
     is_scored: ClassVar[bool] = False
+    status: ClassVar[bytes] = b"200 OK"
 
     def reserve(self) -> bool:
         if self.length > MUCH:
