@@ -185,7 +185,7 @@ def test_a_draining_process_is_not_ready(client):
 
 
 def test_missing_processes_are_reported(client):
-    client.context.metrics._scoreboard.target_size = 3
+    client.context.metrics.scoreboard.target_size = 3
     response = client.get("/readyz?verbose")
     assert response.status_code == 200, "this one answers"
     [check] = [check for check in response.json()["checks"] if check["name"] == "processes"]
