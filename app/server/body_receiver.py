@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from app.server.fast_path import Prepared
-
-_PIECE_BYTES: Final = 256 * 1024
-"""What is worked on at once while a body arrives: it is still in the processor's cache."""
 
 
 class Owner(Protocol):
@@ -51,9 +48,8 @@ class BodyReceiver(asyncio.BufferedProtocol):
         self.answerer = self._arriving or prepared
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - the kernel may fill all of it
-        """The rest of the memory, or the next piece of it."""
-        stop = None if self._arriving is None else self.filled + _PIECE_BYTES
-        return self.body[self.filled : stop]
+        """The rest of the memory."""
+        return self.body[self.filled :]
 
     def buffer_updated(self, nbytes: int) -> None:
         """Note that the next bytes have arrived."""
