@@ -448,7 +448,7 @@ def column_from(entry: Any, place: int, arrays: Arrays) -> ColumnEncoder:
     own = {
         key.partition(".")[2]: array for key, array in arrays.items() if key.partition(".")[0] == str(place)
     }
-    tables = tuple(_term_table(one, own) for one in entry.get("terms", ()))
+    tables = _term_tables(entry, own, is_text=kind == Kind.TEXT)
     if kind in (Kind.NUMBER, Kind.BOOLEAN):
         low, high = _range(entry)
         fallback, marks = take(entry, "fallback", float), take(entry, "marks_gaps", bool)
@@ -482,6 +482,13 @@ def column_from(entry: Any, place: int, arrays: Arrays) -> ColumnEncoder:
             raise InvalidPackage("A vector in the package is not finite.")
         return VectorColumn(name, required, fallback, take(entry, "marks_gaps", bool))
     raise InvalidPackage(f"The package has a column of unknown kind {kind!r:.40}.")
+
+
+def _term_tables(entry: Header, own: Arrays, *, is_text: bool) -> tuple[TermTable, ...]:
+    tables = tuple(_term_table(one, own) for one in entry.get("terms", ()))
+    if is_text and not tables:
+        raise InvalidPackage("A text in the package has no terms.")
+    return tables
 
 
 def _term_table(entry: Any, arrays: Arrays) -> TermTable:

@@ -215,6 +215,17 @@ def test_damaged_bytes_are_refused_or_give_an_encoder(data: st.DataObject):
     encoder.to_bytes()
 
 
+def test_a_text_without_terms_is_refused():
+    """What counts known words looks at the terms of the first family."""
+    table = Table(("a",), (TextCells.of(["red blue", "red green"]),))
+    schema = infer_schema(table, {"a": KindSpec(Kind.TEXT)})
+    good = fit_encoder(table, schema, {}).to_bytes()
+    assert Encoder.from_bytes(good).names == ("a",)
+    assert b'"terms":' in good
+    with pytest.raises(InvalidPackage, match="has no terms"):
+        Encoder.from_bytes(good.replace(b'"terms":', b'"t_rms":'))
+
+
 @cache
 def _good() -> bytes:
     return fitted(mixed_table(60)).to_bytes()
