@@ -138,17 +138,19 @@ def _f1_of(
 ) -> tuple[float, FloatArray]:
     """Mean F of the first students of ``targets`` on the measured rows, and the rows' shares in it, (n,)."""
     # Both modules make this choice before they train anything.
+    from core.training.evaluation import Evaluator
     from core.training.preparation import prepare
     from core.training.student_training import train_student
 
     spec, silent = config.students[0], run.silent()
     made = prepare(learnt, replace(config, automatic=False), silent)
     folds = made.folds(targets, silent) if config.holds_out(spec) else None
+    examples = Evaluator.of(made, measured).examples
 
     def accepted(target: int) -> BoolArray:
         run.check_cancel()
         student = train_student(made, target, spec, folds=folds, run=replace(silent, n_threads=1))
-        return student.packed.decide(measured.X)
+        return student.fitted.scores(examples) >= student.packed.threshold
 
     pool = Parallel(n_jobs=run.threads, prefer="threads")
     answers = pool(delayed(accepted)(target) for target in targets)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 
 from core.data.dataset import LabelledData
 from core.model_selection.quick_choice import QuickChoice
@@ -138,3 +139,14 @@ def test_too_few_rows_are_not_searched():
     choice, _ = choose_tuned(data, replace(TUNED, students=(SVM(),)), Stages(Run(0, 1)))
     assert isinstance(choice, QuickChoice)
     assert "too few rows" in choice.reason
+
+
+def test_words_are_searched_too():
+    rng = np.random.default_rng(1)
+    labels = np.arange(240) % 3
+    words = rng.random((240, 30)) < np.where(np.arange(30) % 3 == labels[:, np.newaxis], 0.5, 0.2)
+    data = LabelledData(sp.csr_array(words.astype(float)), labels, ("a", "b", "c"))
+    choice, _ = choose_tuned(data, TUNED, Stages(Run(seed=3)))
+    contest = choice.search()["contest"]
+    assert contest["rows"] == 80
+    assert min(contest["automatic_f1"], contest["searched_f1"]) > 0.6
