@@ -175,8 +175,8 @@ def bursts(
     return dict(zip(urls, times.T / 1e3, strict=True))
 
 
-def _request(url: str, body: bytes, headers: Mapping[str, str]) -> NDArray[np.uint8]:
-    """The bytes of a POST request."""
+def request_head(url: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    """The head of a POST request."""
     address = urlsplit(url)
     lines = [
         f"POST {address.path or '/'} HTTP/1.1",
@@ -184,7 +184,12 @@ def _request(url: str, body: bytes, headers: Mapping[str, str]) -> NDArray[np.ui
         f"Content-Length: {len(body)}",
     ]
     lines += [f"{name}: {value}" for name, value in headers.items()]
-    return np.frombuffer("\r\n".join([*lines, "", ""]).encode() + body, dtype=np.uint8)
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def _request(url: str, body: bytes, headers: Mapping[str, str]) -> NDArray[np.uint8]:
+    """The bytes of a POST request."""
+    return np.frombuffer(request_head(url, body, headers) + body, dtype=np.uint8)
 
 
 def _open(sockets: ExitStack, url: str, connections: int) -> NDArray[np.int64]:

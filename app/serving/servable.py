@@ -37,7 +37,6 @@ class ServableStudent:
     score: function from one row, a list of numbers, to its score, see `PackedStudent.score`.
     score_sparse: the same from columns and values of stored entries; None unless the map is linear.
     metric_label: of the model in the metrics.
-    threshold: of the student.
     json_threshold: ``,"threshold":…``. json_model_fields: ``,"model":…,"version":…}``.
     json_suffix: both, the end of the answer for one row of a student without probabilities.
     json_pieces: ``,"piece":…`` for each of several rejections, with ``,"rival":…`` where it is the score of a
@@ -46,8 +45,7 @@ class ServableStudent:
     inline_bytes: bodies up to this size are answered in the event loop, larger ones in a thread. A map with
         many basis values per column makes the same number of bytes more work, so its limit is lower.
     inline_tensor_bytes: the same for raw numbers in both directions.
-    plain_bytes: bodies up to this size may be one row whose answer is nothing but its score; 0 for a version
-        with an encoder and for a student with probabilities.
+    plain_bytes: bodies up to this size may be one row of numbers; 0 for a version with an encoder.
     inputs: the columns of its version. score_record: function from the values of a record to their score;
         None unless its version has an encoder. score_columns: the same for many records by columns, with the
         same bits; None unless this is quicker.
@@ -60,7 +58,6 @@ class ServableStudent:
     version: int
     tenant: str
     metric_label: str
-    threshold: float
     json_threshold: bytes
     json_model_fields: bytes
     json_suffix: bytes
@@ -100,7 +97,6 @@ def make_servable(
         version=version.version,
         tenant=version.tenant,
         metric_label=metric_label(version),
-        threshold=student.threshold,
         json_threshold=threshold,
         json_model_fields=model_fields,
         json_suffix=threshold + model_fields,
@@ -108,7 +104,7 @@ def make_servable(
         json_class=b'{"class":' + msgspec.json.encode(student.label) + b",",
         inline_bytes=inline_bytes,
         inline_tensor_bytes=INLINE_TENSOR_BYTES if student.map.kind == "linear" else inline_bytes,
-        plain_bytes=inline_bytes if scorers is None and student.calibration is None else 0,
+        plain_bytes=inline_bytes if scorers is None else 0,
         inputs=inputs,
         score_record=None if scorers is None else scorers.one,
         score_columns=None if scorers is None else scorers.many,

@@ -16,7 +16,7 @@ import re
 import socket
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final
@@ -26,7 +26,7 @@ import numpy as np
 
 from app.store.unit_of_work import Store
 from benchmarks import peers
-from benchmarks.load import wrk
+from benchmarks.load import request_head, wrk
 from benchmarks.mixed_models import MixedModels
 from benchmarks.serve.comparison import Pace, interleaved, print_figures, ratio, require_success
 from benchmarks.serve.service import FEATURES, digits, row, service
@@ -107,7 +107,7 @@ def two_pieces(request: Request, number: int) -> float:
     """The median time in µs of ``number`` requests whose body follows `PAUSE` after the head."""
     address, body, headers = request
     parts = urlsplit(address)
-    head = _head(parts.path, parts.netloc, body, headers)
+    head = request_head(address, body, headers)
     times = []
     with socket.create_connection((parts.hostname, parts.port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -131,9 +131,3 @@ def _is_complete(answer: bytes) -> bool:
         raise RuntimeError(f"an unexpected answer: {answer[:100]!r}")
     length = re.search(rb"content-length: (\d+)", head)
     return bool(end) and length is not None and len(body) >= int(length[1])
-
-
-def _head(path: str, host: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-    lines = [f"POST {path} HTTP/1.1", f"Host: {host}", f"Content-Length: {len(body)}"]
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    return "\r\n".join([*lines, "", ""]).encode()

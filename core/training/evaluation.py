@@ -102,10 +102,7 @@ class Evaluator:
             message = "the test part must be coded with the classes of the training part"
             raise InvalidProblem(Fault("test", "other_classes", message))
         with one_blas_thread():
-            feature_map = preparation.feature_map
-            features = feature_map.transform(test.X)
-            spec = preparation.config.features
-            examples = Examples(test.X, features, feature_map, spec, all_extras=test.extras)
+            examples = preparation.examples_of(test)
             scores = preparation.teacher.scores(examples, Run())
         return cls(examples, test.y, test.classes, scores, ScoreRanks.of(scores), draws_curves)
 

@@ -95,6 +95,11 @@ class Preparation:
         """The training rows."""
         return self.task.examples
 
+    def examples_of(self, data: LabelledData) -> Examples:
+        """Other rows, raw and mapped."""
+        features = self.feature_map.transform(data.X)
+        return Examples(data.X, features, self.feature_map, self.config.features, all_extras=data.extras)
+
     @property
     def features(self) -> Matrix:
         """Φ, (n, m)."""

@@ -26,6 +26,7 @@ from core.model_selection.setting_points import some_targets
 from core.model_selection.setting_search import ROWS, Setting, of_some_classes, search_setting
 from core.model_selection.setting_time import expected_seconds
 from core.run import Run
+from core.solvers.threads import one_blas_thread
 from core.teachers.base import Teacher
 from core.training.config import TrainingConfig
 from core.training.stages import Stages
@@ -138,14 +139,14 @@ def _f1_of(
 ) -> tuple[float, FloatArray]:
     """Mean F of the first students of ``targets`` on the measured rows, and the rows' shares in it, (n,)."""
     # Both modules make this choice before they train anything.
-    from core.training.evaluation import Evaluator
     from core.training.preparation import prepare
     from core.training.student_training import train_student
 
     spec, silent = config.students[0], run.silent()
     made = prepare(learnt, replace(config, automatic=False), silent)
     folds = made.folds(targets, silent) if config.holds_out(spec) else None
-    examples = Evaluator.of(made, measured).examples
+    with one_blas_thread():
+        examples = made.examples_of(measured)
 
     def accepted(target: int) -> BoolArray:
         run.check_cancel()

@@ -31,7 +31,7 @@ from app.serving.query.prepared_prediction import SUFFIX as PREDICT
 from app.serving.query.prepared_prediction import PreparedPrediction
 from app.serving.query.record_requests import RecordRequest, classes_of, parse_classes_of_records
 from app.serving.query.requests import QueryRequest, RequestLimits, parse_classes
-from app.serving.query.responses import JSON_HEADERS, Answer, encode_score
+from app.serving.query.responses import JSON_HEADERS, Answer, encode_row
 from app.serving.servable import INLINE_BYTES, INLINE_WORK, ServableStudent
 from app.serving.work import TOO_MUCH_WORK
 
@@ -215,7 +215,7 @@ class PreparedQuery(PreparedRequest):
             except msgspec.ValidationError:
                 row = None  # The body is of another kind.
             if row is not None:
-                return encode_score(student, student.score(row)), _JSON_LINES, student.metric_label, 1
+                return encode_row(student, student.score(row)), _JSON_LINES, student.metric_label, 1
         if not _is_inline(student, len(body), self._format):
             return None
         content, rows, headers = answer_class(student, body, self._format, self._limits)

@@ -63,11 +63,6 @@ class Notes(NamedTuple):
 NO_NOTES: Final = Notes()
 
 
-def encode_score(servable: ServableStudent, score: float) -> bytes:
-    """The answer for one row and one class of a student without probabilities."""
-    return b"%s%s%s" % (_DECISION_START[score >= servable.threshold], _text(score), servable.json_suffix)
-
-
 def encode_row(
     servable: ServableStudent,
     score: float,
@@ -78,7 +73,8 @@ def encode_row(
 ) -> bytes:
     """The answer for one row and one class. gate, piece, note: None unless requested."""
     if servable.student.calibration is None and gate is None:
-        return encode_score(servable, score)
+        start = _DECISION_START[score >= servable.student.threshold]
+        return b"%s%s%s" % (start, _text(score), servable.json_suffix)
     fields = b"" if note is None else b"," + note
     return _decision(servable, score, gate, piece) + fields + servable.json_model_fields
 
