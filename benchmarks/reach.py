@@ -5,7 +5,7 @@ The last line is a JSON object:
     local_us           microseconds of `Local.is_class` of a linear student of 16 columns, the best round
     local_vs_http      by how much the client over HTTP takes longer, the median of alternating rounds
     local_difference   largest |local − HTTP| of the scores of all forms and rows
-    poll_vs_query      processor time of the server for a look (304) by that for a query
+    poll_vs_query      processor time of the server for a poll (304) by that for a query
     revocation_s       seconds from the revocation of a key until the last of the evaluators raised
     js_flips           other decisions of the JavaScript module; None without Node
     onnx_flips, onnx_difference     of onnxruntime on the ONNX models of the same students
@@ -91,7 +91,7 @@ def server_seconds(http: httpx.Client) -> float:
 
 
 def poll_cost(server: TemporaryServer, rounds: int, times: int) -> float:
-    """Processor time of a look by that of a query, the median of alternating rounds; both by one client."""
+    """Processor time of a poll by that of a query, the median of alternating rounds; both by one client."""
     path = "/v1/models/linear/classes/A"
     x = {"x": np.random.default_rng(0).normal(size=COLUMNS).tolist()}
     ratios = []
@@ -107,8 +107,8 @@ def poll_cost(server: TemporaryServer, rounds: int, times: int) -> float:
                 before = server_seconds(http)
                 seconds_of(ask, times)
                 used.append(server_seconds(http) - before)
-            look, query, idle = used
-            ratios.append((look - idle) / (query - idle))
+            poll, query, idle = used
+            ratios.append((poll - idle) / (query - idle))
     return round(statistics.median(ratios), 2)
 
 
@@ -216,7 +216,7 @@ def main() -> None:
             found["poll_vs_query"] = poll_cost(server, wished.rounds, 1000)
             print(found, flush=True)
             found["revocation_s"] = revocation(server, stms, wished.evaluators)
-            print(f"a look is due every {POLL} s ± 20 %: at most {POLL * SPREAD} s", found, flush=True)
+            print(f"a poll is due every {POLL} s ± 20 %: at most {POLL * SPREAD} s", found, flush=True)
             found["bundle_equal"] = bundle_equal(stms, folder)
         found["js_flips"] = javascript_flips(wished.rows, folder)
     found |= onnx(wished.rows)

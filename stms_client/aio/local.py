@@ -22,7 +22,7 @@ OnStale: TypeAlias = Literal["raise", "ask"]
 """What happens once the service has not answered for too long: calls raise Stale, or ask the service."""
 
 _REFUSED_SECONDS = 60.0
-"""Between two looks after the service has refused one."""
+"""Between two polls after the service has refused one."""
 _SPREAD = 0.2
 _WRONG_KEYS = "too_many_failures"
 _MOST_REPORTED = 999_999_999
@@ -35,9 +35,9 @@ class AsyncLocal:
     `AsyncClient.query`, and the answers have the same bits. Names of columns are known only of models of
     records: for others a row is a list or an array in the order of the columns.
 
-    Answers of one call are of one version. When the service refuses a look because the key was revoked, lacks
+    Answers of one call are of one version. When the service refuses a poll because the key was revoked, lacks
     a scope, or the model or a class is gone, all students are dropped at once, and calls raise that error
-    until a later look succeeds.
+    until a later poll succeeds.
 
     model: as in `AsyncClient.query`. labels: the classes.
     """
@@ -57,18 +57,18 @@ class AsyncLocal:
         if not 0.0 < poll < max_stale:
             raise ValueError(f"poll ({poll}) must be positive and less than max_stale ({max_stale}).")
         self.model, self.labels = model, tuple(labels)
-        self._client, self._poll, self._max_stale, self._on_stale = client, poll, max_stale, on_stale
+        self._client, self._interval, self._max_stale, self._on_stale = client, poll, max_stale, on_stale
         self._held: Evaluator | None = None
         self._refusal: StmsError | None = None
         self._answered = self._expires = 0.0
         self._repeated: AsyncRepeated | None = None
         # Threads share the counter: `next` is atomic.
         self._calls = count()
-        self._looks = self._reported = 0
+        self._polls = self._reported = 0
 
     async def __aenter__(self) -> Self:
         await self._follow()
-        self._repeated = AsyncRepeated(self._look, self._pause)
+        self._repeated = AsyncRepeated(self._poll_once, self._pause)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -140,10 +140,10 @@ class AsyncLocal:
         return held
 
     def _pause(self) -> float:
-        seconds = self._poll if self._refusal is None else max(self._poll, _REFUSED_SECONDS)
+        seconds = self._interval if self._refusal is None else max(self._interval, _REFUSED_SECONDS)
         return seconds * random.uniform(1.0 - _SPREAD, 1.0 + _SPREAD)  # noqa: S311
 
-    async def _look(self) -> None:
+    async def _poll_once(self) -> None:
         """Look for another version, or a refusal. Other errors are no answer."""
         try:
             await self._follow()
@@ -168,12 +168,12 @@ class AsyncLocal:
         """The package of a class, None if it is held; says how many calls were answered."""
         if held is None:
             return await self._client.package(model, label)
-        # Each look takes a number of the counter, too.
-        answered = next(self._calls) - self._looks
-        self._looks += 1
+        # Each poll takes a number of the counter, too.
+        answered = next(self._calls) - self._polls
+        self._polls += 1
         number = min(answered - self._reported, _MOST_REPORTED)
         report = f"{held.version}:{number}" if number else None
-        # Not repeated at once: the next look comes soon.
+        # Not repeated at once: the next poll comes soon.
         package = await self._client.once(calls.package(model, label, held.etag, report))
         self._reported += number
         return package

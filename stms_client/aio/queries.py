@@ -103,7 +103,7 @@ class Queries(Connection):
         """The students of some classes, to be evaluated in this program: enter it to fetch them.
 
         The key needs the scope ``download``, and this program NumPy and safetensors. poll: about how many
-        seconds pass between two looks at the service, which find new versions and a revoked key. max_stale:
+        seconds pass between two polls of the service, which find new versions and a revoked key. max_stale:
         seconds after the last answer of the service for which answers are given without it; then calls raise
         Stale, or with ``on_stale="ask"`` ask the service.
         """

@@ -278,7 +278,7 @@ export class Local {
     return (performance.now() - this.answered) / 1000;
   }
 
-  /** End the looks and the answers. */
+  /** End the polls and the answers. */
   close() {
     clearTimeout(this.timer);
     this.closed = true;
@@ -293,7 +293,7 @@ export class Local {
   }
 
   /** Look for a new version; a refusal drops all students, and other errors are no answer. */
-  async look() {
+  async pollOnce() {
     try {
       await this.follow();
     } catch (error) {
@@ -309,7 +309,7 @@ export class Local {
 
   plan() {
     const seconds = this.refusal === null ? this.poll : Math.max(this.poll, REFUSED_SECONDS);
-    this.timer = setTimeout(() => this.look(), 1000 * seconds * (0.8 + 0.4 * Math.random()));
+    this.timer = setTimeout(() => this.pollOnce(), 1000 * seconds * (0.8 + 0.4 * Math.random()));
     this.timer.unref?.();
   }
 
@@ -359,7 +359,7 @@ export class Local {
  * The students of some classes, once they are fetched. Throws StmsError.
  *
  * address: of the service. model: name, name@alias or name@3. options: key, of scope download; poll, seconds
- * between two looks ± 20 %; maxStale, seconds for which answers are given without the service; fetch.
+ * between two polls ± 20 %; maxStale, seconds for which answers are given without the service; fetch.
  */
 export async function openLocal(address, model, labels, options = {}) {
   const local = new Local(address, model, labels, options);

@@ -75,7 +75,7 @@ await local.follow();
 const x = [1, 2, 3, 4, 5, 6];
 for (let look = 0; look < 3; look++) {
   said.push([local.isClass("a/b", x), local.version]);
-  await local.look();
+  await local.pollOnce();
 }
 try { local.query("a/b", x); } catch (error) { said.push([error.status, error.code]); }
 const wrong = [[1], [1, 2, 3, 4, 5, NaN], [1, 2, 3, 4, 5, 1e101], [1, 2, 3, 4, 5, "6"]].map((row) => {

@@ -167,22 +167,22 @@ def test_a_new_version_is_fetched_whole_and_a_look_is_one_request(
     with stms.local("pets", ["cat", "dog"], poll=POLL, max_stale=2 * POLL) as local:
         before = local.query("cat", x)
         forwarded.asked.clear()
-        local._look()
+        local._poll_once()
         assert len(forwarded.asked) == 1
         publish_again()
         client.refresh()
         assert local.query("cat", x) == before
-        local._look()
+        local._poll_once()
         after = local.query_classes(["cat", "dog"], x)
         assert {decision.version for decision in after.values()} == {2}
         assert local.version == 2
         assert after == stms.query_classes("pets", ["cat", "dog"], x)
-        local._look()
+        local._poll_once()
     assert 'stms_local_queries_total{model="pets"} 3.0' in client.get("/metrics").text
 
 
 @pytest.mark.usefixtures("pets", "keys_required")
-def test_a_revoked_key_ends_answers_with_the_next_look(client: Client, store: Store, forwarded: Forwarded):
+def test_a_revoked_key_ends_answers_with_the_next_poll(client: Client, store: Store, forwarded: Forwarded):
     key, text = create_key(store, "k", {"query", "download"}, frozenset())
     client.refresh()
     with asking(forwarded, text) as stms:
@@ -193,7 +193,7 @@ def test_a_revoked_key_ends_answers_with_the_next_look(client: Client, store: St
                     revoke_key(store, key.id)
                     client.refresh()
                     assert local.query("cat", [1.0, 2.0, 3.0]).version == 1
-                    local._look()
+                    local._poll_once()
                     for _ in range(2):
                         with pytest.raises(NotAllowed):
                             local.query("cat", [1.0, 2.0, 3.0])
@@ -209,10 +209,10 @@ def test_one_of_very_many_wrong_keys_ends_answers_too(
     with stms.local("pets", ["cat"], poll=POLL, max_stale=2 * POLL) as local:
         busy = lambda request: httpx.Response(429, json={"code": code[0]})  # noqa: E731
         monkeypatch.setattr(forwarded, "handle_request", busy)
-        local._look()
+        local._poll_once()
         assert local.query("cat", x).version == 1
         code[0] = "too_many_failures"
-        local._look()
+        local._poll_once()
         with pytest.raises(client_errors.TooBusy):
             local.query("cat", x)
 
@@ -223,7 +223,7 @@ def test_a_class_that_is_gone_ends_answers(client: Client, store: Store, stms: A
         only = {"cat": linear_student("cat", rng.normal(size=3))}
         publish(store, "pets", only, linear_teacher(["cat"], rng.normal(size=(1, 3))))
         client.refresh()
-        local._look()
+        local._poll_once()
         with pytest.raises(NotFound):
             local.query("cat", [1.0, 2.0, 3.0])
 
@@ -239,7 +239,7 @@ def test_silence_is_borne_until_max_stale(
     ):
         expected = raising.query("cat", x)
         forwarded.is_silent = True
-        raising._look()
+        raising._poll_once()
         now[0] += 599.0
         assert raising.query("cat", x) == asks.query("cat", x) == expected
         assert raising.age == 599.0
@@ -258,7 +258,7 @@ def test_silence_is_borne_until_max_stale(
             )
             ask(*argument)
             assert forwarded.asked[-1].endswith(":query")
-        raising._look()
+        raising._poll_once()
         assert raising.query("cat", x) == expected
 
 
