@@ -24,7 +24,7 @@ from app.http.path_prefix import path_as_sent
 from app.http.problem import Problem, ProblemError, method_not_allowed
 from app.http.responses import Response, problem_response
 from app.http.types import Body, Header, HeaderList, Receive, Scope, Send
-from app.serving.packages.paths import PackagePath, is_package_path, parse_package_path
+from app.serving.packages.paths import MEDIA_TYPES, PackagePath, is_package_path, parse_package_path
 from app.serving.pipeline import Exchange, QueryPipeline, WireFormat
 from app.serving.prepared import Computed, PreparedRequest, header_lines
 from app.serving.servable import ServableStudent
@@ -34,10 +34,6 @@ AUDIT_SECONDS: Final = 3600.0
 """Seconds for which a process writes no further audit record of the same key, version and part."""
 REPORT: Final = b"x-stms-local"
 
-_MEDIA_TYPES: Final = {
-    "package": b"application/vnd.stms.student+safetensors",
-    "encoder": b"application/vnd.stms.encoder+safetensors",
-}
 _CACHING: Final = (b"cache-control", b"private, no-cache")
 _REPORTED: Final = re.compile(rb"[0-9]{1,9}:([0-9]{1,9})")
 _MAX_AUDITED: Final = 4096
@@ -102,7 +98,7 @@ class PackageHandler(WireFormat[Exchange]):
         if _has(wanted, served, digest):
             return Response(b"", headers, 304)
         await self._audit(exchange, key, path, served)
-        return Response(data, [(b"content-type", _MEDIA_TYPES[path.part]), *headers])
+        return Response(data, [(b"content-type", MEDIA_TYPES[path.part]), *headers])
 
     def digest_of(self, path: PackagePath, served: ServableStudent) -> str | None:
         """SHA-256 of a package; None if it was not asked for yet."""

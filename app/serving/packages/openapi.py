@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from app.serving.packages.paths import MEDIA_TYPES
+
 Json = dict[str, Any]
 
 _REPORT_DOC: Final = (
@@ -42,17 +44,13 @@ _HEADERS: Final[Json] = {
 }
 
 
-def _operation(name: str, summary: str, description: str) -> Json:
-    content = {
-        f"application/vnd.stms.{'encoder' if name == 'get_encoder' else 'student'}+safetensors": {
-            "schema": {"type": "string", "format": "binary"}
-        }
-    }
+def _operation(part: str, summary: str, description: str) -> Json:
+    content = {MEDIA_TYPES[part].decode(): {"schema": {"type": "string", "format": "binary"}}}
     return {
         "tags": ["queries"],
         "summary": summary,
         "description": description,
-        "operationId": name,
+        "operationId": f"get_{part}",
         "parameters": _PARAMETERS,
         "responses": {
             "200": {"description": "The package.", "headers": _HEADERS, "content": content},
@@ -64,7 +62,7 @@ def _operation(name: str, summary: str, description: str) -> Json:
 PATHS: Final[Json] = {
     "/v1/models/{model}/classes/{class}/package": {
         "get": _operation(
-            "get_package",
+            "package",
             "The student of a class, for local evaluation.",
             "The bytes that decide about rows without the service. Needs the scope `download`. Ask again "
             "with `If-None-Match` to learn of new versions and of a revoked key.",
@@ -72,7 +70,7 @@ PATHS: Final[Json] = {
     },
     "/v1/models/{model}/classes/{class}/encoder": {
         "get": _operation(
-            "get_encoder",
+            "encoder",
             "What makes numbers of records and texts, for local evaluation.",
             "The encoder of the version, where it has one. Needs the scope `download`.",
         )

@@ -12,8 +12,14 @@ from app.domain.names import is_class_label, is_reference
 from app.http.types import Scope
 from app.serving.query.paths import PREFIX
 
+MEDIA_TYPES: Final = {
+    "package": b"application/vnd.stms.student+safetensors",
+    "encoder": b"application/vnd.stms.encoder+safetensors",
+}
+"""By the last part of the path."""
+
 _MIDDLE: Final = b"/classes/"
-_SUFFIXES: Final = (b"/package", b"/encoder")
+_SUFFIXES: Final = tuple(f"/{part}".encode() for part in MEDIA_TYPES)
 _CACHE_SIZE: Final = 1024
 
 
