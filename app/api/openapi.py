@@ -31,6 +31,7 @@ _SECURITY: Final[Json] = {
 
 
 _PLAIN_CONTENT: Final = {"application/json", ANY_FILE}
+_BYTES: Final[Json] = {"type": "string", "format": "binary"}
 _EXTENSIONS: Final = ("x-rules", "x-content")
 
 
@@ -64,7 +65,7 @@ def move_rules(part: Any) -> None:
     can express: combinations beside the properties become ``x-rules``; the names of properties that must be
     null become ``x-null``, and of those that must be absent ``x-absent``. Defaults that are objects become
     ``x-default``. A request body is described as JSON or as bytes; its further content types, and the form
-    with a file, become ``x-content``.
+    with a file, become ``x-content``. So do those of files that are sent, which are described as bytes.
     """
     if isinstance(part, list):
         for item in part:
@@ -81,9 +82,21 @@ def move_rules(part: Any) -> None:
         content = part["requestBody"]["content"]
         moved = {name: content.pop(name) for name in content.keys() - _PLAIN_CONTENT}
         part["requestBody"] |= {"x-content": moved} if moved else {}
+    if "operationId" in part:
+        for response in part["responses"].values():
+            _move_files(response)
     for name, value in part.items():
         if name not in _EXTENSIONS:
             move_rules(value)
+
+
+def _move_files(response: Json) -> None:
+    """As `move_rules`, for the content types of one response."""
+    content = response.get("content", {})
+    files = {name: value for name, value in content.items() if value.get("schema") == _BYTES}
+    if files.keys() - _PLAIN_CONTENT:
+        kept = {name: value for name, value in content.items() if name not in files}
+        response |= {"content": kept | {ANY_FILE: {"schema": _BYTES}}, "x-content": files}
 
 
 def _move_object_rules(schema: Json) -> None:

@@ -54,6 +54,27 @@ def _without_headers_of_packages(response: Response) -> Response:
     return replace(response, headers=tuple((name, kept(name, value)) for name, value in response.headers))
 
 
+def _is_malformed(response: Response) -> bool:
+    return response.status == 400 and b'"code":"malformed_request"' in response.body
+
+
+def _has_two_faults(case: Case, one: Outcome, other: Outcome) -> bool:
+    """Whether the last response of one outcome tells a fault of the head, and of the other one of the body.
+
+    A chunked body behind the head may be malformed; whether it has arrived when the head is refused depends
+    on the time.
+    """
+    if b"chunked" not in case.data.lower() or not (one.responses and other.responses):
+        return False
+    (*before, last), (*others, other_last) = one.responses, other.responses
+    return (
+        before == others
+        and (one.is_closed, other.is_closed) == (True, True)
+        and _is_malformed(last) != _is_malformed(other_last)
+        and min(last.status, other_last.status) >= 400
+    )
+
+
 KINDS: Final[tuple[Kind, ...]] = (
     Kind(
         "repeated_header",
@@ -64,6 +85,11 @@ KINDS: Final[tuple[Kind, ...]] = (
         "headers_of_packages",
         "Pages of other origins may use the headers of packages for local evaluation.",
         _equal_but_for(_without_headers_of_packages),
+    ),
+    Kind(
+        "two_faults",
+        "Of a head that is refused and a malformed body behind it, the one that is known first is told.",
+        _has_two_faults,
     ),
     Kind(
         "several_request_ids",
