@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from importlib import metadata
 from typing import Final
 
@@ -17,6 +17,7 @@ from app.api.middleware import RequestMiddleware
 from app.api.sse import EventStreams
 from app.auth.authenticator import Authenticator
 from app.auth.sessions import Sessions
+from app.bundle_server import open_bundle_server
 from app.database_check import check_database
 from app.domain.ports import JobQueue
 from app.gate.peer import RelayedRequests
@@ -80,9 +81,12 @@ def create_app(
     app.add_middleware(RequestMiddleware, exempt=health.PATHS, streamed=streamed)
     install_error_handlers(app)
     # `app.api.border` bounds their bodies.
-    for part in (datasets, jobs, models, bundles, teachers, predict, keys, operation, health, docs):
+    for part in (models, bundles, predict, operation, health, docs):
         app.include_router(part.router)
-    app.include_router(datasets.labels_router)
+    if settings.bundle is None:
+        for part in (datasets, jobs, teachers, keys):
+            app.include_router(part.router)
+        app.include_router(datasets.labels_router)
     if settings.dashboard:
         app.state.pages = Dashboard()
         app.include_router(app.state.pages.streamed)
@@ -93,7 +97,8 @@ def create_app(
 def run_control(settings: Settings, process: ProcessContext) -> int:
     """Run the control process until SIGTERM, SIGINT or SIGHUP; returns the exit code.
 
-    process: its listener is reached by query processes only. Raises as `check_database`.
+    process: its listener is reached by query processes only. Raises as `check_database`, and for a server of
+    bundles as `open_bundle_server`.
     """
     check_database(settings)
     prepare_process(process, settings.log_format, is_control=True)
@@ -110,7 +115,8 @@ def run_control(settings: Settings, process: ProcessContext) -> int:
     # Before a request needs it, since that takes long.
     threading.Thread(target=app.encoded_openapi, name="stms-openapi", daemon=True).start()
     app.stopping = lambda: server.should_exit
-    server.run()
+    with open_bundle_server(settings, logger.info) if settings.bundle else nullcontext():
+        server.run()
     return 0 if server.started else 1
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import sys
+import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib import metadata
@@ -23,6 +24,7 @@ from app.processes.periodic import PeriodicWork
 from app.processes.scoreboard import Scoreboard, State
 from app.processes.tuning import favour_event_loop, keep_freed_memory, let_others_first, limit_blas_threads
 from app.server.server import Server
+from app.server.tls import Certificate
 from app.serving.cache import ModelCache
 from app.serving.input_writer import InputWriter
 from app.serving.loader import DatabaseSource
@@ -137,6 +139,7 @@ def make_server(
     metrics: Metrics,
     *,
     most: int,
+    certificate: Certificate | None = None,
     **options: Any,
 ) -> Server:
     """The server of this process; it is not running yet. most: connections. options: of `Server`."""
@@ -149,11 +152,20 @@ def make_server(
         max_connections=min(most, affordable),
         log_level=settings.log_level,
         proxies=TrustedProxies(settings.proxies),
+        certificate=certificate,
         **options,
     )
     metrics.add_labelled_counter(
         "stms_connections_refused", "Connections and requests refused by the server.", server.context.refused
     )
+    if settings.tls_certificate is not None:
+        metrics.add_gauge(
+            "stms_tls_expires_seconds",
+            "Time until the certificate of the server ends: the shortest of all processes.",
+            # The control process renders the metric, and has no certificate.
+            lambda: 0.0 if certificate is None else certificate.expires_at - time.time(),
+            combine=lambda values: min(filter(None, values), default=0.0),
+        )
     if affordable < most:
         logger.warning(
             "at most %d connections are held at once, not the %d of STMS_MAX_CONNECTIONS, because this"

@@ -16,6 +16,7 @@ from app.processes.listener import ProcessContext
 from app.processes.metrics import Metrics
 from app.processes.scoreboard import Scoreboard, State
 from app.query_parts import QueryParts, make_server, open_query_parts, prepare_process
+from app.server.tls import certificate_of
 from app.serving.open_inference.handler import InferenceHandler
 from app.serving.packages.handler import PackageHandler
 from app.serving.query.handler import QueryHandler
@@ -29,7 +30,7 @@ _POLL_SECONDS: Final = 0.02
 def run_query_process(settings: Settings, process: ProcessContext, control: Path) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; returns the exit code.
 
-    control: path of the control process's socket.
+    control: path of the control process's socket. Raises BadCertificate, and BadSecretFile for its key.
     """
     prepare_process(process, settings.log_format, is_control=False)
     relay = Relay(control, lambda: process.slot.state is State.DRAINING)
@@ -57,6 +58,7 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
         max_connections_per_address=settings.max_connections_per_address,
         key_share=settings.key_share,
         periodic=gate.periodic,
+        certificate=certificate_of(settings),
     )
     server.run()
     return 0 if server.started else 1

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import AliasChoices, Field, SecretStr, field_validator
+from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.domain.origins import AllowedServers, Origin, allowed_pages
@@ -58,6 +58,34 @@ class Settings(BaseSettings):
         None,
         description="File with the text of the first API key, from `stms keys new-text`, which is stored if "
         "there is no key; empty: one is made in data_dir.",
+    )
+
+    tls_certificate: Path | None = Field(
+        None,
+        description="Certificate of the server with its chain (PEM), read again when the file changes; the "
+        "server then speaks HTTPS. Empty: HTTP.",
+    )
+    tls_key: Path | None = Field(
+        None, description="Its private key (PEM, without a password); a file that others can read is refused."
+    )
+    tls_client_ca: Path | None = Field(
+        None,
+        description="Certificates of authorities (PEM): clients must then show one of theirs, and "
+        "send their API key as before.",
+    )
+
+    bundle: Path | None = Field(
+        None,
+        description="Bundle, or folder of bundles, to serve without a database: `stms api` answers queries "
+        "of its models, and nothing else.",
+    )
+    bundle_model: str | None = Field(
+        None, description="Name of the model of that bundle; empty: the one that the bundle says."
+    )
+    keys_file: Path | None = Field(
+        None,
+        description="File of API keys of such a server, from `stms keys create --offline`; read again when "
+        "it changes.",
     )
 
     max_upload_bytes: int = Field(2 * 1024**3, ge=1024, description="Largest data set file.")
@@ -360,6 +388,16 @@ class Settings(BaseSettings):
     def _are_origins_of_pages(cls, value: str) -> str:
         allowed_pages(value)
         return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("STMS_TLS_CERTIFICATE and STMS_TLS_KEY are given together")
+        if self.bundle is not None and self.database_url is not None:
+            raise ValueError("a server of STMS_BUNDLE has a database of its own: leave STMS_DATABASE_URL out")
+        if self.tls_client_ca is not None and self.tls_certificate is None:
+            raise ValueError("STMS_TLS_CLIENT_CA needs STMS_TLS_CERTIFICATE and STMS_TLS_KEY")
+        return self
 
     @field_validator("remote_teachers")
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -26,10 +27,17 @@ Progress: TypeAlias = Callable[[int, int], None]
 """Called with the bytes sent so far and in total."""
 
 
-def options(address: str, api_key: str | None, timeout: float | None, user_agent: str) -> dict[str, Any]:
+def options(
+    address: str,
+    api_key: str | None,
+    timeout: float | None,
+    user_agent: str,
+    ca: str | Path | ssl.SSLContext | None = None,
+) -> dict[str, Any]:
     """Arguments of httpx's clients. Raises ValueError for what is not the address of a server.
 
     api_key: None for the key in ``STMS_API_KEY`` or that `find_local_key` finds; an empty text for none.
+    ca: file of certificates, see `AsyncClient`. Raises OSError if it cannot be used.
     """
     try:
         parts = urlsplit(address)
@@ -46,8 +54,11 @@ def options(address: str, api_key: str | None, timeout: float | None, user_agent
         # An error of the transport would contain the key.
         raise ValueError("The API key has characters that no key has.")
     local = None if key or api_key is not None else find_local_key(parts.hostname)
+    if ca is None and parts.scheme == "https":
+        ca = os.environ.get("SSL_CERT_FILE") or None
     return {
         "base_url": address,
+        "verify": ssl.create_default_context(cafile=ca) if isinstance(ca, str | Path) else ca or True,
         "headers": {"User-Agent": user_agent} | ({"Authorization": f"Bearer {key}"} if key else {}),
         "auth": None if local is None else LocalKey(local),
         "timeout": TIMEOUT if timeout is None else httpx.Timeout(timeout, connect=min(timeout, 10)),

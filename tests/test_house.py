@@ -69,7 +69,7 @@ APP_LAYERS = (
     {"app.services", "app.processes"},
     {"app.auth"},
     {"app.serving", "app.server", "app.jobs"},
-    {"app.api", "app.gate", "app.query_parts", "app.database_check"},
+    {"app.api", "app.gate", "app.query_parts", "app.database_check", "app.bundle_server"},
     {"app.web"},
     {"app.main", "app.query_process"},
     {"app.commands"},

@@ -23,7 +23,7 @@ from app.processes.tick import Tick
 from app.serving.open_inference import openapi as inference_openapi
 from app.settings import Settings
 
-_PARTS: Final = ("connections", "figures", "heap", "inputs", "metrics")
+_PARTS: Final = ("certificate", "connections", "figures", "heap", "inputs", "metrics")
 """The periodic work of a server process: timeouts of clients, `ServerBeats`, `InputWriter`, and
 `StmsApi.tick`."""
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from app.commands.database import open_store
 from app.commands.options import DataOption, read_settings
-from app.commands.output import JsonOption, field, moment, print_json, print_table, say
+from app.commands.output import CommandFailed, JsonOption, field, moment, print_json, print_table, say
 from app.domain.entities import ApiKey
 from app.domain.names import DEFAULT_TENANT
 
@@ -46,27 +47,53 @@ def create(
     rate_burst: Annotated[
         int | None, typer.Option("--rate-burst", help="Requests in a burst. [default: those of one second]")
     ] = None,
+    offline: Annotated[
+        Path | None,
+        typer.Option(
+            "--offline", help="Append the key to this file, for STMS_KEYS_FILE, instead of storing it."
+        ),
+    ] = None,
     data_dir: DataOption = None,
 ) -> None:
     """Create a key and print it once: the database stores only its hash.
 
     Example:  stms keys create camera --scope query --model faces --expires-in-days 90
     """
-    from app.services.keys import create_key
+    from app.services.keys import check_key, create_key, make_key
 
-    with open_store(data_dir) as store:
-        key, secret = create_key(
-            store.of_tenant(tenant),
-            name=name,
-            scopes=frozenset(scope),
-            models=frozenset(model),
-            expires_at=None if expires_in_days is None else time.time() + 86400 * expires_in_days,
-            rate_limit=rate_limit,
-            rate_burst=rate_burst,
-        )
+    options: dict[str, Any] = {
+        "name": name,
+        "scopes": frozenset(scope),
+        "models": frozenset(model),
+        "expires_at": None if expires_in_days is None else time.time() + 86400 * expires_in_days,
+        "rate_limit": rate_limit,
+        "rate_burst": rate_burst,
+    }
+    if offline is None:
+        with open_store(data_dir) as store:
+            key, secret = create_key(store.of_tenant(tenant), **options)
+    else:
+        key, secret = make_key(**options, tenant=tenant)
+        check_key(key)
+        _append(key, offline)
     scopes = ", ".join(sorted(key.scopes))
     say(f"Key {key.id} of tenant {key.tenant} ({scopes}). Its secret is shown only once:")
     typer.echo(secret)
+
+
+def _append(key: ApiKey, path: Path) -> None:
+    """Append a key to a file of keys. Raises CommandFailed."""
+    from app.services.keys_file import line_of
+
+    if key.tenant != DEFAULT_TENANT or not {"query", "download"}.issuperset(key.scopes):
+        raise CommandFailed(
+            "A key in a file has the scopes query and download, or one of them, and no tenant."
+        )
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line_of(key))
+    except OSError as error:
+        raise CommandFailed(f"{path} cannot be written: {error.strerror or error}") from error
 
 
 @commands.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,21 +75,37 @@ def ping(
         if worker:
             ping_worker(settings)
         else:
-            ping_server(server or own_address(settings.host, settings.port))
+            ping_server(server) if server else ping_own_server(settings, "/readyz")
         return
     running = ServiceCommand.parse(first_command_line())
     settings = read_settings(host=running.host, port=running.port, data_dir=running.data_dir)
     if running.command in _SERVES:
-        ping_server(own_address(settings.host, settings.port), "/readyz/queries")
+        ping_own_server(settings, "/readyz/queries")
     if running.command in _TRAINS:
         ping_worker(settings)
 
 
-def ping_server(address: str, path: str = "/readyz") -> None:
-    """Check that a server is ready by what it answers at ``path``. Raises CommandFailed if it is not."""
-    with connect(address, None) as client:
+def ping_server(address: str, path: str = "/readyz", ca: ssl.SSLContext | None = None) -> None:
+    """Check that a server is ready by what it answers at ``path``. Raises CommandFailed if it is not.
+
+    ca: what it must show; by default a certificate that this machine trusts.
+    """
+    with connect(address, None, ca=ca) as client:
         client.get(path)
     say(f"{address} is ready.")
+
+
+def ping_own_server(settings: Settings, path: str) -> None:
+    """As `ping_server` for the server of these settings, whose certificate may be made for any name."""
+    ca = None
+    if settings.tls_certificate is not None:
+        ca = ssl.create_default_context(cafile=settings.tls_certificate)
+        ca.check_hostname = False
+        ca.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        if settings.tls_client_ca is not None and settings.tls_key is not None:
+            # The server accepts it if one of those authorities has signed it, too.
+            ca.load_cert_chain(settings.tls_certificate, settings.tls_key)
+    ping_server(own_address(settings, settings.port), path, ca)
 
 
 def ping_worker(settings: Settings) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -63,12 +65,13 @@ def serve(
     from app.services.first_key import FILE_NAME
 
     settings = _read_settings(host, port, data_dir, api_processes, no_keys)
+    _check_certificate(settings)
     try:
         free_port = require_free(settings.host, settings.port)
     except CannotListen as error:
         raise CommandFailed(str(error), ["Choose another with --port or STMS_PORT."]) from error
     upgrade_database(settings.app_database_url)
-    address = own_address(settings.host, free_port)
+    address = own_address(settings, free_port)
     _report_first_key(_provide_first_key(settings), _reporter(settings, "stms serve"))
     file = settings.data_dir / FILE_NAME
     has_file = settings.require_keys and file.exists()
@@ -76,7 +79,8 @@ def serve(
         entry = f": sign in with the key in {file}" if has_file else ""
         _report(f"Dashboard: {address}/{entry}")
     if has_file:
-        _report(f'Try: curl -H "Authorization: Bearer $(cat {file})" {address}/v1/models')
+        trusted = "" if settings.tls_certificate is None else f"--cacert {settings.tls_certificate} "
+        _report(f'Try: curl {trusted}-H "Authorization: Bearer $(cat {file})" {address}/v1/models')
     _become_manager(settings, free_port, "stms serve", "--worker", "--address", address)
 
 
@@ -89,6 +93,19 @@ def api(
     context: Annotated[str | None, typer.Option("--process-context", hidden=True)] = None,
     control_socket: Annotated[Path | None, typer.Option("--control-socket", hidden=True)] = None,
     no_keys: NoKeysOption = False,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            "--bundle",
+            help="Serve this bundle, or those of this folder, without a database. [default: STMS_BUNDLE]",
+        ),
+    ] = None,
+    model_name: Annotated[
+        str | None,
+        typer.Option(
+            "--model-name", help="Name of its model. [default: STMS_BUNDLE_MODEL, or what the bundle says]"
+        ),
+    ] = None,
 ) -> None:
     """Start only the API. Run `stms db upgrade` first, and `stms worker` for training.
 
@@ -96,17 +113,27 @@ def api(
     other requests by a control process behind them. SIGHUP replaces all processes one at a time without
     dropping requests.
 
+    With --bundle it needs no database: it answers queries of the models in files, with the keys of
+    STMS_KEYS_FILE, and SIGHUP reads the files again.
+
     Example:  stms api --api-processes 4
     """
     from app.auth.authenticator import InsecureBinding
     from app.database_check import check_database
     from app.processes.scoreboard import ScoreboardMismatch
     from app.secret_files import BadSecretFile
+    from app.services.bundled_models import BadBundle
     from app.services.first_key import NoFirstKey
+    from app.services.keys_file import BadKeysFile
     from app.store.migrate import SchemaOutdated
 
-    settings = _read_settings(host, port, data_dir, api_processes, no_keys)
+    settings = _read_settings(
+        host, port, data_dir, api_processes, no_keys, bundle=bundle, bundle_model=model_name
+    )
+    _check_certificate(settings)
     try:
+        if context is None and settings.bundle is not None:
+            _serve_bundles(settings)
         if context is None:
             _report_first_key(check_database(settings), _reporter(settings, "stms api"))
             _become_manager(settings, require_free(settings.host, settings.port), "stms api")
@@ -119,9 +146,29 @@ def api(
         BadSecretFile,
         ScoreboardMismatch,
         CannotListen,
+        BadBundle,
+        BadKeysFile,
     ) as error:
         raise CommandFailed(str(error)) from error
     raise typer.Exit(code)
+
+
+def _serve_bundles(settings: Settings) -> NoReturn:
+    """Store models and keys of files in a new database; become the manager, which deletes it at the end."""
+    from app.bundle_server import open_bundle_server
+    from app.commands.database import upgrade_database
+
+    port = require_free(settings.host, settings.port)
+    folder = Path(tempfile.mkdtemp(prefix="stms-bundle-"))
+    try:
+        settings = settings.model_copy(update={"data_dir": folder, "dashboard": False})
+        upgrade_database(settings.app_database_url)
+        with open_bundle_server(settings, _reporter(settings, "stms api")):
+            pass
+        _become_manager(settings, port, "stms api", "--temporary", str(folder))
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 def _run_process(settings: Settings, process: ProcessContext, control_socket: Path | None) -> int:
@@ -154,10 +201,12 @@ def worker(data_dir: DataOption = None) -> None:
     raise typer.Exit(run_worker(read_settings(data_dir=data_dir)))
 
 
-def own_address(host: str, port: int) -> str:
-    """URL by which local processes reach a server that listens on ``host``."""
+def own_address(settings: Settings, port: int) -> str:
+    """URL by which local processes reach a server with these settings that listens at ``port``."""
+    host = settings.host
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
-    return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+    scheme = "http" if settings.tls_certificate is None else "https"
+    return f"{scheme}://[{reachable}]:{port}" if ":" in reachable else f"{scheme}://{reachable}:{port}"
 
 
 def _environment(settings: Settings, port: int) -> dict[str, str]:
@@ -168,11 +217,19 @@ def _environment(settings: Settings, port: int) -> dict[str, str]:
         "STMS_DATA_DIR": str(settings.data_dir.absolute()),
         "STMS_API_PROCESSES": str(settings.api_processes),
         "STMS_REQUIRE_KEYS": str(settings.require_keys).lower(),
+        "STMS_DASHBOARD": str(settings.dashboard).lower(),
+        **({"STMS_BUNDLE": str(settings.bundle.absolute())} if settings.bundle else {}),
+        **({"STMS_BUNDLE_MODEL": settings.bundle_model} if settings.bundle_model else {}),
     }
 
 
 def _read_settings(
-    host: str | None, port: int | None, data_dir: Path | None, api_processes: int | None, no_keys: bool
+    host: str | None,
+    port: int | None,
+    data_dir: Path | None,
+    api_processes: int | None,
+    no_keys: bool,
+    **options: Any,
 ) -> Settings:
     return read_settings(
         host=host,
@@ -180,7 +237,19 @@ def _read_settings(
         data_dir=data_dir,
         api_processes=api_processes,
         require_keys=False if no_keys else None,
+        **options,
     )
+
+
+def _check_certificate(settings: Settings) -> None:
+    """Raise CommandFailed if the settings name a certificate that cannot be used."""
+    from app.secret_files import BadSecretFile
+    from app.server.tls import BadCertificate, certificate_of
+
+    try:
+        certificate_of(settings)
+    except (BadCertificate, BadSecretFile) as error:
+        raise CommandFailed(str(error)) from error
 
 
 def _provide_first_key(settings: Settings) -> FirstKey:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -182,14 +183,18 @@ class RemoteServer:
 
 
 @contextmanager
-def connect(address: str, api_key: str | None, tenant: str | None = None) -> Iterator[RemoteServer]:
+def connect(
+    address: str, api_key: str | None, tenant: str | None = None, *, ca: ssl.SSLContext | None = None
+) -> Iterator[RemoteServer]:
     """Connect to the server at ``address``, with an API key if there is one.
 
-    tenant: where an operator acts; by default in the key's own tenant.
+    tenant: where an operator acts; by default in the key's own tenant. ca: as of `Client`.
     """
     try:
         # No automatic retries: the user decides whether to try again.
-        client = Client(address, api_key, tenant=tenant, retry=Retry(attempts=1), user_agent="stms-cli")
+        client = Client(
+            address, api_key, tenant=tenant, retry=Retry(attempts=1), user_agent="stms-cli", ca=ca
+        )
     except ValueError as error:
         raise CommandFailed(str(error)) from error
     with client:

@@ -14,28 +14,33 @@ OWN_HEADERS: Final = b"stms-"
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """The two ends of a client's connection, and its version of HTTP. client, server: (host, port)."""
+    """The two ends of a client's connection, and how it is used.
+
+    client, server: (host, port). version: of HTTP. scheme: http, or https for TLS.
+    """
 
     client: tuple[str, int]
     server: tuple[str, int]
     version: str
+    scheme: str = "http"
 
     @classmethod
     def of(cls, scope: Scope) -> Peer:
         """The peer of a request."""
         client, server = scope.get("client") or ("", 0), scope.get("server") or ("", 0)
-        return cls((client[0], client[1]), (server[0], server[1] or 0), scope.get("http_version", "1.1"))
+        version, scheme = scope.get("http_version", "1.1"), scope.get("scheme", "http")
+        return cls((client[0], client[1]), (server[0], server[1] or 0), version, scheme)
 
     @classmethod
     def parse(cls, value: bytes) -> Peer:
         """Read what `encode` has written. Raises ValueError."""
-        client, client_port, server, server_port, version = value.decode("ascii").split(" ")
-        return cls((_host(client), int(client_port)), (_host(server), int(server_port)), version)
+        client, client_port, server, server_port, version, scheme = value.decode("ascii").split(" ")
+        return cls((_host(client), int(client_port)), (_host(server), int(server_port)), version, scheme)
 
     def encode(self) -> bytes:
         """The value of the header."""
-        parts = self.client[0] or "-", self.client[1], self.server[0] or "-", self.server[1], self.version
-        return " ".join(map(str, parts)).encode("ascii")
+        ends = self.client[0] or "-", self.client[1], self.server[0] or "-", self.server[1]
+        return " ".join(map(str, (*ends, self.version, self.scheme))).encode("ascii")
 
 
 class RelayedRequests:
@@ -54,8 +59,14 @@ class RelayedRequests:
                 raise ValueError(f"A relayed request has no header {HEADER.decode()}.")
             peer = Peer.parse(value)
             headers = [header for header in scope["headers"] if header[0] != HEADER]
-            seen = {"client": peer.client, "server": peer.server, "http_version": peer.version}
-            scope = {**scope, **seen, "headers": headers}
+            scope = {
+                **scope,
+                "client": peer.client,
+                "server": peer.server,
+                "http_version": peer.version,
+                "scheme": peer.scheme,
+                "headers": headers,
+            }
         await self._application(scope, receive, send)
 
 

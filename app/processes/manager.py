@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -291,6 +292,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--grace", type=float, required=True)
     parser.add_argument("--address", default="")
     parser.add_argument("--worker", action="store_true")
+    parser.add_argument("--temporary", help="a folder to delete at the end")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args(arguments)
 
@@ -316,7 +318,11 @@ def main(arguments: list[str] | None = None) -> int:
         worker=options.worker,
         address=options.address,
     )
-    return manager.run()
+    try:
+        return manager.run()
+    finally:
+        if options.temporary:
+            shutil.rmtree(options.temporary, ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ import socket
 import struct
 import termios
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -23,6 +25,7 @@ _REASONS: Final = (
     "connections",
     "connections_evicted",
     "connections_of_address",
+    "tls_handshake",
     *(item.value for item in WaitingFor),
 )
 
@@ -59,7 +62,8 @@ class ServerContext:
 
     max_connections: open connections beyond which new ones get 429. max_per_address: the same for one
     address, without loopback and trusted proxies; 0 means no limit. connections: open ones by network of the
-    client, see `network_of`. refused: numbers of refused connections and requests by reason.
+    client, see `network_of`. handshakes: those that still agree on keys for TLS, likewise, and "" for the
+    exempt ones. refused: numbers of refused connections and requests by reason.
     """
 
     slot: Slot
@@ -69,6 +73,7 @@ class ServerContext:
     proxies: TrustedProxies = field(default_factory=TrustedProxies)
     fast_path: FastPath | None = None
     connections: Counter[str] = field(default_factory=Counter)
+    handshakes: Counter[str] = field(default_factory=Counter)
     refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_REASONS, 0))
     unproven: dict[Connection, None] = field(default_factory=dict)
     proven: dict[Connection, ApiKey] = field(default_factory=dict)
@@ -118,6 +123,19 @@ class ServerContext:
         self.connections[network] += 1
         return network
 
+    @contextmanager
+    def handshake(self, address: str) -> Iterator[bool]:
+        """Count a connection while its client agrees on keys; False if its network has too many of them."""
+        network = "" if self._is_exempt(address) else network_of(address)
+        self.handshakes[network] += 1
+        try:
+            most = self.max_per_address if network else 0
+            is_permitted = not most or self.handshakes[network] <= most
+            self.refused["connections_of_address"] += not is_permitted
+            yield is_permitted
+        finally:
+            _subtract(self.handshakes, network)
+
     def remove_connection(self, connection: Connection, network: str | None) -> None:
         """Count the end of a connection."""
         self.unproven.pop(connection, None)
@@ -141,14 +159,18 @@ def _subtract(counts: Counter[str], name: str) -> None:
         del counts[name]
 
 
-def has_input(connection: socket.socket) -> bool:
-    """Whether bytes, or the end of the stream, can be read without waiting."""
+def has_input(connection: socket.socket | None) -> bool:
+    """Whether bytes, or the end of the stream, can be read without waiting. None: it has been closed."""
+    if connection is None:
+        return False
     poll = select.poll()
     poll.register(connection.fileno(), select.POLLIN)
     return bool(poll.poll(0))
 
 
-def unacknowledged_bytes(connection: socket.socket) -> int:
-    """Bytes in the send queue of a socket (SIOCOUTQ of tcp(7))."""
+def unacknowledged_bytes(connection: socket.socket | None) -> int:
+    """Bytes in the send queue of a socket (SIOCOUTQ of tcp(7)); None: the connection has ended."""
+    if connection is None:
+        return 0
     [size] = struct.unpack("i", fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)))
     return int(size)

@@ -26,6 +26,7 @@ from app.server.context import ServerContext, has_input, unacknowledged_bytes
 from app.server.fast_path import POLL_SUFFIX, TARGET_SUFFIXES, FastPath, headers_in
 from app.server.progress import ProgressClock, WaitingFor
 from app.server.request_rules import HEAD_BYTES, BadRequest, RequestRules
+from app.server.tls import subject_of
 from app.server.upgrades import framing_of_body, parser_of_body
 
 logger = logging.getLogger("uvicorn.error")
@@ -120,6 +121,11 @@ class HttpProtocol(HttpToolsProtocol):
                 self._reject_requests("connections_of_address")
         if context.slot.state is State.DRAINING:
             self.drain()
+        certificate = transport.get_extra_info("peercert")
+        if certificate:
+            logger.info(
+                "A client at %s has shown the certificate of %s.", self.client, subject_of(certificate)
+            )
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Release what the connection holds, and tell the application for every unanswered request."""
@@ -457,7 +463,8 @@ class HttpProtocol(HttpToolsProtocol):
         request_id = request_id_for(None)
         response = closing_response(problem, request_id, b"/")
         self.transport.write(encode_response(response, request_id, self.server_state.default_headers))
-        self.transport.write_eof()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
         self.flow.resume_reading()
         self.loop.call_later(LINGER_SECONDS, self.transport.close)
 
@@ -540,7 +547,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def _waiting_for(self) -> WaitingFor | None:
         """What the server waits for from the client; None if it waits for the application or nothing."""
-        if self.transport.get_write_buffer_size() > 0:
+        if self._unsent_bytes() > 0:
             return WaitingFor.READ
         scope, cycle = self.scope, self.cycle
         if self.flow.read_paused or self._closing:
@@ -557,6 +564,16 @@ class HttpProtocol(HttpToolsProtocol):
             return None
         # The keep-alive timer runs, unless it was stopped by line ends, which do not begin a request.
         return WaitingFor.NEXT if self.timeout_keep_alive_task is None else None
+
+    def _unsent_bytes(self) -> int:
+        """Bytes of responses that this process holds; with TLS also those that the kernel holds, if any.
+
+        asyncio tells the size of only one of the two buffers that it has then.
+        """
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent and self.scheme == "https":
+            unsent = unacknowledged_bytes(self.transport.get_extra_info("socket"))
+        return unsent
 
     def _unread_bytes(self) -> int:
         """Bytes of responses that the client has not acknowledged."""

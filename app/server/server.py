@@ -19,7 +19,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
 from types import FrameType
 from typing import Any, Final
@@ -35,6 +35,7 @@ from app.processes.tuning import leave_out_of_collections
 from app.server.context import ServerContext
 from app.server.fast_path import FastPath
 from app.server.protocol import HttpProtocol
+from app.server.tls import CLOSING_SECONDS, HANDSHAKE_SECONDS, Certificate
 
 logger = logging.getLogger("uvicorn.error")
 """The log that uvicorn sets up."""
@@ -55,7 +56,7 @@ _RETRY_SECONDS: Final = 0.5
 _ENDING_SECONDS: Final = 1.0
 """Time within which a connection that gives way has ended."""
 _KEEP_ALIVE_SECONDS: Final = 75
-_PARTS: Final = ("connections",)
+_PARTS: Final = ("connections", "certificate")
 
 
 class Server(uvicorn.Server):
@@ -67,7 +68,8 @@ class Server(uvicorn.Server):
     max_connections: open connections beyond which new ones get 429; max_connections_per_address: the same for
     one address other than loopback and ``proxies``; 0 means no limit. key_share: the part that the
     connections of one API key keep when the server is full. fast_path: responds to some requests
-    before they reach the application. periodic: runs the part "connections", the timeouts of clients.
+    before they reach the application. periodic: runs the part "connections", the timeouts of clients, and
+    "certificate", which looks for a new one. certificate: for TLS; without one connections are not encrypted.
     context: counts refused connections and requests.
     """
 
@@ -86,6 +88,7 @@ class Server(uvicorn.Server):
         key_share: float = 1.0,
         proxies: TrustedProxies | None = None,
         periodic: PeriodicWork | None = None,
+        certificate: Certificate | None = None,
     ) -> None:
         slot = process.slot
         self.context = ServerContext(
@@ -119,6 +122,7 @@ class Server(uvicorn.Server):
         self._listen_seconds, self._goes_on_listening = min(listen_seconds, grace), False
         self._connections: set[HttpProtocol] = self.server_state.connections  # type: ignore[assignment]
         self._periodic = periodic or PeriodicWork(_PARTS)
+        self._certificate = certificate
         self._timeouts_checked_at = time.monotonic()
         hard_limit = int(max_connections * HARD_LIMIT)
         self._acceptor = Acceptor(
@@ -126,8 +130,8 @@ class Server(uvicorn.Server):
             self._connect,
             process.scoreboard,
             slot,
-            has_capacity=lambda: len(self._connections) < hard_limit,
-            make_room=self.context.evict,
+            has_capacity=lambda: len(self._connections) + self.context.handshakes.total() < hard_limit,
+            make_room=lambda: self._acceptor.give_up_oldest() or self.context.evict(),
         )
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
@@ -149,6 +153,8 @@ class Server(uvicorn.Server):
             for connection in list(self._connections):
                 if not self._periodic.run("connections", partial(connection.check_timeouts, now)):
                     connection.evict()
+            if self._certificate is not None:
+                self._periodic.run("certificate", self._certificate.refresh)
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
@@ -200,15 +206,36 @@ class Server(uvicorn.Server):
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    async def _connect(self, accepted: socket.socket) -> None:
+    async def _connect(self, accepted: socket.socket, address: str) -> bool:
+        """Set a connection up; returns whether its client has agreed on keys, without TLS always True."""
         loop = asyncio.get_running_loop()
-        # As `uvicorn.Server.startup` creates its protocols.
-        await loop.connect_accepted_socket(
-            lambda: self.config.http_protocol_class(  # type: ignore[call-arg]
+
+        def protocol() -> asyncio.Protocol:
+            # As `uvicorn.Server.startup` creates its protocols.
+            return self.config.http_protocol_class(  # type: ignore[call-arg]
                 config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
-            ),
-            accepted,
-        )
+            )
+
+        if self._certificate is None:
+            await loop.connect_accepted_socket(protocol, accepted)
+            return True
+        with self.context.handshake(address) as is_permitted:
+            if not is_permitted:
+                accepted.close()
+                return False
+            try:
+                await loop.connect_accepted_socket(
+                    protocol,
+                    accepted,
+                    ssl=self._certificate.context,
+                    ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                    ssl_shutdown_timeout=CLOSING_SECONDS,
+                )
+            except OSError:
+                # What is not TLS, a certificate that is refused, a client that leaves or is too slow.
+                self.context.refused["tls_handshake"] += 1
+                return False
+        return True
 
     def _abort_remaining(self) -> None:
         logger.error(
@@ -229,13 +256,14 @@ class Acceptor:
     accepted_at: when the last one was accepted, on the monotonic clock. is_open: whether it may accept more.
     has_capacity: whether another connection may be held at all. make_room: closes a connection that has to
     give way to a new one; returns whether there was one. Without capacity and room, and without file
-    descriptors, connections wait in the kernel's queue.
+    descriptors, connections wait in the kernel's queue. connect: sets a connection up, given its socket and
+    the address of its client; returns whether it could.
     """
 
     def __init__(
         self,
         listener: socket.socket,
-        connect: Callable[[socket.socket], Any],
+        connect: Callable[[socket.socket, str], Coroutine[Any, Any, bool]],
         scoreboard: Scoreboard,
         slot: Slot,
         *,
@@ -250,7 +278,8 @@ class Acceptor:
         self._room_made_at = -math.inf
         self.accepted_at = -math.inf
         self.is_open = True
-        self._connecting: set[asyncio.Task[None]] = set()
+        self._connecting: dict[asyncio.Task[bool], float] = {}
+        """When they were accepted, in the order of that."""
         self._pause: asyncio.TimerHandle | None = None
 
     @property
@@ -258,6 +287,13 @@ class Acceptor:
         """Host and port of the listening socket; its path and 0 of a Unix socket."""
         name = self._listener.getsockname()
         return (name, 0) if isinstance(name, str) else name[:2]
+
+    def give_up_oldest(self) -> bool:
+        """Close the oldest connection that is being set up, unless it is new; returns whether one was."""
+        task, accepted_at = next(iter(self._connecting.items()), (None, math.inf))
+        if task is None or time.monotonic() - accepted_at < _ENDING_SECONDS:
+            return False
+        return task.cancel()
 
     def start(self) -> None:
         """Start to accept connections."""
@@ -311,7 +347,7 @@ class Acceptor:
     def _accept(self) -> bool:
         """Accept one connection; returns whether there was one."""
         try:
-            accepted, _ = self._listener.accept()
+            accepted, peer = self._listener.accept()
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return False
         except OSError as error:
@@ -327,13 +363,16 @@ class Acceptor:
         if accepted.family != socket.AF_UNIX:
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._slot.connections += 1
-        task = self._loop.create_task(self._connect(accepted))
-        self._connecting.add(task)
+        address = peer[0] if isinstance(peer, tuple) else ""
+        task = self._loop.create_task(self._connect(accepted, address))
+        self._connecting[task] = self.accepted_at
         task.add_done_callback(self._on_connected)
         return True
 
-    def _on_connected(self, task: asyncio.Task[None]) -> None:
-        self._connecting.discard(task)
-        if not task.cancelled() and task.exception() is not None:
+    def _on_connected(self, task: asyncio.Task[bool]) -> None:
+        del self._connecting[task]
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            logger.error("a connection was lost while it was set up: %s", error)
+        if task.cancelled() or error is not None or not task.result():
             self._slot.connections -= 1
-            logger.error("a connection was lost while it was set up: %s", task.exception())

@@ -14,7 +14,7 @@ import re
 import secrets
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from app.domain.entities import ApiKey, new_id
 from app.domain.errors import (
@@ -72,24 +72,16 @@ def create_key(
     highest that a key may have unless ``by_operator`` is true. Raises InvalidRequest, Overloaded after too
     many keys in a day, Conflict and TooLarge beyond the tenant's quota.
     """
-    faults = _faults(store.tenant, name, scopes, models) + _limit_faults(expires_at, rate_limit, rate_burst)
-    if settings is not None and not by_operator:
-        faults += _share_faults(settings, rate_limit, rate_burst)
-    if faults:
-        raise InvalidRequest("The API key cannot be created.", faults=faults)
-    secret = secrets.token_urlsafe(32)
-    key = ApiKey(
-        id=new_id("key"),
-        name=name,
-        digest=_digest(secret),
-        scopes=frozenset(scopes),
-        models=frozenset(models),
-        created_at=time.time(),
+    key, text = make_key(
+        name,
+        scopes,
+        models,
         expires_at=expires_at,
         rate_limit=rate_limit,
         rate_burst=rate_burst,
         tenant=store.tenant,
     )
+    check_key(key, None if by_operator else settings)
     with store.begin() as uow:
         if settings is not None:
             uow.quotas.lock(store.tenant)
@@ -100,7 +92,37 @@ def create_key(
         key = uow.keys.add(key)
         details = {"name": key.name, "scopes": sorted(key.scopes), "models": len(key.models)}
         uow.audit.append("key.create", key.id, details=details)
+    return key, text
+
+
+def make_key(
+    name: str, scopes: Collection[str], models: Collection[str], **options: Any
+) -> tuple[ApiKey, str]:
+    """A new key and its text; it is neither checked nor stored. options: as in `ApiKey`."""
+    secret = secrets.token_urlsafe(32)
+    key = ApiKey(
+        id=new_id("key"),
+        name=name,
+        digest=_digest(secret),
+        scopes=frozenset(scopes),
+        models=frozenset(models),
+        created_at=time.time(),
+        **options,
+    )
     return key, _text(key, secret)
+
+
+def check_key(key: ApiKey, settings: Settings | None = None) -> None:
+    """Raise InvalidRequest for a key that cannot be created.
+
+    settings: of the installation, if its rate limit is the highest that the key may have.
+    """
+    faults = _faults(key.tenant, key.name, key.scopes, key.models)
+    faults += _limit_faults(key.expires_at, key.rate_limit, key.rate_burst)
+    if settings is not None:
+        faults += _share_faults(settings, key.rate_limit, key.rate_burst)
+    if faults:
+        raise InvalidRequest("The API key cannot be created.", faults=faults)
 
 
 def key_names(store: Store, key_ids: Iterable[str]) -> dict[str, str]:

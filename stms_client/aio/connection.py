@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -38,8 +39,9 @@ class Connection:
         timeout: float | None = None,
         retry: Retry | None = None,
         user_agent: str = "stms-client",
+        ca: str | Path | ssl.SSLContext | None = None,
     ) -> None:
-        self._http = httpx.AsyncClient(**options(address, api_key, timeout, user_agent))
+        self._http = httpx.AsyncClient(**options(address, api_key, timeout, user_agent, ca))
         self._tenant = tenant
         self._retry = retry or Retry()
 

@@ -17,5 +17,7 @@ class Client(Queries, Datasets, Jobs, Models, Operation):
     api_key: by default the one in ``STMS_API_KEY``, or on the server's machine in its file ``admin.key``.
     tenant: where an operator's calls act, except queries; by default in the key's own tenant.
     timeout: seconds to wait for one response. retry: when calls are repeated; `Retry(attempts=1)` for never.
-    Raises ValueError when ``address`` is not the address of a server.
+    ca: a file with certificates (PEM), one of which the server's must come from; by default that of
+    ``SSL_CERT_FILE``, or those of well-known authorities. A context of `ssl` may also have a certificate to
+    show. Raises ValueError when ``address`` is not the address of a server, OSError if ``ca`` is not usable.
     """

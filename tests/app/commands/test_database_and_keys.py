@@ -174,3 +174,20 @@ def test_keys_need_the_newest_schema(run, tmp_path):
     result = run("keys", "list", "--data-dir", str(tmp_path))
     assert result.exit_code == 1
     assert "stms db upgrade" in result.stderr
+
+
+def test_keys_for_a_file_are_appended_to_it_and_stored_nowhere(run, tmp_path):
+    path = tmp_path / "keys.jsonl"
+    for options in ([], ["--model", "faces", "--expires-in-days", "3"]):
+        made = run("keys", "create", "camera", "--offline", str(path), *options)
+        assert made.exit_code == 0, made.stderr
+        key_id, digest = digest_of(made.stdout.split()[-1]) or ("", "")
+        line = json.loads(path.read_text().splitlines()[-1])
+        assert (line["id"], line["digest"], line["scopes"]) == (key_id, digest, ["query"])
+    assert line["models"] == ["faces"]
+    assert 0 < line["expires_at"] - time.time() <= 3 * 86400
+    for options in (["--scope", "train"], ["--tenant", "acme"], ["--scope", "nonsense"]):
+        refused = run("keys", "create", "camera", "--offline", str(path), *options)
+        assert refused.exit_code == 1
+    assert len(path.read_text().splitlines()) == 2
+    assert list(tmp_path.iterdir()) == [path]

@@ -113,7 +113,7 @@ def test_a_container_of_both_needs_both(beat, folder, monkeypatch):
     assert run("--container").exit_code == 1
     beat(0.0)
     assert run("--container").exit_code == 0
-    assert asked == [("http://127.0.0.1:9000", "/readyz/queries")] * 2
+    assert asked == [("http://127.0.0.1:9000", "/readyz/queries", None)] * 2
 
 
 def test_a_container_of_a_server_does_not_ask_after_workers(folder, monkeypatch):
@@ -121,7 +121,7 @@ def test_a_container_of_a_server_does_not_ask_after_workers(folder, monkeypatch)
     monkeypatch.setattr(ping, "first_command_line", lambda: ["stms", "api", "--host", "0.0.0.0"])
     monkeypatch.setattr(ping, "ping_server", lambda *arguments: asked.append(arguments))
     assert run("--container").exit_code == 0
-    assert asked == [("http://127.0.0.1:8000", "/readyz/queries")]
+    assert asked == [("http://127.0.0.1:8000", "/readyz/queries", None)]
 
 
 def test_the_first_command_line_is_that_of_process_one():

@@ -383,10 +383,11 @@ def test_what_is_no_response_is_an_error(tmp_path):
     run(story)
 
 
+@pytest.mark.parametrize("scheme", ["http", "https"])
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
-def test_a_peer_is_written_and_read(version):
+def test_a_peer_is_written_and_read(version, scheme):
     for client in (("127.0.0.1", 5000), ("::1", 1), ("", 0)):
-        peer = Peer(client, ("127.0.0.1", 8000), version)
+        peer = Peer(client, ("127.0.0.1", 8000), version, scheme)
         assert Peer.parse(peer.encode()) == peer
 
 

@@ -401,7 +401,7 @@ def test_a_connection_whose_timeouts_cannot_be_checked_ends_alone(monkeypatch):
             healthy = await up.connect()
             assert await asyncio.wait_for(broken[0].read(), 60) == b""
             assert (await ask(*healthy)).status == 200
-            assert up.server._periodic.failures == {"connections": 1}
+            assert up.server._periodic.failures == {"connections": 1, "certificate": 0}
 
     run(story)
 
@@ -411,7 +411,7 @@ def test_a_connection_that_fails_during_setup_is_not_counted():
         async with running() as up:
             acceptor, connect = up.server._acceptor, up.server._acceptor._connect
 
-            async def lose(accepted: socket.socket) -> None:
+            async def lose(accepted: socket.socket, _address: str) -> bool:
                 accepted.close()
                 raise OSError("gone")
 
