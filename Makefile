@@ -7,7 +7,7 @@ STMS   := $(BIN)/stms
 .DEFAULT_GOAL := help
 # Some machines forbid it: every process of the tests would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-learners bench-defaults bench-false-positives bench-serve bench-inputs bench-bundles bench-reach bench-cluster bench-letter bench-dashboard chaos hostile safety differential digests sbom docs screenshots
+.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-learners bench-defaults bench-false-positives bench-serve bench-inputs bench-bundles bench-reach bench-cluster bench-letter bench-dashboard chaos hostile safety differential digests sbom docs screenshots kubernetes
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -61,6 +61,9 @@ screenshots: $(VENV)/.dev ## the pictures of docs/dashboard.md, taken in chromiu
 
 client: $(VENV)/.dev ## generate the blocking client from the one for asyncio
 	$(BIN)/python -m tests.stms_client.generate
+
+kubernetes: $(VENV)/.dev ## what is made from the Helm chart with real Helm: deploy/kubernetes/stms.yaml
+	$(BIN)/python -m deploy.render
 
 bench-solvers: $(VENV)/.dev ## the solvers against CVXPY, scikit-learn and LIBLINEAR
 	$(BIN)/python -m benchmarks.solvers
@@ -147,6 +150,7 @@ lock: ## resolve the requirements anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --extra build -o requirements/runtime.txt pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --all-extras -c requirements/runtime.txt -o requirements/dev.txt pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --group docs -c requirements/runtime.txt -c requirements/dev.txt -o requirements/docs.txt
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --group kubernetes -c requirements/runtime.txt -c requirements/dev.txt -o requirements/kubernetes.txt
 
 clean: ## remove the environment and caches
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

@@ -347,6 +347,11 @@ class Settings(BaseSettings):
         "text", description="`json`: one object a line, with request, API key, job and trace."
     )
 
+    audit_log: Literal["", "stderr"] = Field(
+        "",
+        description="`stderr`: a line of JSON for each audit record, after it is committed; empty: none.",
+    )
+
     trace_endpoint: str = Field(
         "",
         description="Collector of traces (OTLP over HTTP, such as http://collector:4318). "

@@ -35,15 +35,30 @@ class EventReader:
         return None
 
 
-class EventCursor:
-    """The position in a job's events, and since when the server has been unreachable.
+class Patience:
+    """How long to go on without the server. seconds: after which its error is raised."""
 
-    patience: seconds without the server after which its error is raised.
-    """
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._lost_at: float | None = None
+
+    def answered(self) -> None:
+        """Record that the server has answered."""
+        self._lost_at = None
+
+    def connection_lost(self, error: StmsError) -> None:
+        """Record that it has not. Raises the error when it is permanent or the time is over."""
+        self._lost_at = self._lost_at or time.monotonic()
+        permanent = isinstance(error, Problem) and not isinstance(error, TooBusy | Unavailable)
+        if permanent or time.monotonic() - self._lost_at > self._seconds:
+            raise error
+
+
+class EventCursor(Patience):
+    """The position in a job's events, and since when the server has been unreachable."""
 
     def __init__(self, patience: float) -> None:
-        self._patience = patience
-        self._lost_at: float | None = None
+        super().__init__(patience)
         self.last_id = ""
 
     @property
@@ -53,11 +68,5 @@ class EventCursor:
 
     def advance(self, event: JobEvent) -> None:
         """Record an event that arrived."""
-        self.last_id, self._lost_at = event.id or self.last_id, None
-
-    def connection_lost(self, error: StmsError) -> None:
-        """Record that the stream broke off. Raises the error when it is permanent or patience has run out."""
-        self._lost_at = self._lost_at or time.monotonic()
-        permanent = isinstance(error, Problem) and not isinstance(error, TooBusy | Unavailable)
-        if permanent or time.monotonic() - self._lost_at > self._patience:
-            raise error
+        self.last_id = event.id or self.last_id
+        self.answered()

@@ -107,6 +107,7 @@ FOLDERS = (
     "experiments",
     "benchmarks",
     "container",
+    "deploy",
     "docs_site",
     "migrations",
     "tests",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import socket
 from importlib import metadata
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
@@ -27,6 +27,9 @@ Action = Annotated[str | None, Query(max_length=60, pattern=_TEXT, description="
 Object = Annotated[
     str | None, Query(max_length=500, pattern=_TEXT, description="Id of the object of the action.")
 ]
+Order = Annotated[
+    Literal["asc", "desc"], Query(description="desc: the newest first; asc: the oldest, to follow the log.")
+]
 
 
 @router.get("/audit")
@@ -40,12 +43,15 @@ def list_audit(
     object: Object = None,  # noqa: A002 - the name of the parameter
     since: Moment = None,
     until: Moment = None,
+    order: Order = "desc",
     limit: Limit = 100,
     after: After = None,
 ) -> Page[AuditView]:
-    """Actions and denied requests, newest first.
+    """Actions and denied requests, newest first, or oldest first with ``order=asc``.
 
-    Requests of one caller that are denied within a second are one record, with their number in the details.
+    Oldest first, the last page can be asked again with the id of its last record: what was recorded since
+    follows, and nothing is left out. Requests of one caller that are denied within a second are one record,
+    with their number in the details.
     """
     page, has_more = audit.list_records(
         context.listed_store(request, caller),
@@ -53,6 +59,7 @@ def list_audit(
         after=after,
         since=since,
         until=until,
+        oldest_first=order == "asc",
         actor=actor,
         action=action,
         object=object,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from app.domain.entities import Job, JobState, Json, Priority, StudentState
+from app.domain.moments import timestamp
 from app.domain.names import DISPLAY_NAME, MODEL_NAME, ModelName
 from app.domain.strict_json import StrictModel
 from app.domain.training_spec import TrainingSpec
@@ -17,12 +17,6 @@ from app.services.keys import MAX_MODELS, MAX_OVERLAP_SECONDS, MAX_RATE
 
 MAX_SECONDS = 10 * 366 * 86400.0
 """Longest lifetime that a request can set for a key; by default a key does not expire."""
-
-
-def timestamp(seconds: float) -> str:
-    """Seconds since the epoch as RFC 3339, UTC, to the millisecond."""
-    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
 
 
 Time = Annotated[str, BeforeValidator(timestamp)]

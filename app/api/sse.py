@@ -13,9 +13,9 @@ from typing import Any, Final, TypeVar
 from fastapi.sse import format_sse_event
 from starlette.responses import StreamingResponse
 
-from app.api.schemas import timestamp
 from app.domain.entities import Event
 from app.domain.errors import InvalidRequest, Overloaded, Unavailable
+from app.domain.moments import timestamp
 from app.http.types import Receive, Scope, Send
 from app.store.unit_of_work import Store
 

@@ -167,6 +167,11 @@ class RemoteServer:
         with _client_errors():
             yield from self._client.follow_job(job_id, patience=patience, pause=pause)
 
+    def follow_audit(self, **options: Any) -> Iterator[Json]:
+        """Audit records without an end; ``options`` as in `Client.follow_audit`."""
+        with _client_errors():
+            yield from cast(Iterator[Json], self._client.follow_audit(**options))
+
     def _request(self, method: str, path: str, body: object = None) -> Any:
         headers = {} if body is None else {"Content-Type": "application/json"}
         with _client_errors():

@@ -55,6 +55,7 @@ class DatabaseFigures:
     """What metrics say about the database.
 
     jobs: numbers by state. oldest_queued_seconds: how long the oldest queued job has waited; 0 without one.
+    work_units: units of work that wait and that run, see `app.store.repositories.units.UnitCounts`.
     units_done, units_total: finished and all students of unfinished jobs, a teacher counted as one more.
     workers: numbers of those that are alive, silent (no recent heartbeat) and lost (their work goes on
     elsewhere). slots, busy: of the workers that are alive. tallies: counters by name and label.
@@ -62,6 +63,7 @@ class DatabaseFigures:
 
     jobs: Mapping[str, int]
     oldest_queued_seconds: float
+    work_units: Mapping[str, int]
     units_done: int
     units_total: int
     workers: Mapping[str, int]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 MAX_SECONDS: Final = 253402300799.0
@@ -28,6 +28,12 @@ class Moment:
 
     seconds: float
     taken_as: datetime | None = None
+
+
+def timestamp(seconds: float) -> str:
+    """Seconds since the epoch as RFC 3339, UTC, to the millisecond."""
+    text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
 
 
 def moment_of(text: str, now: float) -> Moment:

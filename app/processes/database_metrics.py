@@ -57,8 +57,9 @@ def _gauges_of(figures: DatabaseFigures) -> Iterable[Metric]:
         "How long the oldest queued job has waited; 0 without one.",
         figures.oldest_queued_seconds,
     )
-    units = {"done": figures.units_done, "total": figures.units_total}
-    yield _gauges("stms_unfinished_students", "Students of unfinished jobs.", "state", units)
+    yield _gauges("stms_units", "Units of work of unfinished jobs by state.", "state", figures.work_units)
+    students = {"done": figures.units_done, "total": figures.units_total}
+    yield _gauges("stms_unfinished_students", "Students of unfinished jobs.", "state", students)
     yield _gauges("stms_workers", "Worker processes by state.", "state", figures.workers)
     yield GaugeMetricFamily(
         "stms_worker_slots", "Units that live workers can run at a time.", float(figures.slots)

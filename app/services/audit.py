@@ -15,8 +15,11 @@ def list_records(
     after: str | None = None,
     since: float | None = None,
     until: float | None = None,
+    oldest_first: bool = False,
     **equal: str | None,
 ) -> tuple[Sequence[AuditRecord], bool]:
-    """A page of records, newest first, filtered as in `Audit.page`; and whether more follow."""
+    """A page of records, filtered and ordered as in `Audit.page`; and whether more follow."""
     with store.read() as uow:
-        return uow.audit.page(limit=limit, after=after, since=since, until=until, **equal)
+        return uow.audit.page(
+            limit=limit, after=after, since=since, until=until, oldest_first=oldest_first, **equal
+        )

@@ -137,6 +137,7 @@ def _figures(store: Store, takeover_seconds: float) -> DatabaseFigures | None:
             jobs = {state.value: count for state, count in uow.jobs.count_by_state().items()}
             oldest, (done, total) = uow.jobs.oldest_queued_seconds(), uow.jobs.unfinished_progress()
             workers, now, tallies = uow.workers.all(), uow.workers.clock(), uow.tallies.all()
+            units = uow.units.counts()
     except Unavailable:
         return None
     alive = [worker for worker in workers if worker.is_alive(now, takeover_seconds)]
@@ -144,6 +145,7 @@ def _figures(store: Store, takeover_seconds: float) -> DatabaseFigures | None:
     return DatabaseFigures(
         jobs,
         oldest,
+        units._asdict(),
         done,
         total,
         {"alive": len(alive), "silent": len(workers) - len(alive) - lost, "lost": lost},

@@ -19,6 +19,9 @@ from app.store.db_errors import invalidate_if_read_only
 READ_ONLY = "stms_read_only"
 """Execution option of a connection whose transactions must not write."""
 
+AUDIT_LOG = "stms_audit_log"
+"""Execution option: whether committed audit records are lines on standard error, too."""
+
 POOL_SIZE = 8
 """Connections that stay open. As many again may be opened under load."""
 
@@ -70,9 +73,11 @@ def open_database(
         limit if idle is None else min(limit or idle, idle),
     )
     size = settings.database_pool_size if pool_size is None else pool_size
-    return open_engine(
+    engine = open_engine(
         settings.app_database_url, pool_size=size, timeouts=timeouts, part=part, pre_ping=pre_ping
     )
+    engine.update_execution_options(**{AUDIT_LOG: settings.audit_log == "stderr"})
+    return engine
 
 
 def database_url(address: str) -> URL:

@@ -181,6 +181,7 @@ def _operation_routes() -> Routes:
             *_lists("/v1/audit", "audit"),
             *(Probe(f"/v1/audit?object={{{name}}}") for name in ("job", "dataset", "key")),
             Probe("/v1/audit?actor={key}"),
+            Probe("/v1/audit?order=asc&limit=1000"),
         ],
         "GET /v1/keys": _lists("/v1/keys", "key"),
         "POST /v1/keys": [

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
 
 from stms_client import calls
 from stms_client.documents import Audit, Key, NewKey, Server, Usage, WhoAmI, Worker
+from stms_client.errors import StmsError
+from stms_client.events import Patience
 from stms_client.sync.connection import Connection
 
 
@@ -77,7 +81,44 @@ class Operation(Connection):
         object: str | None = None,  # noqa: A002 - the server's parameter name
         since: float | None = None,
         until: float | None = None,
+        order: Literal["asc", "desc"] | None = None,
+        after: str | None = None,
     ) -> Iterator[Audit]:
-        """Audit records, newest first. since, until: seconds since the epoch."""
+        """Audit records, newest first.
+
+        since, until: seconds since the epoch. order: ``"asc"`` for the oldest first. after: id of a record
+        that this order has before them.
+        """
         filters = {"actor": actor, "action": action, "object": object, "since": since, "until": until}
-        return self._listed("/v1/audit", Audit, **filters)
+        return self._listed("/v1/audit", Audit, **filters, order=order, after=after)
+
+    def follow_audit(
+        self,
+        *,
+        after: str | None = None,
+        actor: str | None = None,
+        action: str | None = None,
+        object: str | None = None,  # noqa: A002 - the server's parameter name
+        since: float | None = None,
+        patience: float = 60.0,
+        pause: float = 1.0,
+    ) -> Iterator[Audit]:
+        """Audit records, oldest first, and then those that are added, without an end.
+
+        after: id of the last record that the caller has; the next call goes on there. patience: seconds
+        without the server before its error is raised. pause: seconds between two looks.
+        """
+        waiting = Patience(patience)
+        while True:
+            page = self.audit(
+                actor=actor, action=action, object=object, since=since, order="asc", after=after
+            )
+            try:
+                for record in page:
+                    waiting.answered()
+                    after = record["id"]
+                    yield record
+                waiting.answered()
+            except StmsError as error:
+                waiting.connection_lost(error)
+            time.sleep(pause)

@@ -390,6 +390,32 @@ def test_rotating_a_key_is_not_retried(client, written):
     assert client.rotate_key("key_1")["key"] == "stms_new"
 
 
+def test_the_audit_log_is_followed_over_pages_and_outages(client, written):
+    link = '</v1/audit?order=asc&after=aud_1>; rel="next"'
+    written.on("GET", "/v1/audit", {"data": [{"id": "aud_1"}], "has_more": True}, link=link)
+    written.on("GET", "/v1/audit", {"detail": "away"}, 503)
+    written.on("GET", "/v1/audit", {"data": [{"id": "aud_2"}], "has_more": False})
+    written.on("GET", "/v1/audit", {"data": [], "has_more": False})
+    written.on("GET", "/v1/audit", {"data": [{"id": "aud_3"}], "has_more": False})
+    written.on("GET", "/v1/audit", {"detail": "none"}, 404)
+    with pytest.raises(NotFound):
+        list(client.follow_audit(after="aud_0", action="a", pause=0.01))
+    assert [request.path for request in written.requests] == [
+        "/v1/audit?action=a&order=asc&after=aud_0",
+        "/v1/audit?order=asc&after=aud_1",
+        "/v1/audit?action=a&order=asc&after=aud_1",
+        "/v1/audit?action=a&order=asc&after=aud_2",
+        "/v1/audit?action=a&order=asc&after=aud_2",
+        "/v1/audit?action=a&order=asc&after=aud_3",
+    ], "each goes on after the last record that came"
+
+
+def test_following_the_audit_log_ends_when_patience_runs_out(client, written):
+    written.on("GET", "/v1/audit", {"detail": "away"}, 503)
+    with pytest.raises(Unavailable):
+        list(client.follow_audit(patience=0.05, pause=0.01))
+
+
 def test_the_audit_log_is_read_page_by_page(client, written):
     link = '</v1/audit?actor=a&after=aud_2>; rel="next"'
     written.on("GET", "/v1/audit", {"data": [{"id": "aud_2"}], "has_more": True}, link=link)

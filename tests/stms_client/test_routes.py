@@ -54,7 +54,8 @@ VALUES = {
 """What the methods are called with, by the name of the parameter."""
 ONE_OF_TWO = {"x", "rows"}
 """Parameters of which a text may take the place."""
-NO_ROUTE = {"close", "pages", "do", "once", "save", "streaming", "address", "local"}
+NO_ROUTE = {"close", "pages", "do", "once", "save", "streaming", "address", "local", "follow_audit"}
+"""Methods without a route of their own; the last one asks for that of `audit` without an end."""
 
 
 def routes(folder: Path) -> set[tuple[str, str]]:

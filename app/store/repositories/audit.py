@@ -15,6 +15,9 @@ from sqlalchemy import Connection
 from app.domain.audit_context import AuditContext, current_context
 from app.domain.entities import AuditRecord
 from app.domain.redaction import redact
+from app.store.audit_lines import write_lines
+from app.store.dialect import on_postgresql
+from app.store.engine import AUDIT_LOG
 from app.store.paging import fitting
 from app.store.repositories.scoped import Scoped
 from app.store.tables import audit_log
@@ -29,12 +32,41 @@ _LAST_SECOND: Final = 7.2e10
 """Seconds since the epoch whose microseconds still have 14 hexadecimal digits."""
 
 
+_APPENDING: Final = 0x73746D73
+"""First key of the advisory locks of transactions that append records; the second says since when."""
+_ORIGIN: Final = 1_577_836_800
+"""Begin of the year 2020, from which the second key counts seconds: it has 31 bits."""
+_LOCKED_CLOCK: Final = sa.text(
+    """
+    WITH held AS MATERIALIZED (
+        SELECT pg_advisory_xact_lock_shared(:key, floor(extract(epoch FROM clock_timestamp()) - :origin)::int)
+    )
+    SELECT extract(epoch FROM clock_timestamp())::float8, (SELECT max(id) FROM audit_log) FROM held
+    """
+).bindparams(key=_APPENDING, origin=_ORIGIN)
+"""Takes the lock, then reads the clock."""
+_SETTLED: Final = sa.text(
+    """
+    SELECT least(extract(epoch FROM statement_timestamp())::float8, min(objid::bigint) + :origin)
+    FROM pg_locks
+    WHERE locktype = 'advisory' AND classid = :key AND objsubid = 2
+      AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    """
+).bindparams(key=_APPENDING, origin=_ORIGIN)
+
+
 class Audit(Scoped):
-    """Queries on the audit log. Records are part of the caller's transaction."""
+    """Queries on the audit log. Records are part of the caller's transaction.
+
+    Who reads the log in the order of the ids misses nothing: an id is larger than those of all records that
+    are committed, and a page of the oldest ends before the first transaction that may still commit a record.
+    """
 
     def __init__(self, connection: Connection, tenant: str | None) -> None:
         super().__init__(connection, tenant)
-        self._contexts: list[AuditContext] = []
+        self._appended: list[tuple[AuditRecord, AuditContext]] = []
+        self._began: tuple[float, float] | None = None
+        """The time of the first record, and the monotonic clock at that moment."""
 
     def append(
         self,
@@ -51,7 +83,7 @@ class Audit(Scoped):
         tenant: whose object it is, by default the repository's; empty for the installation's own.
         """
         context = current_context() if context is None else context
-        now = time.time()
+        now = self._now()
         record = AuditRecord(
             id=_new_id(now),
             at=now,
@@ -71,12 +103,33 @@ class Audit(Scoped):
         )
         values = {name: _column_value(name, value) for name, value in asdict(record).items()}
         self._connection.execute(sa.insert(audit_log), values)
-        self._contexts.append(context)
+        self._appended.append((AuditRecord(**values), context))
 
     def committed(self) -> None:
-        """Count the records in their audit contexts. The unit of work calls it after the commit."""
-        for context in self._contexts:
+        """Count the records in their audit contexts, and write them to standard error if that is set.
+
+        The unit of work calls it after the commit.
+        """
+        for _, context in self._appended:
             context.recorded += 1
+        if self._appended and self._connection.get_execution_options().get(AUDIT_LOG):
+            write_lines([record for record, _ in self._appended])
+
+    def _now(self) -> float:
+        """The time of a new record, in seconds since the epoch; later than of all committed records.
+
+        On PostgreSQL it is the database's, and from before it is read until the transaction ends a lock shows
+        that one may be committed. On SQLite there is one transaction at a time that writes.
+        """
+        if self._began is None:
+            if on_postgresql(self._connection):
+                now, newest = self._connection.execute(_LOCKED_CLOCK).one()
+            else:
+                now = time.time()
+                newest = self._connection.execute(sa.select(sa.func.max(audit_log.c.id))).scalar()
+            self._began = max(now, _after(newest)), time.monotonic()
+        began, at = self._began
+        return began + time.monotonic() - at
 
     def page(
         self,
@@ -85,21 +138,28 @@ class Audit(Scoped):
         after: str | None = None,
         since: float | None = None,
         until: float | None = None,
+        oldest_first: bool = False,
         **equal: str | None,
     ) -> tuple[Sequence[AuditRecord], bool]:
-        """One page of records older than id ``after``, newest first, and whether there are more.
+        """One page of records after id ``after`` in the order of the list, and whether there are more.
 
-        A record has a few KiB at most; there are fewer than ``limit`` if they have more than `PAGE_BYTES`.
+        The newest come first, or with ``oldest_first`` the oldest, up to the last one before which no other
+        can appear any more. A record has a few KiB at most; there are fewer than ``limit`` if they have more
+        than `PAGE_BYTES`.
 
         since, until: seconds since the epoch. equal: required values of actor, action, object.
         """
-        query = sa.select(audit_log).order_by(audit_log.c.id.desc()).limit(limit + 1)
+        id_ = audit_log.c.id
+        query = sa.select(audit_log).order_by(id_ if oldest_first else id_.desc()).limit(limit + 1)
         query = query.where(
             self._owns(audit_log),
             *(audit_log.c[name] == value for name, value in equal.items() if value is not None),
         )
         if after is not None:
-            query = query.where(audit_log.c.id < after)
+            query = query.where(id_ > after if oldest_first else id_ < after)
+        if oldest_first and on_postgresql(self._connection):
+            # A statement of its own, before that of the page, which sees what was committed in between.
+            query = query.where(id_ < _first_id(self._connection.execute(_SETTLED).scalar_one()))
         if since is not None:
             query = query.where(audit_log.c.id >= _first_id(since), audit_log.c.at >= since)
         if until is not None:
@@ -140,6 +200,11 @@ def _size(record: AuditRecord) -> int:
 def _clean(text: str) -> str:
     """The text without secrets and without characters that a database rejects."""
     return redact(text).replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+def _after(id_: str | None) -> float:
+    """A time whose ids are larger than this one; 0 without one."""
+    return 0.0 if id_ is None else (int(id_[4:18], 16) + 2) * _MICROSECOND
 
 
 def _new_id(now: float) -> str:

@@ -9,12 +9,24 @@ has, the keys of one tenant share its turns, and who is idle does not accumulate
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.dialect import on_postgresql
-from app.store.tables import job_units
+from app.store.tables import is_unfinished, job_units, jobs
+
+
+class UnitCounts(NamedTuple):
+    """Units of all unfinished jobs. waiting: those that no worker has started. running: all others.
+
+    An unfinished job without units waits for its first or its last step, and counts as one that waits: jobs
+    have units only while a worker coordinates them, so that without it nothing would ask for a worker.
+    """
+
+    waiting: int
+    running: int
 
 
 class Units:
@@ -70,6 +82,14 @@ class Units:
         query = sa.select(sa.func.count()).select_from(job_units)
         query = query.where(job_units.c.tenant == tenant, job_units.c.owner == owner)
         return int(self._connection.execute(query).scalar_one())
+
+    def counts(self) -> UnitCounts:
+        """Units of all tenants that wait and that run."""
+        query = sa.select(sa.func.count(), sa.func.count(job_units.c.executor_id)).select_from(job_units)
+        units, running = self._connection.execute(query).one()
+        has_units = sa.exists().where(job_units.c.job_id == jobs.c.id)
+        without = sa.select(sa.func.count()).select_from(jobs).where(is_unfinished, ~has_units)
+        return UnitCounts(units - running + self._connection.execute(without).scalar_one(), running)
 
     def lock_owner(self, tenant: str, owner: str) -> None:
         """Serialise transactions that add units of an API key: lock it until the end of the transaction."""

@@ -295,6 +295,22 @@ def test_the_log_is_read_in_pages_and_by_filters(world: World, problem):
     problem(world.client.get("/v1/audit", headers={"x-api-key": text}), 403, "scope_required")
 
 
+def test_the_log_is_followed_from_the_oldest_record_on(world: World, problem):
+    keys = [world.key() for _ in range(5)]
+    made = {"action": "key.create", "order": "asc"}
+    first = world.ask("GET", "/v1/audit", params=made | {"limit": 3})
+    second = world.ask("GET", first.links["next"]["url"])
+    listed = [row["object"] for page in (first, second) for row in page.json()["data"]]
+    assert listed[-5:] == keys
+    assert (first.json()["has_more"], second.json()["has_more"]) == (True, False)
+    last = second.json()["data"][-1]["id"]
+    assert world.ask("GET", "/v1/audit", params=made | {"after": last}).json()["data"] == []
+    added = world.key()
+    [row] = world.ask("GET", "/v1/audit", params=made | {"after": last}).json()["data"]
+    assert row["object"] == added
+    problem(world.ask("GET", "/v1/audit", params={"order": "up"}), 400, "invalid_parameter")
+
+
 @pytest.mark.parametrize(
     ("value", "why"),
     [

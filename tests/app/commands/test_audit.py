@@ -64,6 +64,27 @@ def test_filters_are_passed_on(run, written):
         assert part in asked
 
 
+@pytest.mark.parametrize("as_json", [True, False])
+def test_the_log_is_followed_line_by_line_until_it_may_not_be_read(run, written, as_json: bool):
+    written.on("GET", "/v1/audit", {"data": [RECORD, RECORD | {"id": "aud_2"}], "has_more": False})
+    written.on("GET", "/v1/audit", {"data": [RECORD | {"id": "aud_3", "address": None}], "has_more": False})
+    written.on("GET", "/v1/audit", {"detail": "The key was revoked.", "code": "key_invalid"}, status=401)
+    options = ["--follow", "--after", "aud_0", "--action", "alias.move", *(["--json"] if as_json else [])]
+    result = run("audit", *options, "--server", written.address)
+    assert result.exit_code == 1
+    assert "revoked" in result.stderr
+    lines = result.stdout.splitlines()
+    if as_json:
+        assert [json.loads(line)["id"] for line in lines] == ["aud_1", "aud_2", "aud_3"]
+        assert json.loads(lines[0]) == RECORD
+    else:
+        assert lines[0].endswith("root (key_1)  aud_1  alias.move  pets@live  done  192.0.2.1  version=3")
+        assert lines[2].endswith("aud_3  alias.move  pets@live  done  –  version=3")
+    asked = [parse_qs(urlsplit(request.path).query) for request in written.requests]
+    assert [query["after"] for query in asked] == [["aud_0"], ["aud_2"], ["aud_3"]]
+    assert all((query["order"], query["action"]) == (["asc"], ["alias.move"]) for query in asked)
+
+
 @pytest.fixture
 def in_tokyo(monkeypatch):
     monkeypatch.setenv("TZ", "Asia/Tokyo")

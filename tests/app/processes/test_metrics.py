@@ -230,6 +230,7 @@ def test_the_figures_of_the_database_are_rendered():
     figures = DatabaseFigures(
         {"queued": 2},
         12.5,
+        {"waiting": 7, "running": 1},
         3,
         9,
         {"alive": 2, "silent": 1},
@@ -249,6 +250,7 @@ def test_the_figures_of_the_database_are_rendered():
     assert shown["stms_check_ok{check=schema}"] == 0
     assert shown["stms_jobs{state=queued}"] == 2
     assert shown["stms_jobs_oldest_queued_seconds"] == 12.5
+    assert (shown["stms_units{state=waiting}"], shown["stms_units{state=running}"]) == (7, 1)
     assert shown["stms_unfinished_students{state=total}"] == 9
     assert shown["stms_workers{state=silent}"] == 1
     assert (shown["stms_worker_slots"], shown["stms_worker_slots_busy"]) == (4, 1)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
 from alembic.script import ScriptDirectory
 
 from app.domain.audit_context import Actor, AuditContext, audit_context, current_context
+from app.settings import Settings
+from app.store.engine import open_database, open_engine
 from app.store.migrate import _config, downgrade, upgrade
 from app.store.tables import api_keys, audit_log
 from app.store.unit_of_work import Store
@@ -155,3 +165,165 @@ def test_a_page_of_records_is_bounded_in_bytes(store: Store, monkeypatch: pytest
             assert {len(record.details["text"]) for record in page} == {500}
             numbers, after = [*numbers, *(record.details["number"] for record in page)], page[-1].id
     assert numbers == [*range(11, -1, -1)]
+
+
+@pytest.fixture
+def postgres_store(postgres_address: str) -> Iterator[Store]:
+    opened = Store(open_engine(postgres_address))
+    yield opened
+    opened.dispose()
+
+
+def objects_after(store: Store, after: str | None) -> list[tuple[str, str]]:
+    """(id, object) of the records after an id, oldest first, page by page."""
+    found: list[tuple[str, str]] = []
+    while True:
+        with store.read() as uow:
+            page, has_more = uow.audit.page(limit=3, after=after, oldest_first=True)
+        found += [(record.id, record.object) for record in page]
+        if not has_more:
+            return found
+        after = page[-1].id
+
+
+def append(store: Store, object_: str) -> None:
+    with store.begin() as uow:
+        uow.audit.append("x", object_)
+
+
+def test_the_oldest_come_first_and_what_is_added_follows(store: Store):
+    for number in range(7):
+        append(store, f"o{number}")
+    found = objects_after(store, None)
+    assert [name for _, name in found] == [f"o{number}" for number in range(7)]
+    assert objects_after(store, found[-1][0]) == []
+    append(store, "new")
+    assert [name for _, name in objects_after(store, found[-1][0])] == ["new"]
+    with store.read() as uow:
+        page, _ = uow.audit.page(limit=9, oldest_first=True, object="o3", since=1.0)
+        assert [record.object for record in page] == ["o3"]
+
+
+def test_no_record_is_overtaken_by_one_that_is_committed_earlier(postgres_store: Store):
+    append(postgres_store, "before")
+    time.sleep(1.1)  # What is open is known by its second.
+    with postgres_store.begin() as slow:
+        slow.audit.append("x", "slow")
+        append(postgres_store, "quick")
+        assert [name for _, name in objects_after(postgres_store, None)] == ["before"]
+    assert [name for _, name in objects_after(postgres_store, None)] == ["before", "slow", "quick"]
+    with contextlib.suppress(RuntimeError), postgres_store.begin() as uow:
+        uow.audit.append("x", "lost")
+        raise RuntimeError("rolled back")
+    append(postgres_store, "last")
+    assert [name for _, name in objects_after(postgres_store, None)] == ["before", "slow", "quick", "last"]
+
+
+def test_who_follows_while_many_write_gets_every_record_once_and_in_order(postgres_store: Store):
+    def write(number: int) -> None:
+        pauses = random.Random(number)
+        for count in range(20):
+            with postgres_store.begin() as uow:
+                uow.audit.append("x", f"{number}-{count}")
+                time.sleep(pauses.choice((0.0, 0.001, 0.02)))
+                uow.audit.append("y", f"{number}-{count}")
+
+    writers = [threading.Thread(target=write, args=(number,)) for number in range(6)]
+    for writer in writers:
+        writer.start()
+    found: list[tuple[str, str]] = []
+    while True:
+        were_alive = any(writer.is_alive() for writer in writers)
+        found += objects_after(postgres_store, found[-1][0] if found else None)
+        if not were_alive:
+            break
+    for writer in writers:
+        writer.join()
+    assert [id_ for id_, _ in found] == sorted(id_ for id_, _ in found)
+    assert sorted(name for _, name in found) == sorted(
+        f"{number}-{count}" for number in range(6) for count in range(20) for _ in "xy"
+    )
+
+
+def test_an_id_is_the_largest_also_after_the_clock_was_set_back(store: Store):
+    with store.begin() as uow:
+        row = {"actor": "a", "actor_name": "", "scope": "", "action": "x", "object": "o", "outcome": "done"}
+        later = time.time() + 0.5
+        row |= {"id": f"aud_{int(later * 1e6):014x}ffffffffff", "at": later, "details": {}}
+        uow.connection.execute(sa.insert(audit_log), row)
+    append(store, "next")
+    with store.read() as uow:
+        newest, *_ = uow.audit.page(limit=9)[0]
+    assert newest.object == "next"
+    assert newest.id > row["id"]
+    assert later < newest.at < later + 0.001
+
+
+def test_committed_records_are_lines_with_their_ids(database_address: str, capsys):
+    store = Store(open_database(Settings(database_url=database_address, audit_log="stderr"), "test"))
+    with audit_context(AuditContext(ONE, "r-1", "192.0.2.1")), store.begin() as uow:
+        uow.audit.append("dataset.delete", "ds_1", details={"note": "two\nlines"})
+        uow.audit.append("dataset.delete", "ds_2")
+    with contextlib.suppress(RuntimeError), store.begin() as uow:
+        uow.audit.append("dataset.delete", "ds_3")
+        raise RuntimeError("rolled back")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    with store.read() as uow:
+        records, _ = uow.audit.page(limit=9, oldest_first=True)
+    store.dispose()
+    assert [line["id"] for line in lines] == [record.id for record in records]
+    assert [line["object"] for line in lines] == ["ds_1", "ds_2"]
+    assert lines[0]["logger"] == "stms.audit"
+    assert (lines[0]["actor"], lines[0]["request_id"], lines[0]["address"]) == ("key_1", "r-1", "192.0.2.1")
+    assert lines[0]["details"] == {"note": "two\nlines"}
+
+
+def test_no_lines_are_written_by_default(database_address: str, capsys):
+    store = Store(open_database(Settings(database_url=database_address), "test"))
+    append(store, "o")
+    store.dispose()
+    assert capsys.readouterr().err == ""
+
+
+KILLED_BEFORE_THE_THIRD_LINE = """
+import os, signal, sys
+from app.settings import Settings
+from app.store.engine import open_database, open_engine
+from app.store.repositories import audit
+from app.store.unit_of_work import Store
+
+write, written = audit.write_lines, []
+
+def write_or_die(records):
+    if len(written) == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    written.append(1)
+    write(records)
+
+audit.write_lines = write_or_die
+store = Store(open_database(Settings(), "test"))
+for number in range(9):
+    with store.begin() as uow:
+        uow.audit.append("x", f"o{number}")
+"""
+
+
+def test_what_a_killed_process_committed_without_a_line_is_found_by_following(database_address: str):
+    store = Store(open_database(Settings(database_url=database_address), "test"))
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED_BEFORE_THE_THIRD_LINE],
+        env={"STMS_DATABASE_URL": database_address, "STMS_AUDIT_LOG": "stderr"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL
+    lines = [json.loads(line) for line in done.stderr.splitlines()]
+    assert [line["object"] for line in lines] == ["o0", "o1"]
+    deadline = time.monotonic() + 30
+    while not (rest := objects_after(store, lines[-1]["id"])):
+        assert time.monotonic() < deadline, "the lock of the dead session ends with it"
+        time.sleep(0.05)
+    store.dispose()
+    assert [name for _, name in rest] == ["o2"], "and nothing twice"

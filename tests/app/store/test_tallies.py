@@ -70,6 +70,7 @@ def test_the_figures_are_those_of_all_tenants_and_workers(store: Store):
     assert figures.jobs["queued"] == 2
     assert 70.0 <= figures.oldest_queued_seconds < 200.0
     assert (figures.units_done, figures.units_total) == (3, 12)
+    assert figures.work_units == {"waiting": 3, "running": 0}, "without units, each job waits as one"
     assert figures.workers == {"alive": 1, "silent": 1, "lost": 1}
     assert (figures.slots, figures.busy) == (3, 1)
 

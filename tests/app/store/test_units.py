@@ -5,13 +5,18 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
-from app.domain.entities import Job
+from app.domain.entities import Job, JobState
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store, UnitOfWork
+
+SCALER = Path(__file__).parents[3] / "deploy" / "helm" / "stms" / "files" / "units.sql"
+"""What KEDA asks, to scale the workers of the Helm chart."""
 
 
 def test_starts_are_counted_until_a_result_is_stored(store: Store, add_job: Callable[..., Job]) -> None:
@@ -133,6 +138,26 @@ def test_who_works_on_a_job_is_known(store: Store, add_job: Any):
         assert uow.units.workers_of([one, other]) == {one: ["w1", "w2"]}
         assert uow.units.count_of_owner("A", "A") == 3
         assert uow.units.count_of_owner("B", "B") == 0
+
+
+def test_units_are_counted_as_the_scaler_of_workers_does(store: Store, add_job: Any):
+    with store.of_all_tenants().begin() as uow:
+        begun, _, *ended = [
+            add_job(uow, tenant=tenant, state=state).id
+            for tenant, state in (
+                ("A", JobState.RUNNING),
+                ("B", JobState.QUEUED),
+                ("A", JobState.SUCCEEDED),
+                ("B", JobState.CANCELLED),
+            )
+        ]
+        for number in range(3):
+            uow.units.add(begun, 0, number, tenant="A", owner="A", level=1)
+        uow.units.start(begun, 0, 1, "w", 1.0)
+        assert len(ended) == 2
+        assert uow.units.counts() == (3, 1), "the queued job counts as one unit"
+    with store.engine.connect() as connection:
+        assert connection.scalar(sa.text(SCALER.read_text(encoding="utf-8"))) == 4
 
 
 def test_a_later_attempt_outlives_the_end_of_an_earlier_one(store: Store, add_job: Any):

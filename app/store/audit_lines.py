@@ -1,0 +1,28 @@
+"""Writes committed audit records to standard error, one line of JSON each: `STMS_AUDIT_LOG`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict
+
+from app.domain.entities import AuditRecord
+from app.domain.moments import timestamp
+from app.logs import json_line
+
+LOGGER = "stms.audit"
+"""What tells these lines from those of the log."""
+
+
+def write_lines(records: Iterable[AuditRecord]) -> None:
+    """Write the fields of the records as ``GET /v1/audit`` shows them, without those that are null.
+
+    What cannot be written is left out: the table has it.
+    """
+    for record in records:
+        line = json_line({"logger": LOGGER} | asdict(record) | {"at": timestamp(record.at)})
+        with suppress(OSError):
+            # In one piece, so that the lines of several processes do not mix.
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
