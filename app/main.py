@@ -9,7 +9,20 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import metadata
 from typing import Final
 
-from app.api import bundles, datasets, docs, health, jobs, keys, models, openapi, operation, predict, teachers
+from app.api import (
+    bundles,
+    datasets,
+    docs,
+    health,
+    jobs,
+    keys,
+    models,
+    openapi,
+    operation,
+    predict,
+    teachers,
+    webhooks,
+)
 from app.api.app import StmsApi
 from app.api.dependencies import AppContext
 from app.api.errors import install_error_handlers
@@ -80,7 +93,7 @@ def create_app(
     app.add_middleware(RequestMiddleware, exempt=health.PATHS, streamed=streamed)
     install_error_handlers(app)
     # `app.api.border` bounds their bodies.
-    for part in (datasets, jobs, models, bundles, teachers, predict, keys, operation, health, docs):
+    for part in (datasets, jobs, models, bundles, teachers, predict, keys, webhooks, operation, health, docs):
         app.include_router(part.router)
     app.include_router(datasets.labels_router)
     if settings.dashboard:
