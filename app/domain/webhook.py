@@ -151,13 +151,13 @@ class Target:
                 f"The address must begin with https:// or http:// and have at most {MAX_URL} characters of"
             )
             raise ValueError(f"{message} ASCII.")
-        parts = urlsplit(url)
-        if "@" in parts.netloc or "#" in url or "\\" in url:
-            raise ValueError("The address must have neither a user, a fragment nor a backslash.")
+        if "#" in url or "\\" in url:
+            raise ValueError("The address must have neither a fragment nor a backslash.")
         try:
+            parts = urlsplit(url)
             origin = Origin.of(f"{parts.scheme}://{parts.netloc}")
         except ValueError:
-            raise ValueError("The address must have a host, and a port that is a number, if any.") from None
+            raise ValueError("The address must have a host, with or without a port, and no user.") from None
         return cls(origin, (parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
 
 

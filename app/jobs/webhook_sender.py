@@ -81,8 +81,8 @@ class Signer:
             answer = connection.request("POST", target.path, body, None, headers)
         except (RemoteFailed, RemoteUnavailable) as error:
             return Outcome(None, str(error))
-        error = None if 200 <= answer.status < 300 else f"The receiver answered with status {answer.status}."
-        return Outcome(answer.status, error, answer.wait)
+        refused = None if 200 <= answer.status < 300 else f"The receiver answered with status {answer.status}."
+        return Outcome(answer.status, refused, answer.wait)
 
 
 @dataclass(slots=True)

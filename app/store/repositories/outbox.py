@@ -34,7 +34,7 @@ class Outbox:
         if job.version is not None:
             links["version"] = f"/v1/models/{job.model}/versions/{job.version}"
         error = {"code": job.error_code, "message": (job.error_message or "")[:MAX_TEXT]}
-        counts = {name: data[name] for name in ("students", "failed") if name in data}
+        counts: Json = {name: data[name] for name in ("students", "failed") if name in data}
         self.announce(
             JOB_EVENTS[event_type],
             job.tenant,
