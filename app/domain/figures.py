@@ -34,7 +34,7 @@ WEBHOOK_ATTEMPTS: Final = "webhook_attempts"
 ATTEMPT_OUTCOMES: Final = ("delivered", "failed", "dead")
 """Name of the tally of attempts to deliver events to webhooks, and its labels; the last attempt is "dead"."""
 WORKER_FAILURES: Final = "worker_failures"
-WORKER_PARTS: Final = ("webhook outcomes", "webhook requests", "webhook events")
+WORKER_PARTS: Final = ("webhook outcomes", "webhook requests", "webhook events", "failure counts")
 """Name of the tally of failed periodic work of the elected worker, and the parts of that work."""
 
 COUNTED_EVENTS: Final = frozenset({"worker_took_over", "job_restarted", "solver_died", "solver_hung"})

@@ -42,7 +42,7 @@ REQUEST_SECONDS: Final = 10.0
 _POLL_SECONDS: Final = 1.0
 _LIMITS_SECONDS: Final = 600.0
 _JOIN_SECONDS: Final = 5.0
-_OUTCOMES, _REQUESTS, _EVENTS = WORKER_PARTS
+_OUTCOMES, _REQUESTS, _EVENTS, _COUNTS = WORKER_PARTS
 
 
 @dataclass(slots=True)
@@ -120,7 +120,7 @@ class WebhookSender:
     def run_once(self) -> None:
         """Store outcomes, and if this worker is elected send what is due. Raises nothing."""
         self._store_outcomes()
-        self.periodic.run(_OUTCOMES, self._count_failures)
+        self.periodic.run(_COUNTS, self._count_failures)
         if not self.is_elected():
             return
         self.periodic.run(_REQUESTS, self._send_due)
