@@ -29,7 +29,7 @@ _MODELS: Json = {"items": {"type": "string", "pattern": MODEL_NAME}}
 class CreateWebhook(Body):
     """A webhook to create.
 
-    events: what it is told of. models: of which models; empty for all, and for events that belong to none.
+    events: that it gets. models: of which models; empty for all. Events of no model are sent in any case.
     """
 
     name: str = Field(max_length=100, json_schema_extra=_NAME)

@@ -32,7 +32,7 @@ EVENTS: Final = (
     "key.expiring",
     "quota.nearly_used",
 )
-"""What a webhook can be told of."""
+"""Types of the events that a webhook can get."""
 TEST_EVENT: Final = "webhook.test"
 
 MAX_WEBHOOKS: Final = 50

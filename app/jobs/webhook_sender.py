@@ -81,7 +81,9 @@ class Signer:
             answer = connection.request("POST", target.path, body, None, headers)
         except (RemoteFailed, RemoteUnavailable) as error:
             return Outcome(None, str(error))
-        refused = None if 200 <= answer.status < 300 else f"The receiver answered with status {answer.status}."
+        refused = (
+            None if 200 <= answer.status < 300 else f"The receiver answered with status {answer.status}."
+        )
         return Outcome(answer.status, refused, answer.wait)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import json
+import re
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 from cloudevents.core.bindings.http import HTTPMessage, from_structured_event
@@ -141,14 +141,19 @@ def test_the_library_of_receivers_verifies_the_signature(form):
         verifier.verify(body, headers_of(EVENT.id, body, secret, time.time() - 600, form))
 
 
-def test_ten_lines_of_python_verify_the_signature():
-    """Those of docs/webhooks.md."""
+def test_the_lines_of_the_documentation_verify_the_signature():
+    page = (Path(__file__).parents[3] / "docs" / "webhooks.md").read_text(encoding="utf-8")
+    [code] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(code, names)
     secret, body = secret_of(b"root" * 8, "wh_1"), body_of(EVENT, "cloudevents")
-    headers = headers_of(EVENT.id, body, secret, 1.5, "cloudevents")
-    key = base64.b64decode(secret_text(secret).removeprefix("whsec_"))
-    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
-    expected = "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
-    assert headers["webhook-signature"] == expected
+    text, headers = secret_text(secret), headers_of(EVENT.id, body, secret, time.time(), "cloudevents")
+    assert names["is_genuine"](body, headers, text)
+    assert not names["is_genuine"](body + b" ", headers, text)
+    assert not names["is_genuine"](body, headers | {"webhook-id": "evt_2"}, text)
+    assert not names["is_genuine"](body, headers, secret_text(b"x" * 32))
+    old = headers_of(EVENT.id, body, secret, time.time() - 400, "cloudevents")
+    assert not names["is_genuine"](body, old, text)
 
 
 def test_the_library_of_cloudevents_reads_the_body():

@@ -126,7 +126,7 @@ def test_a_webhook_is_changed_disabled_and_enabled(sqlite_store: Store, settings
     changed = webhooks.change_webhook(sqlite_store, settings, webhook.id, events=["alias.moved"], name="new")
     assert (changed.events, changed.name, changed.url) == (("alias.moved",), "new", webhook.url)
     assert webhooks.change_webhook(sqlite_store, settings, webhook.id, enabled=True) == changed
-    # The origin may have been taken from the setting: that does not keep anybody from disabling it.
+    # A webhook whose origin is not listed any more can still be disabled.
     none = settings.model_copy(update={"webhooks": ""})
     stopped = webhooks.change_webhook(sqlite_store, none, webhook.id, enabled=False)
     assert (stopped.enabled, stopped.disabled_reason) == (False, "request")

@@ -1,4 +1,4 @@
-"""Deliveries are stored with what they tell of, or not at all; on both databases."""
+"""Deliveries are stored in the transaction of their event, or not at all; on both databases."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_what_is_rolled_back_leaves_no_delivery(store: Store, add_job: AddJob):
     assert types(store, webhook_id) == ["job.succeeded"]
 
 
-def test_versions_and_aliases_are_told_of(store: Store):
+def test_published_versions_and_moved_aliases_are_events(store: Store):
     webhook_id = add_webhook(store, models=("letters",))
     publish_version(store, "letters")
     publish_version(store, "digits")
