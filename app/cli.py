@@ -35,6 +35,7 @@ from app.commands import (
     servers,
     train,
     usage,
+    webhooks,
     workers,
 )
 from app.commands.output import CommandFailed, print_failure, say
@@ -88,6 +89,9 @@ def build() -> typer.Typer:
     app.add_typer(jobs.commands, name="jobs", help="Training jobs.", rich_help_panel=remote)
     app.add_typer(models.commands, name="models", help="Models, versions, aliases.", rich_help_panel=remote)
     app.add_typer(bundles.commands, name="bundle", help="Versions as files.", rich_help_panel=remote)
+    app.add_typer(
+        webhooks.commands, name="webhooks", help="Events sent to other programs.", rich_help_panel=remote
+    )
     app.command(rich_help_panel=remote)(workers.workers)
     app.command(rich_help_panel=remote)(servers.servers)
     app.command(rich_help_panel=remote)(servers.whoami)

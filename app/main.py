@@ -9,7 +9,20 @@ from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from importlib import metadata
 from typing import Final
 
-from app.api import bundles, datasets, docs, health, jobs, keys, models, openapi, operation, predict, teachers
+from app.api import (
+    bundles,
+    datasets,
+    docs,
+    health,
+    jobs,
+    keys,
+    models,
+    openapi,
+    operation,
+    predict,
+    teachers,
+    webhooks,
+)
 from app.api.app import StmsApi
 from app.api.dependencies import AppContext
 from app.api.errors import install_error_handlers
@@ -84,7 +97,7 @@ def create_app(
     for part in (models, bundles, predict, operation, health, docs):
         app.include_router(part.router)
     if settings.bundle is None:
-        for part in (datasets, jobs, teachers, keys):
+        for part in (datasets, jobs, teachers, keys, webhooks):
             app.include_router(part.router)
         app.include_router(datasets.labels_router)
     if settings.dashboard:

@@ -300,6 +300,17 @@ class Settings(BaseSettings):
         {}, description='Bearer tokens for them: a JSON object {"https://triton.example.com:8000": "…"}.'
     )
 
+    webhooks: str = Field(
+        "",
+        description="Origins of receivers, comma-separated, to which webhooks may be sent, such as "
+        "https://hooks.example.com or https://*.example.com; empty: none.",
+    )
+    webhook_secret: SecretStr | None = Field(
+        None,
+        description="Text of at least 32 characters from which the secrets of webhooks are made, the same "
+        "for all processes; empty: one is made in data_dir, with SQLite only.",
+    )
+
     solver_threads: int = Field(0, ge=0, description="Threads of one solver process; 0: all cores.")
     solver_niceness: int = Field(
         19,
@@ -404,10 +415,19 @@ class Settings(BaseSettings):
             raise ValueError("STMS_TLS_CLIENT_CA needs STMS_TLS_CERTIFICATE and STMS_TLS_KEY")
         return self
 
-    @field_validator("remote_teachers")
+    @field_validator("remote_teachers", "webhooks")
     @classmethod
     def _are_origins(cls, value: str) -> str:
         AllowedServers.of(value)
+        return value
+
+    @field_validator("webhook_secret")
+    @classmethod
+    def _is_long(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is None or not value.get_secret_value():
+            return None
+        if len(value.get_secret_value()) < 32:
+            raise ValueError("must have at least 32 characters, such as of: openssl rand -base64 32")
         return value
 
     @field_validator("database_url")

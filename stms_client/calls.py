@@ -26,8 +26,10 @@ from stms_client.documents import (
     Job,
     Key,
     NewKey,
+    NewWebhook,
     Usage,
     Version,
+    Webhook,
 )
 from stms_client.errors import InvalidInput, Json, StmsError
 from stms_client.results import Decision, Decisions, Explain, Package
@@ -367,6 +369,23 @@ def set_quotas(tenant: str, quotas: Mapping[str, int | None]) -> Call[Usage]:
     """Change of a tenant's quotas."""
     headers = {"Content-Type": "application/json"}
     return Call("PATCH", "/v1/quotas", decoded, {"tenant": tenant}, headers, encoded(dict(quotas)))
+
+
+def create_webhook(body: Mapping[str, Any]) -> Call[NewWebhook]:
+    """Creation of a webhook."""
+    return _once(_post("/v1/webhooks", body, decoded))
+
+
+def change_webhook(webhook_id: str, body: Mapping[str, Any]) -> Call[Webhook]:
+    """Change of a webhook."""
+    headers = {"Content-Type": "application/json"}
+    content = encoded(_without_none(body))
+    return Call("PATCH", webhook_path(webhook_id), decoded, headers=headers, content=content)
+
+
+def webhook_path(webhook_id: str) -> str:
+    """Path of a webhook."""
+    return f"/v1/webhooks/{segment(webhook_id)}"
 
 
 def get(path: str, _kind: type[T]) -> Call[T]:

@@ -173,6 +173,27 @@ class Decision(TypedDict):
     reason: str
 
 
+class Delivery(TypedDict):
+    """An event for a webhook. event_id: the header webhook-id. at: when it happened.
+
+    attempts: that have ended. due_at: when the next one is due, or null. status: of the last answer, null
+    without one. error: why the last attempt failed. ended_at: when it was delivered or given up (dead).
+    """
+
+    id: str
+    event_id: str
+    type: str
+    subject: str
+    at: str
+    data: dict[str, Any]
+    state: str
+    attempts: int
+    due_at: str | None
+    status: int | None
+    error: str | None
+    ended_at: str | None
+
+
 class Error(TypedDict):
     """Why a job failed."""
 
@@ -382,6 +403,13 @@ class NewKey(TypedDict):
 
     key: str
     details: Key
+
+
+class NewWebhook(TypedDict):
+    """A webhook that was created. secret: with which its requests are signed, shown only here."""
+
+    secret: str
+    details: Webhook
 
 
 class Note(TypedDict):
@@ -600,6 +628,27 @@ class VersionInputs(TypedDict):
     label_column: NotRequired[str | None]
     ranges: NotRequired[list[list[float]] | None]
     index_base: NotRequired[int | None]
+
+
+class Webhook(TypedDict):
+    """A webhook without its secret.
+
+    disabled_reason: null while it is enabled; ``request``, ``gone`` (the receiver answered 410) or ``dead``
+    (20 deliveries in a row). dead_in_row: dead deliveries since the last delivered one.
+    """
+
+    id: str
+    name: str
+    url: str
+    events: list[str]
+    models: list[str]
+    form: str
+    enabled: bool
+    disabled_reason: str | None
+    dead_in_row: int
+    created_at: str
+    created_by: str
+    tenant: str
 
 
 class WhoAmI(TypedDict):

@@ -106,6 +106,10 @@ class RemoteServer:
         """POST a JSON body; returns the JSON of the response."""
         return self._request("POST", path, body)
 
+    def patch(self, path: str, body: object) -> Any:
+        """PATCH a JSON body; returns the JSON of the response."""
+        return self._request("PATCH", path, body)
+
     def delete(self, path: str) -> None:
         """DELETE ``path``."""
         self._request("DELETE", path)

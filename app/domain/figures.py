@@ -30,6 +30,13 @@ JOB_ERRORS: Final = "job_errors"
 JOB_EVENTS: Final = "job_events"
 """Names of tallies: of jobs by outcome, of failed jobs by error code, and of `COUNTED_EVENTS` by type."""
 
+WEBHOOK_ATTEMPTS: Final = "webhook_attempts"
+ATTEMPT_OUTCOMES: Final = ("delivered", "failed", "dead")
+"""Name of the tally of attempts to deliver events to webhooks, and its labels; the last attempt is "dead"."""
+WORKER_FAILURES: Final = "worker_failures"
+WORKER_PARTS: Final = ("webhook outcomes", "webhook requests", "webhook events", "failure counts")
+"""Name of the tally of failed periodic work of the elected worker, and the parts of that work."""
+
 COUNTED_EVENTS: Final = frozenset({"worker_took_over", "job_restarted", "solver_died", "solver_hung"})
 """Types of events that are rare, and that an operator should learn of."""
 
@@ -59,6 +66,7 @@ class DatabaseFigures:
     units_done, units_total: finished and all students of unfinished jobs, a teacher counted as one more.
     workers: numbers of those that are alive, silent (no recent heartbeat) and lost (their work goes on
     elsewhere). slots, busy: of the workers that are alive. tallies: counters by name and label.
+    deliveries: to webhooks that wait for an attempt. late_seconds: how long the first of them has been due.
     """
 
     jobs: Mapping[str, int]
@@ -70,6 +78,8 @@ class DatabaseFigures:
     slots: int
     busy: int
     tallies: Mapping[tuple[str, str], float]
+    deliveries: int = 0
+    late_seconds: float = 0.0
 
 
 class InputRow(NamedTuple):

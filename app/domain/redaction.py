@@ -8,6 +8,7 @@ from typing import Final
 _KEY: Final = re.compile(r"(stms(?:_|%5[fF])key(?:_|%5[fF])[0-9a-fA-F]{1,24})(?:_|%5[fF])[A-Za-z0-9_%-]+")
 _SESSION: Final = re.compile(r"(ses(?:_|%5[fF])[0-9a-fA-F]{1,24})(?:_|%5[fF])[A-Za-z0-9_%-]+")
 _ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,40}://[^\s:/@]{0,100}):[^\s@]{1,200}@")
+_WEBHOOK: Final = re.compile(r"whsec_[A-Za-z0-9+/=_-]+")
 _PASSWORD: Final = re.compile(
     r"\b(password|passwd|secret)(['\"]?\s{0,3}[=:]\s{0,3})(?!\*\*\*)"
     r"('[^']{0,200}'|\"[^\"]{0,200}\"|[^\s,;&]+)",
@@ -16,7 +17,7 @@ _PASSWORD: Final = re.compile(
 
 
 def redact(text: str) -> str:
-    """The text without the secrets of API keys and sessions, passwords in addresses, and ``password=…``.
+    """The text without secrets of keys, sessions and webhooks, passwords in addresses, and ``password=…``.
 
     The id of a key or session stays, because it identifies it without granting access.
     """
@@ -24,6 +25,8 @@ def redact(text: str) -> str:
         text = _KEY.sub(r"\1_***", text)
     if "ses_" in text or "ses%5" in text:
         text = _SESSION.sub(r"\1_***", text)
+    if "whsec_" in text:
+        text = _WEBHOOK.sub("whsec_***", text)
     if "://" in text:
         text = _ADDRESS.sub(r"\1:***@", text)
     return _PASSWORD.sub(r"\1\2***", text)

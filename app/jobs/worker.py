@@ -41,6 +41,7 @@ from app.jobs.heartbeat import Heartbeat
 from app.jobs.identity import claim_identity
 from app.jobs.reconciler import Reconciler
 from app.jobs.takeover import Takeover, UnstartedWork
+from app.jobs.webhook_sender import WebhookSender
 from app.jobs.workflow.work_units import RunningUnits
 from app.jobs.workflow.workflows import TrainingWorkflows
 from app.logs import Repeats, mask_logs
@@ -111,6 +112,7 @@ class Worker:
             is_elected=lambda: self._heartbeat.is_elected,
             check_own_work=self._check_own_work,
         )
+        self._webhooks = WebhookSender(self._store, settings, lambda: self._heartbeat.is_elected)
         self._unstarted: UnstartedWork | None = None
         self._training: TrainingWorkflows | None = None
 
@@ -181,6 +183,7 @@ class Worker:
         )
         self._heartbeat.start()
         self._reconciler.start()
+        self._webhooks.start()
         logger.info("worker %s takes jobs", self.executor_id)
 
     def stop(self) -> None:
@@ -191,6 +194,7 @@ class Worker:
             logger.warning("some workflows did not stop within %.0f s", _DRAIN_SECONDS)
         if self._training is not None:
             self._training.close()
+        self._webhooks.stop()
         self._reconciler.stop()
         self._heartbeat.stop()
         self._wakeups.stop()

@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 
 from app.domain.entities import JobState
 from app.domain.figures import (
+    ATTEMPT_OUTCOMES,
     COUNTED_ERRORS,
     COUNTED_EVENTS,
     JOB_ERRORS,
@@ -22,6 +23,9 @@ from app.domain.figures import (
     JOB_SECONDS_BUCKET,
     JOB_SECONDS_SUM,
     OTHER_ERRORS,
+    WEBHOOK_ATTEMPTS,
+    WORKER_FAILURES,
+    WORKER_PARTS,
     DatabaseFigures,
 )
 
@@ -65,16 +69,33 @@ def _gauges_of(figures: DatabaseFigures) -> Iterable[Metric]:
         "stms_worker_slots", "Units that live workers can run at a time.", float(figures.slots)
     )
     yield GaugeMetricFamily("stms_worker_slots_busy", "Units that live workers run.", float(figures.busy))
+    yield GaugeMetricFamily(
+        "stms_webhook_deliveries_waiting", "Deliveries to webhooks that wait.", float(figures.deliveries)
+    )
+    yield GaugeMetricFamily(
+        "stms_webhook_late_seconds",
+        "How long the first waiting delivery to a webhook has been due; 0 without one.",
+        figures.late_seconds,
+    )
 
 
 def _counters_of(tallies: Mapping[tuple[str, str], float]) -> Iterable[Metric]:
     """Every series, from the start: ``increase`` does not see the event with which a series appears."""
-    events = CounterMetricFamily(
-        "stms_job_events", "Events of jobs that an operator should learn of.", labels=["type"]
-    )
-    for kind in sorted(COUNTED_EVENTS):
-        events.add_metric([kind], tallies.get((JOB_EVENTS, kind), 0.0))
-    yield events
+    for name, text, label, tally, values in (
+        (
+            "job_events",
+            "Events of jobs that an operator should learn of.",
+            "type",
+            JOB_EVENTS,
+            COUNTED_EVENTS,
+        ),
+        ("webhook_attempts", "Attempts to reach webhooks.", "outcome", WEBHOOK_ATTEMPTS, ATTEMPT_OUTCOMES),
+        ("worker_failures", "Failed periodic work of workers.", "part", WORKER_FAILURES, WORKER_PARTS),
+    ):
+        counter = CounterMetricFamily(f"stms_{name}", text, labels=[label])
+        for value in sorted(values):
+            counter.add_metric([value], tallies.get((tally, value), 0.0))
+        yield counter
     errors = CounterMetricFamily("stms_job_errors", "Failed jobs by error code.", labels=["code"])
     seconds = HistogramMetricFamily(
         "stms_job_seconds", "Time from the start of a job to its end.", labels=["outcome"]

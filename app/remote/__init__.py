@@ -1,1 +1,1 @@
-"""Model servers of others, which jobs ask for scores: which are allowed, and how they are asked."""
+"""Servers of others, which score rows of jobs or receive webhooks: where they may be, how they are asked."""

@@ -13,7 +13,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,6 +21,7 @@ from app.domain.origins import Origin
 from app.remote.errors import RemoteFailed, RemoteUnavailable
 
 _MAX_WAIT: Final = 120.0
+_JSON: Final = {"Content-Type": "application/json"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +50,31 @@ class RemoteConnection:
             self._headers["Authorization"] = f"Bearer {token}"
         self._http = _Pinned(origin, addresses, timeout)
 
-    def request(self, method: str, path: str, body: bytes | None, max_bytes: int) -> Answer:
-        """One request. body: JSON, or None. max_bytes: of the answer's body.
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        max_bytes: int | None,
+        headers: Mapping[str, str] = _JSON,
+    ) -> Answer:
+        """One request. body: or None. headers: that describe the body.
 
-        Raises RemoteUnavailable when there is no whole answer in time, RemoteFailed for one that is too
-        large, compressed, or a redirect.
+        max_bytes: of the answer's body; None if only the status counts: the body is not read, and the
+        connection is closed. Raises RemoteUnavailable when there is no whole answer in time, RemoteFailed for
+        one that is too large, compressed, or a redirect.
         """
         expired = self._http.expired = threading.Event()
         timer = threading.Timer(self._timeout, self._expire, (expired,))
         timer.daemon = True
         timer.start()
-        headers = self._headers | ({} if body is None else {"Content-Type": "application/json"})
+        sent = self._headers | ({} if body is None else dict(headers))
         try:
-            self._http.request(method, path, body, headers)
+            self._http.request(method, path, body, sent)
             with self._http.getresponse() as response:
                 answer = self._read(response, max_bytes)
+            if max_bytes is None:
+                self.close()
         except (OSError, http.client.HTTPException) as error:
             self.close()
             late = expired.is_set() or isinstance(error, TimeoutError)
@@ -81,10 +92,12 @@ class RemoteConnection:
         """Close the connection; the next request opens another one."""
         self._http.close()
 
-    def _read(self, response: http.client.HTTPResponse, max_bytes: int) -> Answer:
+    def _read(self, response: http.client.HTTPResponse, max_bytes: int | None) -> Answer:
         if 300 <= response.status < 400:
             message = f"{self._origin} redirects (status {response.status}); redirects are not followed."
             raise RemoteFailed(message, code="remote_redirect")
+        if max_bytes is None:
+            return Answer(response.status, b"", _seconds(response.getheader("Retry-After")))
         if response.getheader("Content-Encoding", "identity").strip().lower() != "identity":
             message = f"{self._origin} compresses its answer, although it was asked not to."
             raise RemoteFailed(message, code="remote_bad_answer")

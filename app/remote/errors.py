@@ -1,4 +1,4 @@
-"""What can be wrong with a remote teacher."""
+"""What can be wrong with a remote teacher, or with the receiver of a webhook."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from app.domain.errors import ServiceError
 
 
 class RemoteFailed(ServiceError):
-    """The remote teacher cannot give scores; asking again would not help. It ends the job."""
+    """The server cannot be asked, or its answer not used; for a job, asking again would not help."""
 
     code: ClassVar[str] = "remote_failed"
 

@@ -138,6 +138,7 @@ def _figures(store: Store, takeover_seconds: float) -> DatabaseFigures | None:
             oldest, (done, total) = uow.jobs.oldest_queued_seconds(), uow.jobs.unfinished_progress()
             workers, now, tallies = uow.workers.all(), uow.workers.clock(), uow.tallies.all()
             units = uow.units.counts()
+            deliveries, first_due = uow.webhooks.count_due(), uow.webhooks.first_due()
     except Unavailable:
         return None
     alive = [worker for worker in workers if worker.is_alive(now, takeover_seconds)]
@@ -152,6 +153,8 @@ def _figures(store: Store, takeover_seconds: float) -> DatabaseFigures | None:
         sum(worker.slots for worker in alive),
         sum(len(worker.units) for worker in alive),
         tallies,
+        deliveries,
+        0.0 if first_due is None else max(0.0, now - first_due),
     )
 
 

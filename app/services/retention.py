@@ -1,4 +1,7 @@
-"""Use cases of retention: deleting old jobs, idempotency keys, API keys, audit records and unused blobs."""
+"""Use cases of retention: deleting old jobs, idempotency keys, API keys, audit records and unused blobs.
+
+Old counts of inputs and old deliveries to webhooks are deleted, too.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from math import inf
 
 from app.domain.errors import Conflict, ServiceError
 from app.domain.figures import HOUR, KEPT_INPUTS_DAYS
+from app.domain.webhook import KEPT_DAYS
 from app.settings import Settings
 from app.store.large_blobs import delete_large
 from app.store.repositories.keys import KEPT_SECONDS
@@ -30,7 +34,7 @@ _RECORDS = 10_000
 @dataclass(frozen=True, slots=True)
 class Cleaned:
     """Numbers of deleted rows, or of rows that would be deleted. bytes: of the blobs. inputs: counts of the
-    inputs of queries, of a version and an hour.
+    inputs of queries, of a version and an hour. deliveries: to webhooks.
     """
 
     jobs: int = 0
@@ -40,6 +44,7 @@ class Cleaned:
     blobs: int = 0
     bytes: int = 0
     inputs: int = 0
+    deliveries: int = 0
 
 
 def delete_job(store: Store, job_id: str) -> None:
@@ -73,16 +78,17 @@ def clean(store: Store, settings: Settings) -> Cleaned:
         requests = uow.retention.delete_idempotency_keys(_since(now, settings.retain_requests_days))
         uow.keys.release_cells()
         inputs = uow.inputs.delete_before(_inputs_before(now))
+        deliveries = uow.webhooks.delete_before(now - KEPT_DAYS * _DAY)
     keys = _until_none(store, lambda uow: uow.keys.delete_ended(_keys_before(now, settings)))
     audit = _until_none(store, lambda uow: uow.audit.delete_before(_since(now, settings.retain_audit_days)))
     audit += sum(_delete_audit(store, *one) for one in _too_many_records(store, settings))
     blobs, size = _delete_blobs(store, now - GRACE_SECONDS)
-    cleaned = Cleaned(jobs, requests, keys, audit, blobs, size, inputs)
+    cleaned = Cleaned(jobs, requests, keys, audit, blobs, size, inputs, deliveries)
     if cleaned != Cleaned():
         logger.info(
             "deleted %d old jobs, %d idempotency keys, %d ended API keys, %d audit records, %d unused blobs"
-            " of %d bytes, %d counts of inputs",
-            jobs, requests, keys, audit, blobs, size, inputs,
+            " of %d bytes, %d counts of inputs, %d deliveries to webhooks",
+            jobs, requests, keys, audit, blobs, size, inputs, deliveries,
         )  # fmt: skip
     return cleaned
 
@@ -122,9 +128,10 @@ def what_to_clean(store: Store, settings: Settings) -> Cleaned:
         )
         keys = uow.keys.count_ended(_keys_before(now, settings))
         inputs = uow.inputs.count_before(_inputs_before(now))
+        deliveries = uow.webhooks.count_before(now - KEPT_DAYS * _DAY)
     audit = max(old.audit, sum(surplus for _, surplus in _too_many_records(store, settings)))
     sizes = [size for page in _unused(store, now - GRACE_SECONDS) for _, size in page]
-    return Cleaned(old.jobs, old.requests, keys, audit, len(sizes), sum(sizes), inputs)
+    return Cleaned(old.jobs, old.requests, keys, audit, len(sizes), sum(sizes), inputs, deliveries)
 
 
 def _inputs_before(now: float) -> int:

@@ -82,8 +82,13 @@ def installation_key(data_dir: Path) -> bytes:
 
     It is kept in the data folder and never in the cache. Raises OSError.
     """
+    return random_secret(data_dir, _KEY_FILE)
+
+
+def random_secret(data_dir: Path, name: str) -> bytes:
+    """The 32 random bytes in a file of the data folder, which the first call makes. Raises OSError."""
     make_private(data_dir)
-    return create_once(data_dir / _KEY_FILE, secrets.token_bytes(_KEY_BYTES))[0]
+    return create_once(data_dir / name, secrets.token_bytes(_KEY_BYTES))[0]
 
 
 def _read(path: Path) -> bytes:

@@ -401,6 +401,61 @@ sessions = Table(
     Column("expires_at", Double, nullable=False, index=True),
 )
 
+# Receivers of events, see `app.domain.webhook`. Their secrets are made from the root secret, not stored.
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    _tenant(),
+    Column("name", _NAME, nullable=False),
+    Column("url", Text, nullable=False),
+    Column("events", JSON, nullable=False),
+    Column("models", JSON, nullable=False),
+    Column("form", String(16), nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("created_by", _NAME, nullable=False),
+    Column("secret_check", String(16), nullable=False),
+    # NULL while it is enabled.
+    Column("disabled_reason", String(16)),
+    Column("dead_in_row", Integer, nullable=False, server_default="0"),
+    Column("row_bytes", BigInteger, nullable=False, server_default="0"),
+    Index("ix_webhooks_tenant_id", "tenant", "id", "row_bytes"),
+)
+
+_IS_DUE = text("due_at IS NOT NULL")
+
+# One event for one webhook. due_at is NULL once it has ended, and while its webhook is disabled.
+webhook_deliveries = Table(
+    "webhook_deliveries",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    _tenant(),
+    Column("webhook_id", _ID, ForeignKey("webhooks.id", ondelete="CASCADE"), nullable=False),
+    Column("event_id", _ID, nullable=False),
+    Column("type", String(40), nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("at", Double, nullable=False),
+    Column("data", JSON, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("due_at", Double),
+    Column("status", Integer),
+    Column("error", String(300)),
+    Column("ended_at", Double),
+    Column("row_bytes", BigInteger, nullable=False, server_default="0"),
+    UniqueConstraint("webhook_id", "event_id"),
+    Index("ix_webhook_deliveries_tenant_id", "tenant", "id", "row_bytes"),
+    Index("ix_webhook_deliveries_webhook_id_id", "webhook_id", "id", "state"),
+    Index("ix_webhook_deliveries_due_at", "due_at", sqlite_where=_IS_DUE, postgresql_where=_IS_DUE),
+    Index(
+        "ix_webhook_deliveries_webhook_id_due_at",
+        "webhook_id",
+        "due_at",
+        sqlite_where=_IS_DUE,
+        postgresql_where=_IS_DUE,
+    ),
+)
+
 # Quotas that an operator has set; NULL means the default of the settings.
 tenant_quotas = Table(
     "tenant_quotas",

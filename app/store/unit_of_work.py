@@ -23,6 +23,7 @@ from app.store.repositories.inputs import InputCounts
 from app.store.repositories.jobs import Jobs
 from app.store.repositories.keys import Keys
 from app.store.repositories.models import Models
+from app.store.repositories.outbox import Outbox
 from app.store.repositories.quotas import Quotas
 from app.store.repositories.registry import Registry
 from app.store.repositories.remote_scores import RemoteScoreBatches
@@ -32,6 +33,7 @@ from app.store.repositories.sessions import Sessions
 from app.store.repositories.students import Students
 from app.store.repositories.tallies import Tallies
 from app.store.repositories.units import Units
+from app.store.repositories.webhooks import Webhooks
 from app.store.repositories.workers import Workers
 
 
@@ -62,6 +64,8 @@ class UnitOfWork:
         self.inputs = InputCounts(connection)
         self.admission = Admission(connection)
         self.quotas = Quotas(connection)
+        self.webhooks = Webhooks(connection, tenant)
+        self.outbox = Outbox(connection)
         self.audit = Audit(connection, tenant)
         self.retention = Retention(connection, tenant)
 

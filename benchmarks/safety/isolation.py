@@ -34,7 +34,9 @@ from app.auth.audit_writer import AuditWriter
 from app.domain.entities import ApiKey, JobState
 from app.domain.errors import NotFound
 from app.domain.ports import JobQueue
+from app.domain.webhook import EVENTS
 from app.main import create_app
+from app.services import webhooks
 from app.services.keys import create_key
 from app.serving.refresher import Refresher
 from app.settings import Settings
@@ -45,7 +47,7 @@ from app.store.unit_of_work import Store
 from benchmarks.in_process import gated
 from benchmarks.postgres import NoPostgres, postgres
 from benchmarks.published import linear_student, linear_teacher, publish
-from benchmarks.safety.isolation_probes import CSV, Names, Probe, routes
+from benchmarks.safety.isolation_probes import CSV, WEBHOOK_URL, Names, Probe, routes
 
 OWNER: Final = "acme-tenant"
 RIVAL: Final = "rival-tenant"
@@ -54,7 +56,8 @@ CALLERS: Final = ("none", "query", "train", "admin", "limited")
 
 _GENERATED: Final = (
     (re.compile(r"stms_key_[0-9a-f]{24}_[\w-]{43}"), "<key>"),
-    (re.compile(r"\b(ds|job|key|aud)_[0-9a-f]{24,}"), r"<\1>"),
+    (re.compile(r"whsec_[\w+/=-]+"), "<secret>"),
+    (re.compile(r"\b(ds|job|key|aud|wh|del|evt)_[0-9a-f]{24,}"), r"<\1>"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "<time>"),
     (re.compile(r'"request_id":"[^"]*"'), ""),
     (re.compile(r'"instance":"[^"]*"'), ""),
@@ -95,6 +98,7 @@ class Service:
     audit: AuditWriter
     statements: list[str]
     refresher: Refresher
+    settings: Settings
 
     async def ask(
         self, method: str, probe: Probe, names: Names, key: str | None, extra: Mapping[str, str]
@@ -235,6 +239,10 @@ async def compare(
 async def _service(folder: Path, address: str) -> AsyncIterator[Service]:
     upgrade(address)
     values = {"data_dir": folder, "database_url": address, "refresh_seconds": 1.0, "require_keys": True}
+    values |= {
+        "webhooks": WEBHOOK_URL.removesuffix("/stms"),
+        "webhook_secret": "the same in both services " * 2,
+    }
     app = create_app(Settings.model_validate(values), queue=_Queue())
     gate = gated(app)
     async with gate.lifespan(gate):
@@ -242,7 +250,9 @@ async def _service(folder: Path, address: str) -> AsyncIterator[Service]:
         transport = httpx.ASGITransport(gate, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             statements = _watch(context.store.engine)
-            yield Service(http, context.store, context.audit_writer, statements, context.refresher)
+            yield Service(
+                http, context.store, context.audit_writer, statements, context.refresher, context.settings
+            )
 
 
 def _watch(engine: Engine) -> list[str]:
@@ -285,6 +295,7 @@ async def _fill(full: Service, bare: Service, keys: Mapping[str, str]) -> Names:
             service, await _upload(service, keys["train"], "mine", CSV.replace(b"label", b"kind_"))
         )
     owner = full.store.of_tenant(OWNER)
+    webhook, delivery = _add_webhook(full, owner)
     key, text = create_key(owner, "key-of-acme", {"train"})
     await _refresh(full)
     dataset = await _upload(full, text, "payroll-of-acme", CSV)
@@ -302,8 +313,34 @@ async def _fill(full: Service, bare: Service, keys: Mapping[str, str]) -> Names:
         audit = uow.audit.page(limit=1)[0][0].id
     await _refresh(full, bare)
     return Names(
-        OWNER, dataset, jobs[0], jobs[1], "model-of-acme", "class-of-acme", key.id, audit, "once-of-acme", own
+        tenant=OWNER,
+        dataset=dataset,
+        job=jobs[0],
+        running=jobs[1],
+        model="model-of-acme",
+        label="class-of-acme",
+        key=key.id,
+        audit=audit,
+        idempotency="once-of-acme",
+        webhook=webhook,
+        delivery=delivery,
+        own=own,
     )
+
+
+def _add_webhook(service: Service, owner: Store) -> tuple[str, str]:
+    """Ids of a webhook of the owner for all events, and of a delivery to it."""
+    webhook, _ = webhooks.create_webhook(
+        owner,
+        service.settings,
+        name="webhook-of-acme",
+        url=WEBHOOK_URL,
+        events=EVENTS,
+        models=(),
+        form="cloudevents",
+        created_by="key",
+    )
+    return webhook.id, webhooks.test_webhook(owner, webhook.id).id
 
 
 async def _upload(service: Service, key: str, name: str, content: bytes) -> str:
@@ -356,6 +393,7 @@ def _state(store: Store, names: Names) -> object:
                 (uow.jobs.get(names.job), uow.jobs.get(names.running)),
                 (uow.models.version(names.model, 1), uow.models.aliases_of(names.model)),
                 (key.digest, key.revoked_at),
+                (uow.webhooks.get(names.webhook), uow.webhooks.deliveries(names.webhook, limit=99)),
             )
         except NotFound as missing:
             return missing.message

@@ -27,6 +27,8 @@ class Names:
     key: str
     audit: str
     idempotency: str
+    webhook: str
+    delivery: str
     own: str
 
     @property
@@ -65,6 +67,8 @@ class Probe:
 
 Routes: TypeAlias = dict[str, list[Probe]]
 
+WEBHOOK_URL: Final = "https://hooks.example.com/stms"
+"""The address of all webhooks."""
 CSV: Final = b"a,b,label\n" + b"".join(b"%d,%d,%s\n" % (i, i * i % 7, b"ny"[i % 2 :][:1]) for i in range(40))
 """The bytes of the tenant's data set; another tenant uploads the same."""
 
@@ -191,6 +195,23 @@ def _operation_routes() -> Routes:
         ],
         "DELETE /v1/keys/{key_id}": _one("/v1/keys/{key}"),
         "POST /v1/keys/{key_id}/rotate": _one("/v1/keys/{key}/rotate"),
+        **_webhook_routes(),
+    }
+
+
+def _webhook_routes() -> Routes:
+    one, listed = "/v1/webhooks/{webhook}", "/v1/webhooks/{webhook}/deliveries"
+    path = "/v1/webhooks/{webhook_id}"
+    made = {"name": "mine", "url": WEBHOOK_URL, "events": ["job.failed"], "models": ["<model>"]}
+    return {
+        "GET /v1/webhooks": _lists("/v1/webhooks", "webhook"),
+        "POST /v1/webhooks": _one("/v1/webhooks", body=made),
+        f"GET {path}": _one(one),
+        f"PATCH {path}": [*_one(one, body={"name": "mine"}), *_one(one, body={"enabled": False})],
+        f"POST {path}:test": _one(f"{one}:test"),
+        f"GET {path}/deliveries": _lists(listed, "delivery"),
+        f"POST {path}/deliveries/{{delivery_id}}:repeat": _one(f"{listed}/{{delivery}}:repeat"),
+        f"DELETE {path}": _one(one),
     }
 
 

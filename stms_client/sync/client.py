@@ -7,9 +7,10 @@ from stms_client.sync.jobs import Jobs
 from stms_client.sync.models import Models
 from stms_client.sync.operation import Operation
 from stms_client.sync.queries import Queries
+from stms_client.sync.webhooks import Webhooks
 
 
-class Client(Queries, Datasets, Jobs, Models, Operation):
+class Client(Queries, Datasets, Jobs, Models, Webhooks, Operation):
     """Connects to a running service through a pool of connections. Every method raises StmsError.
 
     Threads may share it. `AsyncClient` has the same methods for asyncio.

@@ -11,8 +11,10 @@ from sqlalchemy import Connection
 
 from app.domain.entities import Event, JobState, Json
 from app.domain.figures import COUNTED_EVENTS, JOB_EVENTS
+from app.domain.webhook import JOB_EVENTS as ENDS
 from app.store.dialect import on_postgresql
 from app.store.paging import bounded_page
+from app.store.repositories.outbox import Outbox
 from app.store.repositories.tallies import Tallies
 from app.store.row_bytes import count_for_job, row_size, rows_size
 from app.store.tables import job_events, jobs
@@ -29,7 +31,7 @@ class Events:
         return self.append_all(job_id, [(event_type, data or {})])[0]
 
     def append_all(self, job_id: str, events: Sequence[tuple[str, Json]]) -> Sequence[Event]:
-        """As `append`, for several (type, data) pairs in order."""
+        """As `append`, for several (type, data) pairs in order. The end of a job goes to webhooks, too."""
         if not events:
             return []
         if on_postgresql(self._connection):
@@ -49,6 +51,8 @@ class Events:
         for event in stored:
             if event.type in COUNTED_EVENTS:
                 Tallies(self._connection).add(JOB_EVENTS, event.type)
+            if event.type in ENDS:
+                Outbox(self._connection).job_ended(job_id, event.type, event.data)
         return stored
 
     def newest(self, job_ids: Sequence[str]) -> dict[str, tuple[bool, int]]:

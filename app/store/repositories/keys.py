@@ -115,6 +115,13 @@ class Keys(Scoped):
         query = sa.select(sa.func.count()).select_from(api_keys).where(made)
         return int(self._connection.execute(query).scalar_one())
 
+    def expiring(self, now: float, before: float, lifetime: float) -> Sequence[ApiKey]:
+        """Keys in use that expire before a time, and that lived longer than ``lifetime`` seconds by then."""
+        ends = api_keys.c.expires_at
+        is_soon = sa.and_(ends > now, ends <= before, ends - api_keys.c.created_at > lifetime)
+        query = sa.select(*_OF_ENDED).where(self._owns(api_keys), api_keys.c.revoked_at.is_(None), is_soon)
+        return [_entity(row) for row in self._connection.execute(query.order_by(api_keys.c.id))]
+
     def names(self, key_ids: Collection[str]) -> dict[str, str]:
         """Names of those of some keys that exist, by id; of revoked keys, too."""
         columns = sa.select(api_keys.c.id, api_keys.c.name).where(self._owns(api_keys))

@@ -18,6 +18,7 @@ from app.domain.errors import Conflict, NotFound, PreconditionFailed
 from app.domain.near_names import known_names
 from app.store.dialect import batched, on_postgresql, upsert
 from app.store.paging import bounded_page, fitting
+from app.store.repositories.outbox import Outbox
 from app.store.repositories.registry import Registry
 from app.store.repositories.scoped import Scoped
 from app.store.row_bytes import set_row_bytes
@@ -43,7 +44,7 @@ class Models(Scoped):
         self._registry = Registry(connection)
 
     def publish(self, version: ModelVersion) -> None:
-        """Store a version; its number must be the model's `next_version`."""
+        """Store a version, and its event for webhooks; its number must be the model's `next_version`."""
         self._check_owner(version.tenant)
         values = dataclasses.asdict(version) | {"classes": list(version.classes)}
         self._connection.execute(sa.insert(model_versions), values)
@@ -51,6 +52,8 @@ class Models(Scoped):
         inserted = (table.tenant == version.tenant, table.model == version.model)
         set_row_bytes(self._connection, model_versions, sa.and_(*inserted, table.version == version.version))
         self._registry.model_changed(version.tenant, version.model)
+        facts = {name: getattr(version, name) for name in ("job_id", "method", "class_count")}
+        Outbox(self._connection).version_published(version.tenant, version.model, version.version, facts)
 
     def next_version(self, model: str) -> int:
         """As `next_number`; other publishers are blocked until the end of the transaction."""
@@ -357,7 +360,7 @@ class Models(Scoped):
         return self.alias(model, alias)
 
     def _note_move(self, model: str, alias: str, version: int | None) -> None:
-        """Store a move that is about to happen. The caller has locked the registry."""
+        """Store a move that is about to happen, and its event. The caller has locked the registry."""
         query = sa.select(aliases.c.version).where(self._is(aliases, model), aliases.c.alias == alias)
         actor, now = current_context().actor, time.time()
         move = AliasMove(
@@ -372,6 +375,7 @@ class Models(Scoped):
             tenant=self.tenant,
         )
         self._connection.execute(sa.insert(alias_moves), dataclasses.asdict(move))
+        Outbox(self._connection).alias_moved(self.tenant, model, alias, version, move.previous)
         of_model = self._is(alias_moves, model)
         ids = sa.select(alias_moves.c.id).where(of_model).order_by(alias_moves.c.id.desc())
         last_kept = ids.offset(KEPT_MOVES - 1).limit(1).scalar_subquery()

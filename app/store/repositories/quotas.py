@@ -24,12 +24,17 @@ from app.store.tables import (
     model_versions,
     remote_scores,
     tenant_quotas,
+    webhook_deliveries,
+    webhooks,
 )
 
 _NAMES = [field.name for field in dataclasses.fields(Resources)]
 _BYTES: Final = (
     jobs.c.student_bytes,
-    *(table.c.row_bytes for table in (api_keys, datasets, jobs, model_versions)),
+    *(
+        table.c.row_bytes
+        for table in (api_keys, datasets, jobs, model_versions, webhooks, webhook_deliveries)
+    ),
 )
 """Columns of bytes that count, each in an index of its table that begins with the tenant: a sum must not read
 the long columns of the rows. Another table with long rows adds its own column here."""
@@ -77,7 +82,7 @@ class Quotas:
 
     def tenants(self, *, limit: int, after: str | None = None) -> tuple[Sequence[str], bool]:
         """One page of the tenants that have anything, by name, and whether there are more."""
-        tables = (api_keys, datasets, jobs, model_versions, tenant_quotas)
+        tables = (api_keys, datasets, jobs, model_versions, webhooks, tenant_quotas)
         names = sa.union(*(sa.select(table.c.tenant) for table in tables)).subquery()
         query = sa.select(names.c.tenant).order_by(names.c.tenant).limit(limit + 1)
         if after is not None:

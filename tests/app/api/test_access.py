@@ -38,6 +38,7 @@ def keys(store: Store, pets) -> dict[str, dict[str, str]]:
     ("method", "path", "allowed"),
     [
         ("GET", "/v1/keys", {"operator", "admin"}),
+        ("GET", "/v1/webhooks", {"operator", "admin"}),
         ("GET", "/v1/workers", {"operator"}),
         ("GET", "/v1/servers", {"operator"}),
         ("GET", "/v1/datasets", {"operator", "admin", "train"}),

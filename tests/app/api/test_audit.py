@@ -37,6 +37,9 @@ def head() -> bytes:
     return buffer.getvalue()
 
 
+WEBHOOK = {"name": "w", "url": "https://hooks.example.com/x", "events": ["job.failed"]}
+
+
 class World:
     """A server that asks for keys, and what is needed to change something on it."""
 
@@ -62,8 +65,24 @@ class World:
         body = {"name": "k", "scopes": ["query"]}
         return str(self.ask("POST", "/v1/keys", json=body).json()["details"]["id"])
 
+    def webhook(self) -> str:
+        return str(self.ask("POST", "/v1/webhooks", json=WEBHOOK).json()["details"]["id"])
+
+    def delivery(self) -> str:
+        """The path of one that has ended, below ``/v1/webhooks/``."""
+        webhook = self.webhook()
+        delivery = self.ask("POST", f"/v1/webhooks/{webhook}:test").json()["id"]
+        with self.store.begin() as uow:
+            uow.webhooks.change_delivery(delivery, state="dead", due_at=None)
+        return f"{webhook}/deliveries/{delivery}"
+
     def alias(self) -> dict[str, str]:
         return {"if-match": self.ask("GET", "/v1/models/pets/aliases/latest").headers["etag"]}
+
+
+@pytest.fixture
+def client(make_client: Callable[..., Client]) -> Client:
+    return make_client(webhooks="https://hooks.example.com", webhook_secret="x" * 32)
 
 
 @pytest.fixture
@@ -158,6 +177,23 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
         lambda w: w.ask("POST", f"/v1/keys/{w.key()}/rotate"),
     ),
     ("delete", "/v1/keys/{key_id}"): ("key.revoke", lambda w: w.ask("DELETE", f"/v1/keys/{w.key()}")),
+    ("post", "/v1/webhooks"): ("webhook.create", lambda w: w.ask("POST", "/v1/webhooks", json=WEBHOOK)),
+    ("patch", "/v1/webhooks/{webhook_id}"): (
+        "webhook.change",
+        lambda w: w.ask("PATCH", f"/v1/webhooks/{w.webhook()}", json={"enabled": False}),
+    ),
+    ("delete", "/v1/webhooks/{webhook_id}"): (
+        "webhook.delete",
+        lambda w: w.ask("DELETE", f"/v1/webhooks/{w.webhook()}"),
+    ),
+    ("post", "/v1/webhooks/{webhook_id}:test"): (
+        "webhook.test",
+        lambda w: w.ask("POST", f"/v1/webhooks/{w.webhook()}:test"),
+    ),
+    ("post", "/v1/webhooks/{webhook_id}/deliveries/{delivery_id}:repeat"): (
+        "webhook.repeat",
+        lambda w: w.ask("POST", f"/v1/webhooks/{w.delivery()}:repeat"),
+    ),
     ("patch", "/v1/quotas"): (
         "quota.set",
         lambda w: w.ask("PATCH", "/v1/quotas", json={"datasets": 5}),

@@ -17,6 +17,7 @@ from app.domain.figures import (
     JOB_EVENTS,
     JOB_SECONDS_BUCKET,
     JOB_SECONDS_SUM,
+    WEBHOOK_ATTEMPTS,
     DatabaseFigures,
     bucket_label,
 )
@@ -241,7 +242,10 @@ def test_the_figures_of_the_database_are_rendered():
             (JOB_SECONDS_BUCKET, bucket_label("failed", 70.0)): 1.0,
             (JOB_ERRORS, "solver_died"): 1.0,
             (JOB_EVENTS, "solver_died"): 2.0,
+            (WEBHOOK_ATTEMPTS, "dead"): 3.0,
         },
+        deliveries=7,
+        late_seconds=2.5,
     )
     metrics = Metrics()
     metrics.add_collector(DatabaseMetrics(lambda: ({"schema": False}, figures)))
@@ -260,6 +264,10 @@ def test_the_figures_of_the_database_are_rendered():
     assert shown["stms_job_seconds_sum{outcome=failed}"] == 70
     assert shown["stms_job_errors_total{code=solver_died}"] == 1
     assert shown["stms_job_events_total{type=solver_died}"] == 2
+    assert shown["stms_webhook_attempts_total{outcome=dead}"] == 3
+    assert shown["stms_webhook_attempts_total{outcome=delivered}"] == 0
+    assert shown["stms_worker_failures_total{part=webhook requests}"] == 0
+    assert (shown["stms_webhook_deliveries_waiting"], shown["stms_webhook_late_seconds"]) == (7, 2.5)
     assert shown["stms_job_events_total{type=job_restarted}"] == 0, (
         "a counter that appears late hides its start"
     )

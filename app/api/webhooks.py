@@ -1,0 +1,178 @@
+"""``/v1/webhooks``: receivers of events, for the administrators of a tenant."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path, Request, Response
+from pydantic import Field
+
+from app.api.border import BorderRoute
+from app.api.dependencies import Administrator, Context
+from app.api.paging import After, Limit, Page, link_next
+from app.api.schemas import Body, Time, View
+from app.domain.entities import Json
+from app.domain.names import DISPLAY_NAME, MODEL_NAME
+from app.domain.webhook import EVENTS, MAX_MODELS, MAX_URL, DeliveryState, Form
+from app.services import webhooks
+
+router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=BorderRoute)
+
+WebhookId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+DeliveryId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+
+_NAME: Json = {"pattern": DISPLAY_NAME}
+_EVENTS: Json = {"minItems": 1, "items": {"enum": [*EVENTS]}}
+_MODELS: Json = {"items": {"type": "string", "pattern": MODEL_NAME}}
+
+
+class CreateWebhook(Body):
+    """A webhook to create.
+
+    events: that it gets. models: of which models; empty for all. Events of no model are sent in any case.
+    """
+
+    name: str = Field(max_length=100, json_schema_extra=_NAME)
+    url: str = Field(max_length=MAX_URL, description="Address; its origin is one of STMS_WEBHOOKS.")
+    events: list[str] = Field(max_length=len(EVENTS), json_schema_extra=_EVENTS)
+    models: list[str] = Field([], max_length=MAX_MODELS, json_schema_extra=_MODELS)
+    form: Form = Field("cloudevents", description="CloudEvents 1.0, or a message for Slack.")
+
+
+class ChangeWebhook(Body):
+    """Fields of a webhook to change; those that are left out or null stay. enabled: false stops it."""
+
+    name: str | None = Field(None, max_length=100)
+    url: str | None = Field(None, max_length=MAX_URL)
+    events: list[str] | None = Field(None, max_length=len(EVENTS))
+    models: list[str] | None = Field(None, max_length=MAX_MODELS)
+    form: Form | None = None
+    enabled: bool | None = None
+
+
+class WebhookView(View):
+    """A webhook without its secret.
+
+    disabled_reason: null while it is enabled; ``request``, ``gone`` (the receiver answered 410) or ``dead``
+    (20 deliveries in a row). dead_in_row: dead deliveries since the last delivered one.
+    """
+
+    id: str
+    name: str
+    url: str
+    events: list[str]
+    models: list[str]
+    form: Form
+    enabled: bool
+    disabled_reason: str | None
+    dead_in_row: int
+    created_at: Time
+    created_by: str
+    tenant: str
+
+
+class NewWebhookView(View):
+    """A webhook that was created. secret: with which its requests are signed, shown only here."""
+
+    secret: str
+    details: WebhookView
+
+
+class DeliveryView(View):
+    """An event for a webhook. event_id: the header webhook-id. at: when it happened.
+
+    attempts: that have ended. due_at: when the next one is due, or null. status: of the last answer, null
+    without one. error: why the last attempt failed. ended_at: when it was delivered or given up (dead).
+    """
+
+    id: str
+    event_id: str
+    type: str
+    subject: str
+    at: Time
+    data: Json
+    state: DeliveryState
+    attempts: int
+    due_at: Time | None
+    status: int | None
+    error: str | None
+    ended_at: Time | None
+
+
+@router.post("", status_code=201)
+def create_webhook(body: CreateWebhook, context: Context, caller: Administrator) -> NewWebhookView:
+    """Create a webhook. Its secret is shown only in this response; for another one, make another webhook."""
+    webhook, secret = webhooks.create_webhook(
+        context.store_of(caller), context.settings, **body.model_dump(), created_by=caller.id
+    )
+    return NewWebhookView(secret=secret, details=WebhookView.of(webhook))
+
+
+@router.get("")
+def list_webhooks(
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Administrator,
+    limit: Limit = 100,
+    after: After = None,
+) -> Page[WebhookView]:
+    """All webhooks, oldest first."""
+    page, has_more = webhooks.list_webhooks(context.listed_store(request, caller), limit=limit, after=after)
+    if has_more:
+        link_next(request, response, page[-1].id)
+    return Page(data=[WebhookView.of(webhook) for webhook in page], has_more=has_more)
+
+
+@router.get("/{webhook_id}")
+def get_webhook(webhook_id: WebhookId, context: Context, caller: Administrator) -> WebhookView:
+    """One webhook."""
+    return WebhookView.of(webhooks.get_webhook(context.store_of(caller), webhook_id))
+
+
+@router.patch("/{webhook_id}")
+def change_webhook(
+    webhook_id: WebhookId, body: ChangeWebhook, context: Context, caller: Administrator
+) -> WebhookView:
+    """Change a webhook. Its secret stays. What waited while it was disabled is sent when it is enabled."""
+    given: dict[str, Any] = body.model_dump(exclude_none=True)
+    store = context.store_of(caller)
+    return WebhookView.of(webhooks.change_webhook(store, context.settings, webhook_id, **given))
+
+
+@router.delete("/{webhook_id}", status_code=204)
+def delete_webhook(webhook_id: WebhookId, context: Context, caller: Administrator) -> None:
+    """Delete a webhook with its deliveries."""
+    webhooks.delete_webhook(context.store_of(caller), webhook_id)
+
+
+@router.post("/{webhook_id}:test", status_code=202)
+def test_webhook(webhook_id: WebhookId, context: Context, caller: Administrator) -> DeliveryView:
+    """Send the event ``webhook.test``. The deliveries say what the receiver answered."""
+    return DeliveryView.of(webhooks.test_webhook(context.store_of(caller), webhook_id))
+
+
+@router.get("/{webhook_id}/deliveries")
+def list_deliveries(
+    webhook_id: WebhookId,
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Administrator,
+    limit: Limit = 100,
+    after: After = None,
+) -> Page[DeliveryView]:
+    """The deliveries of a webhook, newest first: those that wait, and the last 1000 others of 30 days."""
+    store = context.store_of(caller)
+    page, has_more = webhooks.list_deliveries(store, webhook_id, limit=limit, after=after)
+    if has_more:
+        link_next(request, response, page[-1].id)
+    return Page(data=[DeliveryView.of(delivery) for delivery in page], has_more=has_more)
+
+
+@router.post("/{webhook_id}/deliveries/{delivery_id}:repeat", status_code=202)
+def repeat_delivery(
+    webhook_id: WebhookId, delivery_id: DeliveryId, context: Context, caller: Administrator
+) -> DeliveryView:
+    """Send a delivery that has ended again, with the same event id."""
+    return DeliveryView.of(webhooks.repeat_delivery(context.store_of(caller), webhook_id, delivery_id))

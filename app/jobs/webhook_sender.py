@@ -1,0 +1,199 @@
+"""Sends the deliveries of webhooks from the elected worker.
+
+One thread reads what is due and stores what became of it. Each request has a thread of its own, of which few
+run at a time: a receiver that never answers holds two of them until its time is over, and delays no other.
+An outcome that cannot be stored is kept until it can, and its delivery is not sent again meanwhile. A worker
+that dies in between leaves deliveries that the next one sends again: the receivers know them by their ids.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from app.domain.figures import WORKER_FAILURES, WORKER_PARTS
+from app.domain.origins import AllowedServers, Origin
+from app.domain.webhook import Delivery, Outcome, Target, Webhook, not_allowed
+from app.domain.webhook_message import body_of, check_of, headers_of, secret_of
+from app.processes.periodic import PeriodicWork
+from app.remote.addresses import Resolve, addresses_of
+from app.remote.connection import RemoteConnection
+from app.remote.errors import RemoteFailed, RemoteUnavailable
+from app.services.webhooks import announce_limits, record_outcome, root_secret
+from app.settings import Settings
+from app.store.unit_of_work import Store
+
+logger = logging.getLogger(__name__)
+
+MAX_REQUESTS: Final = 16
+"""Requests at a time."""
+MAX_OF_TENANT: Final = 8
+"""Of one tenant."""
+MAX_OF_TARGET: Final = 2
+"""To one scheme, host and port."""
+REQUEST_SECONDS: Final = 10.0
+"""Longest time of a request."""
+_POLL_SECONDS: Final = 1.0
+_LIMITS_SECONDS: Final = 600.0
+_JOIN_SECONDS: Final = 5.0
+_OUTCOMES, _REQUESTS, _EVENTS, _COUNTS = WORKER_PARTS
+
+
+@dataclass(slots=True)
+class _Request:
+    """A delivery that is being sent, or whose outcome is to be stored. at: when the attempt ended."""
+
+    webhook: Webhook
+    delivery: Delivery
+    target: Target
+    outcome: Outcome | None = None
+    at: float = 0.0
+
+
+@dataclass(slots=True)
+class Signer:
+    """Signs and sends one delivery. root: the root secret. resolve: by default the system's resolver."""
+
+    root: bytes
+    allowed: AllowedServers
+    clock: Callable[[], float] = time.time
+    resolve: Resolve | None = None
+    seconds: float = REQUEST_SECONDS
+
+    def send(self, webhook: Webhook, delivery: Delivery, target: Target) -> Outcome:
+        """Make one request and return what the receiver answered, or why it did not."""
+        if webhook.secret_check != check_of(self.root):
+            return Outcome(None, "The webhook was made with another STMS_WEBHOOK_SECRET. Make a new one.")
+        if not self.allowed.allow(target.origin):
+            return Outcome(None, not_allowed(target.origin))
+        body = body_of(delivery.event, webhook.form)
+        secret = secret_of(self.root, webhook.id)
+        headers = headers_of(delivery.event_id, body, secret, self.clock(), webhook.form)
+        try:
+            addresses = addresses_of(target.origin, self.allowed, self.resolve)
+            connection = RemoteConnection(target.origin, addresses, self.seconds)
+            answer = connection.request("POST", target.path, body, None, headers)
+        except (RemoteFailed, RemoteUnavailable) as error:
+            return Outcome(None, str(error))
+        refused = (
+            None if 200 <= answer.status < 300 else f"The receiver answered with status {answer.status}."
+        )
+        return Outcome(answer.status, refused, answer.wait)
+
+
+@dataclass(slots=True)
+class WebhookSender:
+    """A thread that sends what is due while this worker is elected.
+
+    Two workers that are elected for a moment may send a delivery twice; only one outcome is stored. clock:
+    seconds since the epoch.
+    """
+
+    store: Store
+    settings: Settings
+    is_elected: Callable[[], bool] = lambda: True
+    clock: Callable[[], float] = time.time
+    resolve: Resolve | None = None
+    periodic: PeriodicWork = field(default_factory=lambda: PeriodicWork(WORKER_PARTS))
+    _running: dict[str, _Request] = field(default_factory=dict, init=False)
+    _counted: Counter[str] = field(default_factory=Counter, init=False)
+    _announced_at: float = field(default=float("-inf"), init=False)
+    _stopping: threading.Event = field(default_factory=threading.Event, init=False)
+    _wake: threading.Event = field(default_factory=threading.Event, init=False)
+    _thread: threading.Thread | None = field(default=None, init=False)
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._loop, name="webhooks", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread. Requests that are being made are not waited for; they are sent again."""
+        self._stopping.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join(_JOIN_SECONDS)
+
+    def run_once(self) -> None:
+        """Store outcomes, and if this worker is elected send what is due. Raises nothing."""
+        self._store_outcomes()
+        self.periodic.run(_COUNTS, self._count_failures)
+        if not self.is_elected():
+            return
+        self.periodic.run(_REQUESTS, self._send_due)
+        if self.clock() - self._announced_at >= _LIMITS_SECONDS:
+            self._announced_at = self.clock()
+            self.periodic.run(_EVENTS, lambda: announce_limits(self.store, self.settings, self.clock()))
+
+    @property
+    def running(self) -> int:
+        """Requests that are being made, or whose outcomes are to be stored."""
+        return len(self._running)
+
+    def _store_outcomes(self) -> None:
+        """Store the outcomes of requests that have ended, each for itself."""
+        for request in list(self._running.values()):
+            if request.outcome is None:
+                continue
+            record = partial(record_outcome, self.store, request.delivery, request.outcome, request.at)
+            if self.periodic.run(_OUTCOMES, record):
+                del self._running[request.delivery.id]
+
+    def _count_failures(self) -> None:
+        """Store how often the periodic work has failed since the last time."""
+        new = Counter(self.periodic.failures) - self._counted
+        if new:
+            with self.store.begin() as uow:
+                for part, number in new.items():
+                    uow.tallies.add(WORKER_FAILURES, part, number)
+            self._counted += new
+
+    def _send_due(self) -> None:
+        now = self.clock()
+        with self.store.read() as uow:
+            first = uow.webhooks.first_due()
+            if first is None or first > now:
+                return
+            allowed = AllowedServers.of(self.settings.webhooks)
+            signer = Signer(root_secret(self.settings), allowed, self.clock, self.resolve)
+            for webhook in uow.webhooks.some_due(now):
+                target = Target.of(webhook.url)
+                room = self._room(webhook.tenant, target.origin)
+                if room > 0:
+                    for delivery in uow.webhooks.due_of(webhook.id, now, limit=room, but=self._running):
+                        self._begin(_Request(webhook, delivery, target), signer)
+
+    def _room(self, tenant: str, origin: Origin) -> int:
+        """How many more requests may be made for a tenant to an origin."""
+        running = self._running.values()
+        return min(
+            MAX_REQUESTS - len(running),
+            MAX_OF_TENANT - sum(request.webhook.tenant == tenant for request in running),
+            MAX_OF_TARGET - sum(request.target.origin == origin for request in running),
+        )
+
+    def _begin(self, request: _Request, signer: Signer) -> None:
+        work = threading.Thread(target=self._send, args=(request, signer), name="webhook", daemon=True)
+        work.start()
+        self._running[request.delivery.id] = request
+
+    def _send(self, request: _Request, signer: Signer) -> None:
+        try:
+            outcome = signer.send(request.webhook, request.delivery, request.target)
+        except Exception as error:
+            logger.exception("delivery %s could not be sent", request.delivery.id)
+            outcome = Outcome(None, f"The request failed: {type(error).__name__}.")
+        request.at = self.clock()
+        request.outcome = outcome
+        self._wake.set()
+
+    def _loop(self) -> None:
+        while not self._stopping.is_set():
+            self._wake.clear()
+            self.run_once()
+            self._wake.wait(_POLL_SECONDS)

@@ -1,0 +1,76 @@
+"""Webhooks: receivers of events, and what was sent to them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+
+from stms_client import calls
+from stms_client.aio.connection import Connection
+from stms_client.documents import Delivery, NewWebhook, Webhook
+
+
+class Webhooks(Connection):
+    """All of it needs a key of an administrator or operator."""
+
+    def webhooks(self) -> AsyncIterator[Webhook]:
+        """All webhooks, without their secrets, oldest first."""
+        return self._listed("/v1/webhooks", Webhook)
+
+    async def webhook(self, webhook_id: str) -> Webhook:
+        """One webhook."""
+        return await self.do(calls.get(calls.webhook_path(webhook_id), Webhook))
+
+    async def create_webhook(
+        self,
+        name: str,
+        url: str,
+        *,
+        events: Sequence[str] = ("job.succeeded", "job.partially_succeeded", "job.failed"),
+        models: Sequence[str] = (),
+        form: str = "cloudevents",
+    ) -> NewWebhook:
+        """Create a webhook. Its ``secret``, which verifies what it sends, is shown only here.
+
+        models: whose events it gets; empty for all. form: "cloudevents" or "slack".
+        """
+        body = {"name": name, "url": url, "events": list(events), "models": list(models), "form": form}
+        return await self.do(calls.create_webhook(body))
+
+    async def change_webhook(
+        self,
+        webhook_id: str,
+        *,
+        name: str | None = None,
+        url: str | None = None,
+        events: Sequence[str] | None = None,
+        models: Sequence[str] | None = None,
+        form: str | None = None,
+        enabled: bool | None = None,
+    ) -> Webhook:
+        """Change a webhook; what is None stays. Its secret stays, too."""
+        body = {
+            "name": name,
+            "url": url,
+            "events": None if events is None else list(events),
+            "models": None if models is None else list(models),
+            "form": form,
+            "enabled": enabled,
+        }
+        return await self.do(calls.change_webhook(webhook_id, body))
+
+    async def delete_webhook(self, webhook_id: str) -> None:
+        """Delete a webhook with its deliveries."""
+        await self.do(calls.delete(calls.webhook_path(webhook_id)))
+
+    async def test_webhook(self, webhook_id: str) -> Delivery:
+        """Send the event webhook.test; `webhook_deliveries` shows what becomes of it."""
+        return await self.do(calls.act(f"{calls.webhook_path(webhook_id)}:test", Delivery))
+
+    def webhook_deliveries(self, webhook_id: str) -> AsyncIterator[Delivery]:
+        """The deliveries of a webhook, newest first."""
+        return self._listed(f"{calls.webhook_path(webhook_id)}/deliveries", Delivery)
+
+    async def repeat_delivery(self, webhook_id: str, delivery_id: str) -> Delivery:
+        """Send a delivery that has ended again, with the same event id."""
+        path = f"{calls.webhook_path(webhook_id)}/deliveries/{calls.segment(delivery_id)}:repeat"
+        return await self.do(calls.act(path, Delivery))
