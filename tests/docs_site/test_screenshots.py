@@ -14,6 +14,8 @@ from app.web import dashboard
 from docs_site.screenshots import FOLDER, SCHEMES, SHOTS, pictures
 
 WITHOUT_PICTURE = ("/ui/fragments/", "/ui/static/", "/ui/tables/")
+DOWNLOADS = ("/bundle",)
+"""Ends of routes that answer with a file."""
 LARGEST_SET = 2_000_000
 
 
@@ -25,7 +27,8 @@ def pages() -> set[str]:
         for route in part.router.routes
         if isinstance(route, APIRoute) and "GET" in route.methods
     }
-    return {path for path in found - {"/", "/ui/"} if not path.startswith(WITHOUT_PICTURE)}
+    shown = {path for path in found - {"/", "/ui/"} if not path.startswith(WITHOUT_PICTURE)}
+    return {path for path in shown if not path.endswith(DOWNLOADS)}
 
 
 @pytest.mark.long  # a new page may be ahead of its picture: `make screenshots`

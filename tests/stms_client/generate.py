@@ -17,7 +17,7 @@ from tests.stms_client.documents import documents
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "stms_client"
 COPY = "_packed"
-COPIED = ("core.packed.student", "core.packed.record_rows")
+COPIED = ("core.packed.student", "core.packed.record_rows", "core.packed.head")
 """What the client evaluates students with; all that they import is copied with them."""
 REPLACED = {
     "AsyncClient": "Client",
