@@ -19,6 +19,8 @@ QUERIES = 10_000
 CLIENTS = 16
 LATE_SECONDS = 3.0
 READY_SECONDS = 120.0
+ANSWER_SECONDS = 60.0
+"""How long a busy machine may take for what is no query."""
 _BODY = b'{"x": [1, 2]}'
 _HEAD = b"POST /v1/models/faces/classes/a:query HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
 _POLL_SECONDS = 0.1
@@ -60,7 +62,9 @@ def import_faces(port: int, headers: Mapping[str, str] | None = None) -> None:
     head = io.BytesIO()
     np.savez(head, weights=np.eye(2), labels=np.array(["a", "b"]))
     address = f"http://127.0.0.1:{port}/v1/teachers?model=faces"
-    sent = httpx.post(address, content=head.getvalue(), headers=headers, trust_env=False)
+    sent = httpx.post(
+        address, content=head.getvalue(), headers=headers, timeout=ANSWER_SECONDS, trust_env=False
+    )
     assert sent.status_code == 201, sent.text
 
 
@@ -72,7 +76,7 @@ def roll_out(old: subprocess.Popen[bytes], old_port: int, new_port: int, key: st
     async def story() -> Rollout:
         found = Rollout(LateProxy([old_port, new_port]))
         queries = iter(range(QUERIES))
-        async with found.proxy.listening(), httpx.AsyncClient(trust_env=False) as probe:
+        async with found.proxy.listening(), _probe() as probe:
             asking = [
                 asyncio.create_task(_ask(found, query, queries, keeps=number % 2 == 0))
                 for number in range(CLIENTS)
@@ -93,6 +97,10 @@ def roll_out(old: subprocess.Popen[bytes], old_port: int, new_port: int, key: st
         return found
 
     return asyncio.run(story())
+
+
+def _probe() -> httpx.AsyncClient:
+    return httpx.AsyncClient(timeout=ANSWER_SECONDS, trust_env=False)
 
 
 def assert_nothing_was_lost(found: Rollout) -> None:
