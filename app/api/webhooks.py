@@ -21,31 +21,40 @@ router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=BorderR
 WebhookId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 DeliveryId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
 
-_NAME: Json = {"pattern": DISPLAY_NAME}
-_EVENTS: Json = {"minItems": 1, "items": {"enum": [*EVENTS]}}
-_MODELS: Json = {"items": {"type": "string", "pattern": MODEL_NAME}}
+# What is in `json_schema_extra` the service checks, so that all faults are in one answer.
+_Name = Annotated[str, Field(max_length=100, json_schema_extra={"pattern": DISPLAY_NAME})]
+_Url = Annotated[str, Field(max_length=MAX_URL, json_schema_extra={"pattern": "^https?://[!-~]+$"})]
+_Events = Annotated[
+    list[str],
+    Field(max_length=len(EVENTS), json_schema_extra={"minItems": 1, "items": {"enum": [*EVENTS]}}),
+]
+_Models = Annotated[
+    list[str],
+    Field(max_length=MAX_MODELS, json_schema_extra={"items": {"type": "string", "pattern": MODEL_NAME}}),
+]
 
 
 class CreateWebhook(Body):
-    """A webhook to create.
+    """A webhook to create. url: its origin is one of STMS_WEBHOOKS.
 
     events: that it gets. models: of which models; empty for all. Events of no model are sent in any case.
+    form: CloudEvents 1.0, or a message for Slack.
     """
 
-    name: str = Field(max_length=100, json_schema_extra=_NAME)
-    url: str = Field(max_length=MAX_URL, description="Address; its origin is one of STMS_WEBHOOKS.")
-    events: list[str] = Field(max_length=len(EVENTS), json_schema_extra=_EVENTS)
-    models: list[str] = Field([], max_length=MAX_MODELS, json_schema_extra=_MODELS)
-    form: Form = Field("cloudevents", description="CloudEvents 1.0, or a message for Slack.")
+    name: _Name
+    url: _Url
+    events: _Events
+    models: _Models = Field([])
+    form: Form = "cloudevents"
 
 
 class ChangeWebhook(Body):
     """Fields of a webhook to change; those that are left out or null stay. enabled: false stops it."""
 
-    name: str | None = Field(None, max_length=100)
-    url: str | None = Field(None, max_length=MAX_URL)
-    events: list[str] | None = Field(None, max_length=len(EVENTS))
-    models: list[str] | None = Field(None, max_length=MAX_MODELS)
+    name: _Name | None = None
+    url: _Url | None = None
+    events: _Events | None = None
+    models: _Models | None = None
     form: Form | None = None
     enabled: bool | None = None
 

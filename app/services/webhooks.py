@@ -228,22 +228,29 @@ def announce_limits(store: Store, settings: Settings, now: float) -> None:
     with store.read() as uow:
         expiring = uow.webhooks.tenants_of("key.expiring")
         nearly = uow.webhooks.tenants_of("quota.nearly_used")
-    for tenant in sorted(expiring):
-        with store.begin() as uow:
-            for key in uow.keys.of_tenant(tenant).expiring(now, now + _SOON, _SOON):
-                data: Json = {"key_id": key.id, "name": key.name, "expires_at": key.expires_at}
-                event_id = _fixed_id("key.expiring", key.id, key.expires_at)
-                data["links"] = {"keys": "/v1/keys"}
-                uow.outbox.announce("key.expiring", tenant, key.id, data, event_id=event_id)
-    for tenant in sorted(nearly):
-        with store.begin() as uow:
+    for tenant in sorted(expiring | nearly):
+        with store.read() as uow:
+            keys = uow.keys.of_tenant(tenant).expiring(now, now + _SOON, _SOON) if tenant in expiring else []
             _, used, allowed = usage(uow, settings, tenant)
-            for name in _QUOTAS:
-                amount, most = getattr(used, name), getattr(allowed, name)
-                if most and amount >= _NEARLY * most:
-                    data = {"quota": name, "used": amount, "allowed": most, "links": {"usage": "/v1/usage"}}
-                    event_id = _fixed_id("quota.nearly_used", tenant, name, int(now // 86400))
-                    uow.outbox.announce("quota.nearly_used", tenant, name, data, event_id=event_id)
+        for key in keys:
+            data = {"key_id": key.id, "name": key.name, "expires_at": key.expires_at}
+            again = (key.id, key.expires_at)
+            _announce(store, "key.expiring", tenant, key.id, data | {"links": {"keys": "/v1/keys"}}, again)
+        for name in _QUOTAS if tenant in nearly else ():
+            amount, most = getattr(used, name), getattr(allowed, name)
+            if most and amount >= _NEARLY * most:
+                data = {"quota": name, "used": amount, "allowed": most, "links": {"usage": "/v1/usage"}}
+                again = (tenant, name, int(now // 86400))
+                _announce(store, "quota.nearly_used", tenant, name, data, again)
+
+
+def _announce(
+    store: Store, event_type: str, tenant: str, subject: str, data: Json, again: tuple[object, ...]
+) -> None:
+    """Store an event once. again: what is the same when the same event is announced again."""
+    digest = hashlib.sha256(" ".join(map(str, (event_type, *again))).encode()).hexdigest()
+    with store.begin() as uow:
+        uow.outbox.announce(event_type, tenant, subject, data, event_id=f"evt_{digest[:24]}")
 
 
 def _check(settings: Settings, **fields: Any) -> None:
@@ -285,8 +292,3 @@ def _shown(webhook: Webhook) -> Json:
         "events": list(webhook.events),
         "models": len(webhook.models),
     }
-
-
-def _fixed_id(*parts: object) -> str:
-    """The id of an event that is announced again and again."""
-    return "evt_" + hashlib.sha256(" ".join(map(str, parts)).encode()).hexdigest()[:24]

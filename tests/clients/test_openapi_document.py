@@ -20,6 +20,7 @@ from app.services.keys import create_key
 from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
+from benchmarks.safety.isolation_probes import WEBHOOK_URL
 
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 HERE = Path(__file__).parent
@@ -54,7 +55,7 @@ def run(service: Any, folder: Path, *options: str) -> str:
 
 @pytest.mark.long
 def test_responses_match_the_openapi_document(start_service: Any, tmp_path: Path):
-    service = start_service()
+    service = start_service(STMS_WEBHOOKS=WEBHOOK_URL.removesuffix("/stms"))
     store = Store(open_engine(Settings(data_dir=service.log.parent).app_database_url))
     _, key = create_key(store, "schemathesis", {"operator"})
     store.dispose()
