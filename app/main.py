@@ -9,13 +9,27 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import metadata
 from typing import Final
 
-from app.api import bundles, datasets, docs, health, jobs, keys, models, openapi, operation, predict, teachers
+from app.api import (
+    bundles,
+    datasets,
+    docs,
+    health,
+    jobs,
+    keys,
+    models,
+    openapi,
+    operation,
+    predict,
+    teachers,
+    token_revocations,
+)
 from app.api.app import StmsApi
 from app.api.dependencies import AppContext
 from app.api.errors import install_error_handlers
 from app.api.middleware import RequestMiddleware
 from app.api.sse import EventStreams
 from app.auth.authenticator import Authenticator
+from app.auth.proxy_users import ProxyUsers
 from app.auth.sessions import Sessions
 from app.database_check import check_database
 from app.domain.ports import JobQueue
@@ -80,7 +94,9 @@ def create_app(
     app.add_middleware(RequestMiddleware, exempt=health.PATHS, streamed=streamed)
     install_error_handlers(app)
     # `app.api.border` bounds their bodies.
-    for part in (datasets, jobs, models, bundles, teachers, predict, keys, operation, health, docs):
+    for part in (datasets, jobs, models, bundles, teachers, predict, keys, token_revocations, operation):
+        app.include_router(part.router)
+    for part in (health, docs):
         app.include_router(part.router)
     app.include_router(datasets.labels_router)
     if settings.dashboard:
@@ -125,7 +141,8 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
     _start_beats(store, app, scoreboard, stack)
     predictor = Predictor(settings)
     stack.callback(predictor.close)
-    sessions = Sessions(store, authenticator, TrustedProxies(settings.proxies))
+    proxies = TrustedProxies(settings.proxies)
+    sessions = Sessions(store, authenticator, proxies, ProxyUsers(settings, proxies))
     stack.callback(sessions.close)
     context = AppContext(
         settings,

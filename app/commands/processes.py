@@ -174,13 +174,31 @@ def _environment(settings: Settings, port: int) -> dict[str, str]:
 def _read_settings(
     host: str | None, port: int | None, data_dir: Path | None, api_processes: int | None, no_keys: bool
 ) -> Settings:
-    return read_settings(
+    settings = read_settings(
         host=host,
         port=port,
         data_dir=data_dir,
         api_processes=api_processes,
         require_keys=False if no_keys else None,
     )
+    _check_issuers(settings)
+    return settings
+
+
+def _check_issuers(settings: Settings) -> None:
+    """Raise CommandFailed if the tokens of the issuers in the settings cannot be verified."""
+    if not settings.token_issuers:
+        return
+    try:
+        from app.auth.jwks import BadKeys, check_files
+    except ImportError as error:
+        advice = "Install them with: pip install 'stms[oidc]'"
+        message = f"STMS_TOKEN_ISSUERS needs PyJWT and cryptography ({error})."
+        raise CommandFailed(message, [advice]) from error
+    try:
+        check_files(settings.token_issuers)
+    except BadKeys as error:
+        raise CommandFailed(str(error)) from error
 
 
 def _provide_first_key(settings: Settings) -> FirstKey:

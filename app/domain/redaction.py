@@ -7,6 +7,8 @@ from typing import Final
 
 _KEY: Final = re.compile(r"(stms(?:_|%5[fF])key(?:_|%5[fF])[0-9a-fA-F]{1,24})(?:_|%5[fF])[A-Za-z0-9_%-]+")
 _SESSION: Final = re.compile(r"(ses(?:_|%5[fF])[0-9a-fA-F]{1,24})(?:_|%5[fF])[A-Za-z0-9_%-]+")
+_TOKEN: Final = re.compile(r"\b(eyJ[A-Za-z0-9_-]{1,2000}\.eyJ)[A-Za-z0-9_-]{1,4000}\.[A-Za-z0-9_-]+")
+"""A JSON Web Token: both of its first parts are objects."""
 _ADDRESS: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,40}://[^\s:/@]{0,100}):[^\s@]{1,200}@")
 _PASSWORD: Final = re.compile(
     r"\b(password|passwd|secret)(['\"]?\s{0,3}[=:]\s{0,3})(?!\*\*\*)"
@@ -16,14 +18,16 @@ _PASSWORD: Final = re.compile(
 
 
 def redact(text: str) -> str:
-    """The text without the secrets of API keys and sessions, passwords in addresses, and ``password=…``.
+    """The text without secrets of keys, sessions and tokens, passwords in addresses, and ``password=…``.
 
-    The id of a key or session stays, because it identifies it without granting access.
+    The id of a key or session and the header of a token stay, because they grant no access.
     """
     if "stms" in text:
         text = _KEY.sub(r"\1_***", text)
     if "ses_" in text or "ses%5" in text:
         text = _SESSION.sub(r"\1_***", text)
+    if "eyJ" in text:
+        text = _TOKEN.sub(r"\1***", text)
     if "://" in text:
         text = _ADDRESS.sub(r"\1:***@", text)
     return _PASSWORD.sub(r"\1\2***", text)

@@ -1,1 +1,1 @@
-"""Model servers of others, which jobs ask for scores: which are allowed, and how they are asked."""
+"""Servers of others, for scores or for keys of tokens: which are allowed, and how they are asked."""

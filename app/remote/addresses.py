@@ -80,8 +80,8 @@ def addresses_of(origin: Origin, allowed: AllowedServers, resolve: Resolve | Non
         raise RemoteUnavailable(f"the name {origin.host} cannot be resolved: {error}") from error
     for text in found:
         if not _may_be_at(origin, allowed, ip_address(text)):
-            logger.warning("%s is at %s, where remote teachers are not allowed", origin.host, text)
-            message = f"{origin.host} is at an address at which remote teachers are not allowed."
+            logger.warning("%s is at %s, where no server is asked", origin.host, text)
+            message = f"{origin.host} is at an address at which no server is asked."
             raise RemoteFailed(message, code="remote_address")
     if not found:
         raise RemoteUnavailable(f"the name {origin.host} has no address")

@@ -34,6 +34,7 @@ VALUES = {
     "alias": "latest",
     "class_index": 0,
     "dataset_id": "ds_1",
+    "issuer": "https://issuer.example.com",
     "job_id": "job_1",
     "key_id": "key_1",
     "label": "a",
