@@ -6,16 +6,18 @@
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS root
+# What is installed: runtime, or oidc for a server that accepts tokens of issuers.
+ARG LOCK=runtime
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_PYTHON=/opt/venv/bin/python3
 WORKDIR /src
-COPY requirements/runtime.txt requirements/runtime.txt
+COPY requirements/${LOCK}.txt requirements/lock.txt
 COPY container/trim.py container/trim.py
 # Of the C tools only strip is used, and it does not stay.
 # hadolint ignore=DL3008
 RUN apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends binutils >/dev/null \
  && python3 -m venv --without-pip /opt/venv \
- && pip install --quiet --no-compile --only-binary :all: --require-hashes -r requirements/runtime.txt \
+ && pip install --quiet --no-compile --only-binary :all: --require-hashes -r requirements/lock.txt \
  && python3 -B container/trim.py /opt/venv \
  && apt-get purge -y -qq --auto-remove binutils >/dev/null
 COPY container/clean.sh container/warm.py container/

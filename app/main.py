@@ -21,6 +21,7 @@ from app.api import (
     operation,
     predict,
     teachers,
+    token_revocations,
     webhooks,
 )
 from app.api.app import StmsApi
@@ -29,6 +30,7 @@ from app.api.errors import install_error_handlers
 from app.api.middleware import RequestMiddleware
 from app.api.sse import EventStreams
 from app.auth.authenticator import Authenticator
+from app.auth.proxy_users import ProxyUsers
 from app.auth.sessions import Sessions
 from app.bundle_server import open_bundle_server
 from app.database_check import check_database
@@ -97,7 +99,7 @@ def create_app(
     for part in (models, bundles, predict, operation, health, docs):
         app.include_router(part.router)
     if settings.bundle is None:
-        for part in (datasets, jobs, teachers, keys, webhooks):
+        for part in (datasets, jobs, teachers, keys, token_revocations, webhooks):
             app.include_router(part.router)
         app.include_router(datasets.labels_router)
     if settings.dashboard:
@@ -144,7 +146,8 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
     _start_beats(store, app, scoreboard, stack)
     predictor = Predictor(settings)
     stack.callback(predictor.close)
-    sessions = Sessions(store, authenticator, TrustedProxies(settings.proxies))
+    proxies = TrustedProxies(settings.proxies)
+    sessions = Sessions(store, authenticator, proxies, ProxyUsers(settings, proxies))
     stack.callback(sessions.close)
     context = AppContext(
         settings,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import sys
@@ -9,7 +10,7 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from app.auth.audit_writer import AuditWriter
 from app.auth.authenticator import Authenticator
@@ -37,8 +38,14 @@ from app.store.engine import open_database
 from app.store.unit_of_work import Store
 from app.tracing import open_tracer
 
+if TYPE_CHECKING:
+    from app.auth.tokens import Tokens
+
 logger = logging.getLogger("uvicorn.error")
 """The log that the server sets up."""
+
+_TOKEN_KEYS_SECONDS: Final = 3.0
+"""How long a process waits at its start for the keys of token issuers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +80,8 @@ async def open_query_parts(
     # The poll of the registry must not wait for a connection behind other requests.
     registry_store = Store(open_database(settings, "api", pool_size=1))
     stack.callback(registry_store.dispose)
-    authenticator = Authenticator(settings, RateLimiter(settings, scoreboard))
+    tokens = await _open_tokens(settings, metrics, stack)
+    authenticator = Authenticator(settings, RateLimiter(settings, scoreboard), tokens)
     shown = settings.metrics_models
     metrics.shows_models = lambda: not authenticator.has_customers if shown is None else shown
     audit_writer = AuditWriter(store, authenticator)
@@ -181,6 +189,26 @@ def make_server(
 def group_of(scoreboard: Scoreboard) -> str:
     """An id that all processes of a scoreboard share. Its salt is secret, so the id does not show it."""
     return f"srv_{hashlib.sha256(bytes(scoreboard.salt)).hexdigest()[:16]}"
+
+
+async def _open_tokens(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> Tokens | None:
+    """What recognises tokens, with the keys of those issuers that answer soon; None without issuers."""
+    if not settings.token_issuers:
+        return None
+    from app.auth.jwks import IssuerKeys
+    from app.auth.tokens import Tokens
+
+    tokens = Tokens([(issuer, IssuerKeys(issuer)) for issuer in settings.token_issuers])
+    metrics.add_labelled_counter("stms_tokens", "Tokens that were verified or refused.", tokens.outcomes)
+    metrics.add_counter(
+        "stms_token_keys_unread",
+        "Attempts to read the keys of token issuers that failed.",
+        lambda: tokens.failures,
+    )
+    tokens.start()
+    stack.callback(tokens.stop)
+    await asyncio.to_thread(tokens.wait, _TOKEN_KEYS_SECONDS)
+    return tokens
 
 
 def _register_metrics(

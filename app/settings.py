@@ -10,6 +10,7 @@ from typing import Literal, Self
 from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from app.domain.caller_rules import ProxyRule, TokenIssuer
 from app.domain.origins import AllowedServers, Origin, allowed_pages
 from app.domain.path_prefix import path_prefix
 from app.secret_files import SecretFiles
@@ -209,6 +210,23 @@ class Settings(BaseSettings):
         description="Addresses or networks, comma-separated, whose X-Forwarded-For and X-Forwarded-Prefix "
         "are trusted.",
     )
+    token_issuers: list[TokenIssuer] = Field(
+        [],
+        max_length=16,
+        description="Issuers of JSON Web Tokens that are accepted in place of API keys: a JSON list, see "
+        "single-sign-on.md.",
+    )
+    proxy_user_header: str = Field(
+        "",
+        description="Header in which a trusted proxy names the person that it has signed in, such as "
+        "X-Forwarded-Email, for the dashboard; empty: people sign in with API keys.",
+    )
+    proxy_groups_header: str = Field(
+        "", description="Header with the groups of this person, comma-separated; empty: none."
+    )
+    proxy_rules: list[ProxyRule] = Field(
+        [], max_length=100, description="What these people may do, as a JSON list."
+    )
     root_path: str = Field(
         "",
         description="Path below which a proxy publishes the service, such as /stms, whether or not the proxy "
@@ -393,6 +411,28 @@ class Settings(BaseSettings):
         for network in filter(None, (part.strip() for part in value.split(","))):
             ip_network(network, strict=False)
         return value
+
+    @field_validator("token_issuers")
+    @classmethod
+    def _are_different(cls, value: list[TokenIssuer]) -> list[TokenIssuer]:
+        if len({one.issuer for one in value}) < len(value):
+            raise ValueError("each issuer is listed once")
+        return value
+
+    @field_validator("proxy_user_header", "proxy_groups_header")
+    @classmethod
+    def _is_a_header_of_people(cls, value: str) -> str:
+        if value and not re.fullmatch(r"(X|Remote)-[A-Za-z0-9-]{1,60}", value, re.IGNORECASE):
+            raise ValueError("must be the name of a header that begins with X- or Remote-")
+        return value
+
+    @model_validator(mode="after")
+    def _names_people_completely(self) -> Self:
+        if self.proxy_user_header and not (self.proxies and self.proxy_rules):
+            raise ValueError("STMS_PROXY_USER_HEADER needs STMS_TRUSTED_PROXIES and STMS_PROXY_RULES.")
+        if (self.proxy_groups_header or self.proxy_rules) and not self.proxy_user_header:
+            raise ValueError("STMS_PROXY_GROUPS_HEADER and STMS_PROXY_RULES need STMS_PROXY_USER_HEADER.")
+        return self
 
     @field_validator("root_path")
     @classmethod

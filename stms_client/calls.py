@@ -27,6 +27,7 @@ from stms_client.documents import (
     Key,
     NewKey,
     NewWebhook,
+    TokenRevocation,
     Usage,
     Version,
     Webhook,
@@ -363,6 +364,11 @@ def create_key(body: Mapping[str, Any]) -> Call[NewKey]:
 def revoke_key(key_id: str) -> Call[Key]:
     """Revocation of an API key."""
     return Call("DELETE", f"/v1/keys/{segment(key_id)}", decoded)
+
+
+def revoke_tokens(body: Mapping[str, Any]) -> Call[TokenRevocation]:
+    """Revocation of tokens."""
+    return _post("/v1/token-revocations", _without_none(body), decoded)
 
 
 def set_quotas(tenant: str, quotas: Mapping[str, int | None]) -> Call[Usage]:

@@ -524,6 +524,20 @@ class Student(TypedDict):
     error: str | None
 
 
+class TokenRevocation(TypedDict):
+    """Tokens that were revoked. expires_at: when they have expired themselves."""
+
+    id: str
+    tenant: str
+    issuer: str
+    sub: str | None
+    jti: str | None
+    reason: str
+    created_by: str
+    created_at: str
+    expires_at: str
+
+
 class Trace(TypedDict):
     """The search for a student. points: in the order of the grid or of comparison, or by ascending size."""
 

@@ -111,7 +111,7 @@ class RequestMiddleware:
                 key = await context.sessions.authenticate(scope)
             else:
                 key = context.authenticator.authenticate(scope)
-        except (NotAuthenticated, RateLimited):
+        except (NotAuthenticated, RateLimited, Unavailable):
             if context.authenticator.caller_of(scope["headers"]) is None:
                 await context.budgets.wait_without_key(context.authenticator.address_of(scope))
             raise

@@ -8,12 +8,14 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
+from app.domain.caller_rules import MAX_ISSUER, MAX_SUBJECT
 from app.domain.entities import Job, JobState, Json, Priority, StudentState
 from app.domain.moments import timestamp
 from app.domain.names import DISPLAY_NAME, MODEL_NAME, ModelName
 from app.domain.strict_json import StrictModel
 from app.domain.training_spec import TrainingSpec
 from app.services.keys import MAX_MODELS, MAX_OVERLAP_SECONDS, MAX_RATE
+from app.services.token_revocations import MAX_REASON
 
 MAX_SECONDS = 10 * 366 * 86400.0
 """Longest lifetime that a request can set for a key; by default a key does not expire."""
@@ -386,6 +388,41 @@ class KeyView(View):
     previous_until: Time | None
     last_used_at: Time | None
     tenant: str
+
+
+class RevokeTokens(Body):
+    """Tokens of an issuer to revoke: by `sub` those that were issued to a subject, or by `jti` one token.
+
+    reason: for the list and the audit log.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [
+                {"required": ["sub"], "properties": {"sub": {"type": "string"}, "jti": {"type": "null"}}},
+                {"required": ["jti"], "properties": {"sub": {"type": "null"}, "jti": {"type": "string"}}},
+            ]
+        }
+    )
+
+    issuer: str = Field(max_length=MAX_ISSUER, json_schema_extra={"pattern": DISPLAY_NAME})
+    sub: str | None = Field(None, max_length=MAX_SUBJECT, json_schema_extra={"pattern": DISPLAY_NAME})
+    jti: str | None = Field(None, max_length=MAX_SUBJECT, json_schema_extra={"pattern": DISPLAY_NAME})
+    reason: str | None = Field(None, max_length=MAX_REASON, json_schema_extra={"pattern": DISPLAY_NAME})
+
+
+class TokenRevocationView(View):
+    """Tokens that were revoked. expires_at: when they have expired themselves."""
+
+    id: str
+    tenant: str
+    issuer: str
+    sub: str | None
+    jti: str | None
+    reason: str
+    created_by: str
+    created_at: Time
+    expires_at: Time
 
 
 class AuditView(View):

@@ -6,12 +6,13 @@ import ipaddress
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from app.auth.local_requests import check_local
 from app.auth.rate_limit import Quota, RateLimiter
 from app.domain.audit_context import UNKNOWN, Actor, current_context
-from app.domain.entities import ApiKey, Priority
+from app.domain.entities import ApiKey, Priority, TokenRevocation
 from app.domain.errors import NotAuthenticated, NotAuthorised, RateLimited, ServiceError, Unavailable
 from app.http.client_address import TrustedProxies
 from app.http.types import HeaderList, Scope
@@ -19,6 +20,9 @@ from app.services.first_key import FIRST_KEY_ID
 from app.services.keys import KeyRing, known_keys
 from app.settings import Settings
 from app.store.unit_of_work import Store
+
+if TYPE_CHECKING:
+    from app.auth.tokens import Tokens
 
 ANONYMOUS: Final = ApiKey(
     id="anonymous",
@@ -33,7 +37,11 @@ ANONYMOUS: Final = ApiKey(
 FOREVER: Final = math.inf
 _AUTHORIZATION, _API_KEY = b"authorization", b"x-api-key"
 _MAX_CACHED: Final = 4096
-_MAX_CACHED_BYTES: Final = 256
+_MAX_CACHED_BYTES: Final = 4 * 1024**2
+_MAX_HEADER: Final = 4352
+"""Cached headers: their number, their bytes in all, and those of one."""
+_DOTS: Final = 2
+"""In a JSON Web Token; the text of an API key has none."""
 
 
 class InsecureBinding(Exception):
@@ -41,7 +49,7 @@ class InsecureBinding(Exception):
 
 
 class Authenticator:
-    """Identifies callers by the newest snapshot of all API keys, and enforces their rate limits.
+    """Identifies callers by the newest snapshot of all API keys, or by tokens, and enforces rate limits.
 
     Keys are required unless ``require_keys`` is false and the server listens on loopback, not behind trusted
     proxies. Without keys only requests of this machine are answered, see `check_local`.
@@ -52,35 +60,47 @@ class Authenticator:
     of a lookup reveals nothing, since Python compares the bytes of a dictionary key only if its whole 64-bit
     SipHash agrees, which a guess cannot approach step by step.
 
-    requires_keys: whether requests need an API key. rate_work: multiply-adds that are charged as one request,
-    0 if none are. on_change: called when what a request head means may have
-    changed: keys changed, or their use has to be recorded again.
+    `Tokens` knows tokens beyond such changes. A token that it does not know yet is verified only for `charge`
+    and where a request is prepared, which know the address that the verification is counted for.
+
+    tokens: None if no tokens are accepted. requires_keys: whether requests need an API key. rate_work:
+    multiply-adds that are charged as one request, 0 if none are. on_change: called when what a request head
+    means may have changed: keys changed, or their use has to be recorded again.
     """
 
-    def __init__(self, settings: Settings, rate_limiter: RateLimiter | None = None) -> None:
-        self._ring = KeyRing()
+    def __init__(
+        self, settings: Settings, rate_limiter: RateLimiter | None = None, tokens: Tokens | None = None
+    ) -> None:
+        tenants = [one.tenant for one in settings.token_issuers]
+        self._ring = KeyRing(tenants=[*tenants, *(rule.tenant for rule in settings.proxy_rules)])
+        self._tokens = tokens
         self._has_snapshot = False
         is_private = is_loopback(settings.host) and not settings.proxies
         self.requires_keys = bool(settings.require_keys) or not is_private
         self.on_change: Callable[[], None] = lambda: None
         self._cached: dict[bytes, tuple[ApiKey, float]] = {}
+        self._cached_bytes = 0
         self._used: dict[str, float] = {}
         self.rate_work = settings.rate_work
         self._proxies = TrustedProxies(settings.proxies)
         self.rate_limiter = rate_limiter or RateLimiter(settings)
 
-    def replace(self, keys: Sequence[ApiKey]) -> None:
-        """Accept these keys and no others from now on."""
+    def replace(self, keys: Sequence[ApiKey], revocations: Sequence[TokenRevocation] = ()) -> None:
+        """Accept these keys and no others from now on, and no tokens that these revocations concern."""
         self._forget()
         self._ring.replace(keys)
         self.rate_limiter.replace_keys(keys)
+        if self._tokens is not None:
+            self._tokens.replace_revocations(revocations)
         self._has_snapshot = True
 
-    def update(self, keys: Sequence[ApiKey]) -> None:
-        """Accept the new state of some keys; the others stay as they are."""
+    def update(self, keys: Sequence[ApiKey], revocations: Sequence[TokenRevocation] = ()) -> None:
+        """Accept the new state of some keys, and no tokens that these revocations concern either."""
         self._forget()
         self._ring.update(keys)
         self.rate_limiter.update_keys(keys)
+        if self._tokens is not None:
+            self._tokens.revoke(revocations)
         self._sweep()
 
     def authenticate(self, scope: Scope, headers: Mapping[bytes, bytes] | None = None) -> ApiKey:
@@ -99,9 +119,10 @@ class Authenticator:
             if error.reason != "key_required":
                 self.rate_limiter.record_failure(self.address_of(scope))
             raise
-        except RateLimited:
-            self.rate_limiter.refused["rate_limited"] += 1
-            current_context().actor = Actor.of(self.identify(by_name))
+        except RateLimited as error:
+            is_known = error.reason != "too_many_failures"
+            self.rate_limiter.refused["rate_limited" if is_known else "auth_failures"] += 1
+            current_context().actor = self._actor_of(by_name)
             raise
         current_context().actor = Actor.of(key)
         scope.setdefault("state", {})["caller"] = key
@@ -119,7 +140,8 @@ class Authenticator:
         """As `authenticate`, for the key that a session of the dashboard stands for. Raises RateLimited."""
         current_context().actor = Actor.of(key)
         scope.setdefault("state", {})["caller"] = key
-        self._used[key.id] = time.time()
+        if key.digest:
+            self._used[key.id] = time.time()
         quota = self.quota_of(key, None, ())
         wait = 0.0 if quota is None else quota.take()
         if quota is not None and wait:
@@ -144,7 +166,7 @@ class Authenticator:
 
         Raises NotAuthenticated, NotAuthorised, RateLimited, and Unavailable before the first snapshot.
         """
-        key = self.identify(by_name)
+        key, _ = self.identify_until(by_name, client, headers)
         quota = self.quota_of(key, client, headers)
         if quota is not None:
             wait = quota.take()
@@ -171,30 +193,40 @@ class Authenticator:
     def identify(self, headers: Mapping[bytes, bytes]) -> ApiKey:
         """The key of a request: ``Authorization: Bearer …`` or ``X-API-Key``. headers: by name.
 
-        Raises NotAuthenticated, Unavailable before the first snapshot, and NotAuthorised for a request from
-        elsewhere to a server without keys.
+        Of tokens only those are recognised that were verified before. Raises NotAuthenticated, Unavailable
+        before the first snapshot, and NotAuthorised for a request from elsewhere to a server without keys.
         """
         return self.identify_until(headers)[0]
 
-    def identify_until(self, headers: Mapping[bytes, bytes]) -> tuple[ApiKey, float]:
-        """As `identify`, with the time until which the key is valid, in seconds since the epoch."""
+    def identify_until(
+        self,
+        headers: Mapping[bytes, bytes],
+        client: Sequence[object] | None = None,
+        arrived: HeaderList | None = None,
+    ) -> tuple[ApiKey, float]:
+        """As `identify`, with the time until which the key is valid, in seconds since the epoch.
+
+        client, arrived: (host, port) of the connection, and the headers as they arrived, to verify a token
+        that is not known yet; then it also raises RateLimited.
+        """
         if not self.requires_keys:
             check_local(headers)
             return ANONYMOUS, FOREVER
         authorization = headers.get(_AUTHORIZATION)
         if authorization is None:
-            return self._recognise(headers.get(_API_KEY))
+            return self._recognise(headers.get(_API_KEY), client, arrived)
         match = self._cached.get(authorization)
         if match is None or (match[1] is not FOREVER and match[1] <= time.time()):
             if authorization[:7].lower() != b"bearer ":
                 raise NotAuthenticated(
                     "Authorization must be of the form: Bearer stms_….", code="invalid_key"
                 )
-            cached = self._cached
-            match = self._recognise(authorization[7:].strip())
-            is_short = len(authorization) < _MAX_CACHED_BYTES
-            if len(cached) < _MAX_CACHED and is_short:
+            match = self._recognise(authorization[7:].strip(), client, arrived)
+            cached, size = self._cached, len(authorization)
+            fits = size <= _MAX_HEADER and self._cached_bytes + size <= _MAX_CACHED_BYTES
+            if fits and len(cached) < _MAX_CACHED:
                 cached[authorization] = match
+                self._cached_bytes += size
         return match
 
     def proof(self, key_id: str, nonce: str, port: int) -> str | None:
@@ -204,7 +236,9 @@ class Authenticator:
 
     def is_valid(self, key_id: str) -> bool:
         """Whether a caller that was identified earlier may still go on."""
-        return key_id == ANONYMOUS.id or self._ring.is_valid(key_id)
+        if key_id == ANONYMOUS.id or self._ring.is_valid(key_id):
+            return True
+        return self._tokens is not None and self._tokens.is_valid(key_id)
 
     def address_of(self, scope: Scope) -> str:
         """The address of a request's client; empty if it is unknown."""
@@ -212,10 +246,7 @@ class Authenticator:
 
     def actor_of(self, headers: Iterable[tuple[bytes, bytes]]) -> Actor:
         """The audit actor of a request; `UNKNOWN` without a valid key."""
-        try:
-            return Actor.of(self.identify(dict(headers)))
-        except ServiceError:
-            return UNKNOWN
+        return self._actor_of(dict(headers))
 
     def drain_usage(self) -> Mapping[str, float]:
         """Ids of the keys used since the last call, with the time of use in seconds since the epoch.
@@ -238,28 +269,45 @@ class Authenticator:
         """Whether keys of several tenants exist, so that none may take all of what they share."""
         return self._ring.has_tenants
 
+    def _actor_of(self, headers: Mapping[bytes, bytes]) -> Actor:
+        try:
+            return Actor.of(self.identify(headers))
+        except ServiceError:
+            return UNKNOWN
+
     def _forget(self) -> None:
         """Look at every head anew."""
-        self._cached = {}
+        self._cached, self._cached_bytes = {}, 0
         self.on_change()
 
     def _sweep(self) -> None:
-        """Keys expire without a change of the registry."""
+        """Keys and tokens expire without a change of the registry."""
         for key in self._ring.sweep():
             self.rate_limiter.forget(key.id)
+        if self._tokens is not None:
+            self._tokens.sweep()
 
     def _require_snapshot(self) -> None:
         if not self._has_snapshot:
             raise Unavailable("The API keys could not be read yet.", code="keys_unavailable")
 
-    def _recognise(self, text: bytes | None) -> tuple[ApiKey, float]:
-        """The key with this text and the time until which the text is valid."""
+    def _recognise(
+        self, text: bytes | None, client: Sequence[object] | None, arrived: HeaderList | None
+    ) -> tuple[ApiKey, float]:
+        """The key or caller with this text, and the time until which the text is valid."""
         self._require_snapshot()
         if text is None:
             raise NotAuthenticated("An API key is needed: Authorization: Bearer stms_….", code="key_required")
+        if self._tokens is not None and text.count(b".") == _DOTS:
+            check = None if arrived is None else partial(self._check_failures, client, arrived)
+            return self._tokens.recognise(text, check)
         match = self._ring.recognise(text.decode("latin-1"))
         self._used[match[0].id] = time.time()
         return match
+
+    def _check_failures(self, client: Sequence[object] | None, headers: HeaderList) -> None:
+        """Raise RateLimited if too many wrong keys or tokens came from the address of a request."""
+        self.rate_limiter.check_failures(self._proxies.address_of(client, headers))
 
 
 def authorise_priority(key: ApiKey, priority: Priority) -> None:

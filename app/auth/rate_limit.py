@@ -87,6 +87,10 @@ class Quota:
             return self._interval
         return wait
 
+    def is_used_up(self) -> bool:
+        """Whether `take` would refuse a request."""
+        return self._cells[self._cell] - monotonic() > self._ahead
+
     def clear(self) -> None:
         """Forget all requests."""
         self._cells[self._cell] = 0.0
@@ -155,11 +159,14 @@ class RateLimiter:
         self._own_cells.pop(key_id, None)
 
     def of_key(self, key: ApiKey) -> Quota | None:
-        """The quota of a key; None if it has no limit."""
-        return self._of_keys.get(key.id)
+        """The quota of a key, or of a caller without one; None if it has no limit."""
+        return self._of_keys.get(key.id) if key.digest else self.of_address(key.id)
 
     def of_address(self, address: str) -> Quota | None:
-        """The quota of all requests without a key from an address; None if there is no limit."""
+        """The quota of all requests without a key from an address; None if there is no limit.
+
+        address: also the id of a caller whom an issuer of tokens or a proxy has identified.
+        """
         if self._rate <= 0:
             return None
         cell = KEYS + self._cell_of(address)
@@ -179,20 +186,18 @@ class RateLimiter:
             raise quota.refusal(wait, "An address without an API key")
 
     def record_failure(self, address: str) -> None:
-        """Count a wrong API key from an address. Raises RateLimited if there are too many."""
-        if self._failures > 0:
-            cell = KEYS + _ADDRESSES + self._cell_of(address)
-            quota = Quota(self._cells, cell, self._failures, _default_burst(self._failures))
-            wait = quota.take()
-            if wait:
-                self.refused["auth_failures"] += 1
-                raise RateLimited(
-                    "Too many wrong API keys came from this address.",
-                    code="too_many_failures",
-                    quota=quota.burst,
-                    window=quota.window,
-                    retry_after=wait,
-                )
+        """Count a wrong API key or token from an address. Raises RateLimited if there are too many."""
+        quota = self._failures_of(address)
+        wait = 0.0 if quota is None else quota.take()
+        if quota is not None and wait:
+            self.refused["auth_failures"] += 1
+            raise _too_many_failures(quota, wait)
+
+    def check_failures(self, address: str) -> None:
+        """Raise RateLimited if so many wrong keys or tokens came from an address that none is looked at."""
+        quota = self._failures_of(address)
+        if quota is not None and quota.is_used_up():
+            raise _too_many_failures(quota, 1.0 / self._failures)
 
     def record_sign_in(self, key: ApiKey) -> None:
         """Count a new session of a key, which costs a write. Raises RateLimited if there are too many."""
@@ -220,9 +225,25 @@ class RateLimiter:
             return Quota(self._own_cells, key.id, rate, burst)
         return Quota(self._cells, key.cell, rate, burst)
 
+    def _failures_of(self, address: str) -> Quota | None:
+        if self._failures <= 0:
+            return None
+        cell = KEYS + _ADDRESSES + self._cell_of(address)
+        return Quota(self._cells, cell, self._failures, _default_burst(self._failures))
+
     def _hash(self, address: str) -> int:
         digest = blake2b(network_of(address).encode(), key=self._salt, digest_size=8).digest()
         return int.from_bytes(digest, "little") % _ADDRESSES
+
+
+def _too_many_failures(quota: Quota, wait: float) -> RateLimited:
+    return RateLimited(
+        "Too many wrong API keys came from this address.",
+        code="too_many_failures",
+        quota=quota.burst,
+        window=quota.window,
+        retry_after=wait,
+    )
 
 
 def _default_burst(rate: float) -> int:

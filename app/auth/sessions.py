@@ -16,6 +16,7 @@ from typing import Final
 
 from app.auth.audit_writer import NO_SESSION
 from app.auth.authenticator import Authenticator
+from app.auth.proxy_users import ProxyUsers
 from app.domain.entities import ApiKey, Session
 from app.domain.errors import NotAuthenticated, NotAuthorised, Overloaded
 from app.http.client_address import TrustedProxies
@@ -42,7 +43,7 @@ _PLACES_PER_TENANT: Final = 16
 
 
 class Sessions:
-    """Finds the key of a request by its cookie.
+    """Finds the key of a request by its cookie, unless a trusted proxy names the person: see `ProxyUsers`.
 
     Sessions are read from the database, at most once a second each, so that one that was begun by another
     process holds at once, and only for a caller who knows a key: made-up sessions are refused from memory. A
@@ -50,7 +51,10 @@ class Sessions:
     people who have signed in do not wait for others. Only the thread of the event loop may use it.
     """
 
-    def __init__(self, store: Store, authenticator: Authenticator, proxies: TrustedProxies) -> None:
+    def __init__(
+        self, store: Store, authenticator: Authenticator, proxies: TrustedProxies, users: ProxyUsers
+    ) -> None:
+        self.users = users
         self._store = store
         self._authenticator = authenticator
         self._proxies = proxies
@@ -63,12 +67,15 @@ class Sessions:
         """Identify and charge the caller, as `Authenticator.authenticate` does.
 
         A server without keys needs no session. Raises NotAuthenticated, with the code `NO_SESSION` if there
-        is no cookie, NotAuthorised for a change that another site has caused, RateLimited, Overloaded and
-        Unavailable.
+        is no cookie, NotAuthorised for a change that another site has caused and as `ProxyUsers.caller_of`,
+        RateLimited, Overloaded and Unavailable.
         """
         check_same_origin(scope)
         if not self._authenticator.requires_keys:
             return self._authenticator.authenticate(scope)
+        user = self.users.caller_of(scope)
+        if user is not None:
+            return self._authenticator.authenticate_session(scope, user)
         texts = self._texts_of(scope)
         if not texts:
             raise NotAuthenticated("Sign in first.", code=NO_SESSION)

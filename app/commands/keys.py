@@ -19,7 +19,8 @@ from app.domain.names import DEFAULT_TENANT
 commands = typer.Typer(no_args_is_help=True)
 
 KeyArgument = Annotated[str, typer.Argument(help="Id of the key, from `stms keys list`.")]
-_TIMES = ("created_at", "revoked_at", "expires_at", "previous_until", "rotated_at", "last_used_at")
+_TIMES = {"created_at", "revoked_at", "expires_at", "previous_until", "rotated_at", "last_used_at"}
+_MOST = 10_000
 
 
 @commands.command()
@@ -161,6 +162,44 @@ def revoke(
     say(f"Key {key_id} is revoked.")
 
 
+@commands.command("revoke-tokens")
+def revoke_tokens(
+    issuer: Annotated[str, typer.Argument(help="Issuer of the tokens, as in STMS_TOKEN_ISSUERS.")],
+    sub: Annotated[str | None, typer.Option("--sub", help="Subject whose tokens are revoked.")] = None,
+    jti: Annotated[str | None, typer.Option("--jti", help="Id of the one token that is revoked.")] = None,
+    reason: Annotated[str, typer.Option("--reason", help="For the list and the audit log.")] = "",
+    data_dir: DataOption = None,
+) -> None:
+    """Revoke a token, or all tokens that were issued to a subject until now.
+
+    Example:  stms keys revoke-tokens https://login.example.com --sub robot-7 --reason "found in a log"
+    """
+    from app.services import token_revocations
+
+    issuers = read_settings(data_dir=data_dir).token_issuers
+    tenant = next((one.tenant for one in issuers if one.issuer == issuer), DEFAULT_TENANT)
+    with open_store(data_dir) as store:
+        made = token_revocations.revoke_tokens(
+            store.of_tenant(tenant), issuers, issuer, sub=sub, jti=jti, reason=reason
+        )
+    say(f"Tokens are revoked ({made.id}).")
+
+
+@commands.command("revoked-tokens")
+def revoked_tokens(data_dir: DataOption = None, as_json: JsonOption = False) -> None:
+    """List the revocations of tokens that could be valid otherwise, of all tenants."""
+    from app.services.token_revocations import list_revocations
+
+    with open_store(data_dir) as store:
+        found, _ = list_revocations(store.of_all_tenants(), limit=_MOST)
+    rows = [_dated(asdict(one)) for one in found]
+    if as_json:
+        print_json(rows)
+        return
+    columns = [*map(field, ("id", "tenant", "issuer", "sub", "jti", "reason")), moment("created_at")]
+    print_table(columns, rows, empty="No tokens are revoked.")
+
+
 @commands.command("revoke-all")
 def revoke_all(data_dir: DataOption = None) -> None:
     """Revoke the keys of all tenants, and make a new first key in admin.key of the data folder."""
@@ -172,8 +211,13 @@ def revoke_all(data_dir: DataOption = None) -> None:
 
 
 def _shown(key: ApiKey) -> dict[str, object]:
-    shown = asdict(key)
+    shown = _dated(asdict(key))
     del shown["digest"], shown["previous_digest"]
-    for name in _TIMES:
-        shown[name] = None if shown[name] is None else datetime.fromtimestamp(shown[name], UTC).isoformat()
     return shown | {"scopes": sorted(key.scopes), "models": sorted(key.models)}
+
+
+def _dated(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with its times as RFC 3339."""
+    for name in row.keys() & _TIMES:
+        row[name] = None if row[name] is None else datetime.fromtimestamp(row[name], UTC).isoformat()
+    return row

@@ -34,16 +34,22 @@ def read_settings(**options: Any) -> Settings:
     except BadSecretFile as error:
         raise CommandFailed(str(error)) from error
     except ValidationError as error:
-        faults = [f"{_variable(fault['loc'])}: {fault['msg']}" for fault in error.errors()]
+        faults = [_variable(fault["loc"]) + fault["msg"] for fault in error.errors()]
         raise CommandFailed("The settings are not valid.", faults) from None
     except SettingsError as error:
         raise CommandFailed("The settings are not valid.", [f"{error}: not JSON"]) from None
 
 
 def _variable(location: tuple[int | str, ...]) -> str:
-    """The environment variable of a setting that is not valid, whose location may have its name already."""
+    """The environment variable of a setting that is not valid, and the place in it, before a colon.
+
+    Empty for a fault of several settings together. The location may begin with the variable's name already.
+    """
+    if not location:
+        return ""
     name = str(location[0]).upper()
-    return name if name.startswith("STMS_") else f"STMS_{name}"
+    inner = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location[1:])
+    return (name if name.startswith("STMS_") else f"STMS_{name}") + inner + ": "
 
 
 def operator() -> Actor:

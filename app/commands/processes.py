@@ -231,7 +231,7 @@ def _read_settings(
     no_keys: bool,
     **options: Any,
 ) -> Settings:
-    return read_settings(
+    settings = read_settings(
         host=host,
         port=port,
         data_dir=data_dir,
@@ -239,6 +239,24 @@ def _read_settings(
         require_keys=False if no_keys else None,
         **options,
     )
+    _check_issuers(settings)
+    return settings
+
+
+def _check_issuers(settings: Settings) -> None:
+    """Raise CommandFailed if the tokens of the issuers in the settings cannot be verified."""
+    if not settings.token_issuers:
+        return
+    try:
+        from app.auth.jwks import BadKeys, check_files
+    except ImportError as error:
+        advice = "Install them with: pip install 'stms[oidc]'"
+        message = f"STMS_TOKEN_ISSUERS needs PyJWT and cryptography ({error})."
+        raise CommandFailed(message, [advice]) from error
+    try:
+        check_files(settings.token_issuers)
+    except BadKeys as error:
+        raise CommandFailed(str(error)) from error
 
 
 def _check_certificate(settings: Settings) -> None:

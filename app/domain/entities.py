@@ -361,6 +361,8 @@ class ModelSummary:
 class ApiKey:
     """An API key as stored: never the key itself, only the SHA-256 of its random part.
 
+    Also what a caller may do who has no key in the database: then ``digest`` is empty.
+
     scopes: of "operator", "admin", "train", "download", "query". models: the models of its tenant that a key
         with only the last two may download or query; empty means all.
     rate_limit: requests per second, 0 for unlimited. rate_burst: requests at once. None for either: the
@@ -392,6 +394,25 @@ class ApiKey:
         """When it was revoked, or when it expires; infinity for neither."""
         moments = (moment for moment in (self.revoked_at, self.expires_at) if moment is not None)
         return min(moments, default=math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenRevocation:
+    """Tokens of an issuer that are not accepted any more: the one with the id ``jti``, or all of the subject
+    ``sub`` that were issued before; the other is None.
+
+    expires_at: when these tokens have expired themselves.
+    """
+
+    id: str
+    tenant: str
+    issuer: str
+    sub: str | None
+    jti: str | None
+    reason: str
+    created_by: str
+    created_at: float
+    expires_at: float
 
 
 @dataclass(frozen=True, slots=True)

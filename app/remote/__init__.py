@@ -1,1 +1,1 @@
-"""Servers of others, which score rows of jobs or receive webhooks: where they may be, how they are asked."""
+"""Servers of others, for scores, events and keys of tokens: where they may be, and how they are asked."""

@@ -37,15 +37,20 @@ class RemoteConnection:
     """A connection that is kept from one request to the next. Not thread-safe.
 
     addresses: of the origin, tried in this order. timeout: of a whole request, in seconds, however slowly its
-    answer drips. token: sent as bearer token; None for none.
+    answer drips. token: sent as bearer token; None for none. accept: media types of its answers.
     """
 
     def __init__(
-        self, origin: Origin, addresses: Sequence[str], timeout: float, token: str | None = None
+        self,
+        origin: Origin,
+        addresses: Sequence[str],
+        timeout: float,
+        token: str | None = None,
+        accept: str = "application/json",
     ) -> None:
         self._origin = origin
         self._timeout = timeout
-        self._headers = {"Accept": "application/json", "Accept-Encoding": "identity", "User-Agent": "stms"}
+        self._headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": "stms"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         self._http = _Pinned(origin, addresses, timeout)
@@ -115,7 +120,7 @@ class RemoteConnection:
         return Answer(response.status, body, _seconds(response.getheader("Retry-After")))
 
     def _too_large(self, max_bytes: int) -> RemoteFailed:
-        message = f"{self._origin} answers with more than the {max_bytes} bytes that its scores can take."
+        message = f"{self._origin} answers with more than the {max_bytes} bytes that were expected at most."
         return RemoteFailed(message, code="remote_answer_too_large")
 
     def _expire(self, expired: threading.Event) -> None:

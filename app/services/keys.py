@@ -214,14 +214,15 @@ class KeyRing:
     old or the new state of a key. Of keys that have ended only the last `MAX_REMEMBERED` are kept, for a
     day and without what they permitted, so that their callers learn what happened to them.
 
+    tenants: those that have callers without keys.
     has_customers: whether a key, even one that has ended, belongs to another tenant than the default one.
     """
 
-    def __init__(self, keys: Iterable[ApiKey] = ()) -> None:
+    def __init__(self, keys: Iterable[ApiKey] = (), tenants: Iterable[str] = ()) -> None:
         self._keys: dict[str, ApiKey] = {}
         self._ended: dict[str, ApiKey] = {}
         self._swept_at = -math.inf
-        self._tenants: frozenset[str] = frozenset()
+        self._tenants = frozenset(tenants)
         self.replace(keys)
 
     def replace(self, keys: Iterable[ApiKey]) -> None:

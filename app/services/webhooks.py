@@ -233,15 +233,15 @@ def announce_limits(store: Store, settings: Settings, now: float) -> None:
             keys = uow.keys.of_tenant(tenant).expiring(now, now + _SOON, _SOON) if tenant in expiring else []
             _, used, allowed = usage(uow, settings, tenant)
         for key in keys:
-            data = {"key_id": key.id, "name": key.name, "expires_at": key.expires_at}
-            again = (key.id, key.expires_at)
-            _announce(store, "key.expiring", tenant, key.id, data | {"links": {"keys": "/v1/keys"}}, again)
+            data: Json = {"key_id": key.id, "name": key.name, "expires_at": key.expires_at}
+            data["links"] = {"keys": "/v1/keys"}
+            _announce(store, "key.expiring", tenant, key.id, data, (key.id, key.expires_at))
         for name in _QUOTAS if tenant in nearly else ():
             amount, most = getattr(used, name), getattr(allowed, name)
             if most and amount >= _NEARLY * most:
                 data = {"quota": name, "used": amount, "allowed": most, "links": {"usage": "/v1/usage"}}
-                again = (tenant, name, int(now // 86400))
-                _announce(store, "quota.nearly_used", tenant, name, data, again)
+                day = int(now // 86400)
+                _announce(store, "quota.nearly_used", tenant, name, data, (tenant, name, day))
 
 
 def _announce(

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Final, Protocol, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
-from app.domain.entities import ApiKey, ModelVersion
+from app.domain.entities import ApiKey, ModelVersion, TokenRevocation
 from app.domain.errors import NotFound, Unavailable
 from app.domain.names import split_qualified
 from app.services import models
@@ -43,11 +43,13 @@ class RegistryChanges:
 
     keys: the API keys that are new or changed. models: names of the models whose versions or aliases changed;
     None if that is not known: then ``keys`` are all keys, and every reference must be resolved again.
+    revocations: of tokens, the new ones or likewise all.
     """
 
     revision: int
     keys: Sequence[ApiKey]
     models: Collection[str] | None
+    revocations: Sequence[TokenRevocation] = ()
 
 
 class ModelSource(Protocol):
@@ -97,8 +99,9 @@ class DatabaseSource(ModelSource):
                 return None
             changed = None if after is None else uow.registry.changes(after, revision)
             if changed is None:
-                return RegistryChanges(revision, uow.keys.known(), None)
-            return RegistryChanges(revision, uow.keys.some(changed.keys), changed.models)
+                return RegistryChanges(revision, uow.keys.known(), None, uow.token_revocations.known())
+            revocations = uow.token_revocations.some(changed.token_revocations)
+            return RegistryChanges(revision, uow.keys.some(changed.keys), changed.models, revocations)
 
     def resolve(self, reference: str) -> ModelVersion:
         tenant, name = split_qualified(reference)

@@ -46,7 +46,7 @@ class PreparedRequest(ABC):
         by_name = self.by_name = dict(headers)
         self.pipeline = pipeline
         authenticator = pipeline.authenticator
-        key, self._expires = authenticator.identify_until(by_name)
+        key, self._expires = authenticator.identify_until(by_name, client, headers)
         authorise(key, self.scope, model)
         self._quota = authenticator.quota_of(key, client, headers)
         self._places = pipeline.budgets.queries

@@ -180,9 +180,9 @@ class Refresher:
                     changes.revision,
                 )
             if changes.models is None:
-                self._authenticator.replace(changes.keys)
-            elif changes.keys:
-                self._authenticator.update(changes.keys)
+                self._authenticator.replace(changes.keys, changes.revocations)
+            elif changes.keys or changes.revocations:
+                self._authenticator.update(changes.keys, changes.revocations)
             references = self._cache.begin_refresh(changes.models)
             if references:
                 self._cache.follow(references, await self._resolve(references), before)

@@ -1,4 +1,4 @@
-"""What a restored SQLite database would bring back: sessions, and keys that were revoked or rotated since.
+"""What a restored SQLite database would bring back: sessions, and keys and tokens that were revoked since.
 
 The database may have the schema of an earlier release, so only columns that it has are looked at.
 """
@@ -29,7 +29,7 @@ class ValidKey:
 def end_what_was_ended(restored: Path, replaced: Path) -> int | None:
     """End all sessions of a restored database, and keys that the database which it replaces has ended.
 
-    Keys that were revoked since the backup are revoked, and those that were rotated have their new texts.
+    Keys and tokens that were revoked since the backup are revoked, and rotated keys have their new texts.
     Returns how many keys that were; None if the replaced database is missing or cannot be read.
     """
     newer = _keys(replaced)
@@ -52,6 +52,8 @@ def end_what_was_ended(restored: Path, replaced: Path) -> int | None:
                     f"UPDATE api_keys SET {assigned} WHERE id = :id",  # noqa: S608 - names of columns
                     values | {"id": key_id},
                 )
+        if newer is not None and _columns(connection, "token_revocations"):
+            _copy_revocations(replaced, connection)
     return None if newer is None else changed
 
 
@@ -62,6 +64,21 @@ def valid_keys(path: Path, now: float) -> list[ValidKey]:
         for key_id, row in sorted((_keys(path) or {}).items())
         if row.get("revoked_at") is None and (row.get("expires_at") is None or row["expires_at"] > now)
     ]
+
+
+def _copy_revocations(replaced: Path, restored: sqlite3.Connection) -> None:
+    """Add the revocations of tokens of a replaced database to those of a restored one."""
+    with closing(sqlite3.connect(replaced)) as connection:
+        columns = sorted(_columns(connection, "token_revocations"))
+        if not columns:
+            return
+        listed = ", ".join(columns)
+        rows = connection.execute(f"SELECT {listed} FROM token_revocations").fetchall()  # noqa: S608
+    places = ", ".join("?" * len(columns))
+    restored.executemany(
+        f"INSERT OR IGNORE INTO token_revocations ({listed}) VALUES ({places})",  # noqa: S608
+        rows,
+    )
 
 
 def _changed(then: dict[str, Any], now: dict[str, Any]) -> set[str]:

@@ -390,6 +390,22 @@ api_keys = Table(
     Index("ix_api_keys_cell", "cell", unique=True),
 )
 
+# Tokens of issuers that are not accepted any more, as long as they could be valid otherwise.
+token_revocations = Table(
+    "token_revocations",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    _tenant(),
+    Column("issuer", String(200), nullable=False),
+    Column("sub", String(255)),
+    Column("jti", String(255)),
+    Column("reason", String(200), nullable=False),
+    Column("created_by", _NAME, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False, index=True),
+    Index("ix_token_revocations_tenant_id", "tenant", "id"),
+)
+
 # Sessions of people who use the dashboard, each begun with an API key.
 sessions = Table(
     "sessions",
@@ -505,6 +521,6 @@ registry_changes = Table(
     metadata,
     Column("revision", BigInteger, primary_key=True, autoincrement=False),
     Column("kind", String(8), nullable=False),
-    # Of an API key its id, of a model its tenant and its name, see `app.domain.names.qualified`.
+    # Of a key or a revocation its id, of a model its tenant and its name, see `app.domain.names.qualified`.
     Column("name", String(201), nullable=False),
 )

@@ -32,6 +32,7 @@ from app.store.repositories.servers import Servers
 from app.store.repositories.sessions import Sessions
 from app.store.repositories.students import Students
 from app.store.repositories.tallies import Tallies
+from app.store.repositories.token_revocations import TokenRevocations
 from app.store.repositories.units import Units
 from app.store.repositories.webhooks import Webhooks
 from app.store.repositories.workers import Workers
@@ -57,6 +58,7 @@ class UnitOfWork:
         self.models = Models(connection, tenant)
         self.keys = Keys(connection, tenant)
         self.sessions = Sessions(connection)
+        self.token_revocations = TokenRevocations(connection, tenant)
         self.registry = Registry(connection)
         self.workers = Workers(connection)
         self.tallies = Tallies(connection)

@@ -42,7 +42,8 @@ async def first_page(caller: Reader) -> Response:
 async def sign_in_page(request: Request, context: Context, next_: Next = "/ui/") -> Response:
     """The form for an API key."""
     target = page_of(next_)
-    if not context.authenticator.requires_keys:
+    is_known = context.sessions.users.caller_of(request.scope) is not None
+    if is_known or not context.authenticator.requires_keys:
         return see(target)
     # A browser does not send the cookie when a link of another site is followed. It does once this page has
     # led it on, so a person who has signed in already sees the page behind the link.
@@ -60,6 +61,8 @@ async def sign_in(request: Request, context: Context) -> Response:
     headers = {b"authorization": b"Bearer " + entered.encode("utf-8")}
     try:
         key = context.authenticator.authenticate(request.scope, headers)
+        if key.expires_at is not None and not key.digest:
+            raise NotAuthenticated("A token begins no session: enter an API key.", code="invalid_key")
     except NotAuthenticated as error:
         context.audit_writer.record_denial(request.scope, error.reason, request.state.request_id)
         # Without this each attempt would have a row besides the one that counts them.

@@ -2,10 +2,10 @@
 
 There are two services with the same API keys. In the first, a tenant has data sets, jobs, a model, aliases,
 an audit log and events; in the second it has none of them. Every route of the OpenAPI document is asked for
-these objects without a key, with query, train and admin keys of another tenant, and with a key of the same
-tenant that is limited to another model. Both services must answer the same status, headers and body, execute
-the same database statements, and name nothing that was not in the request. At the end the objects must be
-unchanged. The last line of the output is JSON.
+these objects without a key, with query, train and admin keys of another tenant, with a token of its issuer,
+and with a key of the same tenant that is limited to another model. Both services must answer the same status,
+headers and body, execute the same database statements, and name nothing that was not in the request. At the
+end the objects must be unchanged. The last line of the output is JSON.
 
 That the measurement can fail is shown with a leak that is planted: repositories that ignore the tenant.
 """
@@ -19,6 +19,7 @@ import logging
 import re
 import sys
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ from app.domain.webhook import EVENTS
 from app.main import create_app
 from app.services import webhooks
 from app.services.keys import create_key
+from app.services.token_revocations import revoke_tokens
 from app.serving.refresher import Refresher
 from app.settings import Settings
 from app.store.migrate import upgrade
@@ -48,16 +50,18 @@ from benchmarks.in_process import gated
 from benchmarks.postgres import NoPostgres, postgres
 from benchmarks.published import linear_student, linear_teacher, publish
 from benchmarks.safety.isolation_probes import CSV, WEBHOOK_URL, Names, Probe, routes
+from benchmarks.token_issuer import issuer_setting, key_set, public_jwk, token
 
 OWNER: Final = "acme-tenant"
 RIVAL: Final = "rival-tenant"
-CALLERS: Final = ("none", "query", "train", "admin", "limited")
+CALLERS: Final = ("none", "query", "train", "admin", "token", "limited")
 """The last one is a query key of the owner that may only query another model."""
 
+_OWNERS_ISSUER: Final = "https://issuer-of-acme.example.com"
 _GENERATED: Final = (
     (re.compile(r"stms_key_[0-9a-f]{24}_[\w-]{43}"), "<key>"),
     (re.compile(r"whsec_[\w+/=-]+"), "<secret>"),
-    (re.compile(r"\b(ds|job|key|aud|wh|del|evt)_[0-9a-f]{24,}"), r"<\1>"),
+    (re.compile(r"\b(ds|job|key|aud|wh|del|evt|rev)_[0-9a-f]{24,}"), r"<\1>"),
     (re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z"), "<time>"),
     (re.compile(r'"request_id":"[^"]*"'), ""),
     (re.compile(r'"instance":"[^"]*"'), ""),
@@ -242,6 +246,7 @@ async def _service(folder: Path, address: str) -> AsyncIterator[Service]:
     values |= {
         "webhooks": WEBHOOK_URL.removesuffix("/stms"),
         "webhook_secret": "the same in both services " * 2,
+        "token_issuers": _issuers(folder),
     }
     app = create_app(Settings.model_validate(values), queue=_Queue())
     gate = gated(app)
@@ -253,6 +258,16 @@ async def _service(folder: Path, address: str) -> AsyncIterator[Service]:
             yield Service(
                 http, context.store, context.audit_writer, statements, context.refresher, context.settings
             )
+
+
+def _issuers(folder: Path) -> list[dict[str, Any]]:
+    """One issuer of tokens for each tenant; that of the rival gives administrators."""
+    folder.mkdir(exist_ok=True)
+    keys = folder / "keys.json"
+    keys.write_bytes(key_set(public_jwk("ES256")))
+    rules = [{"claim": "sub", "equals": "robot", "scopes": ["admin"]}]
+    names = {OWNER: _OWNERS_ISSUER, RIVAL: "https://issuer-of-rival.example.com"}
+    return [issuer_setting(keys, issuer=name, tenant=tenant, rules=rules) for tenant, name in names.items()]
 
 
 def _watch(engine: Engine) -> list[str]:
@@ -281,6 +296,9 @@ def _make_keys(*stores: Store) -> dict[str, str]:
                 uow.keys.add(key)
                 details = {"name": key.name, "scopes": sorted(key.scopes), "models": len(key.models)}
                 uow.audit.append("key.create", key.id, details=details)
+    texts["token"] = token(
+        iss="https://issuer-of-rival.example.com", sub="robot", exp=int(time.time()) + 3500
+    )
     return texts
 
 
@@ -309,6 +327,8 @@ async def _fill(full: Service, bare: Service, keys: Mapping[str, str]) -> Names:
     with owner.begin() as uow:
         uow.jobs.move(jobs[0], JobState.FAILED)
         uow.jobs.move(jobs[1], JobState.RUNNING)
+    issuers = full.settings.token_issuers
+    revocation = revoke_tokens(owner, issuers, _OWNERS_ISSUER, sub="revoked-of-acme")
     with owner.read() as uow:
         audit = uow.audit.page(limit=1)[0][0].id
     await _refresh(full, bare)
@@ -324,6 +344,7 @@ async def _fill(full: Service, bare: Service, keys: Mapping[str, str]) -> Names:
         idempotency="once-of-acme",
         webhook=webhook,
         delivery=delivery,
+        revocation=revocation.id,
         own=own,
     )
 

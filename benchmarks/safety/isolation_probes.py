@@ -29,6 +29,7 @@ class Names:
     idempotency: str
     webhook: str
     delivery: str
+    revocation: str
     own: str
 
     @property
@@ -80,6 +81,7 @@ _ROWS: Final[dict[str, Any]] = {
     "parameters": {"class": "<label>"},
 }
 _SVG: Final = {"accept": "text/event-stream"}
+_REVOCATION: Final = {"issuer": "https://issuer-of-acme.example.com", "sub": "camera"}
 _OPEN: Final = ("/livez", "/metrics", "/version", "/v2", "/v2/health/live", "/v2/health/ready")
 """They need no key; what they read from the database is at most a second old."""
 _ANY: Final = {"if-match": "*"}
@@ -195,6 +197,8 @@ def _operation_routes() -> Routes:
         ],
         "DELETE /v1/keys/{key_id}": _one("/v1/keys/{key}"),
         "POST /v1/keys/{key_id}/rotate": _one("/v1/keys/{key}/rotate"),
+        "GET /v1/token-revocations": _lists("/v1/token-revocations", "revocation"),
+        "POST /v1/token-revocations": _one("/v1/token-revocations", body=_REVOCATION),
         **_webhook_routes(),
     }
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from stms_client import calls
 from stms_client.aio.connection import Connection
-from stms_client.documents import Audit, Key, NewKey, Server, Usage, WhoAmI, Worker
+from stms_client.documents import Audit, Key, NewKey, Server, TokenRevocation, Usage, WhoAmI, Worker
 from stms_client.errors import StmsError
 from stms_client.events import Patience
 
@@ -56,6 +56,17 @@ class Operation(Connection):
     async def revoke_key(self, key_id: str) -> Key:
         """Revoke an API key; a second call changes nothing."""
         return await self.do(calls.revoke_key(key_id))
+
+    async def revoke_tokens(
+        self, issuer: str, *, sub: str | None = None, jti: str | None = None, reason: str | None = None
+    ) -> TokenRevocation:
+        """Revoke the token with the id ``jti``, or all that were issued to the subject ``sub`` until now."""
+        body = {"issuer": issuer, "sub": sub, "jti": jti, "reason": reason}
+        return await self.do(calls.revoke_tokens(body))
+
+    def token_revocations(self) -> AsyncIterator[TokenRevocation]:
+        """Revocations of tokens that could be valid otherwise, oldest first."""
+        return self._listed("/v1/token-revocations", TokenRevocation)
 
     def servers(self) -> AsyncIterator[Server]:
         """Groups of server processes with their live figures, for operators."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from stms_client import calls
-from stms_client.documents import Audit, Key, NewKey, Server, Usage, WhoAmI, Worker
+from stms_client.documents import Audit, Key, NewKey, Server, TokenRevocation, Usage, WhoAmI, Worker
 from stms_client.errors import StmsError
 from stms_client.events import Patience
 from stms_client.sync.connection import Connection
@@ -56,6 +56,17 @@ class Operation(Connection):
     def revoke_key(self, key_id: str) -> Key:
         """Revoke an API key; a second call changes nothing."""
         return self.do(calls.revoke_key(key_id))
+
+    def revoke_tokens(
+        self, issuer: str, *, sub: str | None = None, jti: str | None = None, reason: str | None = None
+    ) -> TokenRevocation:
+        """Revoke the token with the id ``jti``, or all that were issued to the subject ``sub`` until now."""
+        body = {"issuer": issuer, "sub": sub, "jti": jti, "reason": reason}
+        return self.do(calls.revoke_tokens(body))
+
+    def token_revocations(self) -> Iterator[TokenRevocation]:
+        """Revocations of tokens that could be valid otherwise, oldest first."""
+        return self._listed("/v1/token-revocations", TokenRevocation)
 
     def servers(self) -> Iterator[Server]:
         """Groups of server processes with their live figures, for operators."""

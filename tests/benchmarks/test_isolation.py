@@ -12,7 +12,7 @@ import pytest
 from app.store.repositories.audit import Audit
 from benchmarks.safety import isolation
 
-CALLERS = ("train", "limited")
+CALLERS = ("train", "token", "limited")
 
 
 def _compare(folder: Path, callers: Sequence[str] = CALLERS) -> isolation.Result:

@@ -35,6 +35,7 @@ VALUES = {
     "class_index": 0,
     "dataset_id": "ds_1",
     "delivery_id": "del_1",
+    "issuer": "https://issuer.example.com",
     "job_id": "job_1",
     "key_id": "key_1",
     "label": "a",

@@ -1,8 +1,9 @@
 """The revision of the registry, and the log of its changes.
 
-Every change of a version, an alias or a key takes the next revision and appends one row to the log. A server
-that has read up to one revision asks for the changes after it, so polling costs what has changed. Revisions
-are assigned under a lock that lasts until the commit, so a server that sees a revision sees all before it.
+Every change of a version, an alias or a key, and every revocation of tokens, takes the next revision and
+appends one row to the log. A server that has read up to one revision asks for the changes after it, so
+polling costs what has changed. Revisions are assigned under a lock that lasts until the commit, so a server
+that sees a revision sees all before it.
 """
 
 from __future__ import annotations
@@ -20,15 +21,19 @@ from app.store.tables import registry_changes, registry_clock
 KEPT_CHANGES: Final = 10_000
 """Length of the log. A server that is further behind reads everything again."""
 
-_MODEL, _KEY = "model", "key"
+_MODEL, _KEY, _TOKENS = "model", "key", "tokens"
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Names of the models, each after its tenant (see `qualified`), and ids of the API keys that changed."""
+    """Names of the models, each after its tenant (see `qualified`), and ids of the API keys that changed.
+
+    token_revocations: ids of the new ones.
+    """
 
     models: frozenset[str]
     keys: frozenset[str]
+    token_revocations: frozenset[str] = frozenset()
 
 
 class Registry:
@@ -54,6 +59,10 @@ class Registry:
         """Record that an API key was created or changed."""
         self._append(_KEY, key_id)
 
+    def tokens_revoked(self, revocation_id: str) -> None:
+        """Record that tokens were revoked."""
+        self._append(_TOKENS, revocation_id)
+
     def changes(self, after: int, until: int) -> Changed | None:
         """What changed after revision ``after``, up to revision ``until``.
 
@@ -70,6 +79,7 @@ class Registry:
         return Changed(
             models=frozenset(name for kind, name in rows if kind == _MODEL),
             keys=frozenset(name for kind, name in rows if kind == _KEY),
+            token_revocations=frozenset(name for kind, name in rows if kind == _TOKENS),
         )
 
     def _append(self, kind: str, name: str) -> None:

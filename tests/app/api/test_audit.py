@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from app.services.audit import list_records
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
 from benchmarks.safety.isolation_probes import bundle_bytes
+from benchmarks.token_issuer import NAME, issuer_setting, key_set, public_jwk
 from core.labelling.base import Labelling
 from core.solvers.solution import Summary
 from tests.app.api.conftest import CSV, WEIGHTS
@@ -81,8 +83,15 @@ class World:
 
 
 @pytest.fixture
-def client(make_client: Callable[..., Client]) -> Client:
-    return make_client(webhooks="https://hooks.example.com", webhook_secret="x" * 32)
+def client(make_client: Callable[..., Client], tmp_path: Path) -> Client:
+    """A server with an issuer of tokens."""
+    keys = tmp_path / "keys.json"
+    keys.write_bytes(key_set(public_jwk("ES256")))
+    return make_client(
+        token_issuers=[issuer_setting(keys)],
+        webhooks="https://hooks.example.com",
+        webhook_secret="x" * 32,
+    )
 
 
 @pytest.fixture
@@ -175,6 +184,10 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
     ("post", "/v1/keys/{key_id}/rotate"): (
         "key.rotate",
         lambda w: w.ask("POST", f"/v1/keys/{w.key()}/rotate"),
+    ),
+    ("post", "/v1/token-revocations"): (
+        "token.revoke",
+        lambda w: w.ask("POST", "/v1/token-revocations", json={"issuer": NAME, "sub": "robot"}),
     ),
     ("delete", "/v1/keys/{key_id}"): ("key.revoke", lambda w: w.ask("DELETE", f"/v1/keys/{w.key()}")),
     ("post", "/v1/webhooks"): ("webhook.create", lambda w: w.ask("POST", "/v1/webhooks", json=WEBHOOK)),

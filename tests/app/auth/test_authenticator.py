@@ -107,13 +107,19 @@ def test_only_valid_short_headers_are_cached_and_not_too_many(
     for bad in (bearer(text[:-1] + "!"), bearer("x"), {b"authorization": text.encode()}):
         with pytest.raises(NotAuthenticated):
             authenticator.identify(bad)
-    authenticator.identify(bearer(" " * 300 + text))
+    authenticator.identify(bearer(" " * 5000 + text))
     authenticator.identify({b"x-api-key": text.encode()})
     assert authenticator._cached == {}
     monkeypatch.setattr("app.auth.authenticator._MAX_CACHED", 1)
     authenticator.identify(bearer(text))
     authenticator.identify(bearer(other))
     assert len(authenticator._cached) == 1
+    authenticator.replace(all_keys(sqlite_store))
+    monkeypatch.setattr("app.auth.authenticator._MAX_CACHED", 9)
+    monkeypatch.setattr("app.auth.authenticator._MAX_CACHED_BYTES", 150)
+    for header in (bearer(text), bearer(other)):
+        authenticator.identify(header)
+    assert len(authenticator._cached) == 1, "their bytes are bounded, too"
 
 
 def test_a_server_without_any_key_answers_nobody():

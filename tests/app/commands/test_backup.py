@@ -16,18 +16,21 @@ import numpy as np
 import psycopg
 import pytest
 
+from app.domain.caller_rules import TokenIssuer
 from app.domain.errors import Conflict, InvalidRequest
 from app.domain.ports import JobQueue
 from app.main import create_app
 from app.services.first_key import FILE_NAME, ensure_first_key
 from app.services.keys import create_key, revoke_key, rotate_key
 from app.services.sessions import begin_session
+from app.services.token_revocations import list_revocations, revoke_tokens
 from app.settings import Settings
 from app.store import backup
 from app.store.backup import MANIFEST, back_up, restore
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
+from benchmarks.token_issuer import issuer_setting
 from tests.app.started import Client
 from tests.lanes import first_short
 
@@ -168,6 +171,19 @@ def test_a_restore_brings_no_ended_key_and_no_session_back(
     assert back.output.count("Valid: ") == 4
     assert "'kept' (admin), never used before the backup" in back.output
     assert accepted(settings, keys) == {"first", "kept", "rotated", "new"}
+
+
+def test_a_restore_keeps_the_revocations_of_tokens(settings: Settings, tmp_path: Path):
+    entry = TokenIssuer.model_validate(issuer_setting("https://issuer.example.com/keys"))
+    store = Store(open_engine(settings.app_database_url))
+    made = [revoke_tokens(store, [entry], entry.issuer, sub="before")]
+    back_up(settings, tmp_path / "backup")
+    made.append(revoke_tokens(store, [entry], entry.issuer, jti="after"))
+    store.dispose()
+    restore(settings, tmp_path / "backup", overwrite=True)
+    store = Store(open_engine(settings.app_database_url))
+    assert list_revocations(store, limit=9) == (made, False)
+    store.dispose()
 
 
 def test_without_the_replaced_database_a_restore_warns_and_lists_the_valid_keys(
