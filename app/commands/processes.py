@@ -65,6 +65,9 @@ def serve(
     from app.services.first_key import FILE_NAME
 
     settings = _read_settings(host, port, data_dir, api_processes, no_keys)
+    if settings.bundle is not None:
+        # The keys of the file would replace those of the database.
+        raise CommandFailed("STMS_BUNDLE is for `stms api`, which answers queries alone: leave it out here.")
     _check_certificate(settings)
     try:
         free_port = require_free(settings.host, settings.port)

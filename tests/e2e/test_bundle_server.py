@@ -215,3 +215,10 @@ def test_a_database_beside_it_is_refused(tmp_path: Path):
     refused = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert refused.returncode == 1
     assert "leave STMS_DATABASE_URL out" in " ".join(refused.stderr.split())
+    environment = os.environ | {"STMS_BUNDLE": str(tmp_path), "STMS_DATA_DIR": str(tmp_path / "data")}
+    refused = subprocess.run(
+        [STMS, "serve"], env=environment, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert refused.returncode == 1
+    assert "STMS_BUNDLE is for `stms api`" in " ".join(refused.stderr.split())
+    assert not (tmp_path / "data").exists()
