@@ -18,11 +18,11 @@ _PARAMETERS: Final = [
         "in": place,
         "required": place == "path",
         "description": description,
-        "schema": {"type": "string", "minLength": 1} | more,
+        "schema": {"type": "string"} | more,
     }
     for name, place, description, more in (
-        ("model", "path", "`name`, `name@alias` or `name@3`.", {}),
-        ("class", "path", "The target class; percent-encode what a path cannot hold.", {}),
+        ("model", "path", "`name`, `name@alias` or `name@3`.", {"minLength": 1}),
+        ("class", "path", "The target class; percent-encode what a path cannot hold.", {"minLength": 1}),
         ("If-None-Match", "header", "The ETag that the caller has: then the answer is 304.", {}),
         (
             "X-STMS-Local",
