@@ -59,6 +59,10 @@ class Transport(asyncio.Transport):
         if not self._closing:
             self.written += data
 
+    def can_write_eof(self) -> bool:
+        """As a connection without TLS."""
+        return True
+
     def write_eof(self) -> None:
         """Nothing: the end is seen by `is_closing`."""
 

@@ -98,6 +98,7 @@ def serving(folder: Path, bundle: Path, keys: Path | None, *options: str, expect
                     break
             except httpx.TransportError:
                 time.sleep(0.1)
+        assert expects or process.poll() is None, log.read_text()
         yield up
         if process.poll() is None:
             process.terminate()
@@ -137,6 +138,7 @@ def test_it_answers_as_the_server_that_exported_the_bundle(sqlite_store: Store, 
             assert client.get("/metrics").status_code == 200
 
 
+@pytest.mark.long
 def test_files_that_change_are_followed(sqlite_store: Store, tmp_path: Path):
     models, keys = tmp_path / "models", tmp_path / "keys"
     models.mkdir()
@@ -171,6 +173,7 @@ def test_files_that_change_are_followed(sqlite_store: Store, tmp_path: Path):
                 time.sleep(0.1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
