@@ -93,6 +93,7 @@ def create_app(
     )
     # Uploads are streamed, with limits of their own: see `app.api.uploads`.
     streamed = [bundles.PREFIX, datasets.router.prefix, teachers.router.prefix, Dashboard.STREAMED]
+    streamed.append(datasets.FETCH)
     app.add_middleware(RequestMiddleware, exempt=health.PATHS, streamed=streamed)
     install_error_handlers(app)
     # `app.api.border` bounds their bodies.

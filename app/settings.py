@@ -314,6 +314,11 @@ class Settings(BaseSettings):
         description="Origins of model servers, comma-separated, that jobs may ask for scores, such as "
         "https://triton.example.com:8000 or https://*.example.com; empty: none.",
     )
+    dataset_sources: str = Field(
+        "",
+        description="Origins, comma-separated, from whose addresses data sets may be fetched, such as "
+        "https://bucket.s3.amazonaws.com or https://*.blob.core.windows.net; empty: none.",
+    )
     remote_teacher_tokens: dict[str, SecretStr] = Field(
         {}, description='Bearer tokens for them: a JSON object {"https://triton.example.com:8000": "…"}.'
     )
@@ -455,7 +460,7 @@ class Settings(BaseSettings):
             raise ValueError("STMS_TLS_CLIENT_CA needs STMS_TLS_CERTIFICATE and STMS_TLS_KEY")
         return self
 
-    @field_validator("remote_teachers", "webhooks")
+    @field_validator("remote_teachers", "webhooks", "dataset_sources")
     @classmethod
     def _are_origins(cls, value: str) -> str:
         AllowedServers.of(value)

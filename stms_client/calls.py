@@ -61,7 +61,8 @@ CONTENT_TYPES = {
 class Call(Generic[T]):
     """One request, and the function that reads its response.
 
-    repeatable: whether executing it twice is harmless. file: sent as the body, in pieces.
+    repeatable: whether executing it twice is harmless. file: sent as the body, in pieces. is_long: whether
+    the response may take as long as that to a file.
     """
 
     method: str
@@ -72,6 +73,7 @@ class Call(Generic[T]):
     content: bytes | None = None
     file: Path | None = None
     repeatable: bool = True
+    is_long: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -375,6 +377,11 @@ def set_quotas(tenant: str, quotas: Mapping[str, int | None]) -> Call[Usage]:
     """Change of a tenant's quotas."""
     headers = {"Content-Type": "application/json"}
     return Call("PATCH", "/v1/quotas", decoded, {"tenant": tenant}, headers, encoded(dict(quotas)))
+
+
+def fetch_dataset(body: Mapping[str, Any]) -> Call[Dataset]:
+    """A data set that the service fetches from an address."""
+    return replace(_post("/v1/datasets:fetch", _without_none(body), decoded), is_long=True)
 
 
 def create_webhook(body: Mapping[str, Any]) -> Call[NewWebhook]:

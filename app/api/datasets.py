@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
@@ -27,13 +28,18 @@ from app.api.schemas import (
     View,
 )
 from app.domain.entities import ApiKey, Dataset
+from app.domain.errors import InputFault, InvalidRequest
 from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME, USABLE
+from app.domain.origins import AllowedServers
 from app.ingest.reading import DatasetContent
 from app.processes.fair_queue import Caller
+from app.remote.download import MAX_URL, split_url
 from app.services import datasets, labels
 from app.store.unit_of_work import Store
 
 router = APIRouter(prefix="/v1/datasets", tags=["data sets"], route_class=BorderRoute)
+FETCH: Final = f"{router.prefix}:fetch"
+"""Takes the place of an upload, too."""
 labels_router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"], route_class=BorderRoute)
 
 _LISTED_CLASSES: Final = 1000
@@ -265,6 +271,68 @@ async def upload_dataset(
     return await run_in_threadpool(_view, context.store_of(caller), dataset)
 
 
+_Parameter: TypeAlias = Annotated[str, StringConstraints(pattern=f"^({'|'.join(_READING)})$")]
+_Said: TypeAlias = Annotated[str, StringConstraints(max_length=uploads.MAX_LIST)]
+
+
+class Fetch(Body):
+    """Where a data set is, and how it is read.
+
+    url: its origin is one of STMS_DATASET_SOURCES; it may be presigned, and is neither stored nor logged.
+    sha256: that the file must have. name, filename, format, and in reading the others: as those of an upload.
+    """
+
+    url: Annotated[str, StringConstraints(max_length=MAX_URL)]
+    sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] | None = None
+    name: Annotated[str, StringConstraints(max_length=MAX_DISPLAY_NAME)] | None = None
+    filename: Annotated[str, StringConstraints(max_length=400)] | None = None
+    format: Annotated[str, StringConstraints(max_length=20)] | None = None
+    reading: dict[_Parameter, _Said] = Field({}, max_length=len(_READING))
+
+
+@router.post(
+    ":fetch",
+    status_code=201,
+    responses={
+        200: {"description": "The same bytes are registered already.", "model": DatasetView},
+    },
+)
+async def fetch_dataset(
+    body: Fetch, request: Request, response: Response, context: Context, caller: Trainer
+) -> DatasetView:
+    """Fetch a data set from an address, such as a presigned one of a bucket, instead of uploading it.
+
+    The answer comes when the file was fetched, validated and stored, as that of an upload. An interrupted
+    transfer goes on where it broke off. Asking again for the same file changes nothing.
+    """
+    _check_source(context, body.url)
+    context.reader.check_queue(caller.tenant)
+    said = {"name": body.name, "filename": body.filename, "format": body.format, **body.reading}
+    limit = context.settings.max_upload_bytes
+    fetched = uploads.fetch_upload(request, context, caller, "datasets", limit, body.url, body.sha256)
+    async with fetched as sent:
+        dataset, created = await _register(request, context, caller, sent, said)
+    if not created:
+        response.status_code = 200
+    response.headers["location"] = f"/v1/datasets/{dataset.id}"
+    response.headers["etag"] = etag(dataset.digest)
+    return await run_in_threadpool(_view, context.store_of(caller), dataset)
+
+
+def _check_source(context: AppContext, url: str) -> None:
+    """Raise InvalidRequest for an address from which no data set is fetched."""
+    try:
+        origin, _ = split_url(url)
+    except ValueError as error:
+        raise InvalidRequest(str(error), faults=[InputFault("url", "bad_url", str(error))]) from None
+    if not AllowedServers.of(context.settings.dataset_sources).allow(origin):
+        text = (
+            f"This installation does not fetch data sets from {origin}. An operator can list the address in"
+            " STMS_DATASET_SOURCES."
+        )
+        raise InvalidRequest(text, faults=[InputFault("url", "source_not_allowed", text)])
+
+
 async def receive_dataset(
     request: Request, context: AppContext, caller: ApiKey, parameters: dict[str, str | None]
 ) -> tuple[Dataset, bool]:
@@ -274,19 +342,29 @@ async def receive_dataset(
     Raises as `receive_file` and `datasets.register_dataset`.
     """
     async with receive_file(request, context, caller) as sent:
-        options = _options(sent, parameters)
-        return await uploads.while_connected(
-            request,
-            lambda gone: datasets.register_dataset(
-                context.store_of(caller),
-                context.files,
-                sent.file,
-                created_by=caller.id,
-                limits=context.settings,
-                read=lambda order: context.reader.read(order, DatasetContent, gone, Caller.of(caller)),
-                **options,
-            ),
-        )
+        return await _register(request, context, caller, sent, parameters)
+
+
+async def _register(
+    request: Request,
+    context: AppContext,
+    caller: ApiKey,
+    sent: uploads.Upload,
+    parameters: Mapping[str, str | None],
+) -> tuple[Dataset, bool]:
+    options = _options(sent, parameters)
+    return await uploads.while_connected(
+        request,
+        lambda gone: datasets.register_dataset(
+            context.store_of(caller),
+            context.files,
+            sent.file,
+            created_by=caller.id,
+            limits=context.settings,
+            read=lambda order: context.reader.read(order, DatasetContent, gone, Caller.of(caller)),
+            **options,
+        ),
+    )
 
 
 def receive_file(
@@ -524,7 +602,7 @@ def _reading(content: DatasetContent) -> ReadingView:
     )
 
 
-def _options(sent: uploads.Upload, parameters: dict[str, str | None]) -> dict[str, str | None]:
+def _options(sent: uploads.Upload, parameters: Mapping[str, str | None]) -> dict[str, str | None]:
     """Name and format options: query parameters first, then form fields, then the content type."""
     values = {name: sent.fields.get(name) for name in _PARAMETERS}
     values |= {name: value for name, value in parameters.items() if value is not None}

@@ -119,6 +119,7 @@ class RequestMiddleware:
         is_upload = scope["path"] in self._streamed
         is_long = is_upload or scope["path"].endswith(_PREDICT)
         admission = responder.admission = context.budgets.of_request(key, is_long=is_long)
+        scope["state"]["admission"] = admission
         admission.enter()
         await admission.start()
         if not is_upload:

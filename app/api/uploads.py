@@ -8,8 +8,11 @@ import threading
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import Final, TypeVar
+from urllib.parse import unquote, urlsplit
 
+from anyio import CapacityLimiter, from_thread, to_thread
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
@@ -17,9 +20,12 @@ from app.api.dependencies import AppContext
 from app.api.multipart import FormReader, boundary_of
 from app.auth.shares import Admission, counting
 from app.domain.entities import ApiKey, Json
-from app.domain.errors import TooLarge
+from app.domain.errors import TooLarge, Unavailable, Unprocessable
 from app.domain.names import DISPLAY_NAME, MAX_DISPLAY_NAME
+from app.domain.origins import AllowedServers
 from app.http.body import declared_length, stream_body
+from app.remote.download import Download
+from app.remote.errors import RemoteFailed, RemoteUnavailable
 from app.services import quotas
 from app.store.blob_cache import BlobCache, FileWriter
 
@@ -108,10 +114,65 @@ async def _received(
         yield upload
 
 
-async def while_connected(request: Request, work: Callable[[Callable[[], bool]], Result]) -> Result:
+@asynccontextmanager
+async def fetch_upload(
+    request: Request,
+    context: AppContext,
+    caller: ApiKey,
+    noun: str,
+    limit: int,
+    url: str,
+    sha256: str | None,
+) -> AsyncIterator[Upload]:
+    """As `receive_upload` for a file that is fetched from an address instead of sent.
+
+    sha256: that the file must have, or None. While it arrives, the request takes only the place of an upload.
+    Raises Unprocessable if the source cannot be used, and Unavailable also if it does not answer.
+    """
+    room = await run_in_threadpool(quotas.room_for, context.store_of(caller), context.settings, noun)
+    admission, place = context.budgets.of_upload(caller), request.scope["state"]["admission"]
+    allowed = AllowedServers.of(context.settings.dataset_sources)
+    try:
+        admission.enter()
+        with context.files.writing(f"stms-upload-{secrets.token_hex(8)}.tmp") as file:
+
+            def write(piece: bytes) -> None:
+                _check_room(file.size + len(piece), room)
+                from_thread.run_sync(admission.hold, len(piece))
+                file.write(piece)
+
+            place.leave()
+            try:
+                # Many fetches may wait for their sources: they take no threads from other requests.
+                await while_connected(
+                    request,
+                    lambda gone: Download(url, allowed, write, limit, gone).run(),
+                    CapacityLimiter(1),
+                )
+            except RemoteFailed as error:
+                if error.reason == "remote_too_large":
+                    raise TooLarge(error.message, code="file_too_large") from error
+                raise Unprocessable(error.message, code=error.reason.replace("remote_", "source_")) from error
+            except RemoteUnavailable as error:
+                message = f"The source of the data set does not answer as it should: {error}"
+                raise Unavailable(message, code="source_unavailable") from error
+            place.reenter()
+            if sha256 is not None and file.digest != sha256:
+                message = f"The file that was fetched has the SHA-256 {file.digest}, and not the one wanted."
+                raise Unprocessable(message, code="source_digest")
+            yield Upload(file, PurePosixPath(unquote(urlsplit(url).path)).name or None, "")
+    finally:
+        admission.close()
+
+
+async def while_connected(
+    request: Request,
+    work: Callable[[Callable[[], bool]], Result],
+    limiter: CapacityLimiter | None = None,
+) -> Result:
     """Call ``work`` in a worker thread with a function that returns whether the client has disconnected.
 
-    The body must have been received completely.
+    The body must have been received completely. limiter: of the threads, by default that of all requests.
     """
     gone = threading.Event()
 
@@ -122,7 +183,7 @@ async def while_connected(request: Request, work: Callable[[Callable[[], bool]],
 
     watching = asyncio.create_task(watch())
     try:
-        return await run_in_threadpool(work, gone.is_set)
+        return await to_thread.run_sync(work, gone.is_set, limiter=limiter)
     finally:
         watching.cancel()
 

@@ -89,6 +89,35 @@ def upload(
 
 @commands.command()
 @takes_reading()
+def fetch(
+    url: Annotated[str, typer.Argument(help="Address of the file; the server allows its origin.")],
+    sha256: Annotated[str | None, typer.Option("--sha256", help="SHA-256 that the file must have.")] = None,
+    name: NameOption = None,
+    file_format: FormatOption = None,
+    reading: Reading = UNSAID,
+    as_json: JsonOption = False,
+    server: ServerOption = DEFAULT_SERVER,
+    api_key: KeyOption = None,
+    tenant: TenantOption = None,
+) -> None:
+    """Let the server fetch a data set from an address, such as a presigned one of a bucket.
+
+    It is read as an upload is. Addresses with secrets are seen in the list of processes on this machine.
+
+    Example:  stms datasets fetch "https://bucket.s3.amazonaws.com/letters.csv?X-Amz-…" --label-column letter
+    """
+    said = {key: value for key, value in reading.texts.items() if value is not None}
+    body = {"url": url, "sha256": sha256, "name": name, "format": file_format, "reading": said}
+    with connect(server, api_key, tenant) as client:
+        dataset = client.fetch_dataset({key: value for key, value in body.items() if value is not None})
+    if as_json:
+        print_json(dataset)
+    else:
+        _show(dataset)
+
+
+@commands.command()
+@takes_reading()
 def inspect(
     file: FileArgument,
     file_format: FormatOption = None,

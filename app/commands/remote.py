@@ -13,7 +13,7 @@ import typer
 
 from app.commands.output import CommandFailed, Json
 from stms_client import Client, JobEvent, Problem, Retry, StmsError, Unreachable
-from stms_client.calls import Call, encoded, import_head
+from stms_client.calls import Call, encoded, fetch_dataset, import_head
 from stms_client.calls import job_path as _job_path
 from stms_client.calls import segment as _segment
 
@@ -123,6 +123,11 @@ class RemoteServer:
         """Upload a data set; ``options`` as in `Client.upload_dataset`."""
         with _client_errors():
             return cast(Json, self._client.upload_dataset(file, progress=progress, **options))
+
+    def fetch_dataset(self, body: Mapping[str, Any]) -> Json:
+        """Let the server fetch a data set; ``body`` as in `stms_client.calls.fetch_dataset`."""
+        with _client_errors():
+            return cast(Json, self._client.do(fetch_dataset(body)))
 
     def import_head(self, file: Path, progress: Callable[[int, int], None], **options: Any) -> Json:
         """Upload a linear head as a version of a model; ``options`` as in `stms_client.calls.import_head`."""

@@ -53,7 +53,7 @@ class RemoteConnection:
         self._headers = {"Accept": accept, "Accept-Encoding": "identity", "User-Agent": "stms"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
-        self._http = _Pinned(origin, addresses, timeout)
+        self._http = PinnedConnection(origin, addresses, timeout)
 
     def request(
         self,
@@ -69,10 +69,8 @@ class RemoteConnection:
         connection is closed. Raises RemoteUnavailable when there is no whole answer in time, RemoteFailed for
         one that is too large, compressed, or a redirect.
         """
-        expired = self._http.expired = threading.Event()
-        timer = threading.Timer(self._timeout, self._expire, (expired,))
-        timer.daemon = True
-        timer.start()
+        timer = self._http.expire_after(self._timeout)
+        expired = self._http.expired
         sent = self._headers | ({} if body is None else dict(headers))
         try:
             self._http.request(method, path, body, sent)
@@ -83,7 +81,7 @@ class RemoteConnection:
         except (OSError, http.client.HTTPException) as error:
             self.close()
             late = expired.is_set() or isinstance(error, TimeoutError)
-            reason = f"no whole answer within {self._timeout:g} s" if late else _reason(error)
+            reason = f"no whole answer within {self._timeout:g} s" if late else reason_of(error)
             raise RemoteUnavailable(f"{self._origin}: {reason}") from error
         except RemoteFailed:
             self.close()
@@ -123,15 +121,8 @@ class RemoteConnection:
         message = f"{self._origin} answers with more than the {max_bytes} bytes that were expected at most."
         return RemoteFailed(message, code="remote_answer_too_large")
 
-    def _expire(self, expired: threading.Event) -> None:
-        """Shut the socket down, so that the request ends whichever read it waits in."""
-        expired.set()
-        if self._http.connected is not None:
-            with contextlib.suppress(OSError):
-                socket.socket.shutdown(self._http.connected, socket.SHUT_RDWR)
 
-
-class _Pinned(http.client.HTTPConnection):
+class PinnedConnection(http.client.HTTPConnection):
     """Connects to given addresses, while ``Host`` and the certificate are of the origin's name.
 
     connected: the last socket, also while only the answer holds it. expired: whether the request's time is
@@ -145,6 +136,20 @@ class _Pinned(http.client.HTTPConnection):
         self._tls = ssl.create_default_context() if origin.scheme == "https" else None
         self.expired = threading.Event()
         self.connected: socket.socket | None = None
+
+    def expire_after(self, seconds: float) -> threading.Timer:
+        """Shut the socket down after so long, whichever read a request waits in, unless that is cancelled."""
+        expired = self.expired = threading.Event()
+        timer = threading.Timer(seconds, self._expire, (expired,))
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def _expire(self, expired: threading.Event) -> None:
+        expired.set()
+        if self.connected is not None:
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(self.connected, socket.SHUT_RDWR)
 
     def connect(self) -> None:
         """Raises the OSError of the last address."""
@@ -172,7 +177,8 @@ class _Pinned(http.client.HTTPConnection):
             secured.do_handshake()
 
 
-def _reason(error: OSError | http.client.HTTPException) -> str:
+def reason_of(error: OSError | http.client.HTTPException) -> str:
+    """Why there is no whole answer."""
     if isinstance(error, http.client.IncompleteRead):
         return "the answer ends in the middle"
     if isinstance(error, http.client.HTTPException) and not isinstance(error, http.client.RemoteDisconnected):

@@ -1,4 +1,4 @@
-"""What can be wrong with a remote teacher, or with the receiver of a webhook."""
+"""What can be wrong with a remote teacher, the receiver of a webhook, or the source of a data set."""
 
 from __future__ import annotations
 

@@ -227,6 +227,10 @@ def _training_routes() -> Routes:
     return {
         "GET /v1/datasets": _lists("/v1/datasets", "dataset"),
         "POST /v1/datasets": _one("/v1/datasets?name=mine&format=csv", body=CSV, same_work=False),
+        # No source is allowed here; the file would be as one that is uploaded.
+        "POST /v1/datasets:fetch": _one(
+            "/v1/datasets:fetch", body={"url": "https://bucket.example.com/a.csv"}
+        ),
         "GET /v1/datasets/{dataset_id}": _one("/v1/datasets/{dataset}"),
         "GET /v1/datasets/{dataset_id}/rows": [
             *_one("/v1/datasets/{dataset}/rows"),

@@ -149,7 +149,7 @@ class Connection:
                 params=calls.params_of(call, self._tenant),
                 headers=headers,
                 content=content,
-                timeout=httpx.USE_CLIENT_DEFAULT if call.file is None else UPLOAD_TIMEOUT,
+                timeout=UPLOAD_TIMEOUT if call.is_long or call.file else httpx.USE_CLIENT_DEFAULT,
             )
         if not response.is_success and response.status_code != httpx.codes.NOT_MODIFIED:
             raise problem_of(response)

@@ -113,6 +113,25 @@ class Datasets(Connection):
         """
         return self.do(calls.upload_rows(X, y, name, test, unlabelled))
 
+    def fetch_dataset(
+        self,
+        url: str,
+        *,
+        sha256: str | None = None,
+        name: str | None = None,
+        filename: str | None = None,
+        file_format: str | None = None,
+        reading: Mapping[str, str] | None = None,
+    ) -> Dataset:
+        """Have the service fetch a data set from an address, such as a presigned one of a bucket.
+
+        url: its origin is one that the service allows. sha256: that the file must have. filename: by default
+        the last part of the address. reading: how it is read, by the names of the parameters over HTTP, such
+        as ``{"label_column": "species"}``.
+        """
+        body = {"url": url, "sha256": sha256, "name": name, "filename": filename, "format": file_format}
+        return self.do(calls.fetch_dataset(body | {"reading": dict(reading or {})}))
+
     def datasets(self) -> Iterator[ListedDataset]:
         """All data sets, newest first, without their classes and summaries."""
         return self._listed("/v1/datasets", ListedDataset)

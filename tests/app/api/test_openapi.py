@@ -21,6 +21,7 @@ OPERATIONS = {
     "delete_webhook",
     "derive_version",
     "export_bundle",
+    "fetch_dataset",
     "get_alias",
     "get_dataset",
     "get_encoder",
