@@ -11,6 +11,7 @@ from typing import Final
 
 from app.api import (
     bundles,
+    dataset_fetch,
     datasets,
     docs,
     health,
@@ -93,14 +94,14 @@ def create_app(
     )
     # Uploads are streamed, with limits of their own: see `app.api.uploads`.
     streamed = [bundles.PREFIX, datasets.router.prefix, teachers.router.prefix, Dashboard.STREAMED]
-    streamed.append(datasets.FETCH)
+    streamed.append(dataset_fetch.PATH)
     app.add_middleware(RequestMiddleware, exempt=health.PATHS, streamed=streamed)
     install_error_handlers(app)
     # `app.api.border` bounds their bodies.
     for part in (models, bundles, predict, operation, health, docs):
         app.include_router(part.router)
     if settings.bundle is None:
-        for part in (datasets, jobs, teachers, keys, token_revocations, webhooks):
+        for part in (datasets, dataset_fetch, jobs, teachers, keys, token_revocations, webhooks):
             app.include_router(part.router)
         app.include_router(datasets.labels_router)
     if settings.dashboard:

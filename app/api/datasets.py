@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
@@ -28,23 +28,18 @@ from app.api.schemas import (
     View,
 )
 from app.domain.entities import ApiKey, Dataset
-from app.domain.errors import InputFault, InvalidRequest
 from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME, USABLE
-from app.domain.origins import AllowedServers
 from app.ingest.reading import DatasetContent
 from app.processes.fair_queue import Caller
-from app.remote.download import MAX_URL, split_url
 from app.services import datasets, labels
 from app.store.unit_of_work import Store
 
 router = APIRouter(prefix="/v1/datasets", tags=["data sets"], route_class=BorderRoute)
-FETCH: Final = f"{router.prefix}:fetch"
-"""Takes the place of an upload, too."""
 labels_router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"], route_class=BorderRoute)
 
 _LISTED_CLASSES: Final = 1000
 """Classes in the document of a data set; the others are on pages of their own."""
-_READING = (
+READING = (
     "label_column",
     "header",
     "separator",
@@ -59,7 +54,7 @@ _READING = (
     "rare_classes",
     "unlabelled",
 )
-_PARAMETERS = ("name", "filename", "format", *_READING)
+_PARAMETERS = ("name", "filename", "format", *READING)
 _LISTS = ("columns",)
 """Fields that a form may have several times: one for each column."""
 
@@ -268,69 +263,7 @@ async def upload_dataset(
         response.status_code = 200
     response.headers["location"] = f"/v1/datasets/{dataset.id}"
     response.headers["etag"] = etag(dataset.digest)
-    return await run_in_threadpool(_view, context.store_of(caller), dataset)
-
-
-_Parameter: TypeAlias = Annotated[str, StringConstraints(pattern=f"^({'|'.join(_READING)})$")]
-_Said: TypeAlias = Annotated[str, StringConstraints(max_length=uploads.MAX_LIST)]
-
-
-class Fetch(Body):
-    """Where a data set is, and how it is read.
-
-    url: its origin is one of STMS_DATASET_SOURCES; it may be presigned, and is neither stored nor logged.
-    sha256: that the file must have. name, filename, format, and in reading the others: as those of an upload.
-    """
-
-    url: Annotated[str, StringConstraints(max_length=MAX_URL)]
-    sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] | None = None
-    name: Annotated[str, StringConstraints(max_length=MAX_DISPLAY_NAME)] | None = None
-    filename: Annotated[str, StringConstraints(max_length=400)] | None = None
-    format: Annotated[str, StringConstraints(max_length=20)] | None = None
-    reading: dict[_Parameter, _Said] = Field({}, max_length=len(_READING))
-
-
-@router.post(
-    ":fetch",
-    status_code=201,
-    responses={
-        200: {"description": "The same bytes are registered already.", "model": DatasetView},
-    },
-)
-async def fetch_dataset(
-    body: Fetch, request: Request, response: Response, context: Context, caller: Trainer
-) -> DatasetView:
-    """Fetch a data set from an address, such as a presigned one of a bucket, instead of uploading it.
-
-    The answer comes when the file was fetched, validated and stored, as that of an upload. An interrupted
-    transfer goes on where it broke off. Asking again for the same file changes nothing.
-    """
-    _check_source(context, body.url)
-    context.reader.check_queue(caller.tenant)
-    said = {"name": body.name, "filename": body.filename, "format": body.format, **body.reading}
-    limit = context.settings.max_upload_bytes
-    fetched = uploads.fetch_upload(request, context, caller, "datasets", limit, body.url, body.sha256)
-    async with fetched as sent:
-        dataset, created = await _register(request, context, caller, sent, said)
-    if not created:
-        response.status_code = 200
-    response.headers["location"] = f"/v1/datasets/{dataset.id}"
-    response.headers["etag"] = etag(dataset.digest)
-    return await run_in_threadpool(_view, context.store_of(caller), dataset)
-
-
-def _check_source(context: AppContext, url: str) -> None:
-    """Raise InvalidRequest for an address from which no data set is fetched."""
-    try:
-        origin, _ = split_url(url)
-    except ValueError as error:
-        raise InvalidRequest(str(error), faults=[InputFault("url", "bad_url", str(error))]) from None
-    if not AllowedServers.of(context.settings.dataset_sources).allow(origin):
-        text = (
-            f"This installation does not fetch data sets from {origin}. An operator can list the address in"
-            " STMS_DATASET_SOURCES."
-        )
-        raise InvalidRequest(text, faults=[InputFault("url", "source_not_allowed", text)])
+    return await run_in_threadpool(dataset_view, context.store_of(caller), dataset)
 
 
 async def receive_dataset(
@@ -342,16 +275,17 @@ async def receive_dataset(
     Raises as `receive_file` and `datasets.register_dataset`.
     """
     async with receive_file(request, context, caller) as sent:
-        return await _register(request, context, caller, sent, parameters)
+        return await register_file(request, context, caller, sent, parameters)
 
 
-async def _register(
+async def register_file(
     request: Request,
     context: AppContext,
     caller: ApiKey,
     sent: uploads.Upload,
     parameters: Mapping[str, str | None],
 ) -> tuple[Dataset, bool]:
+    """Register a file that was received as a data set; parameters and errors as `receive_dataset`."""
     options = _options(sent, parameters)
     return await uploads.while_connected(
         request,
@@ -426,7 +360,7 @@ def get_dataset(
     if not_modified(request, headers["etag"]):
         return Response(status_code=304, headers=headers)
     response.headers.update(headers)
-    return _view(store, dataset)
+    return dataset_view(store, dataset)
 
 
 @router.get("/{dataset_id}/classes")
@@ -576,10 +510,10 @@ def correct_job_labels(
     if not created:
         response.status_code = 200
     response.headers["location"] = f"/v1/datasets/{dataset.id}"
-    return _view(store, dataset)
+    return dataset_view(store, dataset)
 
 
-def _view(store: Store, dataset: Dataset) -> DatasetView:
+def dataset_view(store: Store, dataset: Dataset) -> DatasetView:
     classes = datasets.dataset_classes(store, dataset.id, limit=_LISTED_CLASSES)
     fields = dataclasses.asdict(dataset)
     is_truncated = len(classes) < dataset.class_count
@@ -611,5 +545,5 @@ def _options(sent: uploads.Upload, parameters: Mapping[str, str | None]) -> dict
         "name": values["name"] or (None if filename else "data set"),
         "filename": filename,
         "file_format": values["format"] or uploads.MEDIA_TYPES.get(sent.content_type),
-        **{name: values[name] or None for name in _READING},
+        **{name: values[name] or None for name in READING},
     }

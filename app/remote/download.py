@@ -37,7 +37,7 @@ class _Broken(Exception):
 
 
 def split_url(url: str) -> tuple[Origin, str]:
-    """Origin and target of an address. Raises ValueError, whose text does not tell it."""
+    """Origin and target of an address. Raises ValueError, whose text does not contain it."""
     if len(url) > MAX_URL or not _URL.fullmatch(url) or "#" in url or "\\" in url:
         raise ValueError("The address must begin with https:// or http://, and be ASCII without a fragment.")
     try:

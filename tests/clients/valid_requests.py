@@ -276,7 +276,7 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwar
     elif path == "/v1/training-jobs" and case.method == "POST":
         _fit_job(case)
     elif path.endswith(("/package", "/encoder")) and ":" not in case.headers.get("X-STMS-Local", ":"):
-        # A value that is made for any header, whatever the pattern of this one says.
+        # The value was made without the pattern of the header.
         del case.headers["X-STMS-Local"]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from benchmarks.safety.isolation_probes import bundle_bytes
 from benchmarks.token_issuer import NAME, issuer_setting, key_set, public_jwk
 from core.labelling.base import Labelling
 from core.solvers.solution import Summary
+from tests.app.api.bucket import TARGET, serving
 from tests.app.api.conftest import CSV, WEIGHTS
 from tests.app.started import Client
 
@@ -43,10 +44,10 @@ WEBHOOK = {"name": "w", "url": "https://hooks.example.com/x", "events": ["job.fa
 
 
 class World:
-    """A server that asks for keys, and what is needed to change something on it."""
+    """A server that asks for keys, and what is needed to change something on it. source: of data sets."""
 
-    def __init__(self, client: Client, store: Store, headers: dict[str, str]) -> None:
-        self.client, self.store, self.headers = client, store, headers
+    def __init__(self, client: Client, store: Store, headers: dict[str, str], source: str) -> None:
+        self.client, self.store, self.headers, self.source = client, store, headers, source
 
     def ask(self, method: str, path: str, **options: Any) -> Any:
         headers = self.headers | options.pop("headers", {})
@@ -83,22 +84,30 @@ class World:
 
 
 @pytest.fixture
-def client(make_client: Callable[..., Client], tmp_path: Path) -> Client:
-    """A server with an issuer of tokens."""
+def source() -> Iterator[str]:
+    """The address of a bucket with a data set."""
+    with serving(CSV) as (origin, _):
+        yield origin
+
+
+@pytest.fixture
+def client(make_client: Callable[..., Client], tmp_path: Path, source: str) -> Client:
+    """A server with an issuer of tokens, a receiver of webhooks and a source of data sets."""
     keys = tmp_path / "keys.json"
     keys.write_bytes(key_set(public_jwk("ES256")))
     return make_client(
         token_issuers=[issuer_setting(keys)],
         webhooks="https://hooks.example.com",
         webhook_secret="x" * 32,
+        dataset_sources=source,
     )
 
 
 @pytest.fixture
-def world(client: Client, store: Store, pets) -> World:
+def world(client: Client, store: Store, source: str, pets) -> World:
     _, text = create_key(store, "root", {"admin", "operator"})
     client.refresh()
-    return World(client, store, {"authorization": f"Bearer {text}"})
+    return World(client, store, {"authorization": f"Bearer {text}"}, source)
 
 
 def cancelled(world: World) -> str:
@@ -126,6 +135,10 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
     ("post", "/v1/datasets"): (
         "dataset.create",
         lambda w: w.ask("POST", "/v1/datasets?format=csv", content=CSV),
+    ),
+    ("post", "/v1/datasets:fetch"): (
+        "dataset.create",
+        lambda w: w.ask("POST", "/v1/datasets:fetch", json={"url": w.source + TARGET}),
     ),
     ("delete", "/v1/datasets/{dataset_id}"): (
         "dataset.delete",
