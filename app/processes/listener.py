@@ -51,7 +51,8 @@ def listen_locally(path: Path) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise CannotListen(f"Cannot listen at {path}: {error.strerror or error}.") from error
+        reason = error.strerror or f"{error}; TMPDIR can name a shorter folder"
+        raise CannotListen(f"Cannot listen at {path}: {reason}.") from error
     return listener
 
 

@@ -305,21 +305,19 @@ def main(arguments: list[str] | None = None) -> int:
 
     try:
         listener = listen(options.host, options.port)
+        manager = Manager(
+            listener,
+            os.environ | {"STMS_PORT": str(listener.getsockname()[1])},
+            report,
+            size=options.size,
+            grace=options.grace,
+            worker=options.worker,
+            address=options.address,
+        )
+        return manager.run()
     except CannotListen as error:
         report(str(error))
         return 1
-    environment = os.environ | {"STMS_PORT": str(listener.getsockname()[1])}
-    manager = Manager(
-        listener,
-        environment,
-        report,
-        size=options.size,
-        grace=options.grace,
-        worker=options.worker,
-        address=options.address,
-    )
-    try:
-        return manager.run()
     finally:
         if options.temporary:
             shutil.rmtree(options.temporary, ignore_errors=True)

@@ -224,10 +224,13 @@ def relay_requests(data: bytes, _folder: Path) -> None:
             if all(seen["is_complete"] for seen in given):
                 break
         events.turn(40)
-        _check_requests(given, forward.upstreams)
-        connection.end()
-        forward.close()
-    events.turn(20)
+        try:
+            _check_requests(given, forward.upstreams)
+        finally:
+            connection.end()
+            forward.close()
+            events.turn(20)
+            events.end_tasks()
 
 
 def _check_requests(given: list[Any], upstreams: list[_Upstream]) -> None:

@@ -43,6 +43,16 @@ class Loop(asyncio.SelectorEventLoop):
             self.call_soon(self.stop)
             self.run_forever()
 
+    def end_tasks(self) -> None:
+        """Cancel what still waits, so that nothing of one execution is left to the next."""
+        for _ in range(_TURNS):
+            tasks = asyncio.all_tasks(self)
+            if not tasks:
+                return
+            for task in tasks:
+                task.cancel()
+            self.turn()
+
 
 class Transport(asyncio.Transport):
     """Keeps what the server writes. written: all of it. is_reading: whether the server wants input."""

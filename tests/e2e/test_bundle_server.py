@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,8 +74,8 @@ def export(store: Store, folder: Path, name: str, **options: Any) -> Path:
 
 @contextmanager
 def serving(folder: Path, bundle: Path, keys: Path | None, *options: str, expects: int = 0) -> Iterator[Up]:
-    port, temporary = free_port(), folder / "temporary"
-    temporary.mkdir()
+    # Paths of Unix sockets are short.
+    port, temporary = free_port(), Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
     environment = inherited | {"TMPDIR": str(temporary), "STMS_PORT": str(port)}
     if keys is not None:
@@ -109,6 +111,7 @@ def serving(folder: Path, bundle: Path, keys: Path | None, *options: str, expect
     finally:
         process.kill()
         process.wait()
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def test_it_answers_as_the_server_that_exported_the_bundle(sqlite_store: Store, tmp_path: Path):
