@@ -10,9 +10,12 @@ import pkgutil
 import subprocess
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 
 OTHERS = ("psycopg_binary.pq", "sqlalchemy.dialects.postgresql.psycopg", "alembic.command")
 """Imported by name at run time when the database is PostgreSQL."""
+OF_TOKENS = ("app.auth.jwks", "app.auth.tokens")
+"""Only an image with the extra oidc can load them."""
 
 
 def main() -> None:
@@ -23,7 +26,8 @@ def main() -> None:
 
     for package in (app, core):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            if not module.name.endswith("__main__"):
+            is_missing = module.name in OF_TOKENS and find_spec("jwt") is None
+            if not module.name.endswith("__main__") and not is_missing:
                 import_module(module.name)
     for name in OTHERS:
         import_module(name)
