@@ -35,7 +35,8 @@ RUN pip install --quiet --no-compile --no-deps --no-build-isolation . \
 # One run of the main job leaves the byte code of those modules that the service loads, the standard library's among
 # them, and the compiled kernels: they are found on the first start by machines with this processor, others compile their own.
 ENV PATH=/opt/venv/bin:$PATH PYTHONPYCACHEPREFIX=/opt/bytecode NUMBA_CACHE_DIR=/data/numba
-RUN python3 container/warm.py && rm -rf /src /tmp/*
+# The commands create files that only their own user reads; byte code is for all.
+RUN python3 container/warm.py && chmod -R a+rX /opt/bytecode && rm -rf /src /tmp/*
 
 FROM scratch
 # hadolint ignore=DL3067

@@ -31,14 +31,18 @@ UNUSED = (
     # Another page of documentation than the one that is served.
     "fastapi_offline/static/redoc*",
     # Packages for building and testing, or for other fields of science.
+    "numba/cuda",
     "numpy/_core/include",
     "numpy/_core/lib",
     "numpy/_core/_simd.*",
+    "numpy/distutils",
     "scipy/io/_fast_matrix_market/_fmm_core.*",
     "scipy/cluster",
     "scipy/odr",
     "scipy/signal",
+    "sklearn/cluster",
     "sklearn/datasets/images",
+    "sklearn/manifold",
     "sqlalchemy/testing",
     # Syntax highlighting for hundreds of languages; rich uses it only for tracebacks, which are never shown.
     "pygments/lexers/[!_]*",
