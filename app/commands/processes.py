@@ -189,7 +189,8 @@ def _become_manager(settings: Settings, port: int, name: str, *options: str) -> 
     """Replace this program by the manager of all processes, which needs little memory."""
     command = [sys.executable, "-P", "-m", "app.processes.manager", "--name", name]
     command += ["--host", settings.host, "--port", str(port), "--size", str(settings.api_processes)]
-    command += ["--grace", str(settings.drain_seconds), *options]
+    command += ["--grace", str(settings.drain_seconds), "--data-dir", str(settings.data_dir.absolute())]
+    command += options
     if settings.log_format == "json":
         command.append("--json")
     sys.stdout.flush()

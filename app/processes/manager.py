@@ -291,6 +291,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--size", type=int, required=True)
     parser.add_argument("--grace", type=float, required=True)
     parser.add_argument("--address", default="")
+    parser.add_argument("--data-dir", help="of its processes, for those who look at the command line")
     parser.add_argument("--worker", action="store_true")
     parser.add_argument("--temporary", help="a folder to delete at the end")
     parser.add_argument("--json", action="store_true")
