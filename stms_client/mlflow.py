@@ -1,10 +1,10 @@
 """MLflow flavor: a bundle as a model of MLflow, which its tools load, serve and register. Needs mlflow.
 
-import stms_client.mlflow
+    stms_client.mlflow.log_model("letters.tar", name="letters")
+    model = mlflow.pyfunc.load_model("models:/letters/1")
+    model.predict(frame, params={"class": "A"})
 
-stms_client.mlflow.log_model("letters.tar", name="letters")
-model = mlflow.pyfunc.load_model("models:/letters/1")
-model.predict(frame, params={"class": "A"})
+The folder that it writes contains the unpacked bundle, and nothing that is pickled.
 """
 
 from __future__ import annotations

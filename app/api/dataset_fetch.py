@@ -6,13 +6,11 @@ from typing import Annotated, Final, TypeAlias
 
 from fastapi import APIRouter, Request, Response
 from pydantic import Field, StringConstraints
-from starlette.concurrency import run_in_threadpool
 
 from app.api import uploads
 from app.api.border import BorderRoute
-from app.api.datasets import READING, dataset_view, register_file
+from app.api.datasets import READING, register_file, registered_view
 from app.api.dependencies import AppContext, Context, Trainer
-from app.api.etags import etag
 from app.api.schemas import Body, DatasetView
 from app.domain.errors import InputFault, InvalidRequest
 from app.domain.names import MAX_DISPLAY_NAME
@@ -64,11 +62,7 @@ async def fetch_dataset(
     fetched = uploads.fetch_upload(request, context, caller, "datasets", limit, body.url, body.sha256)
     async with fetched as sent:
         dataset, created = await register_file(request, context, caller, sent, said)
-    if not created:
-        response.status_code = 200
-    response.headers["location"] = f"/v1/datasets/{dataset.id}"
-    response.headers["etag"] = etag(dataset.digest)
-    return await run_in_threadpool(dataset_view, context.store_of(caller), dataset)
+    return await registered_view(response, context.store_of(caller), dataset, created=created)
 
 
 def _check_source(context: AppContext, url: str) -> None:

@@ -259,11 +259,18 @@ async def upload_dataset(
         async with receive_file(request, context, caller) as sent:
             return _reading(await inspect_file(request, context, caller, sent, parameters))
     dataset, created = await receive_dataset(request, context, caller, parameters)
+    return await registered_view(response, context.store_of(caller), dataset, created=created)
+
+
+async def registered_view(
+    response: Response, store: Store, dataset: Dataset, *, created: bool
+) -> DatasetView:
+    """The answer to a request that has registered a data set, which may have been known; sets its headers."""
     if not created:
         response.status_code = 200
     response.headers["location"] = f"/v1/datasets/{dataset.id}"
     response.headers["etag"] = etag(dataset.digest)
-    return await run_in_threadpool(dataset_view, context.store_of(caller), dataset)
+    return await run_in_threadpool(dataset_view, store, dataset)
 
 
 async def receive_dataset(

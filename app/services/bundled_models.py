@@ -6,7 +6,6 @@ folder of several. Every file is checked as that of an import.
 
 from __future__ import annotations
 
-import hashlib
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -85,7 +84,7 @@ def _manifest(path: Path) -> tuple[Manifest, str]:
                 content = b"" if inner is None else inner.read(bundle.MAX_MANIFEST_BYTES + 1)
         if len(content) > bundle.MAX_MANIFEST_BYTES:
             raise BadBundle(f"The manifest of {path} has more than {bundle.MAX_MANIFEST_BYTES} bytes.")
-        return msgspec.json.decode(content, type=Manifest), hashlib.sha256(content).hexdigest()
+        return msgspec.json.decode(content, type=Manifest), bundle.digest_of(content)
     except OSError as error:
         raise BadBundle(f"{path} cannot be read: {error.strerror or error}.") from error
     except (tarfile.TarError, msgspec.DecodeError, UnicodeDecodeError) as error:
