@@ -37,7 +37,9 @@ class Fetch(Body):
     name: Annotated[str, StringConstraints(max_length=MAX_DISPLAY_NAME)] | None = None
     filename: Annotated[str, StringConstraints(max_length=400)] | None = None
     format: Annotated[str, StringConstraints(max_length=20)] | None = None
-    reading: dict[_Parameter, _Said] = Field({}, max_length=len(READING))
+    reading: dict[_Parameter, _Said] = Field(
+        {}, max_length=len(READING), json_schema_extra={"additionalProperties": False}
+    )
 
 
 @router.post(

@@ -44,7 +44,7 @@ _KILL_SECONDS: Final = 5.0
 _WORKER_SECONDS: Final = 10.0
 """The same for the worker."""
 _FIRST_PAUSE: Final = 0.25
-FOLDER_PREFIX: Final = "stms-control-"
+FOLDER_PREFIX: Final = "stms-c-"
 """Of the folder with the socket of the control process."""
 _AT_ONCE: Final = 2
 """So many signals to stop end everything without delay."""

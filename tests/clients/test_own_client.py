@@ -75,9 +75,10 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path):
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     here = {
         f"stms_client/{path.relative_to(ROOT / 'stms_client')}"
-        for path in (ROOT / "stms_client").rglob("*.py")
+        for pattern in ("*.py", "py.typed", "js/*.mjs")
+        for path in (ROOT / "stms_client").rglob(pattern)
     }
-    assert {name for name in here if "/build/" not in name} | {"stms_client/py.typed"} == names
+    assert {name for name in here if "/build/" not in name} == names
 
 
 def test_the_wheel_works_in_an_empty_environment_beside_other_packages_called_app_and_core(
@@ -134,7 +135,7 @@ def test_the_wheel_works_in_an_empty_environment_beside_other_packages_called_ap
         "all_dependencies": sorted(dependencies),
     }
     print(json.dumps(figures))
-    assert wheel.stat().st_size < 60_000
+    assert wheel.stat().st_size < 250_000
     assert len(dependencies) <= 10
 
 

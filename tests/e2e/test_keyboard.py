@@ -47,7 +47,7 @@ def follow_link(person: Visit, selector: str) -> None:
 
 def sign_in(person: Visit, http: httpx.Client) -> None:
     person.open("/ui/jobs")
-    assert person.has_focus("#key"), "the form waits for the key"
+    person.wait_for_focus("#key")
     person.page.keyboard.type(http.headers["authorization"].removeprefix("Bearer "))
     person.go("Enter")
     assert person.page.url.endswith("/ui/jobs")
@@ -177,7 +177,7 @@ def train(person: Visit, model: str) -> None:
         person.go("Enter")
     person.tab_to('.note.bad a[href="#model"]')
     person.press("Enter")
-    assert person.has_focus("#model"), "the link leads into the field"
+    person.wait_for_focus("#model")  # The link leads into the field.
     assert person.page.locator('[id="p.student.C"]').input_value() == "1000", "what was filled in is kept"
     person.press("Control+a")
     person.page.keyboard.type(model)

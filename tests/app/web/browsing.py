@@ -86,6 +86,10 @@ class Visit:
         found: bool = self.page.evaluate("(one) => Boolean(document.activeElement?.matches(one))", selector)
         return found
 
+    def wait_for_focus(self, selector: str) -> None:
+        """Wait until an element that matches has the focus: `autofocus` acts after the page was loaded."""
+        self.page.wait_for_function("(one) => document.activeElement?.matches(one)", arg=selector)
+
 
 @contextmanager
 def browser() -> Iterator[Browser]:
