@@ -22,7 +22,8 @@ router = APIRouter(tags=["data sets"], route_class=BorderRoute)
 PATH: Final = "/v1/datasets:fetch"
 
 _Parameter: TypeAlias = Annotated[str, StringConstraints(pattern=f"^({'|'.join(READING)})$")]
-_Said: TypeAlias = Annotated[str, StringConstraints(max_length=uploads.MAX_LIST)]
+_TEXT: Final = r"^[^\x00]*$"
+_Said: TypeAlias = Annotated[str, StringConstraints(max_length=uploads.MAX_LIST, pattern=_TEXT)]
 
 
 class Fetch(Body):
@@ -34,9 +35,9 @@ class Fetch(Body):
 
     url: Annotated[str, StringConstraints(max_length=MAX_URL)]
     sha256: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")] | None = None
-    name: Annotated[str, StringConstraints(max_length=MAX_DISPLAY_NAME)] | None = None
-    filename: Annotated[str, StringConstraints(max_length=400)] | None = None
-    format: Annotated[str, StringConstraints(max_length=20)] | None = None
+    name: Annotated[str, StringConstraints(max_length=MAX_DISPLAY_NAME, pattern=_TEXT)] | None = None
+    filename: Annotated[str, StringConstraints(max_length=400, pattern=_TEXT)] | None = None
+    format: Annotated[str, StringConstraints(max_length=20, pattern=_TEXT)] | None = None
     reading: dict[_Parameter, _Said] = Field(
         {}, max_length=len(READING), json_schema_extra={"additionalProperties": False}
     )

@@ -36,11 +36,13 @@ def free_port() -> int:
 
 
 class Server:
-    def __init__(self, folder: Path, database: str, open_files: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, database: str, open_files: int | None = None, *, keyless: bool = True
+    ) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         command = [sys.executable, "-P", "-m", "app.cli", "api", "--port", str(self.port)]
-        command += ["--data-dir", str(folder), "--no-keys"]
+        command += ["--data-dir", str(folder), *(["--no-keys"] if keyless else [])]
         self.process = subprocess.Popen(
             command,
             cwd=ROOT,

@@ -164,7 +164,7 @@ def test_wrong_fields_of_a_key_are_named(sign_in: Enter) -> None:
     faulty = person.post("/ui/keys", name="", scope=["train"], models="pets")
     assert faulty.status_code == 400
     assert "1 to 100 printable characters" in faulty.text
-    assert "single scope is query" in faulty.text
+    assert "no other scopes than query and download" in faulty.text
     assert "days must be a number" in person.post("/ui/keys", name="a", scope=["query"], days="x").text
 
 

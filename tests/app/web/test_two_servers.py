@@ -61,7 +61,7 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
 
 @contextmanager
 def two_servers(folder: Path, database: str) -> Iterator[Proxy]:
-    started = [Server(folder / name, database) for name in ("one", "two")]
+    started = [Server(folder / name, database, keyless=False) for name in ("one", "two")]
     try:
         for one in started:
             one.wait()
