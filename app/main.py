@@ -118,7 +118,7 @@ def run_control(settings: Settings, process: ProcessContext) -> int:
     bundles as `open_bundle_server`.
     """
     check_database(settings)
-    prepare_process(process, settings.log_format, is_control=True)
+    prepare_process(process, settings, is_control=True)
     app = create_app(settings, process=process)
     server = make_server(
         RelayedRequests(app),

@@ -18,9 +18,11 @@ from app.auth.rate_limit import RateLimiter
 from app.auth.shares import Budgets
 from app.http.client_address import TrustedProxies
 from app.logs import mask_logs
+from app.processes.command import KILL_SECONDS
 from app.processes.listener import ProcessContext
 from app.processes.metrics import Metrics
 from app.processes.open_files import affordable_connections, raise_open_files
+from app.processes.os_process import kill_after_parent
 from app.processes.periodic import PeriodicWork
 from app.processes.scoreboard import Scoreboard, State
 from app.processes.tuning import favour_event_loop, keep_freed_memory, let_others_first, limit_blas_threads
@@ -125,8 +127,9 @@ async def open_query_parts(
     )
 
 
-def prepare_process(process: ProcessContext, log_format: str, *, is_control: bool) -> None:
+def prepare_process(process: ProcessContext, settings: Settings, *, is_control: bool) -> None:
     """Claim the slot of this process, and set memory, threads and logging up."""
+    kill_after_parent(settings.drain_seconds + KILL_SECONDS)
     # The time to read a whole number grows with the square of its digits; Python permits no lower limit.
     sys.set_int_max_str_digits(sys.int_info.str_digits_check_threshold)
     process.slot.claim(State.STARTING)
@@ -137,7 +140,7 @@ def prepare_process(process: ProcessContext, log_format: str, *, is_control: boo
         let_others_first()
     else:
         favour_event_loop()
-    mask_logs(log_format)
+    mask_logs(settings.log_format)
 
 
 def make_server(

@@ -32,7 +32,7 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
 
     control: path of the control process's socket. Raises BadCertificate, and BadSecretFile for its key.
     """
-    prepare_process(process, settings.log_format, is_control=False)
+    prepare_process(process, settings, is_control=False)
     relay = Relay(control, lambda: process.slot.state is State.DRAINING)
 
     @asynccontextmanager

@@ -6,8 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from app.processes.os_process import terminate_with_parent
+
+KILL_SECONDS: Final = 5.0
+"""Time beyond the drain period before a process is killed."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE, _HEALTHY_AFTER = 1.0, 30.0, 60.0
 

@@ -28,7 +28,7 @@ from types import FrameType
 from typing import Final
 
 from app.logs import message_line
-from app.processes.command import Command, RestartPolicy
+from app.processes.command import KILL_SECONDS, Command, RestartPolicy
 from app.processes.listener import CannotListen, listen, listen_locally
 from app.processes.open_files import raise_open_files
 from app.processes.periodic import PeriodicWork
@@ -39,8 +39,6 @@ _START_SECONDS: Final = 180.0
 """Longest time from the start of a process until it serves: a busy machine imports it for over a minute."""
 _HANG_SECONDS: Final = 30.0
 """Longest time without a heartbeat of the event loop."""
-_KILL_SECONDS: Final = 5.0
-"""Time beyond the drain period before a process is killed."""
 _WORKER_SECONDS: Final = 10.0
 """The same for the worker."""
 _FIRST_PAUSE: Final = 0.25
@@ -116,7 +114,7 @@ class Manager:
         self._control_listener = listen_locally(self._control)
         self._environment = environment
         self._report = report
-        self._grace = grace + _KILL_SECONDS
+        self._grace = grace + KILL_SECONDS
         self._address = address
         self._worker = Command("worker", environment) if worker else None
         self._worker_policy, self._worker_start_at = RestartPolicy(), 0.0 if worker else math.inf

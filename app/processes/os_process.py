@@ -68,6 +68,22 @@ def terminate_with_parent() -> Callable[[], None] | None:
     return before_exec
 
 
+def kill_after_parent(seconds: float) -> None:
+    """Kill this process ``seconds`` after its parent has ended.
+
+    For processes with `terminate_with_parent`: one that hangs while it shuts down has nobody else to end it.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_POLL_SECONDS)
+        time.sleep(seconds)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+
+
 def set_niceness(niceness: int) -> None:
     """Lower the priority of this process to ``niceness``; a priority that is lower already stays."""
     for thread in _threads():

@@ -9,9 +9,9 @@ from benchmarks.chaos.deployment import Deployment
 from benchmarks.chaos.programs import command_line, descendants, marked
 
 _POLL_SECONDS = 1.0
-_MISSES = 15
-"""Number of polls without an owner after which a process counts as an orphan. A worker may take ten seconds
-to end after its parent was killed."""
+_MISSES = 20
+"""Number of polls without an owner after which a process counts as an orphan. One that serves may drain for
+ten seconds after its parent was killed, and kills itself five seconds later."""
 _LAST_SECONDS = 15.0
 
 

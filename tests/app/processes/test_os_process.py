@@ -77,3 +77,30 @@ def test_only_the_event_loop_has_a_short_time_slice():
         assert thread > loop
     else:
         assert loop == thread
+
+
+PARENT = """
+import subprocess, sys, time
+from app.processes.os_process import terminate_with_parent
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]], preexec_fn=terminate_with_parent())
+time.sleep(60)
+"""
+CHILD = """
+import signal, time
+from app.processes.os_process import kill_after_parent
+signal.signal(signal.SIGTERM, lambda *_: print("asked to end", flush=True))
+kill_after_parent(0.3)
+print("started", flush=True)
+while True:
+    time.sleep(60)
+"""
+
+
+def test_a_process_that_hangs_while_it_ends_is_killed_although_its_parent_has_died():
+    command = [sys.executable, "-c", PARENT, CHILD]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "started\n"
+        parent.kill()
+        # The output ends with the last process that has it open.
+        assert parent.stdout.read() == "asked to end\n"
