@@ -12,12 +12,12 @@ from rich.markup import escape
 from app.commands.output import (
     JsonOption,
     Since,
+    Table,
     Until,
     clock,
     field,
     moment,
     print_json,
-    print_table,
     say,
 )
 from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, TenantOption, connect
@@ -71,7 +71,7 @@ def audit(
         *map(field, ("action", "object", "outcome", "address")),
         ("details", _details),
     ]
-    print_table(columns, records, empty="There are no matching records.")
+    Table(columns, records, empty="There are no matching records.").print()
 
 
 def _print_line(record: Any, as_json: bool) -> None:

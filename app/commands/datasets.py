@@ -9,30 +9,22 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from app.commands.inspection import inspected, print_notes, print_schema, show_reading
+from app.commands.inspection import inspected, reading_parts, schema_and_notes
 from app.commands.output import (
+    Answer,
+    Fields,
     Json,
     JsonOption,
+    Part,
+    Table,
     clock,
     field,
     moment,
-    print_fields,
-    print_json,
-    print_table,
-    say,
     size,
     upload_progress,
 )
 from app.commands.reading_options import UNSAID, Reading, takes_reading
-from app.commands.remote import (
-    DEFAULT_SERVER,
-    KeyOption,
-    RemoteServer,
-    ServerOption,
-    TenantOption,
-    connect,
-    segment,
-)
+from app.commands.remote import RemoteServer, asks_server, segment
 
 _PAGE_ROWS: Final = 100
 _SHOWN_VALUES: Final = 12
@@ -63,43 +55,35 @@ FormatOption = Annotated[
 
 @commands.command()
 @takes_reading()
+@asks_server()
 def upload(
+    client: RemoteServer,
     file: FileArgument,
     name: NameOption = None,
     file_format: FormatOption = None,
     reading: Reading = UNSAID,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """Upload a data set. Uploading the same file again returns the existing data set.
 
     How the file was read is printed, and each decision can be said by an option instead.
 
     Example:  stms datasets upload letters.csv --label-column letter
     """
-    with connect(server, api_key, tenant) as client:
-        dataset = send_file(client, file, reading, name=name, file_format=file_format)
-    if as_json:
-        print_json(dataset)
-    else:
-        _show(dataset)
+    dataset = send_file(client, file, reading, name=name, file_format=file_format)
+    return Answer(dataset, *_shown(dataset))
 
 
 @commands.command()
 @takes_reading()
+@asks_server()
 def fetch(
+    client: RemoteServer,
     url: Annotated[str, typer.Argument(help="Address of the file; the server allows its origin.")],
     sha256: Annotated[str | None, typer.Option("--sha256", help="SHA-256 that the file must have.")] = None,
     name: NameOption = None,
     file_format: FormatOption = None,
     reading: Reading = UNSAID,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """Let the server fetch a data set from an address, such as a presigned one of a bucket.
 
     It is read as an upload is. Addresses with secrets are seen in the list of processes on this machine.
@@ -108,12 +92,8 @@ def fetch(
     """
     said = {key: value for key, value in reading.texts.items() if value is not None}
     body = {"url": url, "sha256": sha256, "name": name, "format": file_format, "reading": said}
-    with connect(server, api_key, tenant) as client:
-        dataset = client.fetch_dataset({key: value for key, value in body.items() if value is not None})
-    if as_json:
-        print_json(dataset)
-    else:
-        _show(dataset)
+    dataset = client.fetch_dataset({key: value for key, value in body.items() if value is not None})
+    return Answer(dataset, *_shown(dataset))
 
 
 @commands.command()
@@ -129,95 +109,76 @@ def inspect(
     Example:  stms datasets inspect adult.csv --column education-num:category
     """
     content = inspected(file, file_format, **reading.texts)
-    if as_json:
-        print_json(content)
-    else:
-        show_reading(content)
+    Answer(content, *reading_parts(content)).print(as_json)
 
 
 @commands.command("list")
-def list_(
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+@asks_server()
+def list_(client: RemoteServer) -> Answer:
     """List all data sets, newest first."""
-    with connect(server, api_key, tenant) as client:
-        datasets = list(client.pages("/v1/datasets"))
-    if as_json:
-        print_json(datasets)
-        return
-    print_table(
-        [
-            *map(field, ("id", "name", "rows")),
-            field("test_rows", "test rows"),
-            field("columns"),
-            field("class_count", "classes"),
-            ("size", lambda row: size(row["size_bytes"])),
-            moment("created_at", "created"),
-        ],
+    datasets = list(client.pages("/v1/datasets"))
+    return Answer(
         datasets,
-        empty="There are no data sets. Upload one with `stms datasets upload FILE`.",
+        Table(
+            [
+                *map(field, ("id", "name", "rows")),
+                field("test_rows", "test rows"),
+                field("columns"),
+                field("class_count", "classes"),
+                ("size", lambda row: size(row["size_bytes"])),
+                moment("created_at", "created"),
+            ],
+            datasets,
+            empty="There are no data sets. Upload one with `stms datasets upload FILE`.",
+        ),
     )
 
 
 @commands.command()
+@asks_server()
 def show(
+    client: RemoteServer,
     dataset_id: str,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """Show one data set: its classes, its columns and warnings."""
-    with connect(server, api_key, tenant) as client:
-        dataset = client.get(f"/v1/datasets/{segment(dataset_id)}")
-    if as_json:
-        print_json(dataset)
-    else:
-        _show(dataset)
+    dataset = client.get(f"/v1/datasets/{segment(dataset_id)}")
+    return Answer(dataset, *_shown(dataset))
 
 
 @commands.command()
+@asks_server()
 def rows(
+    client: RemoteServer,
     dataset_id: str,
     label: Annotated[str | None, typer.Option("--class", help="Only rows of this class.")] = None,
     part: Annotated[str, typer.Option("--part", help="train or test.")] = "train",
     limit: Annotated[int, typer.Option("--limit", min=1, help="Number of rows.")] = 20,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """Show the first rows of a data set.
 
     Example:  stms datasets rows ds_0123 --class A --limit 5
     """
     filters: dict[str, str | float | None] = {"part": part, "limit": min(limit, _PAGE_ROWS), "class": label}
-    with connect(server, api_key, tenant) as client:
-        listed = list(islice(client.pages(f"/v1/datasets/{segment(dataset_id)}/rows", **filters), limit))
-    if as_json:
-        print_json(listed)
-        return
-    print_table(
-        [("row", lambda row: row["id"]), ("class", lambda row: row["label"]), ("values", _values)],
+    listed = list(islice(client.pages(f"/v1/datasets/{segment(dataset_id)}/rows", **filters), limit))
+    return Answer(
         listed,
-        empty="There are no such rows.",
+        Table(
+            [("row", lambda row: row["id"]), ("class", lambda row: row["label"]), ("values", _values)],
+            listed,
+            empty="There are no such rows.",
+        ),
     )
 
 
 @commands.command()
+@asks_server()
 def delete(
+    client: RemoteServer,
     dataset_id: str,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> str:
     """Delete a data set that no unfinished job uses. Models trained on it are kept."""
-    with connect(server, api_key, tenant) as client:
-        client.delete(f"/v1/datasets/{segment(dataset_id)}")
-    say(f"Data set {dataset_id} is deleted.")
+    client.delete(f"/v1/datasets/{segment(dataset_id)}")
+    return f"Data set {dataset_id} is deleted."
 
 
 def send_file(
@@ -234,7 +195,7 @@ def send_file(
         return client.upload(file, progress, name=name, file_format=file_format, **said)
 
 
-def _show(dataset: Json) -> None:
+def _shown(dataset: Json) -> list[Part]:
     summary = dataset.get("summary", {})
     counts = summary.get("class_counts") or {}
     fields = {
@@ -250,9 +211,7 @@ def _show(dataset: Json) -> None:
         "format, size": f"{dataset['source_format']}, {size(dataset['size_bytes'])}",
         "created": clock(dataset["created_at"]),
     }
-    print_fields(fields | _extras(summary) | reading_fields(dataset))
-    print_schema(summary)
-    print_notes(summary)
+    return [Fields(fields | _extras(summary) | reading_fields(dataset)), *schema_and_notes(summary)]
 
 
 def reading_fields(dataset: Json) -> dict[str, str]:

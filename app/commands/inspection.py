@@ -9,9 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from rich.markup import escape
-
-from app.commands.output import CommandFailed, Json, field, print_fields, print_table, say
+from app.commands.output import Column, CommandFailed, Fields, Json, Part, Table, field, notes
 from app.domain.errors import ServiceError
 
 _MAX_ROWS: Final = 10_000_000
@@ -55,8 +53,8 @@ def inspected(file: Path, file_format: str | None, *, unlabelled: str | None, **
     return found
 
 
-def show_reading(content: Json) -> None:
-    """Print the content of a file that was read."""
+def reading_parts(content: Json) -> list[Part]:
+    """What is printed of a file that was read."""
     summary, names = content["summary"], content["classes"]
     counts = summary.get("class_counts", {})
     fields = {
@@ -69,35 +67,22 @@ def show_reading(content: Json) -> None:
     }
     for decision in summary["reading"]:
         fields[decision["name"].replace("_", " ")] = f"{decision['value']} ({decision['reason']})"
-    print_fields(fields)
-    print_schema(summary)
-    print_notes(summary)
+    return [Fields(fields), *schema_and_notes(summary)]
 
 
-def print_schema(summary: Json) -> None:
-    """Print the columns of a table of raw cells: their kinds, and why they have them."""
+def schema_and_notes(summary: Json) -> list[Part]:
+    """The columns of a table of raw cells, with their kinds and why they have them, and the warnings."""
+    columns: list[Column] = [
+        field("name", "column"),
+        ("kind", lambda row: row["kind"] + (f" {row['pattern']}" if row.get("pattern") else "")),
+        field("reason", "why"),
+        ("gaps", _gaps),
+        field("distinct", "values"),
+        ("hint", lambda row: row["hint"] or ""),
+    ]
     schema = summary.get("schema")
-    if not schema:
-        return
-    print_table(
-        [
-            field("name", "column"),
-            ("kind", lambda row: row["kind"] + (f" {row['pattern']}" if row.get("pattern") else "")),
-            field("reason", "why"),
-            ("gaps", _gaps),
-            field("distinct", "values"),
-            ("hint", lambda row: row["hint"] or ""),
-        ],
-        schema,
-        empty="There are no columns.",
-    )
-
-
-def print_notes(summary: Json) -> None:
-    """Print the warnings of a summary."""
-    for warning in summary.get("warnings", []):
-        text = warning["message"] if isinstance(warning, dict) else warning
-        say(f"[yellow]Note:[/] {escape(text)}")
+    table = [Table(columns, schema, empty="There are no columns.")] if schema else []
+    return [*table, *notes(summary.get("warnings", []))]
 
 
 def kinds_of(said: Sequence[str]) -> dict[str, str]:

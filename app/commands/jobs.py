@@ -9,20 +9,18 @@ import typer
 
 from app.commands.job_progress import describe_event, follow, job_path, point_text, report_end
 from app.commands.output import (
+    Answer,
     Column,
     CommandFailed,
+    Fields,
     Json,
-    JsonOption,
     Since,
+    Table,
     clock,
     field,
     moment,
-    print_fields,
-    print_json,
-    print_table,
-    say,
 )
-from app.commands.remote import DEFAULT_SERVER, KeyOption, RemoteServer, ServerOption, TenantOption, connect
+from app.commands.remote import RemoteServer, asks_server
 from app.domain.event_text import percent
 from stms_client import Curve
 
@@ -32,73 +30,56 @@ JobArgument = Annotated[str, typer.Argument(help="Id of the job, from `stms jobs
 
 
 @commands.command("list")
+@asks_server()
 def list_(
+    client: RemoteServer,
     state: Annotated[
         str | None, typer.Option("--state", help="Only jobs in this state, e.g. running.")
     ] = None,
     model: Annotated[str | None, typer.Option("--model", help="Only jobs of this model.")] = None,
     created_by: Annotated[str | None, typer.Option("--by", help="Only jobs of this API key (id).")] = None,
     since: Since = None,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """List all jobs, newest first; with --since those submitted from then on.
 
     Example:  stms jobs list --since 2h
     """
     filters = {"status": state, "model": model, "created_by": created_by, "since": since}
-    with connect(server, api_key, tenant) as client:
-        jobs = list(client.pages("/v1/training-jobs", **filters))
-    if as_json:
-        print_json(jobs)
-        return
-    print_table(
-        [
-            *map(field, ("id", "model", "state")),
-            ("progress", lambda job: f"{job['progress']['done']}/{job['progress']['total']}"),
-            moment("created_at", "created"),
-            moment("finished_at", "finished"),
-        ],
+    jobs = list(client.pages("/v1/training-jobs", **filters))
+    return Answer(
         jobs,
-        empty="There are no jobs. Start one with `stms train DATASET --model NAME`.",
+        Table(
+            [
+                *map(field, ("id", "model", "state")),
+                ("progress", lambda job: f"{job['progress']['done']}/{job['progress']['total']}"),
+                moment("created_at", "created"),
+                moment("finished_at", "finished"),
+            ],
+            jobs,
+            empty="There are no jobs. Start one with `stms train DATASET --model NAME`.",
+        ),
     )
 
 
 @commands.command()
-def counts(
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+@asks_server()
+def counts(client: RemoteServer) -> Answer:
     """Show how many jobs are in each state."""
-    with connect(server, api_key, tenant) as client:
-        found = client.get("/v1/training-jobs/counts")["counts"]
-    if as_json:
-        print_json(found)
-        return
-    print_fields({state.replace("_", " "): number for state, number in found.items()})
+    found = client.get("/v1/training-jobs/counts")["counts"]
+    return Answer(found, Fields({state.replace("_", " "): number for state, number in found.items()}))
 
 
 @commands.command()
+@asks_server()
 def show(
+    client: RemoteServer,
     job_id: JobArgument,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """Show one job: its state, times and provenance."""
-    with connect(server, api_key, tenant) as client:
-        job = client.get(job_path(job_id))
-    if as_json:
-        print_json(job)
-        return
+    job = client.get(job_path(job_id))
     times = {name: clock(job.get(f"{name}_at")) for name in ("created", "started", "finished")}
     error = job.get("error") or {}
-    print_fields(
+    shown = Fields(
         {
             "id": job["id"],
             "data set": job["dataset_id"],
@@ -115,116 +96,99 @@ def show(
             **{f"provenance {name}": value for name, value in (job.get("provenance") or {}).items()},
         }
     )
+    return Answer(job, shown)
 
 
 @commands.command()
+@asks_server()
 def events(
+    client: RemoteServer,
     job_id: JobArgument,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """List the stored events of a job."""
-    with connect(server, api_key, tenant) as client:
-        stored = list(client.pages(f"{job_path(job_id)}/events"))
-    if as_json:
-        print_json(stored)
-        return
-    print_table(
-        [
-            field("id", "nr"),
-            moment("at"),
-            ("what", lambda event: describe_event(event["type"], event["data"]) or event["type"]),
-        ],
+    stored = list(client.pages(f"{job_path(job_id)}/events"))
+    return Answer(
         stored,
-        empty="There are no events yet.",
+        Table(
+            [
+                field("id", "nr"),
+                moment("at"),
+                ("what", lambda event: describe_event(event["type"], event["data"]) or event["type"]),
+            ],
+            stored,
+            empty="There are no events yet.",
+        ),
     )
 
 
 @commands.command()
+@asks_server()
 def students(
+    client: RemoteServer,
     job_id: JobArgument,
     sort: Annotated[
         str | None, typer.Option("--sort", help="For example f1 or failed; -f1 for the best first.")
     ] = None,
     label: Annotated[str | None, typer.Option("--label", help="Only classes whose label has this.")] = None,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """List the students of a job: one row per class and method; sorted or searched, of the served method."""
-    with connect(server, api_key, tenant) as client:
-        rows = list(client.pages(f"{job_path(job_id)}/students", sort=sort, label=label))
-    if as_json:
-        print_json(rows)
-        return
+    rows = list(client.pages(f"{job_path(job_id)}/students", sort=sort, label=label))
     names = ("label", "method", "state", "objective", "gap", "iterations", "seconds")
     columns = [*map(field, names), *(_metric(*of) for of in _METRICS)]
     if any(row.get("chosen") for row in rows):
         columns += [("chosen", _chosen), ("score %", _score)]
     if any("brier" in row["metrics"] for row in rows):
         columns.append(("Brier", lambda row: row["metrics"].get("brier")))
-    print_table(columns, rows, empty="No student is trained yet.")
+    return Answer(rows, Table(columns, rows, empty="No student is trained yet."))
 
 
 @commands.command()
+@asks_server()
 def trace(
+    client: RemoteServer,
     job_id: JobArgument,
     label: Annotated[str, typer.Argument(metavar="CLASS", help="The student's class.")],
     method: Annotated[
         str | None, typer.Option("--method", help="One of the job's methods. [default: the one with a trace]")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Number of points; 0: all.")] = 20,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """Show the points of a student's hyper-parameter or size search, best first."""
-    with connect(server, api_key, tenant) as client:
-        search = client.get(_trace_path(client, job_id, label, method))
-    if as_json:
-        print_json(search)
-        return
-    chosen, points = search["chosen"], sorted(search["points"], key=_rank)
-    print_fields({"class": search["label"], "method": search["method"], **chosen})
+    search = client.get(_trace_path(client, job_id, label, method))
+    points = sorted(search["points"], key=_rank)
     hidden = len(points) - limit if limit else 0
-    print_table([_point_column(name) for name in points[0]], points[: limit or None], empty="No points.")
-    if hidden > 0:
-        say(f"{hidden} more points; --limit 0 shows all.")
+    return Answer(
+        search,
+        Fields({"class": search["label"], "method": search["method"], **search["chosen"]}),
+        Table([_point_column(name) for name in points[0]], points[: limit or None], empty="No points."),
+        *([f"{hidden} more points; --limit 0 shows all."] if hidden > 0 else []),
+    )
 
 
 @commands.command()
+@asks_server()
 def curve(
+    client: RemoteServer,
     job_id: JobArgument,
     label: Annotated[str, typer.Argument(metavar="CLASS", help="The student's class.")],
     method: Annotated[
         str | None, typer.Option("--method", help="One of the job's methods. [default: the served one]")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Number of points; 0: all.")] = 20,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """Show what a student would answer on the test part at other thresholds.
 
     `stms models publish` publishes a version with another threshold.
     """
     students = f"{job_path(job_id)}/students"
-    with connect(server, api_key, tenant) as client:
-        rows = client.pages(students, method=method, label=label)
-        student = next((row for row in rows if row["label"] == label), None)
-        if student is None:
-            raise CommandFailed(f"Job {job_id} has no trained student of class {label!r}.")
-        document = client.get(f"{students}/{student['class_index']}/{student['method']}/curve")
-    if as_json:
-        print_json(document)
-        return
+    rows = client.pages(students, method=method, label=label)
+    student = next((row for row in rows if row["label"] == label), None)
+    if student is None:
+        raise CommandFailed(f"Job {job_id} has no trained student of class {label!r}.")
+    document = client.get(f"{students}/{student['class_index']}/{student['method']}/curve")
     found = Curve.of(document, label, student["threshold"])
-    print_fields(
+    step = max(1, len(found.thresholds) // limit) if limit else 1
+    shown = Fields(
         {
             "class": label,
             "method": found.method,
@@ -233,8 +197,7 @@ def curve(
             "threshold": found.threshold,
         }
     )
-    step = max(1, len(found.thresholds) // limit) if limit else 1
-    print_table(_CURVE_COLUMNS, _points(found)[::step], empty="No points.")
+    return Answer(document, shown, Table(_CURVE_COLUMNS, _points(found)[::step], empty="No points."))
 
 
 def _points(curve: Curve) -> list[Json]:
@@ -306,51 +269,40 @@ def _metric(name: str, title: str) -> Column:
 
 
 @commands.command()
+@asks_server()
 def cancel(
+    client: RemoteServer,
     job_id: JobArgument,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> str:
     """Cancel a job. Finished students are kept, and a retry resumes from there."""
-    with connect(server, api_key, tenant) as client:
-        job = client.post(f"{job_path(job_id)}/cancel")
-    say(f"Job {job_id} is {job['state']}.")
+    job = client.post(f"{job_path(job_id)}/cancel")
+    return f"Job {job_id} is {job['state']}."
 
 
 @commands.command()
+@asks_server()
 def delete(
+    client: RemoteServer,
     job_id: JobArgument,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> str:
     """Delete an ended job without a published version, with its students and events."""
-    with connect(server, api_key, tenant) as client:
-        client.delete(job_path(job_id))
-    say(f"Job {job_id} is deleted.")
+    client.delete(job_path(job_id))
+    return f"Job {job_id} is deleted."
 
 
 @commands.command()
+@asks_server()
 def retry(
+    client: RemoteServer,
     job_id: JobArgument,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> str:
     """Queue a failed, cancelled or partially succeeded job again; finished students are kept."""
-    with connect(server, api_key, tenant) as client:
-        job = client.post(f"{job_path(job_id)}/retry")
-    say(f"Job {job_id} is {job['state']}.")
+    job = client.post(f"{job_path(job_id)}/retry")
+    return f"Job {job_id} is {job['state']}."
 
 
 @commands.command()
-def wait(
-    job_id: JobArgument,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+@asks_server()
+def wait(client: RemoteServer, job_id: JobArgument) -> None:
     """Follow a job to its end; exit code 0 if it succeeded."""
-    with connect(server, api_key, tenant) as client:
-        report_end(follow(client, job_id))
+    report_end(follow(client, job_id))

@@ -12,7 +12,7 @@ import typer
 
 from app.commands.database import open_store
 from app.commands.options import DataOption, read_settings
-from app.commands.output import CommandFailed, JsonOption, field, moment, print_json, print_table, say
+from app.commands.output import CommandFailed, JsonOption, Table, field, moment, print_json, say
 from app.domain.entities import ApiKey
 from app.domain.names import DEFAULT_TENANT
 
@@ -146,7 +146,7 @@ def list_(data_dir: DataOption = None, as_json: JsonOption = False) -> None:
         *map(field, ("id", "name", "tenant", "scopes", "models", "rate_limit")),
         *map(moment, ("created_at", "last_used_at", "expires_at", "revoked_at")),
     ]
-    print_table(columns, rows, empty="There are no keys.")
+    Table(columns, rows, empty="There are no keys.").print()
 
 
 @commands.command()
@@ -197,7 +197,7 @@ def revoked_tokens(data_dir: DataOption = None, as_json: JsonOption = False) -> 
         print_json(rows)
         return
     columns = [*map(field, ("id", "tenant", "issuer", "sub", "jti", "reason")), moment("created_at")]
-    print_table(columns, rows, empty="No tokens are revoked.")
+    Table(columns, rows, empty="No tokens are revoked.").print()
 
 
 @commands.command("revoke-all")

@@ -11,13 +11,15 @@ import typer
 
 from app.commands.job_progress import job_path
 from app.commands.jobs import JobArgument
-from app.commands.output import CommandFailed, JsonOption, field, print_json, print_table, say
-from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, TenantOption, connect
+from app.commands.output import Answer, CommandFailed, Table, field
+from app.commands.remote import RemoteServer, asks_server
 
 _COLUMNS = ("row", "label", "certainty")
 
 
+@asks_server()
 def labels(
+    client: RemoteServer,
     job_id: JobArgument,
     certainty: Annotated[bool, typer.Option("--uncertain", help="The least certain rows first.")] = False,
     label: Annotated[str | None, typer.Option("--label", help="Only rows with this label.")] = None,
@@ -25,31 +27,25 @@ def labels(
     output: Annotated[
         Path | None, typer.Option("--output", help="Write them to this CSV file, for `stms jobs correct`.")
     ] = None,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """Show the labels that a job found for the rows of its data set."""
     order = "certainty" if certainty else "row"
-    with connect(server, api_key, tenant) as client:
-        found = client.pages(
-            f"{job_path(job_id)}/labels", order=order, label=label, limit=min(limit or 1000, 1000)
-        )
-        rows = list(islice(found, limit or None))
-    if as_json:
-        print_json(rows)
-    elif output is not None:
-        with output.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, _COLUMNS)
-            writer.writeheader()
-            writer.writerows(rows)
-        say(f"{len(rows)} labels are in {output}.")
-    else:
-        print_table([*map(field, _COLUMNS)], rows, empty="No row has this label.")
+    found = client.pages(
+        f"{job_path(job_id)}/labels", order=order, label=label, limit=min(limit or 1000, 1000)
+    )
+    rows = list(islice(found, limit or None))
+    if output is None:
+        return Answer(rows, Table([*map(field, _COLUMNS)], rows, empty="No row has this label."))
+    with output.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, _COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    return Answer(rows, f"{len(rows)} labels are in {output}.")
 
 
+@asks_server()
 def correct(
+    client: RemoteServer,
     job_id: JobArgument,
     file: Annotated[
         Path | None,
@@ -67,11 +63,7 @@ def correct(
         ),
     ] = False,
     name: Annotated[str | None, typer.Option("--name", help="Name of the data set.")] = None,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """Send the labels of a job back, corrected, as a data set to train on."""
     body = {
         "corrections": [] if file is None else _corrections(file),
@@ -79,12 +71,9 @@ def correct(
         "keep": "given" if given else "all",
         "name": name,
     }
-    with connect(server, api_key, tenant) as client:
-        dataset = client.post(f"{job_path(job_id)}/labels", body)
-    if as_json:
-        print_json(dataset)
-    else:
-        say(f"The corrected labels are data set {dataset['id']}: stms train {dataset['id']} --model NAME")
+    dataset = client.post(f"{job_path(job_id)}/labels", body)
+    text = f"The corrected labels are data set {dataset['id']}: stms train {dataset['id']} --model NAME"
+    return Answer(dataset, text)
 
 
 def _corrections(file: Path) -> list[dict[str, object]]:

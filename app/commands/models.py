@@ -12,16 +12,16 @@ import typer
 from rich.markup import escape
 
 from app.commands.output import (
+    Answer,
     CommandFailed,
-    JsonOption,
+    Json,
+    Table,
     field,
     moment,
-    print_json,
-    print_table,
-    say,
+    notes,
     upload_progress,
 )
-from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, TenantOption, connect, segment
+from app.commands.remote import RemoteServer, asks_server, segment
 from app.domain.event_text import percent
 
 commands = typer.Typer(no_args_is_help=True)
@@ -38,45 +38,33 @@ ModelArgument = Annotated[str, typer.Argument(help="Name of the model.")]
 
 
 @commands.command("list")
-def list_(
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+@asks_server()
+def list_(client: RemoteServer) -> Answer:
     """List all models."""
-    with connect(server, api_key, tenant) as client:
-        models = list(client.pages("/v1/models"))
-    if as_json:
-        print_json(models)
-        return
-    print_table(
-        [
-            ("model", lambda model: model["name"]),
-            ("newest version", lambda model: model["latest_version"]),
-            ("aliases", lambda model: _aliases(model.get("aliases", []))),
-        ],
+    models = list(client.pages("/v1/models"))
+    return Answer(
         models,
-        empty="There are no models. Train one with `stms train DATASET --model NAME`.",
+        Table(
+            [
+                ("model", lambda model: model["name"]),
+                ("newest version", lambda model: model["latest_version"]),
+                ("aliases", lambda model: _aliases(model.get("aliases", []))),
+            ],
+            models,
+            empty="There are no models. Train one with `stms train DATASET --model NAME`.",
+        ),
     )
 
 
 @commands.command()
+@asks_server()
 def show(
+    client: RemoteServer,
     model: ModelArgument,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """Show one model: its versions and aliases."""
-    with connect(server, api_key, tenant) as client:
-        shown = client.get(f"/v1/models/{segment(model)}")
-    if as_json:
-        print_json(shown)
-        return
-    say(f"aliases: {_aliases(shown['aliases']) or '–'}")
-    print_table(
+    shown = client.get(f"/v1/models/{segment(model)}")
+    table = Table(
         [
             field("version"),
             field("method", "students"),
@@ -89,12 +77,14 @@ def show(
         shown["versions"],
         empty="The model has no versions.",
     )
-    if shown["has_more"]:
-        say(f"These are the {len(shown['versions'])} newest versions.")
+    more = [f"These are the {len(shown['versions'])} newest versions."] if shown["has_more"] else []
+    return Answer(shown, f"aliases: {_aliases(shown['aliases']) or '–'}", table, *more)
 
 
 @commands.command("import")
+@asks_server()
 def import_(
+    client: RemoteServer,
     file: Annotated[
         Path,
         typer.Argument(exists=True, dir_okay=False, readable=True, help="The head: safetensors or .npz."),
@@ -120,11 +110,7 @@ def import_(
             "--row-norm", help="Length of a typical row; a head without thresholds gets one from it."
         ),
     ] = None,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """Import a linear head: `weights` (classes × columns), `labels`, and optionally `bias` and `threshold`.
 
     Examples:
@@ -133,59 +119,44 @@ def import_(
 
       stms models import arcface.safetensors --model faces --rivals 8 --row-norm 1
     """
-    with connect(server, api_key, tenant) as client, upload_progress(file) as progress:
-        options = {"kind": kind.value, "alias": alias, "rivals": rivals, "row_norm": row_norm}
+    options = {"kind": kind.value, "alias": alias, "rivals": rivals, "row_norm": row_norm}
+    with upload_progress(file) as progress:
         version = client.import_head(file, progress, model=model, **options)
-    if as_json:
-        print_json(version)
-        return
-    if alias and version["alias"] is None:
-        say(f"The alias {alias} stays where it is: the head is not new, or the alias was moved meanwhile.")
-    say(
-        f"{version['model']} version {version['version']}: {version['class_count']} classes on "
-        f"{version['columns']} columns, ready for queries."
-    )
-    for warning in version["warnings"]:
-        say(f"[yellow]Note:[/] {escape(warning['message'])}")
+    return Answer(version, *published(version, alias, "head"), *notes(version["warnings"]))
 
 
 @commands.command()
+@asks_server()
 def classes(
+    client: RemoteServer,
     model: ModelArgument,
     version: Annotated[str, typer.Option("--version", help="Number of a version, or an alias.")] = "latest",
     limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of classes.")] = 100,
     after: Annotated[int, typer.Option("--after", min=-1, help="Start after this class number.")] = -1,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """List the classes of a version by number.
 
     Example:  stms models classes faces --after 999 --limit 20
     """
     path = f"/v1/models/{segment(model)}/versions/{segment(version)}/classes"
-    with connect(server, api_key, tenant) as client:
-        rows = list(islice(client.pages(path, limit=min(limit, 1000), after=after), limit))
-    if as_json:
-        print_json(rows)
-        return
-    print_table([field("id", "number"), field("label")], rows, empty="There are no more classes.")
+    rows = list(islice(client.pages(path, limit=min(limit, 1000), after=after), limit))
+    return Answer(
+        rows,
+        Table([field("id", "number"), field("label")], rows, empty="There are no more classes."),
+    )
 
 
 @commands.command()
+@asks_server()
 def publish(
+    client: RemoteServer,
     model: ModelArgument,
     threshold: Annotated[
         list[str],
         typer.Option("--threshold", metavar="CLASS=NUMBER", help="Threshold of a class; may be repeated."),
     ],
     base: Annotated[str, typer.Option("--base", help="Number of a version, or an alias.")] = "latest",
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """Publish a version with other thresholds as a new version, without training. No alias is moved.
 
     `stms jobs curve` lists what a student would answer at other thresholds.
@@ -193,13 +164,22 @@ def publish(
     Example:  stms models publish letters --threshold A=0.25 --threshold B=-0.1
     """
     thresholds = dict(map(_threshold, threshold))
-    with connect(server, api_key, tenant) as client:
-        version = client.publish_thresholds(model, thresholds, base)
-    if as_json:
-        print_json(version)
-        return
+    version = client.publish_thresholds(model, thresholds, base)
     number = version["version"]
-    say(f"{escape(model)} version {number} is published; `stms models alias` points an alias to it.")
+    text = f"{escape(model)} version {number} is published; `stms models alias` points an alias to it."
+    return Answer(version, text)
+
+
+def published(version: Json, alias: str, source: str) -> list[str]:
+    """Lines about a version that was imported. alias: that was to move. source: what it was imported from."""
+    ready = (
+        f"{version['model']} version {version['version']}: {version['class_count']} classes on "
+        f"{version['columns']} columns, ready for queries."
+    )
+    if not alias or version["alias"] is not None:
+        return [ready]
+    stays = f"The alias {alias} stays where it is: the {source} is not new, or the alias was moved meanwhile."
+    return [stays, ready]
 
 
 def _threshold(text: str) -> tuple[str, float]:
@@ -215,72 +195,60 @@ def _threshold(text: str) -> tuple[str, float]:
 
 
 @commands.command()
+@asks_server()
 def alias(
+    client: RemoteServer,
     model: ModelArgument,
     name: Annotated[str, typer.Argument(help="Name of the alias, e.g. production.")],
     version: Annotated[
         int, typer.Argument(min=1, help="Version to point to; an older version is a rollback.")
     ],
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> str:
     """Point an alias to a version; queries for MODEL@ALIAS then use it.
 
     Example:  stms models alias letters production 3
     """
-    with connect(server, api_key, tenant) as client:
-        client.point_alias(model, name, version)
-    say(f"{model}@{name} now points to version {version}.")
+    client.point_alias(model, name, version)
+    return f"{model}@{name} now points to version {version}."
 
 
 @commands.command()
+@asks_server()
 def history(
+    client: RemoteServer,
     model: ModelArgument,
     name: Annotated[str, typer.Argument(help="Name of the alias, e.g. production.")],
     limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of moves.")] = 50,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """Show where an alias has pointed, and who moved it, newest first."""
     path = f"/v1/models/{segment(model)}/aliases/{segment(name)}/history"
-    with connect(server, api_key, tenant) as client:
-        rows = list(islice(client.pages(path, limit=min(limit, 1000)), limit))
-    if as_json:
-        print_json(rows)
-        return
+    rows = list(islice(client.pages(path, limit=min(limit, 1000)), limit))
     columns = [moment("at"), field("previous", "from"), field("version", "to"), field("actor_name", "by")]
-    print_table(columns, rows, empty="The alias has never been moved.")
+    return Answer(rows, Table(columns, rows, empty="The alias has never been moved."))
 
 
 @commands.command()
+@asks_server()
 def unalias(
+    client: RemoteServer,
     model: ModelArgument,
     name: Annotated[str, typer.Argument(help="Name of the alias.")],
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> str:
     """Delete an alias; its version is kept."""
-    with connect(server, api_key, tenant) as client:
-        client.delete_alias(model, name)
-    say(f"Alias {model}@{name} is deleted.")
+    client.delete_alias(model, name)
+    return f"Alias {model}@{name} is deleted."
 
 
 @commands.command()
+@asks_server()
 def delete(
+    client: RemoteServer,
     model: ModelArgument,
     version: Annotated[int, typer.Argument(min=1, help="Number of a version without aliases.")],
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> str:
     """Delete a version. Its number is never reused; its job and data set are kept."""
-    with connect(server, api_key, tenant) as client:
-        client.delete(f"/v1/models/{segment(model)}/versions/{version}")
-    say(f"Version {version} of {model} is deleted.")
+    client.delete(f"/v1/models/{segment(model)}/versions/{version}")
+    return f"Version {version} of {model} is deleted."
 
 
 def _mean_f1(version: Mapping[str, Any]) -> float | None:

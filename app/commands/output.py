@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -21,7 +22,7 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
-from rich.table import Table
+from rich.table import Table as RichTable
 
 from app.domain.event_text import text
 from app.domain.moments import NotAMoment, moment_of
@@ -99,17 +100,63 @@ def print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def print_table(columns: Sequence[Column], rows: Iterable[Mapping[str, Any]], *, empty: str) -> None:
-    """Print one line per row, or the text ``empty`` if there are no rows."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title, _ in columns:
-        table.add_column(title, overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(text(value(row))) for _, value in columns))
-    if table.row_count:
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Is printed as one line per row, or as the text ``empty`` if there are no rows."""
+
+    columns: Sequence[Column]
+    rows: Iterable[Mapping[str, Any]]
+    empty: str
+
+    def print(self) -> None:
+        """Print it."""
+        table = RichTable(box=None, pad_edge=False, header_style="bold")
+        for title, _ in self.columns:
+            table.add_column(title, overflow="fold")
+        for row in self.rows:
+            table.add_row(*(escape(text(value(row))) for _, value in self.columns))
+        if table.row_count:
+            _print_wide(table)
+        else:
+            say(self.empty)
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """Names and values, printed as one pair per line."""
+
+    values: Mapping[str, object]
+
+    def print(self) -> None:
+        """Print them."""
+        table = RichTable(box=None, pad_edge=False, show_header=False)
+        table.add_column(style="bold")
+        table.add_column(overflow="fold")
+        for name, value in self.values.items():
+            table.add_row(name, escape(text(value)))
         _print_wide(table)
-    else:
-        say(empty)
+
+
+Part: TypeAlias = str | Table | Fields
+"""A line of rich markup, a table, or names with values."""
+
+
+class Answer:
+    """What a command found. document: printed as JSON if that is wanted, otherwise the parts are printed."""
+
+    def __init__(self, document: object, *parts: Part) -> None:
+        self._document, self._parts = document, parts
+
+    def print(self, as_json: bool) -> None:
+        """Print it."""
+        if as_json:
+            print_json(self._document)
+            return
+        for part in self._parts:
+            if isinstance(part, str):
+                say(part)
+            else:
+                part.print()
 
 
 def field(name: str, title: str | None = None) -> Column:
@@ -122,17 +169,7 @@ def moment(name: str, title: str | None = None) -> Column:
     return title or name, lambda row: clock(row.get(name))
 
 
-def print_fields(fields: Mapping[str, object]) -> None:
-    """Print names and values, one pair per line."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in fields.items():
-        table.add_row(name, escape(text(value)))
-    _print_wide(table)
-
-
-def _print_wide(table: Table) -> None:
+def _print_wide(table: RichTable) -> None:
     """Print a table in the width of the terminal; a file or pipe gets a wide one without line breaks."""
     terminal = Console(highlight=False)
     width = None if terminal.is_terminal else _PIPE_WIDTH
@@ -166,6 +203,12 @@ def download_progress(file: Path) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, TimeRemainingColumn(), console=error_console(), transient=True) as progress:
         task = progress.add_task(f"Downloading {file.name}", total=None)
         yield lambda received, total: progress.update(task, completed=received, total=total or None)
+
+
+def notes(warnings: Iterable[Mapping[str, Any] | str]) -> list[Part]:
+    """A line for each warning of the server."""
+    texts = [warning if isinstance(warning, str) else warning["message"] for warning in warnings]
+    return [f"[yellow]Note:[/] {escape(message)}" for message in texts]
 
 
 def clock(moment: str | None) -> str:

@@ -17,10 +17,10 @@ from app.commands.output import (
     CommandFailed,
     Json,
     JsonOption,
+    Table,
     error_console,
     field,
     print_json,
-    print_table,
     say,
 )
 from app.commands.reading_options import UNSAID, Reading, takes_reading
@@ -262,7 +262,7 @@ def _print_decisions(names: Sequence[str | None], by_class: Sequence[Sequence[Js
     columns = [
         field(name) for name in ("line", "nr", "class", "match", *_PARTS, "outside") if name in present
     ]
-    print_table(columns, decisions, empty="No rows.")
+    Table(columns, decisions, empty="No rows.").print()
 
 
 def _report(file: Path, table: FeatureRows, by_class: Sequence[Sequence[Json]]) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Final, cast
 
 import typer
 
-from app.commands.output import CommandFailed, Json
+from app.commands.output import Answer, CommandFailed, Json, JsonOption, say
 from stms_client import Client, JobEvent, Problem, Retry, StmsError, Unreachable
 from stms_client.calls import Call, encoded, fetch_dataset, import_head
 from stms_client.calls import job_path as _job_path
@@ -24,6 +27,7 @@ __all__ = [
     "ServerOption",
     "ServerProblem",
     "TenantOption",
+    "asks_server",
     "connect",
     "job_path",
     "segment",
@@ -56,6 +60,48 @@ TenantOption = Annotated[
         help="For operators: the tenant to act in. [default: that of the key; lists show all tenants]",
     ),
 ]
+
+
+_OPTIONS: Final = {"server": (ServerOption, DEFAULT_SERVER), "api_key": (KeyOption, None)}
+_TENANT: Final = {"tenant": (TenantOption, None)}
+_JSON: Final = {"as_json": (JsonOption, False)}
+
+
+def asks_server(
+    *, tenant: bool = True
+) -> Callable[[Callable[..., Answer | str | None]], Callable[..., None]]:
+    """Gives a command the options that name a server, in place of its first parameter, a `RemoteServer`.
+
+    Prints what the command returns: a text as a line, an `Answer` also as JSON, with an option for that.
+    tenant: whether there is an option for it.
+    """
+
+    def decorate(command: Callable[..., Answer | str | None]) -> Callable[..., None]:
+        signature = inspect.signature(command, eval_str=True)
+        of_server = _OPTIONS | (_TENANT if tenant else {})
+        of_output = _JSON if signature.return_annotation is Answer else {}
+
+        @functools.wraps(command)
+        def call(**arguments: Any) -> None:
+            as_json = arguments.pop("as_json", False)
+            with connect(*(arguments.pop(name) for name in of_server)) as client:
+                answer = command(client, **arguments)
+            if isinstance(answer, Answer):
+                answer.print(as_json)
+            elif answer is not None:
+                say(answer)
+
+        _, *own = signature.parameters.values()
+        added = [
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=option)
+            for name, (option, default) in (of_output | of_server).items()
+        ]
+        own = [parameter.replace(kind=Parameter.KEYWORD_ONLY) for parameter in own]
+        # The options of a command are those of its signature.
+        call.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+        return call
+
+    return decorate
 
 
 def segment(name: str) -> str:

@@ -2,61 +2,53 @@
 
 from __future__ import annotations
 
-from app.commands.output import JsonOption, clock, field, moment, print_fields, print_json, print_table
-from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect
+from app.commands.output import Answer, Fields, Table, clock, field, moment
+from app.commands.remote import RemoteServer, asks_server
 
 
-def servers(
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-) -> None:
+@asks_server(tenant=False)
+def servers(client: RemoteServer) -> Answer:
     """List groups of server processes with their live figures."""
-    with connect(server, api_key) as client:
-        rows = list(client.pages("/v1/servers"))
-    if as_json:
-        print_json(rows)
-        return
-    print_table(
-        [
-            *map(field, ("host", "pid", "version")),
-            ("alive", lambda row: "yes" if row["alive"] else "no"),
-            moment("started_at", "started"),
-            ("processes", lambda row: f"{row['processes']}/{row['target_processes']}"),
-            ("queries/s", lambda row: round(row["queries_per_second"], 1)),
-            ("refused/s", lambda row: round(row.get("refused_per_second", 0.0), 1)),
-            ("p50 ms", lambda row: _milliseconds(row["latency"]["p50"])),
-            ("p99 ms", lambda row: _milliseconds(row["latency"]["p99"])),
-            ("queries", lambda row: int(row["queries"])),
-            ("failed", lambda row: int(row["failed_queries"])),
-            ("requests", lambda row: int(row["requests"])),
-            ("errors", lambda row: int(row["errors"])),
-        ],
+    rows = list(client.pages("/v1/servers"))
+    return Answer(
         rows,
-        empty="No server has reported yet.",
+        Table(
+            [
+                *map(field, ("host", "pid", "version")),
+                ("alive", lambda row: "yes" if row["alive"] else "no"),
+                moment("started_at", "started"),
+                ("processes", lambda row: f"{row['processes']}/{row['target_processes']}"),
+                ("queries/s", lambda row: round(row["queries_per_second"], 1)),
+                ("refused/s", lambda row: round(row.get("refused_per_second", 0.0), 1)),
+                ("p50 ms", lambda row: _milliseconds(row["latency"]["p50"])),
+                ("p99 ms", lambda row: _milliseconds(row["latency"]["p99"])),
+                ("queries", lambda row: int(row["queries"])),
+                ("failed", lambda row: int(row["failed_queries"])),
+                ("requests", lambda row: int(row["requests"])),
+                ("errors", lambda row: int(row["errors"])),
+            ],
+            rows,
+            empty="No server has reported yet.",
+        ),
     )
 
 
-def whoami(
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-) -> None:
+@asks_server(tenant=False)
+def whoami(client: RemoteServer) -> Answer:
     """Show what the API key may do, and which server answers."""
-    with connect(server, api_key) as client:
-        found = client.get("/v1/whoami")
-    if as_json:
-        print_json(found)
-        return
-    print_fields(
-        {
-            "key": f"{found['name']} ({found['id']})",
-            "tenant": found["tenant"],
-            "scopes": ", ".join(found["scopes"]),
-            "models": ", ".join(found["models"]) or "all",
-            "expires": clock(found["expires_at"]) if found["expires_at"] else "never",
-            "server": f"{found['server']}, version {found['version']}",
-        }
+    found = client.get("/v1/whoami")
+    return Answer(
+        found,
+        Fields(
+            {
+                "key": f"{found['name']} ({found['id']})",
+                "tenant": found["tenant"],
+                "scopes": ", ".join(found["scopes"]),
+                "models": ", ".join(found["models"]) or "all",
+                "expires": clock(found["expires_at"]) if found["expires_at"] else "never",
+                "server": f"{found['server']}, version {found['version']}",
+            }
+        ),
     )
 
 

@@ -7,13 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.output import CommandFailed, JsonOption, field, print_json, print_table
-from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect
+from app.commands.output import Answer, CommandFailed, Table, field
+from app.commands.remote import RemoteServer, asks_server
 
 Quota = Annotated[int | None, typer.Option(min=0, help="Set this quota; needs --tenant.")]
 
 
+@asks_server(tenant=False)
 def usage(
+    client: RemoteServer,
     tenant: Annotated[str | None, typer.Option(help="This tenant, for operators.")] = None,
     stored_bytes: Quota = None,
     datasets: Quota = None,
@@ -21,10 +23,7 @@ def usage(
     unfinished_jobs: Quota = None,
     keys: Quota = None,
     defaults: Annotated[bool, typer.Option("--defaults", help="Reset all quotas of the tenant.")] = False,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-) -> None:
+) -> Answer:
     """Show use and quotas of the key's tenant; an operator sees all tenants, and may set quotas.
 
     Example:  stms usage --tenant acme --stored-bytes 50000000000 --datasets 200
@@ -39,15 +38,11 @@ def usage(
     changed = {name: quota for name, quota in quotas.items() if quota is not None}
     if (changed or defaults) and tenant is None:
         raise CommandFailed("Name the tenant whose quotas to set: --tenant NAME.")
-    with connect(server, api_key) as client:
-        if tenant is not None and (changed or defaults):
-            client.set_quotas(tenant, (dict.fromkeys(quotas) if defaults else {}) | changed)
-        rows = list(client.pages("/v1/usage", tenant=tenant))
-    if as_json:
-        print_json(rows)
-        return
+    if tenant is not None and (changed or defaults):
+        client.set_quotas(tenant, (dict.fromkeys(quotas) if defaults else {}) | changed)
+    rows = list(client.pages("/v1/usage", tenant=tenant))
     columns = [field("tenant"), *((name.replace("_", " "), _amount(name)) for name in quotas)]
-    print_table(columns, rows, empty="There is no tenant.")
+    return Answer(rows, Table(columns, rows, empty="There is no tenant."))
 
 
 def _amount(name: str) -> Any:

@@ -7,16 +7,8 @@ from typing import Annotated, Final
 
 import typer
 
-from app.commands.output import CommandFailed, Json, JsonOption, field, moment, print_json, print_table, say
-from app.commands.remote import (
-    DEFAULT_SERVER,
-    KeyOption,
-    RemoteServer,
-    ServerOption,
-    TenantOption,
-    connect,
-    segment,
-)
+from app.commands.output import Answer, CommandFailed, Json, Table, field, moment, say
+from app.commands.remote import RemoteServer, asks_server, segment
 from app.domain.webhook import EVENTS, FORMS
 
 commands = typer.Typer(no_args_is_help=True)
@@ -32,50 +24,42 @@ _PATIENCE: Final = 15.0
 
 
 @commands.command()
+@asks_server()
 def create(
+    client: RemoteServer,
     name: Annotated[str, typer.Argument(help="What the webhook is for.")],
     url: Annotated[str, typer.Argument(help="Address of the receiver; STMS_WEBHOOKS must list its origin.")],
     event: EventOption = [],  # noqa: B006
     model: ModelOption = [],  # noqa: B006
     form: Annotated[str, typer.Option("--form", help=" or ".join(FORMS) + ".")] = FORMS[0],
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
 ) -> None:
     """Create a webhook and print its secret once.
 
     Example:  stms webhooks create builds https://hooks.example.com/stms --event job.failed
     """
     body = {"name": name, "url": url, "events": event or list(EVENTS), "models": model, "form": form}
-    with connect(server, api_key, tenant) as client:
-        made = client.post("/v1/webhooks", body)
+    made = client.post("/v1/webhooks", body)
     say(f"Webhook {made['details']['id']}. Its secret is shown only once:")
     typer.echo(made["secret"])
 
 
 @commands.command("list")
-def list_(
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+@asks_server()
+def list_(client: RemoteServer) -> Answer:
     """List webhooks, without their secrets."""
-    with connect(server, api_key, tenant) as client:
-        rows = list(client.pages("/v1/webhooks"))
-    if as_json:
-        print_json(rows)
-        return
+    rows = list(client.pages("/v1/webhooks"))
     columns = [
         *map(field, ("id", "name", "url", "events", "models", "form")),
         ("state", lambda row: "enabled" if row["enabled"] else f"disabled: {row['disabled_reason']}"),
         moment("created_at"),
     ]
-    print_table(columns, rows, empty="There are no webhooks.")
+    return Answer(rows, Table(columns, rows, empty="There are no webhooks."))
 
 
 @commands.command()
+@asks_server()
 def change(
+    client: RemoteServer,
     webhook_id: WebhookArgument,
     name: Annotated[str | None, typer.Option("--name")] = None,
     url: Annotated[str | None, typer.Option("--url")] = None,
@@ -83,10 +67,7 @@ def change(
     model: ModelOption = [],  # noqa: B006
     form: Annotated[str | None, typer.Option("--form")] = None,
     enabled: Annotated[bool | None, typer.Option("--enable/--disable")] = None,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> str:
     """Change, enable or disable a webhook. What is not named stays, and so does the secret.
 
     Example:  stms webhooks change wh_0195… --enable
@@ -99,74 +80,61 @@ def change(
         "form": form,
         "enabled": enabled,
     }
-    with connect(server, api_key, tenant) as client:
-        client.patch(f"/v1/webhooks/{segment(webhook_id)}", body)
-    say(f"Webhook {webhook_id} is changed.")
+    client.patch(f"/v1/webhooks/{segment(webhook_id)}", body)
+    return f"Webhook {webhook_id} is changed."
 
 
 @commands.command()
+@asks_server()
 def delete(
+    client: RemoteServer,
     webhook_id: WebhookArgument,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> str:
     """Delete a webhook with its deliveries."""
-    with connect(server, api_key, tenant) as client:
-        client.delete(f"/v1/webhooks/{segment(webhook_id)}")
-    say(f"Webhook {webhook_id} is deleted.")
+    client.delete(f"/v1/webhooks/{segment(webhook_id)}")
+    return f"Webhook {webhook_id} is deleted."
 
 
 @commands.command("test")
+@asks_server()
 def send_test(
+    client: RemoteServer,
     webhook_id: WebhookArgument,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> str:
     """Send the event webhook.test, and wait for the first attempt."""
     path = f"/v1/webhooks/{segment(webhook_id)}"
-    with connect(server, api_key, tenant) as client:
-        sent = _attempted(client, path, client.post(f"{path}:test"))
+    sent = _attempted(client, path, client.post(f"{path}:test"))
     if sent["state"] != "delivered":
         raise CommandFailed(f"The receiver did not accept the event: {sent['error'] or 'no attempt yet'}")
-    say(f"The receiver accepted the event with status {sent['status']}.")
+    return f"The receiver accepted the event with status {sent['status']}."
 
 
 @commands.command()
+@asks_server()
 def deliveries(
+    client: RemoteServer,
     webhook_id: WebhookArgument,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """List what was and will be sent to a webhook, newest first."""
-    with connect(server, api_key, tenant) as client:
-        rows = list(client.pages(f"/v1/webhooks/{segment(webhook_id)}/deliveries"))
-    if as_json:
-        print_json(rows)
-        return
+    rows = list(client.pages(f"/v1/webhooks/{segment(webhook_id)}/deliveries"))
     columns = [
         *map(field, ("id", "type", "subject", "state", "attempts", "status", "error")),
         *map(moment, ("at", "due_at", "ended_at")),
     ]
-    print_table(columns, rows, empty="Nothing was sent.")
+    return Answer(rows, Table(columns, rows, empty="Nothing was sent."))
 
 
 @commands.command()
+@asks_server()
 def repeat(
+    client: RemoteServer,
     webhook_id: WebhookArgument,
     delivery_id: Annotated[str, typer.Argument(help="Id from `stms webhooks deliveries`.")],
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> str:
     """Send a delivery that has ended again, with the same event id."""
     path = f"/v1/webhooks/{segment(webhook_id)}/deliveries/{segment(delivery_id)}"
-    with connect(server, api_key, tenant) as client:
-        client.post(f"{path}:repeat")
-    say(f"Delivery {delivery_id} is sent again.")
+    client.post(f"{path}:repeat")
+    return f"Delivery {delivery_id} is sent again."
 
 
 def _attempted(client: RemoteServer, path: str, delivery: Json) -> Json:

@@ -5,31 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.commands.output import JsonOption, field, moment, print_json, print_table
-from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, connect
+from app.commands.output import Answer, Table, field, moment
+from app.commands.remote import RemoteServer, asks_server
 
 
-def workers(
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-) -> None:
+@asks_server(tenant=False)
+def workers(client: RemoteServer) -> Answer:
     """List worker processes and the units of work that each is running."""
-    with connect(server, api_key) as client:
-        rows = list(client.pages("/v1/workers"))
-    if as_json:
-        print_json(rows)
-        return
-    print_table(
-        [
-            *map(field, ("id", "host", "pid")),
-            ("alive", lambda worker: "yes" if worker["alive"] else "no"),
-            moment("beat_at", "last heartbeat"),
-            ("slots", _slots),
-            ("running", lambda worker: "; ".join(map(_unit, worker["units"]))),
-        ],
+    rows = list(client.pages("/v1/workers"))
+    return Answer(
         rows,
-        empty="There is no worker. Start one with `stms worker`.",
+        Table(
+            [
+                *map(field, ("id", "host", "pid")),
+                ("alive", lambda worker: "yes" if worker["alive"] else "no"),
+                moment("beat_at", "last heartbeat"),
+                ("slots", _slots),
+                ("running", lambda worker: "; ".join(map(_unit, worker["units"]))),
+            ],
+            rows,
+            empty="There is no worker. Start one with `stms worker`.",
+        ),
     )
 
 

@@ -52,7 +52,7 @@ class Outcome:
         students = sorted(
             of_split.keys() - {TEACHER}, key=lambda one: _ORDER.index(one) if one in _ORDER else 9
         )
-        return max((of_split[one] for one in students), key=lambda one: float(one["held_out_score"]))
+        return max((of_split[one] for one in students), key=lambda one: one["held_out_score"] or 0.0)
 
     def figure(self, method: str, statistic: Statistic, measure: Measure) -> Figure:
         """Over the classes where the measure is defined, then over the splits."""

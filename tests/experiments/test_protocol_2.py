@@ -75,7 +75,7 @@ def test_a_run_makes_every_record_and_its_report(work: Path):
             record = store.read(Run("vowel", grid, 0).key(name))
             assert [one["label"] for one in record["classes"]] == ["1", "2", "3"]
             assert len(record["classes"][0]["replicates"]["f1"]) == 20
-            if name != TEACHER:
+            if name != TEACHER and not (grid == PRODUCT and record["held_out_score"] is None):
                 assert 0.0 < record["held_out_score"] <= 1.0
     shown = json.loads((work / "protocol_2.json").read_text(encoding="utf-8"))
     assert not shown["final"]

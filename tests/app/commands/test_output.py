@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from app.commands.output import CommandFailed, clock, print_failure, print_table, size
+from app.commands.output import CommandFailed, Table, clock, print_failure, size
 from app.domain.event_text import percent, text
 
 
@@ -40,7 +40,7 @@ def test_shares_and_times_may_be_missing():
 
 
 def test_markup_in_names_is_shown_as_it_is(capsys):
-    print_table([("name", lambda row: row["name"])], [{"name": "[bold]x[/]"}], empty="")
+    Table([("name", lambda row: row["name"])], [{"name": "[bold]x[/]"}], empty="").print()
     print_failure(CommandFailed("no [red]x[/]", ["see [y]"]))
     shown = capsys.readouterr()
     assert "[bold]x[/]" in shown.out
