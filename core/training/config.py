@@ -70,7 +70,7 @@ class TrainingConfig:
         ThresholdRule,
         Doc(
             "0 as in the paper, or chosen on held-out folds for this metric. expected_f1: where the F that a"
-            " sigmoid fitted to the folds expects is largest; 0 with fewer than 20 rows of the class."
+            " sigmoid fitted to the folds expects is largest, times n/20 with n < 20 rows of the class."
         ),
     ] = "zero"
     budget: Annotated[
