@@ -62,7 +62,7 @@ _PROBE_TREES: Final = (2, 8)
 _PROBE_ITERATIONS: Final = (1, 4)
 """Two sizes that small teachers of trees have, whose times give a line."""
 _LEAST_SLOPE: Final = 0.25
-"""Of the time in proportion to the larger size: at least so much of it grows with the size."""
+"""Of the time in proportion to the larger size: this share of it, at least, grows with the size."""
 _LARGER: Final = 1.5
 """Extra trees have so many times the nodes of others, about, and copies of them take as much longer."""
 

@@ -92,7 +92,7 @@ class LeafIndex:
         rows += self.places[1]
         common = np.bitwise_and.reduce(self.bits.take(rows, axis=0), axis=0).view(np.uint8)
         # Of truth values NumPy finds those that are not 0 several times faster than of numbers.
-        found = (common != 0).nonzero()[0]
+        found: NDArray[np.intp] = (common != 0).nonzero()[0]
         place = _PLACES.take(common.take(found))
         found <<= 3
         found += place

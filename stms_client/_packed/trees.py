@@ -218,7 +218,7 @@ class TreesBasis(PackedMap):
     @cached_property
     def _is_wide(self) -> bool:
         """Whether every tree adds to all sums."""
-        return self.values.shape[1] == self.sums
+        return bool(self.values.shape[1] == self.sums)
 
     def _summed(self, values: Floats, output: Int32s | None) -> Floats:
         """The sums of one row from the values of the leaves that it reaches, in the order of the trees.
