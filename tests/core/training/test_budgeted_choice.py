@@ -6,6 +6,7 @@ import itertools
 import json
 import time
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from core.model_selection.time_budget import CAUTION, TimeBudget
 from core.run import Run
 from core.students.gated import GSVM
 from core.teachers.forest import Forest
+from core.training import tuned_choice
 from core.training.budgeted_choice import FEWEST_TREES, Line, choose_within
 from core.training.config import AUTOMATIC_STUDENT, TrainingConfig
 from core.training.pipeline import train
@@ -149,13 +151,15 @@ def test_a_model_of_a_budget_is_restored_as_it_was_chosen():
 
 
 @pytest.mark.long
-def test_a_budget_is_kept_within_a_fifth_in_ten_of_ten_runs():
-    data = ruled(3000, columns=12)
-    train(data, AUTOMATIC, run=Run(n_threads=2))  # loads every library
-    seconds = 8.0
+def test_a_budget_is_kept_within_a_fifth_in_ten_of_ten_runs(monkeypatch: pytest.MonkeyPatch):
+    # Seconds of this process in a single thread, which other processes of the machine do not lengthen.
+    clock = time.process_time
+    monkeypatch.setattr(tuned_choice, "TimeBudget", partial(TimeBudget, clock=clock))
+    data, run, seconds = ruled(3000, columns=12), Run(n_threads=1), 5.0
+    train(data, replace(AUTOMATIC, automatic_seconds=seconds), run=run)  # loads every library
     took = []
-    for _ in range(10):
-        began = time.monotonic()
-        train(data, replace(AUTOMATIC, automatic_seconds=seconds), run=Run(n_threads=2))
-        took.append(time.monotonic() - began)
+    for seed in range(10):
+        began = clock()
+        train(data, replace(AUTOMATIC, automatic_seconds=seconds, seed=seed), run=run)
+        took.append(clock() - began)
     assert max(took) <= 1.2 * seconds, took
