@@ -31,6 +31,7 @@ from core.learners import LABELLERS, STUDENTS, TEACHERS
 from core.model_selection.options import CalibrationRule, GuardRule, ThresholdRule
 from core.model_selection.tuning_spec import TuningSpec
 from core.parameters import parameters_of
+from core.students.automatic import Automatic
 from core.students.base import StudentSpec
 from core.students.compact import Compact as CompactSpec
 from core.students.gated import GSVM
@@ -148,6 +149,25 @@ Tuning: TypeAlias = Annotated[
 ]
 
 
+class AutomaticParameters(SpecModel):
+    """An automatic job, within a budget of time."""
+
+    seconds: float | None = declared(TrainingConfig, "automatic_seconds")
+
+
+def _automatic_tag(value: object) -> str:
+    is_object = isinstance(value, dict | AutomaticParameters)
+    return "budget" if is_object else "null" if value is None else "value"
+
+
+_AutomaticChoice: TypeAlias = Annotated[
+    Annotated[bool, Tag("value")]
+    | Annotated[AutomaticParameters, Tag("budget")]
+    | Annotated[None, Tag("null")],
+    Discriminator(_automatic_tag),
+]
+
+
 class CalibrationParameters(SpecModel):
     """From scores to probabilities, fitted on the held-out scores of tuning or of threshold.folds."""
 
@@ -227,8 +247,23 @@ _LINEAR_FEATURES: dict[str, Any] = {"properties": {"features": {"properties": {"
 _NO_HEAD: dict[str, Any] = {"properties": {"teacher": _absent("model")}}
 _GIVEN_FEATURES: dict[str, Any] = {
     "properties": {
-        "automatic": {"enum": [False, None]},
+        "automatic": {"anyOf": [{"type": "null"}, {"const": False}]},
         "tuning": {"anyOf": [{"type": "null"}, {"properties": {"scope": {"not": {"const": "job"}}}}]},
+    }
+}
+_NO_BUDGET: dict[str, Any] = {
+    "properties": {
+        "automatic": {
+            "anyOf": [{"type": "null"}, {"type": "boolean"}, {"type": "object"} | _absent("seconds")]
+        }
+    }
+}
+_LEFT_OPEN: dict[str, Any] = {
+    "properties": {
+        **_absent("compact", "tuning")["properties"],
+        "teacher": {"properties": {"method": {"const": "ssvm"}}},
+        "student": {"required": ["method"], "properties": {"method": {"const": "automatic"}}},
+        "evaluation": {"properties": {"baselines": {"maxItems": 0}}},
     }
 }
 _BASELINES: dict[str, Any] = {
@@ -246,6 +281,7 @@ class TrainingSpec(SpecModel):
                 {"anyOf": [_LINEAR_FEATURES, _NO_HEAD]},
                 {"anyOf": [_absent("compact"), _absent("tuning"), _BASELINES]},
                 {"anyOf": [_GIVEN_FEATURES, _NO_HEAD]},
+                {"anyOf": [_NO_BUDGET, _LEFT_OPEN]},
             ]
         }
     )
@@ -265,12 +301,12 @@ class TrainingSpec(SpecModel):
         None,
         description="null: students on the teacher's features; {}: compact students, 100 landmarks each.",
     )
-    automatic: bool | None = Field(
+    automatic: _AutomaticChoice = Field(
         None,
         description="Choose features and C by the training part, compare with trees on held-out rows, and"
         " take calibrated students of 8 rejections, or copies of the trees, unless student, calibration and"
         " threshold are given. null: true if features, teacher, student, compact and tuning are left out,"
-        " otherwise false: what is left out is as listed here.",
+        " otherwise false: what is left out is as listed here. An object: true, within its budget.",
     )
     tuning: Tuning | None = Field(
         None,
@@ -307,6 +343,11 @@ class TrainingSpec(SpecModel):
         """The specification of a stored job; what is absent was not there when the job was accepted."""
         filled = {"guard": {"kind": "off"}, "automatic": False, **stored}
         return cls.model_validate(filled, context=_STORED)
+
+    @property
+    def automatic_seconds(self) -> float | None:
+        """The budget of an automatic job; None without one."""
+        return self.automatic.seconds if isinstance(self.automatic, AutomaticParameters) else None
 
     @property
     def served_method(self) -> str:
@@ -374,6 +415,17 @@ class TrainingSpec(SpecModel):
     def _linear_with_a_head(self) -> TrainingSpec:
         if self.teacher.model is not None and self.features.kind != "linear":
             raise ValueError("teacher.model is linear in the columns: features.kind must be linear")
+        return self
+
+    @model_validator(mode="after")
+    def _what_a_budget_is_for(self) -> TrainingSpec:
+        others = self.compact is not None or self.tuning is not None or self.evaluation.baselines
+        is_open = isinstance(self.student, Automatic) and isinstance(self.teacher.spec, SSVM)
+        if self.automatic_seconds is not None and (others or not is_open):
+            raise ValueError(
+                "automatic.seconds is a budget for jobs that leave teacher and student open: leave out"
+                " compact, tuning and evaluation.baselines, and teacher and student of other methods"
+            )
         return self
 
     @model_validator(mode="after")

@@ -252,6 +252,7 @@ class STMSClassifier(_StudentEstimator):
     automatic: choose features and C from the training rows as a job does, and take guarded, calibrated
         students with 8 rejections where their parameters, calibration and threshold are left open. False: the
         defaults of GatedSVMClassifier. None: True if features, students, teacher_C and tuning are left open.
+    automatic_seconds: budget of an automatic fit that leaves method and teacher open (``choice_.budget``).
     n_jobs: number of classes trained concurrently, in threads; None means 1.
 
     Attributes: ``classes_`` (K,), ``students_`` dict of PackedStudent by ``str(label)``, ``packed_teacher_``,
@@ -264,6 +265,7 @@ class STMSClassifier(_StudentEstimator):
         *,
         teacher: Any = None,
         automatic: bool | None = None,
+        automatic_seconds: float | None = None,
         C: float | None = None,
         margin: float | None = None,
         difficulty_floor: float | None = None,
@@ -285,6 +287,7 @@ class STMSClassifier(_StudentEstimator):
         self.method = method
         self.teacher = teacher
         self.automatic = automatic
+        self.automatic_seconds = automatic_seconds
         self.C = C
         self.margin = margin
         self.difficulty_floor = difficulty_floor
@@ -325,11 +328,12 @@ class STMSClassifier(_StudentEstimator):
         if automatic is None:
             automatic = all(getattr(self, name) is None for name in _LEARNERS)
         if not automatic:
-            return config
+            return replace(config, automatic_seconds=self.automatic_seconds)
         named = any(getattr(self, name) is not None for name in ("method", *_STUDENT))
         return replace(
             config,
             automatic=True,
+            automatic_seconds=self.automatic_seconds,
             students=config.students if named else (AUTOMATIC_STUDENT,),
             threshold=self.threshold or AUTOMATIC_THRESHOLD,
             calibration=self.calibration or AUTOMATIC_CALIBRATION,

@@ -94,15 +94,27 @@ def choose_family(
     if not families:
         return choice, None
     taken = chosen(families)
-    told = tuple(one.as_dict() | {"taken": one is taken} for one in families)
+    compared = tuple(one.as_dict() | {"taken": one is taken} for one in families)
+    return with_family(replace(choice, families=compared), taken, data.n)
+
+
+def with_family(choice: QuickChoice, taken: Family, n: int) -> tuple[QuickChoice, Teacher | None]:
+    """The choice of a family for n rows, and its teacher if that was fitted to all of them."""
     if taken.teacher is None:
-        return replace(choice, families=told), None
-    teacher = {"method": taken.teacher.name, **taken.teacher.params()}
+        return choice, None
+    return with_trees(choice, taken.teacher), taken.fitted if len(taken.shares) == n else None
+
+
+def with_trees(choice: QuickChoice, spec: TeacherSpec) -> QuickChoice:
+    """The choice with a teacher of trees."""
     # Distilled scores, which copies of trees do not need, are cheapest on the columns as they are.
     features = replace(choice.features, kind="linear", gamma=None)
-    is_whole = len(taken.shares) == data.n
-    fitted = taken.fitted if is_whole else None
-    return replace(choice, features=features, teacher=teacher, families=told), fitted
+    return replace(choice, features=features, teacher={"method": spec.name, **spec.params()})
+
+
+def compared_part(data: LabelledData, seed: int) -> LabelledData:
+    """The rows that families are compared on."""
+    return data.take(some_rows(data.y, ROWS_WITH_TERMS if is_sparse(data.X) else ROWS, seed))
 
 
 def compare_families(data: LabelledData, choice: QuickChoice, run: Run = Run()) -> Iterator[Family]:
@@ -110,15 +122,15 @@ def compare_families(data: LabelledData, choice: QuickChoice, run: Run = Run()) 
 
     Raises Cancelled.
     """
-    part = data.take(some_rows(data.y, ROWS_WITH_TERMS if is_sparse(data.X) else ROWS, run.seed))
+    part = compared_part(data, run.seed)
     specs = candidates(part)
     if not specs:
         return
     run.report("families", 0, 1 + len(specs))
-    yield _without_trees(part, choice, run)
+    yield without_trees(part, choice, run)
     for done, spec in enumerate(specs, 1):
         run.report("families", done, 1 + len(specs))
-        yield _of_trees(part, spec, run)
+        yield of_trees(part, spec, run)
     run.report("families", 1 + len(specs), 1 + len(specs))
 
 
@@ -151,7 +163,8 @@ def chosen(families: Sequence[Family]) -> Family:
     return min(filter(is_close, families), key=lambda one: one.cost)
 
 
-def _without_trees(data: LabelledData, choice: QuickChoice, run: Run) -> Family:
+def without_trees(data: LabelledData, choice: QuickChoice, run: Run) -> Family:
+    """Kernel or linear students on the features of the choice. Raises Cancelled."""
     run.check_cancel()
     features = choice.features
     with one_blas_thread():
@@ -167,15 +180,20 @@ def _without_trees(data: LabelledData, choice: QuickChoice, run: Run) -> Family:
     return Family(name, None, f1, shares, float(cost))
 
 
-def _of_trees(data: LabelledData, spec: TeacherSpec, run: Run) -> Family:
+def of_trees(data: LabelledData, spec: TeacherSpec, run: Run) -> Family:
+    """Copies of the trees that a teacher grows. Raises InvalidProblem, Cancelled."""
     examples = Examples(data.X, np.empty((data.n, 0)), None, FeatureSpec(layout=data.layout))
     teacher = spec.fit(Task(examples, data.y, data.K), run.silent())
     held_out, trees = teacher.own_scores, teacher.trees
     if held_out is None or trees is None:
         raise InvalidProblem(Fault("teacher", "no_trees", f"{spec.name} has no trees to compare"))
     f1, shares = f1_of_margins(data.y, held_out)
-    name = f"{spec.name}, {spec.splits} splits" if isinstance(spec, Forest) else spec.name
-    return Family(name, spec, f1, shares, float(trees.cost), teacher)
+    return Family(family_name(spec), spec, f1, shares, float(trees.cost), teacher)
+
+
+def family_name(spec: TeacherSpec) -> str:
+    """What the family of a teacher of trees is called in reports."""
+    return f"{spec.name}, {spec.splits} splits" if isinstance(spec, Forest) else spec.name
 
 
 def left_out_scores(features: FloatArray, labels: IntArray, n_classes: int, ridge: float) -> FloatArray:

@@ -13,7 +13,7 @@ classes are separated. The factor and its least value were set by hand on thirds
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from core.data.scaling_kind import Scaling
 from core.features.base import before_terms, kernel_standardisation
 from core.features.choice import USUAL_LANDMARKS, WIDE, rbf_features
 from core.features.spec import MAX_GAMMA, FeatureSpec
+from core.model_selection.time_budget import budget_text
 from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.teachers.base import TeacherSpec
@@ -84,6 +85,7 @@ class QuickChoice:
     families: what kernels were compared with, JSON-ready, see ``core.model_selection.family_choice``.
     tuning: where a search was asked for, what it found and the contest that it lost (``Setting.search``);
     empty where there was nothing to search. None: no search was asked for.
+    budget: of seconds, and what was left out for want of time (``TimeBudget.as_dict``); None without one.
     """
 
     features: FeatureSpec
@@ -95,6 +97,7 @@ class QuickChoice:
     teacher: dict[str, Any] | None = None
     families: tuple[dict[str, Any], ...] = ()
     tuning: dict[str, Any] | None = None
+    budget: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         # JSON has lists.
@@ -111,7 +114,7 @@ class QuickChoice:
 
     @property
     def reason(self) -> str:
-        """One sentence to three."""
+        """One sentence to five."""
         of_maps = (
             f"The best of {self.maps} maps by leave-one-out least squares on {self.rows} rows:"
             f" mean F {100 * self.f1:.1f} %."
@@ -123,6 +126,8 @@ class QuickChoice:
             said.append(f"Of families on held-out rows ({found}), {taken['family']} is taken.")
         if self.tuning is not None:
             said.append(self._kept())
+        if self.budget is not None:
+            said.append(budget_text(self.budget))
         return " ".join(said)
 
     def _kept(self) -> str:
@@ -140,9 +145,10 @@ class QuickChoice:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
+        told = {"reason": self.reason} | ({} if self.budget is None else {"budget": self.budget})
         if self.teacher is not None:
-            return {"kind": "trees", "teacher": self.teacher, "reason": self.reason}
-        return self.features.summary() | {"C_per_row": self.C_per_row, "reason": self.reason}
+            return {"kind": "trees", "teacher": self.teacher, **told}
+        return self.features.summary() | {"C_per_row": self.C_per_row, **told}
 
 
 def contest_text(contest: dict[str, Any]) -> str:
@@ -163,21 +169,37 @@ def choose_quickly(
     spec: gives the number format only. Wide and very many rows get linear features. Raises Cancelled.
     """
     measured, n_rows = measure_maps(spec, X, labels, n_classes, run)
+    return best_of_maps(measured, X, n_rows)
+
+
+def best_of_maps(measured: Sequence[MeasuredMap], X: Matrix, n_rows: int) -> QuickChoice:
+    """The choice of the map with the largest F, of those measured on ``n_rows`` rows of X (n, d)."""
     best = max(measured, key=lambda one: one.f1)
     features = sized(best.features, X)
     return QuickChoice(features, best.C_per_row, best.f1, n_rows, len(measured), best.ridge)
 
 
 def measure_maps(
-    spec: FeatureSpec, X: Matrix, labels: IntArray, n_classes: int, run: Run = Run()
+    spec: FeatureSpec,
+    X: Matrix,
+    labels: IntArray,
+    n_classes: int,
+    run: Run = Run(),
+    admits: Callable[[], bool] | None = None,
 ) -> tuple[list[MeasuredMap], int]:
-    """Every map with its leave-one-out F, and the number of rows compared on; see ``choose_quickly``."""
+    """Every map with its leave-one-out F, and the number of rows compared on; see ``choose_quickly``.
+
+    Linear maps come first. admits: asked before each map but the first; once it is False, no more are
+    measured.
+    """
     rows = comparison_rows(labels, n_classes, run.seed, ROWS_WITH_TERMS if _has_terms(spec) else None)
     classes, codes = np.unique(labels[rows], return_inverse=True)
     measured: list[MeasuredMap] = []
     with one_blas_thread():
         for candidate, kernel in _kernels(replace(spec, gamma=None), X, rows):
             run.check_cancel()
+            if measured and admits is not None and not admits():
+                break
             f1, ridge = _best_ridge(kernel, codes, len(classes))
             measured.append(MeasuredMap(candidate, f1, ridge, float(np.mean(np.diag(kernel)))))
     return measured, len(rows)

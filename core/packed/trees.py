@@ -211,15 +211,26 @@ class TreesBasis(PackedMap):
             leaves = self.leaves((x.take(self.feature) > self.threshold)[np.newaxis])[0]
             return self._summed(self.values.take(~leaves, axis=0), self.output)
         reached = index.reached(x)
-        return self._summed(self.values.take(index.value.take(reached), axis=0), index.output.take(reached))
+        values = self.values.take(index.value.take(reached), axis=0)
+        return self._summed(values, None if self._is_wide else index.output.take(reached))
 
-    def _summed(self, values: Floats, output: Int32s) -> Floats:
-        """The sums of one row from the values of the leaves that it reaches, in the order of the trees."""
-        if values.shape[1] < self.sums or not len(values):
+    @cached_property
+    def _is_wide(self) -> bool:
+        """Whether every tree adds to all sums."""
+        return bool(self.values.shape[1] == self.sums)
+
+    def _summed(self, values: Floats, output: Int32s | None) -> Floats:
+        """The sums of one row from the values of the leaves that it reaches, in the order of the trees.
+
+        output: of each leaf; unused where each adds to all sums.
+        """
+        if output is not None and not self._is_wide:
             sums = np.zeros(self.sums)
             np.add.at(sums, output, values[:, 0])
+        elif self.sums > 1 or not len(values):
+            # Of several columns NumPy adds one row after the other, of a single one partial sums.
+            sums = np.add.reduce(values, axis=0)
         else:
-            # A running sum keeps the order; a plain one adds up partial sums.
             sums = np.add.accumulate(values, axis=0)[-1]
         sums /= self.divisor
         return sums

@@ -53,12 +53,24 @@ class TrainingConfig:
             " kind automatic and a teacher of kind ssvm, trees are compared with that on held-out rows."
         ),
     ] = False
+    automatic_seconds: Annotated[
+        float | None,
+        Ge(1),
+        Le(86_400),
+        Doc(
+            "Budget of wall seconds for choices, teachers and students of an automatic job. Candidates are"
+            " compared from cheap to dear as far as it allows; the job names those that were left out"
+            " (provenance.features.budget). What fits depends on the machine, so that such a job is not"
+            " repeatable bit for bit. The cheapest candidate is taken even if it takes longer. null: no"
+            " budget."
+        ),
+    ] = None
     tuning: TuningSpec | None = None
     threshold: Annotated[
         ThresholdRule,
         Doc(
             "0 as in the paper, or chosen on held-out folds for this metric. expected_f1: where the F that a"
-            " sigmoid fitted to the folds expects is largest; 0 with fewer than 20 rows of the class."
+            " sigmoid fitted to the folds expects is largest, times n/20 with n < 20 rows of the class."
         ),
     ] = "zero"
     budget: Annotated[
@@ -96,7 +108,19 @@ class TrainingConfig:
         names = [spec.name for spec in self.students]
         message = "students must hold at least one specification, and no two of the same name"
         wrong = Fault("students", "duplicate" if names else "empty", message)
-        check_parameters(self, "", None if names and len(set(names)) == len(names) else wrong)
+        is_distinct = bool(names) and len(set(names)) == len(names)
+        check_parameters(self, "", None if is_distinct else wrong, self._fault_of_budget())
+
+    def _fault_of_budget(self) -> Fault | None:
+        """What keeps a budget of seconds from being kept, if there is one."""
+        is_open = self.automatic and self.compares_families
+        if self.automatic_seconds is None or (is_open and self.tuning is None and len(self.students) == 1):
+            return None
+        message = (
+            "a budget of seconds is for automatic jobs that leave teacher and student open, without tuning"
+            " and without further students to compare"
+        )
+        return Fault("automatic_seconds", "contradiction", message)
 
     def student(self, name: str) -> StudentSpec:
         """The specification of that name. Raises InvalidProblem."""
@@ -114,8 +138,14 @@ class TrainingConfig:
         C = min(choice.C_per_row * n, _LARGEST_C)
         students = tuple(_with_loss_weight(spec, C) for spec in self.students)
         teacher = choice.tree_teacher or _with_loss_weight(self.teacher, C)
-        features = choice.features
-        return replace(self, features=features, teacher=teacher, students=students, tuning=self._class_tuning)
+        return replace(
+            self,
+            features=choice.features,
+            teacher=teacher,
+            students=students,
+            tuning=self._class_tuning,
+            automatic_seconds=None,
+        )
 
     def with_setting(self, setting: Setting) -> TrainingConfig:
         """The same with what a search of scope ``"job"`` has chosen, and nothing left to choose."""
@@ -136,7 +166,7 @@ class TrainingConfig:
     @property
     def compares_families(self) -> bool:
         """Whether trees may take the place of the teacher, and copies of them that of the students."""
-        shipped = self.students[0]
+        shipped = self.students[0] if self.students else None
         is_open = self.automatic or self.searches_job
         return is_open and isinstance(shipped, Automatic) and isinstance(self.teacher, SSVM)
 

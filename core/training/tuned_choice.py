@@ -25,9 +25,11 @@ from core.model_selection.setting import some_rows
 from core.model_selection.setting_points import some_targets
 from core.model_selection.setting_search import ROWS, Setting, of_some_classes, search_setting
 from core.model_selection.setting_time import expected_seconds
+from core.model_selection.time_budget import TimeBudget
 from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.teachers.base import Teacher
+from core.training.budgeted_choice import choose_within
 from core.training.config import TrainingConfig
 from core.training.stages import Stages
 from core.types import BoolArray, FloatArray, IntArray
@@ -91,10 +93,12 @@ def choose_tuned(
 def choose_automatically(
     data: LabelledData, config: TrainingConfig, stages: Stages
 ) -> tuple[QuickChoice, Teacher | None]:
-    """What ``automatic`` takes, and the teacher if it was fitted on the way.
+    """What ``automatic`` takes, within its budget, and the teacher if it was fitted on the way.
 
     Reports stages ``"choice"`` and ``"families"``. Raises InvalidProblem, Cancelled.
     """
+    if config.automatic_seconds is not None:
+        return choose_within(data, config, stages, TimeBudget(config.automatic_seconds))
     stages.begin("choice", 1)
     choice = choose_quickly(config.features, data.X, data.y, data.K, stages.run)
     if not (config.compares_families and can_have_trees(data)):

@@ -41,6 +41,7 @@ def config_of(spec: TrainingSpec, head: LinearHead | None = None) -> TrainingCon
         teacher=teacher.spec if teacher.model is None else ImportedHead(teacher.model, head),
         students=spec.students,
         automatic=bool(spec.automatic),
+        automatic_seconds=spec.automatic_seconds,
         tuning=spec.tuning,
         threshold=spec.threshold.rule,
         budget=spec.threshold.max_false_positive_rate,

@@ -203,6 +203,36 @@ def test_automatic_settles_what_was_left_open_and_keeps_what_was_given() -> None
     assert TrainingSpec.of_stored(spec.model_dump(mode="json")) == spec
 
 
+def test_an_automatic_job_may_have_a_budget_of_seconds() -> None:
+    spec = TrainingSpec.model_validate({"automatic": {"seconds": 30}})
+    assert (spec.student, spec.automatic_seconds) == (AUTOMATIC_STUDENT, 30.0)
+    assert (config_of(spec).automatic, config_of(spec).automatic_seconds) == (True, 30.0)
+    assert TrainingSpec.of_stored(spec.model_dump(mode="json")) == spec
+    plain = TrainingSpec.model_validate({"automatic": {}})
+    assert config_of(plain) == config_of(TrainingSpec())
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "message"),
+    [
+        ({"automatic": {"seconds": 0.5}}, "automatic.budget.seconds", "greater than or equal to 1"),
+        ({"automatic": {"seconds": 1e6}}, "automatic.budget.seconds", "less than or equal to 86400"),
+        ({"automatic": {"minutes": 1}}, "automatic.budget.minutes", "not permitted"),
+        ({"automatic": 30}, "automatic.value", "valid boolean"),
+        ({"automatic": {"seconds": 9}, "tuning": {}}, "", "budget for jobs that leave"),
+        ({"automatic": {"seconds": 9}, "student": {"method": "gsvm"}}, "", "budget for jobs that leave"),
+        ({"automatic": {"seconds": 9}, "teacher": {"method": "forest"}}, "", "budget for jobs that leave"),
+        ({"automatic": {"seconds": 9}, "evaluation": {"baselines": ["svm"]}}, "", "budget for jobs that"),
+    ],
+)
+def test_a_budget_that_cannot_be_kept_is_refused(given: dict[str, object], field: str, message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        TrainingSpec.model_validate(given)
+    (fault,) = caught.value.errors()
+    assert ".".join(map(str, fault["loc"])) == field
+    assert message in fault["msg"]
+
+
 def test_of_teacher_and_students_that_are_trees_one_follows_the_other() -> None:
     spec = TrainingSpec.model_validate({"teacher": {"method": "boosting"}})
     assert (spec.student.name, spec.automatic, spec.calibration.kind) == ("trees", False, "sigmoid")

@@ -15,6 +15,7 @@ from app.domain.training_spec import TrainingSpec
     [
         {},
         {"automatic": False},
+        {"automatic": {"seconds": 30.0}},
         {"student": {"C": 10.0}},
         {"student": {"method": "polytope", "pieces": 3}, "features": {"kind": "kernel"}},
         {"seed": 7, "alias": None, "publish": False},

@@ -8,6 +8,7 @@ from scipy.stats import norm
 from sklearn.metrics import accuracy_score, f1_score
 
 from core.errors import InvalidProblem
+from core.model_selection.calibration import fit_sigmoid
 from core.model_selection.threshold import NOT_PROMISED, Promise, choose_threshold
 
 
@@ -59,11 +60,20 @@ def test_scores_that_say_nothing_are_cut_at_zero():
     assert choose_threshold(truth, np.where(truth, -1.0, 1.0), "expected_f1") == 0.0
 
 
-@pytest.mark.parametrize(("positives", "is_zero"), [(19, True), (20, False)])
-def test_a_sigmoid_of_few_positives_has_no_say(positives: int, is_zero: bool):
-    truth = np.arange(500) < positives
-    scores = np.where(truth, 1.0, -3.0) + np.linspace(-1.0, 1.0, 500)
-    assert (choose_threshold(truth, scores, "expected_f1") == 0.0) is is_zero
+def test_a_sigmoid_of_few_positives_has_less_say():
+    def few(positives: int) -> tuple[np.ndarray, np.ndarray]:
+        truth = np.arange(500) < positives
+        return truth, np.where(truth, 1.0, -3.0) + np.linspace(-1.0, 1.0, 500)
+
+    found = {positives: choose_threshold(*few(positives), "expected_f1") for positives in (1, 5, 19, 20, 40)}
+    assert all(threshold < -0.01 for threshold in found.values())
+    for positives, threshold in found.items():
+        fitted = fit_sigmoid(*few(positives))
+        p = np.sort(fitted.probabilities(few(positives)[1]))[::-1]
+        f1 = 2.0 * np.cumsum(p) / (np.arange(1, 501) + p.sum())
+        # A row is accepted from the probability F*/2 on, where the sigmoid says so by itself.
+        alone = threshold / min(1.0, positives / 20)
+        np.testing.assert_allclose(fitted.probabilities(np.array([alone]))[0], f1.max() / 2.0)
 
 
 def test_the_cut_lies_in_the_middle_of_its_gap():

@@ -13,7 +13,7 @@ from core.errors import InvalidPackage, InvalidProblem
 from core.packed import LinearForm, PackedStudent, PackedTeacher, PolytopeForm, RbfBasis, TreesBasis
 from core.packed import trees as trees_module
 from core.packed.codec import decode, encode
-from core.packed.leaf_index import LeafIndex
+from core.packed.leaf_index import LeafIndex, bytes_of_bits
 from core.packed.student import row_scorer
 from core.packed.tree_effects import column_effects, score_effects
 from core.packed.trees import MAX_DEPTH
@@ -60,9 +60,23 @@ def test_the_index_holds_leaves_that_add_something_and_says_its_size():
     references = np.concatenate([trees.roots, trees.children.ravel()])
     index = LeafIndex.of(trees, 1 << 20)
     assert index is not None
-    assert len(index.value) == adding[~references[references < 0]].sum() < (references < 0).sum()
+    bits = np.unpackbits(np.bitwise_or.reduce(index.bits, axis=0).view(np.uint8))
+    assert bits.sum() == adding[~references[references < 0]].sum() < (references < 0).sum()
+    assert len(index.value) < bits.sum() + 8 * len(trees.roots)
+    assert index.bits.nbytes == bytes_of_bits(trees)
     assert LeafIndex.of(trees, index.bits.nbytes - 1) is None
     assert index.nbytes >= index.bits.nbytes
+
+
+@pytest.mark.parametrize("sums", [1, 2, 3, 9, 16, 33])
+@pytest.mark.parametrize("trees", [1, 2, 9, 127, 300])
+def test_sums_of_a_row_are_in_the_order_of_the_trees(sums: int, trees: int):
+    basis = random_trees(3, trees=trees, sums=sums, depth=2)
+    rng = np.random.default_rng(trees)
+    values = rng.normal(size=basis.values.shape) * 10.0 ** rng.integers(-8, 8, basis.values.shape)
+    basis = replace(basis, values=values)
+    for x in rows(20):
+        np.testing.assert_array_equal(basis.row(x), walked(basis, x))
 
 
 def test_packages_give_the_same_trees_and_bytes():

@@ -1,0 +1,77 @@
+"""A budget of seconds for the choices of a job: what is begun, and what is left out for want of time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, Final
+
+CAUTION: Final = 1.5
+"""Work is begun where so many times its expected time is left, which a part of the rows tells roughly."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Work that was not begun. expected_seconds: what it would have taken. left_seconds: of the budget."""
+
+    what: str
+    expected_seconds: float
+    left_seconds: float
+
+
+class TimeBudget:
+    """Wall seconds, counted from when the budget is made.
+
+    seconds: above 0. clock: seconds from any moment, never falling. left_out: what did not fit, in order.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds, self._clock, self._began = seconds, clock, clock()
+        self.left_out: list[LeftOut] = []
+
+    @property
+    def used(self) -> float:
+        """Seconds since the budget was made."""
+        return self._clock() - self._began
+
+    @property
+    def left(self) -> float:
+        """Seconds that remain, at least 0."""
+        return max(0.0, self.seconds - self.used)
+
+    def admits(self, what: str, expected: float, kept: float = 0.0) -> bool:
+        """Whether work of ``expected`` seconds fits beside ``kept`` seconds for others; if not, it is noted.
+
+        what: names the work in the report.
+        """
+        left = max(0.0, self.left - kept)
+        if CAUTION * expected <= left:
+            return True
+        self.note(what, expected, left)
+        return False
+
+    def note(self, what: str, expected: float, left: float) -> None:
+        """Add to what was left out: work of ``expected`` seconds where ``left`` seconds were left."""
+        self.left_out.append(LeftOut(what, round(expected, 3), round(left, 3)))
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready. repeatable: always False, since what fits depends on the machine and on its load."""
+        return {
+            "seconds": self.seconds,
+            "used_by_choice": round(self.used, 3),
+            "left_out": [asdict(one) for one in self.left_out],
+            "repeatable": False,
+        }
+
+
+def budget_text(budget: dict[str, Any]) -> str:
+    """Two sentences about a budget as ``TimeBudget.as_dict`` gives it."""
+    missed = ", ".join(
+        f"{one['what']} (expected {one['expected_seconds']:.1f} s, {one['left_seconds']:.1f} s left)"
+        for one in budget["left_out"]
+    )
+    return (
+        f"The budget of {budget['seconds']:g} s left out {missed or 'nothing'}."
+        " What fits depends on the machine, so another run may choose otherwise."
+    )

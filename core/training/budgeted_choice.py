@@ -1,0 +1,305 @@
+"""What ``automatic`` takes within a budget of seconds for choice, teacher, folds and students of all classes.
+
+Candidates are walked from cheap to dear: maps of features (``quick_choice``), a forest, kernel and linear
+students, extra trees, boosted trees (``family_choice``). Before one is begun, its time and that of the job
+that would take it are measured on something small: a forest of a few trees, boosting of a few iterations,
+which take time in proportion, or a whole training of one class on some 600 rows, whose time grows with rows
+and features. What does not fit, with half as much time to spare, is left out and reported.
+
+No fit is cut short: one that is begun ends as it does without a budget. The cheapest candidate is always
+there, so that a budget that is smaller than its time is exceeded by it: a forest of as many trees as fit, at
+least 10, or, for data that can have none, linear students.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, cast
+
+import numpy as np
+
+from core.data.dataset import LabelledData
+from core.model_selection.family_choice import (
+    KERNEL,
+    LINEAR,
+    Family,
+    can_have_trees,
+    candidates,
+    chosen,
+    compared_part,
+    family_name,
+    of_trees,
+    with_family,
+    with_trees,
+    without_trees,
+)
+from core.model_selection.quick_choice import (
+    MeasuredMap,
+    QuickChoice,
+    best_of_maps,
+    comparison_rows,
+    measure_maps,
+)
+from core.model_selection.setting_search import of_some_classes
+from core.model_selection.time_budget import CAUTION, TimeBudget
+from core.students.tree_student import RIVALS_OF_A_FOREST
+from core.teachers.base import Teacher, TeacherSpec
+from core.teachers.boosting import Boosting
+from core.teachers.forest import Forest
+from core.training.config import TrainingConfig
+from core.training.stages import Stages
+
+SHARE_OF_MAPS: Final = 0.2
+"""Of the budget, for the comparison of maps; the first one is always measured."""
+SHARE_OF_FOREST: Final = 0.7
+"""Of what is left, for the first forest, which has fewer trees where more do not fit."""
+FEWEST_TREES: Final = 10
+PROBE_ROWS: Final = 600
+"""Rows that a whole training of one class is timed on, about."""
+_MAPS_OF_PROBE: Final = 3.0
+"""Seconds of that training, in the seconds of a map's comparison, about."""
+_PROBE_TREES: Final = (2, 8)
+_PROBE_ITERATIONS: Final = (1, 4)
+"""Two sizes that small teachers of trees have, whose times give a line."""
+_LEAST_SLOPE: Final = 0.25
+"""Of the time in proportion to the larger size: this share of it, at least, grows with the size."""
+_LARGER: Final = 1.5
+"""Extra trees have so many times the nodes of others, about, and copies of them take as much longer."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Compared:
+    """A family, the choice that it belongs to, and the expected seconds of the job that takes it."""
+
+    family: Family
+    choice: QuickChoice
+    rest: float
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Seconds that grow with a size: ``fixed`` + size · ``each``."""
+
+    fixed: float
+    each: float
+
+    @classmethod
+    def through(cls, sizes: tuple[int, int], seconds: tuple[float, float]) -> Line:
+        """The line through the seconds of two sizes, rising at least by a share of the larger one's."""
+        (small, large), (first, second) = sizes, seconds
+        each = max((second - first) / (large - small), _LEAST_SLOPE * second / large)
+        return cls(max(0.0, second - large * each), each)
+
+    def at(self, size: float) -> float:
+        """The seconds of a size."""
+        return self.fixed + size * self.each
+
+
+def choose_within(
+    data: LabelledData, config: TrainingConfig, stages: Stages, budget: TimeBudget
+) -> tuple[QuickChoice, Teacher | None]:
+    """The choice for checked rows that all have a label, and the teacher if it was fitted on the way.
+
+    Reports stages ``"choice"`` and ``"families"``, with the seconds that are left as those expected. Raises
+    InvalidProblem, Cancelled.
+    """
+    stages.begin("choice", 1, budget.left)
+    measured, n_rows = _maps(data, config, stages, budget)
+    walk = _Walk(data, config, stages, budget, measured, n_rows)
+    stages.begin("families", 1, budget.left)
+    walk.compare()
+    choice, fitted = walk.taken()
+    return replace(choice, budget=budget.as_dict()), fitted
+
+
+def _maps(
+    data: LabelledData, config: TrainingConfig, stages: Stages, budget: TimeBudget
+) -> tuple[list[MeasuredMap], int]:
+    """Maps, linear ones first, while a further one fits into their share of the budget."""
+    kept, longest, before = (1.0 - SHARE_OF_MAPS) * budget.seconds, 0.0, budget.used
+
+    def admits() -> bool:
+        nonlocal longest, before
+        now = budget.used
+        longest, before = max(longest, now - before), now
+        return budget.admits("further maps of features", longest, kept)
+
+    return measure_maps(config.features, data.X, data.y, data.K, stages.run, admits)
+
+
+class _Walk:
+    """The families that were compared so far, from cheap to dear."""
+
+    def __init__(
+        self,
+        data: LabelledData,
+        config: TrainingConfig,
+        stages: Stages,
+        budget: TimeBudget,
+        measured: list[MeasuredMap],
+        n_rows: int,
+    ) -> None:
+        self._data, self._run, self._budget = data, stages.run, budget
+        self._config = replace(config, automatic=False, automatic_seconds=None)
+        self._best = best_of_maps(measured, data.X, n_rows)
+        linear = best_of_maps([one for one in measured if one.features.kind == "linear"], data.X, n_rows)
+        self._linear = self._without_trees = replace(linear, maps=len(measured))
+        self._per_map = budget.used / len(measured)
+        self._part = compared_part(data, self._run.seed)
+        self._share = data.n / self._part.n
+        self._compared: list[_Compared] = []
+
+    def compare(self) -> None:
+        """Compare what fits. Raises InvalidProblem, Cancelled."""
+        specs = candidates(self._part) if can_have_trees(self._data) else ()
+        if not specs:
+            self._kernels()
+            return
+        first, *others = specs
+        took, trees = self._first_forest(first)
+        self._kernels()
+        for spec in others:
+            if isinstance(spec, Forest):
+                self._extra_trees(replace(spec, trees=trees), took)
+            else:
+                self._boosting(spec, took / trees)
+
+    def taken(self) -> tuple[QuickChoice, Teacher | None]:
+        """The best family of those that can still be trained, and its teacher if that was fitted already."""
+        left = self._budget.left
+        if not self._compared:
+            return self._without_trees, None
+        fitting = [one for one in self._compared if one.rest <= left]
+        if not fitting:
+            fitting = [min(self._compared, key=lambda one: one.rest)]
+        for one in self._compared:
+            if one not in fitting:
+                self._budget.note(f"training of {one.family.name}", one.rest, left)
+        family = chosen([one.family for one in fitting])
+        choice = next(one.choice for one in fitting if one.family is family)
+        told = tuple(one.family.as_dict() | {"taken": one.family is family} for one in self._compared)
+        return with_family(replace(choice, families=told), family, self._data.n)
+
+    def _first_forest(self, spec: TeacherSpec) -> tuple[float, int]:
+        """Compare a forest of as many trees as fit; its seconds, and its number of trees."""
+        forest = cast(Forest, spec)
+        small, larger = (replace(forest, trees=number) for number in _PROBE_TREES)
+        fit, rest = self._timed_trees(small, larger, _PROBE_TREES)
+        within = SHARE_OF_FOREST * self._budget.left / CAUTION
+        fitting = int((within - fit.fixed - rest.fixed) / max(fit.each + rest.each, 1e-9))
+        trees = min(max(FEWEST_TREES, fitting), forest.trees)
+        if trees < forest.trees:
+            what = f"{forest.trees - trees} of {forest.trees} trees of a forest"
+            self._budget.note(what, (forest.trees - trees) * (fit.each + rest.each), self._budget.left)
+        return self._add_trees(replace(forest, trees=trees), rest.at(trees)), trees
+
+    def _extra_trees(self, spec: Forest, took: float) -> None:
+        """Compare trees with random splits, beside a forest of as many trees that took so many seconds."""
+        fit = took * (1 + spec.folds)
+        rest = _LARGER * self._compared[0].rest + (fit * self._share if self._share > 1.0 else 0.0)
+        if self._fits(family_name(spec), fit, rest):
+            self._add_trees(spec, rest)
+
+    def _boosting(self, spec: TeacherSpec, per_tree: float) -> None:
+        """Compare boosted trees. per_tree: seconds of a tree of a forest, which is larger."""
+        boosting = cast(Boosting, spec)
+        K, sizes = self._data.K, _PROBE_ITERATIONS
+        trees = (sizes[0] + sum(sizes)) * (K if K > 2 else 1) * (1 + boosting.folds)
+        if not self._fits(f"timing of {spec.name}", trees * per_tree, 0.0):
+            return
+        small, larger = (replace(boosting, iterations=number) for number in sizes)
+        fit, rest = (line.at(boosting.iterations) for line in self._timed_trees(small, larger, sizes))
+        if self._fits(spec.name, fit, rest):
+            self._add_trees(spec, rest)
+
+    def _kernels(self) -> None:
+        """Compare students on the best map or, where these take too long, on the best linear one.
+
+        Where there are no trees, nothing is compared, and linear students are taken if no others fit.
+        """
+        for choice in (self._best, self._linear):
+            if choice.features.kind == "linear" and not self._compared:
+                return
+            if self._compare_kernels(choice) or choice.features.kind == "linear":
+                return
+
+    def _compare_kernels(self, choice: QuickChoice) -> bool:
+        """Whether students on the features of the choice fit; they are then compared with trees."""
+        name = f"{LINEAR if choice.features.kind == 'linear' else KERNEL} students"
+        if not self._fits(f"timing of {name}", _MAPS_OF_PROBE * self._per_map, 0.0):
+            return False
+        fit, rest = self._timed_kernels(choice)
+        if not self._fits(name, fit if self._compared else 0.0, rest):
+            return False
+        if not self._compared:
+            self._without_trees = choice
+            return True
+        family = without_trees(self._part, choice, self._run.silent())
+        self._compared.append(_Compared(family, choice, rest))
+        return True
+
+    def _fits(self, what: str, fit: float, rest: float) -> bool:
+        """Whether a comparison fits, and then the job that takes this family or one that was compared."""
+        longest = max([rest, *(one.rest for one in self._compared)])
+        return self._budget.admits(what, fit + longest)
+
+    def _add_trees(self, spec: TeacherSpec, rest: float) -> float:
+        began = self._budget.used
+        family = of_trees(self._part, spec, self._run)
+        self._compared.append(_Compared(family, self._best, rest))
+        return self._budget.used - began
+
+    def _timed_trees(
+        self, small: TeacherSpec, larger: TeacherSpec, sizes: tuple[int, int]
+    ) -> tuple[Line, Line]:
+        """Seconds of the comparison of a teacher of trees, and of the job that takes it, by its size."""
+        # Fitted once before, so that no library is loaded while the clock runs.
+        self._timed(self._part, with_trees(self._best, small))
+        fits, rests = [], []
+        for spec in (small, larger):
+            prepared, shared, student = self._timed(self._part, with_trees(self._best, spec))
+            # A copy of many trees is made for several numbers of rivals before one is taken.
+            students = len(RIVALS_OF_A_FOREST) * student * self._data.K / self._run.threads
+            again = prepared if self._share > 1.0 else 0.0
+            fits.append(prepared)
+            rests.append(self._share * (again + shared + students))
+        first, second = (Line.through(sizes, (one[0], one[1])) for one in (fits, rests))
+        return first, second
+
+    def _timed_kernels(self, choice: QuickChoice) -> tuple[float, float]:
+        """Expected seconds of the comparison of kernel or linear students, and of the job that takes them."""
+        data, seed = self._data, self._run.seed
+        some = of_some_classes(data, seed)
+        few = [some.take(comparison_rows(some.y, some.K, seed, n)) for n in (PROBE_ROWS // 2, PROBE_ROWS)]
+        # Smaller ones first, so that no library is loaded while the clock runs.
+        self._timed(few[0], choice)
+        prepared, shared, student = self._timed(few[1], choice)
+        began = self._budget.used
+        without_trees(few[1], choice, self._run.silent())
+        fit = self._budget.used - began
+        rows, columns = data.n / few[1].n, 1.0
+        if choice.features.kind != "linear":
+            most = data.n if choice.features.kind == "kernel" else min(choice.features.n_components, data.n)
+            columns = most / min(most, few[1].n)
+        rest = shared + prepared * data.K / some.K + student * data.K / self._run.threads
+        return fit * self._part.n / few[1].n * columns**2, rest * rows * columns
+
+    def _timed(self, data: LabelledData, choice: QuickChoice) -> tuple[float, float, float]:
+        """Seconds of a training of the most frequent class.
+
+        Of features and teachers, of a student that makes what all share, and of one after it.
+        """
+        # Both modules make this choice before they train anything.
+        from core.training.preparation import prepare
+        from core.training.student_training import train_student
+
+        config, silent = self._config.with_choice(choice, data.n), self._run.silent()
+        target, times = int(np.bincount(data.y).argmax()), [self._budget.used]
+        made = prepare(data, config, silent)
+        folds = made.folds([target], silent) if config.holds_out(config.students[0]) else None
+        for _ in range(2):
+            times.append(self._budget.used)
+            train_student(made, target, folds=folds, run=replace(silent, n_threads=1))
+        times.append(self._budget.used)
+        prepared, shared, student = np.diff(times).tolist()
+        return prepared, shared, student
