@@ -262,7 +262,7 @@ async def _service(folder: Path, address: str) -> AsyncIterator[Service]:
 
 def _issuers(folder: Path) -> list[dict[str, Any]]:
     """One issuer of tokens for each tenant; that of the rival gives administrators."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     keys = folder / "keys.json"
     keys.write_bytes(key_set(public_jwk("ES256")))
     rules = [{"claim": "sub", "equals": "robot", "scopes": ["admin"]}]
