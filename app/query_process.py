@@ -18,6 +18,7 @@ from app.processes.scoreboard import Scoreboard, State
 from app.query_parts import QueryParts, make_server, open_query_parts, prepare_process
 from app.server.tls import certificate_of
 from app.serving.open_inference.handler import InferenceHandler
+from app.serving.open_inference.operations import Operations
 from app.serving.packages.handler import PackageHandler
 from app.serving.query.handler import QueryHandler
 from app.serving.query_health import query_checks
@@ -64,14 +65,16 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
     return 0 if server.started else 1
 
 
-def connect(gate: Gate, parts: QueryParts, stack: AsyncExitStack) -> None:
-    """Let a gate answer queries."""
-    inference = InferenceHandler(
+def connect(gate: Gate, parts: QueryParts, stack: AsyncExitStack) -> Operations:
+    """Let a gate answer queries; returns what answers those of the Open Inference Protocol."""
+    operations = Operations(
         parts.pipeline, parts.store, parts.files, parts.audit_writer, lambda: is_ready(query_checks(parts))
     )
-    stack.callback(inference.close)
+    stack.callback(operations.close)
     packages = PackageHandler(parts.pipeline, parts.audit_writer, parts.settings.max_package_bytes)
-    gate.serve(parts.pipeline, QueryHandler(parts.pipeline), inference, packages, lambda: query_checks(parts))
+    queries, inference = QueryHandler(parts.pipeline), InferenceHandler(operations)
+    gate.serve(parts.pipeline, queries, inference, packages, lambda: query_checks(parts))
+    return operations
 
 
 async def _wait_for_start(scoreboard: Scoreboard) -> None:
