@@ -56,6 +56,8 @@ _RETRY_SECONDS: Final = 0.5
 _ENDING_SECONDS: Final = 1.0
 """Time within which a connection that gives way has ended."""
 _KEEP_ALIVE_SECONDS: Final = 75
+_MARGIN_SECONDS: Final = 0.2
+"""So much earlier than requests what listens beside the server is cancelled."""
 _PARTS: Final = ("connections", "certificate")
 
 
@@ -70,6 +72,7 @@ class Server(uvicorn.Server):
     connections of one API key keep when the server is full. fast_path: responds to some requests
     before they reach the application. periodic: runs the part "connections", the timeouts of clients, and
     "certificate", which looks for a new one. certificate: for TLS; without one connections are not encrypted.
+    beside: stops what listens beside this server, within so many seconds; called when it accepts no more.
     context: counts refused connections and requests.
     """
 
@@ -89,6 +92,7 @@ class Server(uvicorn.Server):
         proxies: TrustedProxies | None = None,
         periodic: PeriodicWork | None = None,
         certificate: Certificate | None = None,
+        beside: Callable[[float], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         slot = process.slot
         self.context = ServerContext(
@@ -123,6 +127,7 @@ class Server(uvicorn.Server):
         self._connections: set[HttpProtocol] = self.server_state.connections  # type: ignore[assignment]
         self._periodic = periodic or PeriodicWork(_PARTS)
         self._certificate = certificate
+        self._beside = beside
         self._timeouts_checked_at = time.monotonic()
         hard_limit = int(max_connections * HARD_LIMIT)
         self._acceptor = Acceptor(
@@ -166,9 +171,11 @@ class Server(uvicorn.Server):
         listens_until = began + (self._listen_seconds if self._goes_on_listening else 0.0)
         for count in itertools.count(1):
             now = time.monotonic()
-            is_quiet = now - max(began, self._acceptor.accepted_at) >= QUIET_SECONDS
+            # What listens beside this server does not say when it has accepted a connection.
+            is_quiet = self._beside is None and now - max(began, self._acceptor.accepted_at) >= QUIET_SECONDS
             if self._acceptor.is_open and (now >= listens_until or is_quiet or self.force_exit):
                 await self._acceptor.stop()
+                self._stop_beside(began + self._grace - now)
             if self.force_exit or not (
                 self._acceptor.is_open or self._connections or self.server_state.tasks
             ):
@@ -236,6 +243,14 @@ class Server(uvicorn.Server):
                 self.context.refused["tls_handshake"] += 1
                 return False
         return True
+
+    def _stop_beside(self, seconds: float) -> None:
+        """Stop what listens beside this server; the shutdown waits for that as for a request."""
+        if self._beside is None or self.force_exit:
+            return
+        task = asyncio.get_running_loop().create_task(self._beside(max(0.0, seconds - _MARGIN_SECONDS)))
+        self.server_state.tasks.add(task)
+        task.add_done_callback(self.server_state.tasks.discard)
 
     def _abort_remaining(self) -> None:
         logger.error(

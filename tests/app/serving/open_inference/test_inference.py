@@ -561,7 +561,7 @@ def test_an_unexpected_error_reveals_no_details(client, pets, refused, monkeypat
     def fail(*_arguments: Any) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(handler, "answer", fail)
+    monkeypatch.setattr(operations, "answer", fail)
     text = refused(client.post(CAT, json=request()), 500)
     assert "secret" not in text
     assert "secret" in caplog.text
