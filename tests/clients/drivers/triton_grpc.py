@@ -161,9 +161,7 @@ async def streamed_by_iterator(client):
             yield {"model_name": model, "inputs": [rows()], "request_id": identity}
 
     answers = client.stream_infer(requests(), headers=OWN)
-    return [
-        values(result) if error is None else refusal_of(error) async for result, error in answers
-    ]
+    return [values(result) if error is None else refusal_of(error) async for result, error in answers]
 
 
 async def main():
