@@ -106,7 +106,8 @@ _FIELDS_OF_TRITON = """
 import json
 from tritonclient.grpc import service_pb2
 
-KINDS = {1: "double", 2: "float", 3: "int64", 4: "uint64", 5: "int32", 8: "bool", 9: "string", 12: "bytes", 13: "uint32"}
+KINDS = {1: "double", 2: "float", 3: "int64", 4: "uint64", 5: "int32", 8: "bool", 9: "string", 12: "bytes"}
+KINDS[13] = "uint32"
 found = {}
 
 def describe(field):
