@@ -1,4 +1,4 @@
-"""The protocol over gRPC in this process: the same answers as over HTTP, limits, and errors without details."""
+"""The protocol over gRPC in this process: the answers of HTTP, limits, and errors without details."""
 
 from __future__ import annotations
 
@@ -428,7 +428,7 @@ def test_inferences_are_counted_and_refusals_audited(caller: Caller, store: Any)
     assert (counted.inference_count, counted.inference_stats.success.count) == (2, 1)
     caller.run(caller.client.context.audit_writer.write())
     [record], _ = list_records(store.of_all_tenants(), limit=10, action="request.refused")
-    assert (record.target, record.outcome) == (
+    assert (record.object, record.outcome) == (
         "POST /inference.GRPCInferenceService/ModelInfer",
         "invalid_key",
     )
