@@ -83,7 +83,7 @@ bench-inputs: $(VENV)/.dev ## records, texts and gaps: public files against scik
 bench-bundles: $(VENV)/.dev ## bundles of up to a million classes: seconds and memory of export, check and import
 	$(BIN)/python -m benchmarks.bundles
 
-bench-reach: $(VENV)/.dev ## local evaluation and its looks beside HTTP, revocation, JavaScript and ONNX beside Python on every form
+bench-reach: $(VENV)/.dev ## local evaluation and its looks beside HTTP, revocation, gRPC beside V2, JavaScript and ONNX beside Python on every form
 	$(BIN)/python -m benchmarks.reach
 
 bench-cluster: $(VENV)/.dev ## two workers against one, job overhead, 10 000 classes, queries beside training (needs PostgreSQL)

@@ -74,7 +74,9 @@ def test_the_list_agrees_with_what_the_packages_declare():
 
 
 @pytest.mark.parametrize(
-    "lock", [LOCKS / f"{name}.txt" for name in ("runtime", "oidc", "grpc", "dev", "docs")], ids=lambda lock: lock.stem
+    "lock",
+    [LOCKS / f"{name}.txt" for name in ("runtime", "oidc", "grpc", "dev", "docs")],
+    ids=lambda lock: lock.stem,
 )
 def test_packages_are_locked_with_the_extras_that_others_need(lock: Path):
     """Otherwise pip takes the newest release for ``package[extra]``, and refuses it for want of a hash."""

@@ -68,7 +68,7 @@ def start_service(_sqlite_template: Path, tmp_path_factory: pytest.TempPathFacto
 
 @contextmanager
 def running_service(folder: Path, settings: dict[str, str], ca: Path | None = None) -> Iterator[Service]:
-    """A server over the database in a folder, which is filled first. ca: of its certificate, if it has one."""
+    """A server over the database in a folder, which is filled first. ca: of its certificate."""
     key = _fill(folder, keyless=settings.get("STMS_REQUIRE_KEYS") == "false")
     port = free_port()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}

@@ -85,6 +85,18 @@ def test_tritonclient_streams_answers_and_errors_in_order(triton):
     assert (third["id"], third["outputs"]["score"]) == ("3", SCORES["dog"])
 
 
+def test_kserve_infers(grpc_service: tuple[Service, str]):
+    service, address = grpc_service
+    found = run("kserve", "kserve_grpc.py", address, service.key)
+    assert found["live"] is found["ready"] is found["model_ready"] is True
+    assert found["missing_ready"] is False
+    for name in ("raw", "typed", "float32"):
+        assert found[name] == {"id": "seven", "model": "pets:cat", "outputs": CAT}, name
+    assert found["parameter"]["outputs"]["score"] == SCORES["dog"]
+    assert found["no_class"]["status"] == "StatusCode.INVALID_ARGUMENT"
+    assert found["no_key"]["status"] == "StatusCode.UNAUTHENTICATED"
+
+
 def test_the_fields_have_the_numbers_and_types_of_tritonclient():
     """Of each message that both have; messages within messages are found by their own name."""
     command = [home("triton_grpc") / "bin" / "python", "-I", "-c", _FIELDS_OF_TRITON]

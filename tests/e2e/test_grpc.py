@@ -1,4 +1,4 @@
-"""`stms api` with a port for gRPC: hostile clients, certificates, and processes that are replaced or killed."""
+"""`stms api` with a port for gRPC: hostile clients, certificates, processes that are replaced or killed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from tests.certificates import make_certificate
 from tests.clients.conftest import Service, running_service
 from tests.http2_frames import (
     DATA,
-    END_HEADERS,
     PING,
     PREFACE,
     RST_STREAM,
@@ -42,9 +41,9 @@ INFER = "/inference.GRPCInferenceService/ModelInfer"
 MIB = 1024 * 1024
 SERVICE_CONFIG = (
     '{"methodConfig": [{"name": [{}], "retryPolicy": {"maxAttempts": 5, "initialBackoff": "0.1s",'
-    ' "maxBackoff": "2s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE"]}}]}'
+    ' "maxBackoff": "2s", "backoffMultiplier": 2, "retryableStatusCodes": ["UNAVAILABLE", "CANCELLED"]}}]}'
 )
-"""How clients of gRPC are asked to retry."""
+"""How clients of gRPC are asked to retry. It cancels calls that it has not passed on before it is stopped."""
 
 
 @dataclass(frozen=True)
@@ -156,22 +155,21 @@ def test_floods_end_with_their_connection(served: Served, kind: str):
     pids = family(os.getpid())
     before = memory(pids)[0]
     for _ in range(5):
-        with suppress(ConnectionError, TimeoutError):
-            with Connection(served.port) as connection:
-                for stream in range(1, 4001, 2):
-                    if kind == "reset":
-                        connection.send(
-                            headers(stream, {"x-api-key": "stms_x"}), frame(RST_STREAM, 0, stream, bytes(4))
-                        )
-                    elif kind == "ping":
-                        connection.send(frame(PING, 0, 0, bytes(8)))
-                    elif kind == "streams":
-                        connection.send(headers(stream, {"x-api-key": served.service.key}))
-                    else:
-                        many = {f"x-{place}": "y" * 100 for place in range(400)}
-                        connection.send(headers(stream, many))
-                        if stream > 200:
-                            break
+        with suppress(ConnectionError, TimeoutError), Connection(served.port) as connection:
+            for stream in range(1, 4001, 2):
+                if kind == "reset":
+                    connection.send(
+                        headers(stream, {"x-api-key": "stms_x"}), frame(RST_STREAM, 0, stream, bytes(4))
+                    )
+                elif kind == "ping":
+                    connection.send(frame(PING, 0, 0, bytes(8)))
+                elif kind == "streams":
+                    connection.send(headers(stream, {"x-api-key": served.service.key}))
+                else:
+                    many = {f"x-{place}": "y" * 100 for place in range(400)}
+                    connection.send(headers(stream, many))
+                    if stream > 200:
+                        break
     began = time.monotonic()
     np.testing.assert_array_equal(served.infer(np.eye(3)), [1.0, 0.0, 0.0])
     assert time.monotonic() - began < 20
@@ -181,7 +179,7 @@ def test_floods_end_with_their_connection(served: Served, kind: str):
 class Load:
     """Threads that ask until the end of the block. failures: texts of the calls that had no answer."""
 
-    def __init__(self, served: Served, channel: Any = None) -> None:
+    def __init__(self, served: Served) -> None:
         self._served = served
         self._ended = threading.Event()
         self._threads = [threading.Thread(target=self._ask) for _ in range(4)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
@@ -438,3 +440,12 @@ def test_the_address_of_a_caller():
     assert client_of("ipv4:10.0.0.1:5000") == ("10.0.0.1", 5000)
     assert client_of("ipv6:%5B2001:db8::1%5D:5000") == ("2001:db8::1", 5000)
     assert client_of("unix:/tmp/socket") is None
+
+
+def test_nothing_of_grpc_is_imported_before_a_port_is_set():
+    program = (
+        "import sys, app.query_process, app.main, app.commands.processes; "
+        "print([name for name in sys.modules if name.split('.')[0] == 'grpc' or 'protobuf' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
