@@ -74,7 +74,7 @@ class Connection:
         raise AssertionError("The connection ended.")
 
     def is_closed_by_server(self) -> bool:
-        """Read whatever comes until the server closes the connection."""
+        """Whether the server closes the connection, after the frames that it still sends."""
         try:
             while self.next() is not None:
                 pass

@@ -91,7 +91,7 @@ def options(largest: int, most: int) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", MAX_STREAMS),
         ("grpc.max_allowed_incoming_connections", most),
-        ("grpc.max_metadata_size", _METADATA_BYTES // 2),
+        ("grpc.max_metadata_size", _METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
         # So little of a message is received before its caller is known.
         ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),

@@ -57,7 +57,7 @@ _ENDING_SECONDS: Final = 1.0
 """Time within which a connection that gives way has ended."""
 _KEEP_ALIVE_SECONDS: Final = 75
 _MARGIN_SECONDS: Final = 0.2
-"""So much earlier than requests what listens beside the server is cancelled."""
+"""What listens beside the server is cancelled by this many seconds earlier than requests."""
 _PARTS: Final = ("connections", "certificate")
 
 
@@ -72,7 +72,8 @@ class Server(uvicorn.Server):
     connections of one API key keep when the server is full. fast_path: responds to some requests
     before they reach the application. periodic: runs the part "connections", the timeouts of clients, and
     "certificate", which looks for a new one. certificate: for TLS; without one connections are not encrypted.
-    beside: stops what listens beside this server, within so many seconds; called when it accepts no more.
+    beside: stops what listens beside this server within the seconds that it is called with, once the server
+    accepts no more connections.
     context: counts refused connections and requests.
     """
 
@@ -121,13 +122,11 @@ class Server(uvicorn.Server):
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         )
         super().__init__(config)
-        self._slot, self._grace, self._tick = slot, grace, tick
-        self._parent = os.getppid()
+        self._slot, self._grace, self._tick, self._parent = slot, grace, tick, os.getppid()
         self._listen_seconds, self._goes_on_listening = min(listen_seconds, grace), False
         self._connections: set[HttpProtocol] = self.server_state.connections  # type: ignore[assignment]
         self._periodic = periodic or PeriodicWork(_PARTS)
-        self._certificate = certificate
-        self._beside = beside
+        self._certificate, self._beside = certificate, beside
         self._timeouts_checked_at = time.monotonic()
         hard_limit = int(max_connections * HARD_LIMIT)
         self._acceptor = Acceptor(

@@ -1,4 +1,4 @@
-"""What the Open Inference Protocol does, in whatever form: inferences, model repository, statistics."""
+"""What the Open Inference Protocol does, over HTTP and gRPC: inferences, model repository, statistics."""
 
 from __future__ import annotations
 

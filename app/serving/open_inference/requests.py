@@ -152,7 +152,7 @@ def read_inference(
     outputs: list[RequestedOutput] | None = None,
     binary: bool = False,
 ) -> Inference:
-    """The request with these inputs and parameters, in whatever form it came. Raises as `parse_inference`."""
+    """The request with these inputs and parameters, of HTTP or gRPC. Raises as `parse_inference`."""
     target = _target(tensors, path, records)
     others = [tensor for tensor in tensors if tensor is not target]
     if not others:
