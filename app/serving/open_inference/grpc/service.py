@@ -8,21 +8,22 @@ window. Nothing is read at all from a caller without a key.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import unquote
 
 import grpc
 import msgspec
-from grpc.aio import EOF, ServicerContext
+from grpc.aio import EOF, BaseError, ServicerContext
 
 from app.auth.authenticator import authorise
 from app.auth.shares import Admission
 from app.domain.entities import ApiKey
 from app.domain.errors import InvalidRequest, NotFound, Overloaded, TooLarge
-from app.http.problem import Problem, problem_of
+from app.http.problem import Problem, internal_problem, problem_of
 from app.http.types import Scope
 from app.serving.open_inference.grpc.messages import (
     GrpcInference,
@@ -39,6 +40,9 @@ from app.serving.open_inference.paths import ParsedPath, model_path
 from app.serving.pipeline import WireFormat
 from app.serving.servable import INLINE_BYTES
 
+logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 Context: TypeAlias = ServicerContext[bytes, bytes]
 
 OF_INFERENCE: Final = "/inference.GRPCInferenceService/"
@@ -124,18 +128,17 @@ class InferenceService(grpc.GenericRpcHandler, WireFormat[GrpcExchange, Source, 
     def _handler(self, method: str) -> grpc.RpcMethodHandler:
         async def call(_messages: object, context: Context) -> bytes:
             exchange = GrpcExchange(scope_of(context, method))
-            try:
-                reply = await self._pipeline.respond(self, exchange, context)
-                if not isinstance(reply, Failure):
-                    context.set_trailing_metadata(((REQUEST_ID, exchange.request_id.decode()),))
-                    return reply
-                await refuse(context, reply.problem, exchange.request_id)
-                raise AssertionError("A refused call goes on.")
-            finally:
-                if exchange.admission is not None:
-                    exchange.admission.close()
+            return await _guarded(exchange, context, self._reply(exchange, context))
 
         return grpc.stream_unary_rpc_method_handler(call)
+
+    async def _reply(self, exchange: GrpcExchange, context: Context) -> bytes:
+        reply = await self._pipeline.respond(self, exchange, context)
+        if not isinstance(reply, Failure):
+            context.set_trailing_metadata(((REQUEST_ID, exchange.request_id.decode()),))
+            return reply
+        await refuse(context, reply.problem, exchange.request_id)
+        raise AssertionError("A refused call goes on.")
 
     async def answer(self, exchange: GrpcExchange, source: Source) -> Reply:
         name, operation = exchange.name, exchange.path.operation
@@ -242,15 +245,13 @@ class InferenceService(grpc.GenericRpcHandler, WireFormat[GrpcExchange, Source, 
         more ends the stream.
         """
         exchange = GrpcExchange(scope_of(context, f"{OF_INFERENCE}{STREAM}"))
-        try:
-            opened = await self._pipeline.respond(self, exchange, context)
-            if isinstance(opened, Failure):
-                await refuse(context, opened.problem, exchange.request_id)
-            while (data := await self._next(context, exchange)) is not None:
-                await self._answer_message(data, context)
-        finally:
-            if exchange.admission is not None:
-                exchange.admission.close()
+        await _guarded(exchange, context, self._answer_stream(exchange, context))
+
+    async def _answer_stream(self, exchange: GrpcExchange, context: Context) -> None:
+        await self._reply(exchange, context)
+        while (data := await self._next(context, exchange)) is not None:
+            message = GrpcExchange(scope_of(context, f"{OF_INFERENCE}ModelInfer"))
+            await _guarded(message, context, self._answer_message(message, data, context))
 
     async def _next(self, context: Context, exchange: GrpcExchange) -> bytes | None:
         """The next message of a stream; None after the last one."""
@@ -269,23 +270,21 @@ class InferenceService(grpc.GenericRpcHandler, WireFormat[GrpcExchange, Source, 
         data = reading.result()
         return None if data is EOF else data
 
-    async def _answer_message(self, data: bytes, context: Context) -> None:
-        exchange = GrpcExchange(scope_of(context, f"{OF_INFERENCE}ModelInfer"))
-        try:
-            reply = await self._pipeline.respond(self, exchange, data)
-            if not isinstance(reply, Failure):
-                await context.write(streamed(reply))
-            elif reply.problem.status == HTTPStatus.UNAUTHORIZED:
-                await refuse(context, reply.problem, exchange.request_id)
-            else:
-                await context.write(streamed_error(detail_of(reply.problem), reply.problem.code, data))
-        finally:
-            if exchange.admission is not None:
-                exchange.admission.close()
+    async def _answer_message(self, exchange: GrpcExchange, data: bytes, context: Context) -> None:
+        reply = await self._pipeline.respond(self, exchange, data)
+        if not isinstance(reply, Failure):
+            await context.write(streamed(reply))
+        elif reply.problem.status == HTTPStatus.UNAUTHORIZED:
+            await refuse(context, reply.problem, exchange.request_id)
+        else:
+            await context.write(streamed_error(detail_of(reply.problem), reply.problem.code, data))
 
     async def _watch(self, _messages: object, context: Context) -> None:
         """Say whether the server is ready, and again when that changes, until it shuts down."""
         exchange = GrpcExchange(scope_of(context, f"{OF_HEALTH}Watch"))
+        await _guarded(exchange, context, self._say_changes(exchange, context))
+
+    async def _say_changes(self, exchange: GrpcExchange, context: Context) -> None:
         if self._watches >= MAX_WATCHES:
             too_many = problem_of(Overloaded(f"{self._watches} health checks are watched already."))
             await refuse(context, too_many, exchange.request_id)
@@ -302,6 +301,25 @@ class InferenceService(grpc.GenericRpcHandler, WireFormat[GrpcExchange, Source, 
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:
             self._watches -= 1
+
+
+async def _guarded(exchange: GrpcExchange, context: Context, handler: Awaitable[Result]) -> Result:
+    """The result of a handler; what it holds is given back.
+
+    gRPC tells the client the text of an exception that a handler raises, so none leaves it but gRPC's own.
+    """
+    try:
+        return await handler
+    except BaseError:
+        raise
+    except Exception:
+        request_id = exchange.request_id.decode()
+        logger.exception("call %s failed unexpectedly", request_id, extra={"request_id": request_id})
+        await refuse(context, internal_problem(), exchange.request_id)
+        raise
+    finally:
+        if exchange.admission is not None:
+            exchange.admission.close()
 
 
 def scope_of(context: Context, method: str) -> Scope:

@@ -292,6 +292,29 @@ def test_an_unexpected_error_reveals_no_details(caller: Caller, monkeypatch, cap
     assert "secret" in caplog.text
 
 
+def test_an_error_outside_of_the_pipeline_reveals_no_details_either(caller: Caller, monkeypatch, caplog):
+    def fail(*_arguments: Any) -> None:
+        raise RuntimeError("secret")
+
+    monkeypatch.setattr(service, "streamed", fail)
+    monkeypatch.setattr(service, "_health", fail)
+
+    async def call() -> list[AioRpcError]:
+        found = []
+        stream = caller.stream("ModelStreamInfer")
+        await stream.write(inference().SerializeToString())
+        for each in (stream, caller.stream("Watch", [], of=service.OF_HEALTH)):
+            with pytest.raises(AioRpcError) as refusal:
+                await each.read()
+            found.append(refusal.value)
+        return found
+
+    for error in caller.run(call()):
+        assert (error.code(), "secret" in repr(error)) == (grpc.StatusCode.INTERNAL, False)
+    assert caplog.text.count("RuntimeError: secret") == 2
+    assert caller.pipeline.budgets.body_bytes.used == caller.pipeline.budgets.queries.used == 0
+
+
 def test_errors_have_the_status_of_their_kind(start: Callable[..., Caller], store: Any):
     caller = start(rate_limit=0.001, rate_burst=2)
     assert caller.refused("ModelInfer", inference(), []).code() is grpc.StatusCode.UNAUTHENTICATED
