@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,14 @@ import grpc
 import numpy as np
 import pytest
 
+from app.services.bundle_export import open_bundle
 from app.serving.open_inference.grpc.descriptors import message_classes
+from app.store.unit_of_work import Store
 from benchmarks.processes import family, free_port, memory
+from tests.app.api.conftest import publish_pets
 from tests.certificates import make_certificate
 from tests.clients.conftest import Service, running_service
+from tests.e2e.test_bundle_server import make_key, serving
 from tests.http2_frames import (
     DATA,
     PING,
@@ -243,6 +247,47 @@ def test_processes_are_replaced_and_killed_without_an_answer_lost(served: Served
         os.kill(processes(served)[1][0], signal.SIGKILL)
         load.wait(400)
     assert not load.failures
+
+
+def test_a_server_of_bundles_answers(sqlite_store: Store, tmp_path: Path):
+    bundle, keys, port = tmp_path / "pets.tar", tmp_path / "keys", free_port()
+    with open_bundle(sqlite_store, publish_pets(sqlite_store)) as file:
+        bundle.write_bytes(b"".join(file.pieces(sqlite_store)))
+    key = make_key(keys)
+    with serving(tmp_path, bundle, keys, STMS_GRPC_PORT=str(port)) as up:
+        served = Served(Service(up.address, key, up.log), port)
+        np.testing.assert_array_equal(served.infer(np.eye(3)), [1.0, 0.0, 0.0])
+
+
+def test_waiting_streams_do_not_delay_a_shutdown(sqlite_address: str, tmp_path: Path):
+    port = free_port()
+    settings = {"STMS_GRPC_PORT": str(port), "STMS_REQUIRE_KEYS": "true", "STMS_DRAIN_SECONDS": "60"}
+    settings["STMS_DRAIN_LISTEN_SECONDS"] = "1"
+    ended = threading.Event()
+
+    def requests() -> Iterator[bytes]:
+        yield request(np.eye(3))
+        ended.wait(120)
+
+    with ExitStack() as stack:
+        service = stack.enter_context(running_service(tmp_path, settings))
+        channel = grpc.insecure_channel(f"127.0.0.1:{port}")
+        metadata = [("x-api-key", service.key)]
+        answers = channel.stream_stream(f"/{INFER.split('/')[1]}/ModelStreamInfer")(
+            requests(), metadata=metadata
+        )
+        watch = channel.unary_stream("/grpc.health.v1.Health/Watch")(b"")
+        assert next(answers)
+        assert next(watch) == message_classes()["HealthCheckResponse"](status=1).SerializeToString()
+        began = time.monotonic()
+        stack.close()
+        assert time.monotonic() - began < 40
+        assert next(watch) == message_classes()["HealthCheckResponse"](status=2).SerializeToString()
+        with pytest.raises(grpc.RpcError) as refusal:
+            next(answers)
+        assert refusal.value.code() is grpc.StatusCode.UNAVAILABLE
+        ended.set()
+        channel.close()
 
 
 def test_a_port_in_use_and_missing_keys_stop_the_start(served: Served, tmp_path: Path):
