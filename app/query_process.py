@@ -14,6 +14,7 @@ from app.gate.application import Gate
 from app.gate.relay import Relay
 from app.processes.listener import ProcessContext
 from app.processes.metrics import Metrics
+from app.processes.open_files import affordable_connections, raise_open_files
 from app.processes.scoreboard import Scoreboard, State
 from app.query_parts import QueryParts, make_server, open_query_parts, prepare_process
 from app.server.tls import Certificate, certificate_of
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 _START_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.02
 _PART_FOR_GRPC: Final = 4
-"""Connections of gRPC, each with many calls, are one part in so many of those of HTTP."""
+"""gRPC has one part in this many of the connections that HTTP may have."""
 
 
 def run_query_process(settings: Settings, process: ProcessContext, control: Path) -> int:
@@ -40,7 +41,8 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
     """
     prepare_process(process, settings.log_format, is_control=False)
     certificate = certificate_of(settings)
-    grpc_listener = _grpc_listener(settings, certificate)
+    most_of_grpc = _connections_of_grpc(settings)
+    grpc_listener = _grpc_listener(settings, most_of_grpc, certificate)
     relay = Relay(control, lambda: process.slot.state is State.DRAINING)
 
     @asynccontextmanager
@@ -62,6 +64,7 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
         settings,
         gate.metrics,
         most=settings.max_connections,
+        most_beside=most_of_grpc,
         listen_seconds=settings.drain_listen_seconds,
         tick=gate.tick,
         fast_path=gate.fast_path,
@@ -87,7 +90,15 @@ def connect(gate: Gate, parts: QueryParts, stack: AsyncExitStack) -> Operations:
     return operations
 
 
-def _grpc_listener(settings: Settings, certificate: Certificate | None) -> GrpcListener | None:
+def _connections_of_grpc(settings: Settings) -> int:
+    """The most connections of gRPC, each of which may have many calls; 0 if no port is set."""
+    if settings.grpc_port is None:
+        return 0
+    affordable = affordable_connections(raise_open_files(), settings.database_pool_size)
+    return max(1, min(settings.max_connections, affordable) // _PART_FOR_GRPC)
+
+
+def _grpc_listener(settings: Settings, most: int, certificate: Certificate | None) -> GrpcListener | None:
     """What listens for gRPC; None if the settings name no port. Only then its modules are imported."""
     if settings.grpc_port is None:
         return None
@@ -98,7 +109,7 @@ def _grpc_listener(settings: Settings, certificate: Certificate | None) -> GrpcL
         settings.host,
         settings.grpc_port,
         largest=settings.max_query_bytes + OVERHEAD,
-        most=max(1, settings.max_connections // _PART_FOR_GRPC),
+        most=most,
         certificate=certificate,
     )
 

@@ -61,7 +61,8 @@ class GrpcListener:
             return
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._server.stop(grace))
-        await self._stopping
+        # Whoever waits for it no longer, it goes on.
+        await asyncio.shield(self._stopping)
 
     def _credentials(self, certificate: Certificate) -> grpc.ServerCredentials:
         offered = certificate.pem
