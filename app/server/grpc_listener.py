@@ -61,7 +61,7 @@ class GrpcListener:
             return
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._server.stop(grace))
-        # Whoever waits for it no longer, it goes on.
+        # It goes on when the caller is cancelled.
         await asyncio.shield(self._stopping)
 
     def _credentials(self, certificate: Certificate) -> grpc.ServerCredentials:

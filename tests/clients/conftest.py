@@ -24,6 +24,7 @@ from app.store.unit_of_work import Store
 from benchmarks.processes import free_port
 from benchmarks.published import linear_student, linear_teacher, publish
 from tests.app.serving.written_records import encoder
+from tests.certificates import CertificateFiles
 
 STMS = Path(sys.executable).with_name("stms")
 START_SECONDS = 300.0
@@ -67,8 +68,10 @@ def start_service(_sqlite_template: Path, tmp_path_factory: pytest.TempPathFacto
 
 
 @contextmanager
-def running_service(folder: Path, settings: dict[str, str], ca: Path | None = None) -> Iterator[Service]:
-    """A server over the database in a folder, which is filled first. ca: of its certificate."""
+def running_service(
+    folder: Path, settings: dict[str, str], certificate: CertificateFiles | None = None
+) -> Iterator[Service]:
+    """A server over the database in a folder, which is filled. certificate: of the server and of clients."""
     key = _fill(folder, keyless=settings.get("STMS_REQUIRE_KEYS") == "false")
     port = free_port()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
@@ -79,7 +82,7 @@ def running_service(folder: Path, settings: dict[str, str], ca: Path | None = No
             command, env=inherited | settings, stdout=output, stderr=output, cwd=folder
         )
     try:
-        _wait(process, port, log, ca)
+        _wait(process, port, log, certificate)
         yield Service(f"127.0.0.1:{port}", key, log)
         process.terminate()
         assert process.wait(120) == 0, log.read_text(errors="replace")
@@ -108,9 +111,13 @@ def _fill(folder: Path, *, keyless: bool) -> str:
     return key
 
 
-def _wait(process: subprocess.Popen[bytes], port: int, log: Path, ca: Path | None) -> None:
-    url = f"http{'s' if ca else ''}://127.0.0.1:{port}/v2/health/ready"
-    verify = ssl.create_default_context(cafile=ca) if ca else True
+def _wait(
+    process: subprocess.Popen[bytes], port: int, log: Path, certificate: CertificateFiles | None
+) -> None:
+    url = f"http{'s' if certificate else ''}://127.0.0.1:{port}/v2/health/ready"
+    verify = ssl.create_default_context(cafile=certificate and certificate.file)
+    if certificate is not None:
+        verify.load_cert_chain(certificate.file, certificate.key)
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:

@@ -321,33 +321,40 @@ def test_without_its_packages_the_start_ends_with_a_sentence(tmp_path: Path):
     assert "Traceback" not in done.stderr
 
 
-def test_the_certificate_is_that_of_https_and_follows_its_files(sqlite_address: str, tmp_path: Path):
+def test_certificates_are_those_of_https_and_follow_their_files(sqlite_address: str, tmp_path: Path):
+    """The certificate of the server is also the authority of clients."""
     files, port = make_certificate(tmp_path), free_port()
     settings = {
         "STMS_GRPC_PORT": str(port),
         "STMS_REQUIRE_KEYS": "true",
         "STMS_TLS_CERTIFICATE": str(files.file),
         "STMS_TLS_KEY": str(files.key),
+        "STMS_TLS_CLIENT_CA": str(files.file),
     }
-    with running_service(tmp_path, settings, ca=files.file) as service:
+    with running_service(tmp_path, settings, files) as service:
 
-        def ask(certificate: bytes) -> Any:
-            trusted = grpc.ssl_channel_credentials(certificate)
+        def ask(certificate: bytes, *own: bytes) -> Any:
+            trusted = grpc.ssl_channel_credentials(certificate, *own)
             with grpc.secure_channel(f"127.0.0.1:{port}", trusted) as channel:
                 return scores(channel, np.eye(3), service.key)
 
-        first = files.file.read_bytes()
-        np.testing.assert_array_equal(ask(first), [1.0, 0.0, 0.0])
+        def pair() -> tuple[bytes, bytes]:
+            return files.key.read_bytes(), files.file.read_bytes()
+
+        first, own = files.file.read_bytes(), pair()
+        np.testing.assert_array_equal(ask(first, *own), [1.0, 0.0, 0.0])
+        with pytest.raises(grpc.RpcError):
+            ask(first)
         with pytest.raises(grpc.RpcError), grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             scores(channel, np.eye(3), service.key)
         make_certificate(tmp_path)
         deadline = time.monotonic() + 30
         while True:
             try:
-                ask(files.file.read_bytes())
+                ask(files.file.read_bytes(), *pair())
                 break
             except grpc.RpcError:
                 assert time.monotonic() < deadline
                 time.sleep(0.2)
         with pytest.raises(grpc.RpcError):
-            ask(first)
+            ask(first, *own)
