@@ -342,6 +342,27 @@ def test_errors_have_the_status_of_their_kind(start: Callable[..., Caller], stor
     assert delay == int(trailing(error)["retry-after"]) > 1
 
 
+def test_another_tenant_finds_nothing(caller: Caller, store: Any):
+    caller.ask("ModelInfer", inference())
+    rival = [("x-api-key", create_key(store.of_tenant("rival"), "rival", {"train"})[1])]
+    caller.client.refresh()
+    classes = message_classes()
+    for method, message in (
+        ("ModelInfer", inference()),
+        ("ModelMetadata", classes["ModelMetadataRequest"](name="pets")),
+        ("ModelStatistics", classes["ModelStatisticsRequest"](name="pets")),
+        ("RepositoryModelLoad", classes["RepositoryModelLoadRequest"](model_name="pets")),
+        ("RepositoryModelUnload", classes["RepositoryModelUnloadRequest"](model_name="pets")),
+    ):
+        assert caller.refused(method, message, rival).code() is grpc.StatusCode.NOT_FOUND, method
+    ready = classes["ModelReadyRequest"](name="pets")
+    assert caller.ask("ModelReady", ready, metadata=rival).ready is False
+    assert not caller.ask("RepositoryIndex", b"", metadata=rival).models
+    assert not caller.ask("ModelStatistics", b"", metadata=rival).model_stats
+    assert caller.ask("ModelReady", ready).ready is True
+    assert [model.name for model in caller.ask("RepositoryIndex", b"").models] == ["pets"]
+
+
 def test_a_detail_fits_into_the_metadata_of_clients():
     detail = detail_of(Problem(400, "bad", "ß" * 5000 + "\ud800"))
     assert len(detail.encode()) <= 1000
