@@ -6,7 +6,7 @@
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS root
-# What is installed: runtime, or oidc for a server that accepts tokens of issuers.
+# What is installed: runtime; oidc for a server that accepts tokens of issuers; grpc for one with a port for gRPC.
 ARG LOCK=runtime
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_PYTHON=/opt/venv/bin/python3
 WORKDIR /src

@@ -83,7 +83,7 @@ bench-inputs: $(VENV)/.dev ## records, texts and gaps: public files against scik
 bench-bundles: $(VENV)/.dev ## bundles of up to a million classes: seconds and memory of export, check and import
 	$(BIN)/python -m benchmarks.bundles
 
-bench-reach: $(VENV)/.dev ## local evaluation and its looks beside HTTP, revocation, JavaScript and ONNX beside Python on every form
+bench-reach: $(VENV)/.dev ## local evaluation and its looks beside HTTP, revocation, gRPC beside V2, JavaScript and ONNX beside Python on every form
 	$(BIN)/python -m benchmarks.reach
 
 bench-cluster: $(VENV)/.dev ## two workers against one, job overhead, 10 000 classes, queries beside training (needs PostgreSQL)
@@ -150,6 +150,7 @@ lock: ## resolve the requirements anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --extra build -o requirements/runtime.txt pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --all-extras -c requirements/runtime.txt -o requirements/dev.txt pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --extra build --extra oidc -c requirements/runtime.txt -c requirements/dev.txt -o requirements/oidc.txt pyproject.toml
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --extra build --extra grpc -c requirements/runtime.txt -c requirements/dev.txt -o requirements/grpc.txt pyproject.toml
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --group docs -c requirements/runtime.txt -c requirements/dev.txt -o requirements/docs.txt
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --group kubernetes -c requirements/runtime.txt -c requirements/dev.txt -o requirements/kubernetes.txt
 

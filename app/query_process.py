@@ -7,24 +7,31 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from app.domain.checks import is_ready
 from app.gate.application import Gate
 from app.gate.relay import Relay
 from app.processes.listener import ProcessContext
 from app.processes.metrics import Metrics
+from app.processes.open_files import affordable_connections, raise_open_files
 from app.processes.scoreboard import Scoreboard, State
 from app.query_parts import QueryParts, make_server, open_query_parts, prepare_process
-from app.server.tls import certificate_of
+from app.server.tls import Certificate, certificate_of
 from app.serving.open_inference.handler import InferenceHandler
+from app.serving.open_inference.operations import Operations
 from app.serving.packages.handler import PackageHandler
 from app.serving.query.handler import QueryHandler
 from app.serving.query_health import query_checks
 from app.settings import Settings
 
+if TYPE_CHECKING:
+    from app.server.grpc_listener import GrpcListener
+
 _START_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.02
+_PART_FOR_GRPC: Final = 4
+"""gRPC has one part in this many of the connections that HTTP may have."""
 
 
 def run_query_process(settings: Settings, process: ProcessContext, control: Path) -> int:
@@ -33,16 +40,21 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
     control: path of the control process's socket. Raises BadCertificate, and BadSecretFile for its key.
     """
     prepare_process(process, settings, is_control=False)
+    certificate = certificate_of(settings)
+    most_of_grpc = _connections_of_grpc(settings)
+    grpc_listener = _grpc_listener(settings, most_of_grpc, certificate)
     relay = Relay(control, lambda: process.slot.state is State.DRAINING)
 
     @asynccontextmanager
     async def lifespan(gate: Gate) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             parts = await open_query_parts(settings, gate.metrics, process.scoreboard, gate.periodic, stack)
-            connect(gate, parts, stack)
+            operations = connect(gate, parts, stack)
             stack.callback(relay.close)
             parts.refresher.follow_signals()
             await _wait_for_start(process.scoreboard)
+            if grpc_listener is not None:
+                await _listen_for_grpc(grpc_listener, operations, stack)
             yield
 
     gate = Gate(settings, Metrics(process.scoreboard, process.slot), relay, lifespan)
@@ -52,26 +64,62 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
         settings,
         gate.metrics,
         most=settings.max_connections,
+        most_beside=most_of_grpc,
         listen_seconds=settings.drain_listen_seconds,
         tick=gate.tick,
         fast_path=gate.fast_path,
         max_connections_per_address=settings.max_connections_per_address,
         key_share=settings.key_share,
         periodic=gate.periodic,
-        certificate=certificate_of(settings),
+        certificate=certificate,
+        beside=None if grpc_listener is None else grpc_listener.stop,
     )
     server.run()
     return 0 if server.started else 1
 
 
-def connect(gate: Gate, parts: QueryParts, stack: AsyncExitStack) -> None:
-    """Let a gate answer queries."""
-    inference = InferenceHandler(
+def connect(gate: Gate, parts: QueryParts, stack: AsyncExitStack) -> Operations:
+    """Let a gate answer queries; returns what answers those of the Open Inference Protocol."""
+    operations = Operations(
         parts.pipeline, parts.store, parts.files, parts.audit_writer, lambda: is_ready(query_checks(parts))
     )
-    stack.callback(inference.close)
+    stack.callback(operations.close)
     packages = PackageHandler(parts.pipeline, parts.audit_writer, parts.settings.max_package_bytes)
-    gate.serve(parts.pipeline, QueryHandler(parts.pipeline), inference, packages, lambda: query_checks(parts))
+    queries, inference = QueryHandler(parts.pipeline), InferenceHandler(operations)
+    gate.serve(parts.pipeline, queries, inference, packages, lambda: query_checks(parts))
+    return operations
+
+
+def _connections_of_grpc(settings: Settings) -> int:
+    """The most connections of gRPC, each of which may have many calls; 0 if no port is set."""
+    if settings.grpc_port is None:
+        return 0
+    affordable = affordable_connections(raise_open_files(), settings.database_pool_size)
+    return max(1, min(settings.max_connections, affordable) // _PART_FOR_GRPC)
+
+
+def _grpc_listener(settings: Settings, most: int, certificate: Certificate | None) -> GrpcListener | None:
+    """What listens for gRPC; None if the settings name no port. Only then its modules are imported."""
+    if settings.grpc_port is None:
+        return None
+    from app.server.grpc_listener import GrpcListener
+    from app.serving.open_inference.grpc.service import OVERHEAD
+
+    return GrpcListener(
+        settings.host,
+        settings.grpc_port,
+        largest=settings.max_query_bytes + OVERHEAD,
+        most=most,
+        certificate=certificate,
+    )
+
+
+async def _listen_for_grpc(listener: GrpcListener, operations: Operations, stack: AsyncExitStack) -> None:
+    from app.serving.open_inference.grpc.service import InferenceService
+
+    metrics = operations.pipeline.metrics
+    await listener.start(InferenceService(operations, lambda: metrics.processes().draining))
+    stack.push_async_callback(listener.stop, 0.0)
 
 
 async def _wait_for_start(scoreboard: Scoreboard) -> None:

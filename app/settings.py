@@ -75,6 +75,14 @@ class Settings(BaseSettings):
         "send their API key as before.",
     )
 
+    grpc_port: int | None = Field(
+        None,
+        ge=1,
+        le=65535,
+        description="Port for the Open Inference Protocol over gRPC, of all query processes; needs the extra "
+        "`grpc`, and API keys. Empty: no gRPC.",
+    )
+
     bundle: Path | None = Field(
         None,
         description="Bundle, or folder of bundles, to serve without a database: `stms api` answers queries "
@@ -454,11 +462,20 @@ class Settings(BaseSettings):
     def _fits_together(self) -> Self:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("STMS_TLS_CERTIFICATE and STMS_TLS_KEY are given together")
+        if self.grpc_port is not None and not self.require_keys:
+            raise ValueError("STMS_GRPC_PORT needs API keys, but STMS_REQUIRE_KEYS is false")
+        if self.grpc_port is not None and self.grpc_port == self.port:
+            raise ValueError("STMS_GRPC_PORT must be another port than STMS_PORT")
         if self.bundle is not None and self.database_url is not None:
             raise ValueError("a server of STMS_BUNDLE has a database of its own: leave STMS_DATABASE_URL out")
         if self.tls_client_ca is not None and self.tls_certificate is None:
             raise ValueError("STMS_TLS_CLIENT_CA needs STMS_TLS_CERTIFICATE and STMS_TLS_KEY")
         return self
+
+    @field_validator("grpc_port", mode="before")
+    @classmethod
+    def _may_be_empty(cls, value: object) -> object:
+        return None if value == "" else value
 
     @field_validator("remote_teachers", "webhooks", "dataset_sources")
     @classmethod

@@ -10,7 +10,8 @@ The last line is a JSON object:
     js_flips           other decisions of the JavaScript module; None without Node
     onnx_flips, onnx_difference     of onnxruntime on the ONNX models of the same students
     bundle_equal       whether the imported bundle of a version exports to the same packages
-    grpc_vs_v2         None: there is no gRPC
+    grpc_vs_v2         processor time of the server for an inference of one row over gRPC by that over HTTP,
+                       in binary form both
 """
 
 from __future__ import annotations
@@ -26,13 +27,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import httpx
 import numpy as np
 import onnxruntime
 
 from app.commands.demo.temporary_server import TemporaryServer, temporary_server
+from app.serving.open_inference.grpc.descriptors import message_classes
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
+from benchmarks.processes import free_port
 from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed import PackedStudent
 from core.packed.onnx import onnx_bytes
@@ -90,26 +94,62 @@ def server_seconds(http: httpx.Client) -> float:
     )
 
 
+def cost_ratio(
+    http: httpx.Client, one: Callable[[], Any], other: Callable[[], Any], rounds: int, times: int
+) -> float:
+    """Processor time of the server for ``one`` by that for ``other``: median of alternating rounds."""
+    ratios = []
+    for _ in range(rounds):
+        used = []
+        for ask in (one, other, lambda: None):
+            before = server_seconds(http)
+            seconds_of(ask, times)
+            used.append(server_seconds(http) - before)
+        of_one, of_other, idle = used
+        ratios.append((of_one - idle) / (of_other - idle))
+    return round(statistics.median(ratios), 2)
+
+
+def grpc_cost(server: TemporaryServer, port: int, rounds: int, times: int) -> float:
+    """The cost of an inference of one row over gRPC by that over HTTP, in binary form both."""
+    row = np.random.default_rng(0).normal(size=(1, COLUMNS)).astype("<f8")
+    message = message_classes()["ModelInferRequest"](model_name="linear:A")
+    message.inputs.add(name="x", datatype="FP64", shape=list(row.shape))
+    message.raw_input_contents.append(row.tobytes())
+    data, authorization = message.SerializeToString(), f"Bearer {server.key}"
+    tensor = {"name": "x", "shape": list(row.shape), "datatype": "FP64"}
+    tensor |= {"parameters": {"binary_data_size": row.nbytes}}
+    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+    headers = {"authorization": authorization, "inference-header-content-length": str(len(head))}
+    body = head + row.tobytes()
+    with (
+        httpx.Client(base_url=server.address, headers=headers) as http,
+        grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
+        infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+
+        def by_http() -> None:
+            http.post("/v2/models/linear:A/infer", content=body).raise_for_status()
+
+        def by_grpc() -> None:
+            infer(data, metadata=[("authorization", authorization)])
+
+        return cost_ratio(http, by_grpc, by_http, rounds, times)
+
+
 def poll_cost(server: TemporaryServer, rounds: int, times: int) -> float:
-    """Processor time of a poll by that of a query, the median of alternating rounds; both by one client."""
+    """Processor time of a poll by that of a query, both by one client."""
     path = "/v1/models/linear/classes/A"
     x = {"x": np.random.default_rng(0).normal(size=COLUMNS).tolist()}
-    ratios = []
     with httpx.Client(base_url=server.address, headers={"authorization": f"Bearer {server.key}"}) as http:
         tag = {"if-none-match": http.get(f"{path}/package").headers["etag"]}
-        for _ in range(rounds):
-            used = []
-            for ask in (
-                lambda: http.get(f"{path}/package", headers=tag),
-                lambda: http.post(f"{path}:query", json=x),
-                lambda: None,
-            ):
-                before = server_seconds(http)
-                seconds_of(ask, times)
-                used.append(server_seconds(http) - before)
-            poll, query, idle = used
-            ratios.append((poll - idle) / (query - idle))
-    return round(statistics.median(ratios), 2)
+        return cost_ratio(
+            http,
+            lambda: http.get(f"{path}/package", headers=tag),
+            lambda: http.post(f"{path}:query", json=x),
+            rounds,
+            times,
+        )
 
 
 def revocation(server: TemporaryServer, stms: Client, evaluators: int) -> float:
@@ -206,7 +246,11 @@ def main() -> None:
     parser.add_argument("--evaluators", type=int, default=100)
     wished = parser.parse_args()
     found: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as name, temporary_server(Path(name)) as server:
+    port = free_port()
+    with (
+        tempfile.TemporaryDirectory() as name,
+        temporary_server(Path(name), STMS_GRPC_PORT=str(port)) as server,
+    ):
         folder = Path(name)
         publish_all(server)
         with Client(server.address, server.key) as stms:
@@ -215,12 +259,13 @@ def main() -> None:
             found["local_difference"] = difference(stms, min(wished.rows, 20_000))
             found["poll_vs_query"] = poll_cost(server, wished.rounds, 1000)
             print(found, flush=True)
+            found["grpc_vs_v2"] = grpc_cost(server, port, wished.rounds, 1000)
+            print(found, flush=True)
             found["revocation_s"] = revocation(server, stms, wished.evaluators)
             print(f"a poll is due every {POLL} s ± 20 %: at most {POLL * SPREAD} s", found, flush=True)
             found["bundle_equal"] = bundle_equal(stms, folder)
         found["js_flips"] = javascript_flips(wished.rows, folder)
     found |= onnx(wished.rows)
-    found["grpc_vs_v2"] = None
     print(json.dumps(found))
 
 

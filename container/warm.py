@@ -14,8 +14,13 @@ from importlib.util import find_spec
 
 OTHERS = ("psycopg_binary.pq", "sqlalchemy.dialects.postgresql.psycopg", "alembic.command")
 """Imported by name at run time when the database is PostgreSQL."""
-OF_TOKENS = ("app.auth.jwks", "app.auth.tokens")
-"""Only an image with the extra oidc can load them."""
+OF_EXTRAS = {
+    "app.auth.jwks": "jwt",
+    "app.auth.tokens": "jwt",
+    "app.server.grpc_listener": "grpc",
+    "app.serving.open_inference.grpc": "grpc",
+}
+"""Modules and packages that only an image with an extra can load, and a module of that extra."""
 
 
 def main() -> None:
@@ -26,8 +31,8 @@ def main() -> None:
 
     for package in (app, core):
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            is_missing = module.name in OF_TOKENS and find_spec("jwt") is None
-            if not module.name.endswith("__main__") and not is_missing:
+            needed = [extra for name, extra in OF_EXTRAS.items() if module.name.startswith(name)]
+            if not module.name.endswith("__main__") and all(map(find_spec, needed)):
                 import_module(module.name)
     for name in OTHERS:
         import_module(name)

@@ -31,6 +31,7 @@ GIVEN_BY_THE_CHART: Final = frozenset(
         "STMS_DRAIN_LISTEN_SECONDS",
         "STMS_DRAIN_SECONDS",
         "STMS_FIRST_KEY_FILE",
+        "STMS_GRPC_PORT",
         "STMS_HOST",
         "STMS_MAX_BUNDLE_BYTES",
         "STMS_MAX_HEAD_BYTES",

@@ -55,7 +55,7 @@ def listed() -> dict[str, str]:
 
 def test_every_locked_package_has_an_accepted_licence():
     licences = listed()
-    assert set(licences) == {name for name, _ in locked(LOCKS / "oidc.txt")}
+    assert set(licences) == {name for name, _ in locked(LOCKS / "oidc.txt") | locked(LOCKS / "grpc.txt")}
     parts = {part for licence in licences.values() for part in re.split(" AND | OR ", licence)}
     assert parts <= ACCEPTED
 
@@ -74,7 +74,9 @@ def test_the_list_agrees_with_what_the_packages_declare():
 
 
 @pytest.mark.parametrize(
-    "lock", [LOCKS / f"{name}.txt" for name in ("runtime", "oidc", "dev", "docs")], ids=lambda lock: lock.stem
+    "lock",
+    [LOCKS / f"{name}.txt" for name in ("runtime", "oidc", "grpc", "dev", "docs")],
+    ids=lambda lock: lock.stem,
 )
 def test_packages_are_locked_with_the_extras_that_others_need(lock: Path):
     """Otherwise pip takes the newest release for ``package[extra]``, and refuses it for want of a hash."""
@@ -92,9 +94,12 @@ def test_packages_are_locked_with_the_extras_that_others_need(lock: Path):
                 assert other.extras <= found.extras, f"{name} needs {other}"
 
 
-def test_an_image_that_accepts_tokens_has_two_packages_more_in_the_versions_of_the_tests():
-    more = locked(LOCKS / "oidc.txt") - locked()
-    assert {name for name, _ in more} == {"cryptography", "pyjwt"}
+@pytest.mark.parametrize(
+    ("extra", "packages"), [("oidc", {"cryptography", "pyjwt"}), ("grpc", {"grpcio", "protobuf"})]
+)
+def test_an_image_with_an_extra_has_two_packages_more_in_the_versions_of_the_tests(extra, packages):
+    more = locked(LOCKS / f"{extra}.txt") - locked()
+    assert {name for name, _ in more} == packages
     assert more <= locked(LOCKS / "dev.txt")
 
 

@@ -69,6 +69,7 @@ def serve(
         # The keys of the file would replace those of the database.
         raise CommandFailed("STMS_BUNDLE is for `stms api`, which answers queries alone: leave it out here.")
     _check_certificate(settings)
+    _check_grpc(settings)
     try:
         free_port = require_free(settings.host, settings.port)
     except CannotListen as error:
@@ -134,6 +135,8 @@ def api(
         host, port, data_dir, api_processes, no_keys, bundle=bundle, bundle_model=model_name
     )
     _check_certificate(settings)
+    if context is None:
+        _check_grpc(settings)
     try:
         if context is None and settings.bundle is not None:
             _serve_bundles(settings)
@@ -272,6 +275,23 @@ def _check_certificate(settings: Settings) -> None:
         certificate_of(settings)
     except (BadCertificate, BadSecretFile) as error:
         raise CommandFailed(str(error)) from error
+
+
+def _check_grpc(settings: Settings) -> None:
+    """Raise CommandFailed if the settings want gRPC, and it is not installed or its port is in use."""
+    if settings.grpc_port is None:
+        return
+    try:
+        from app.server import grpc_listener  # noqa: F401
+        from app.serving.open_inference.grpc import descriptors  # noqa: F401
+    except ImportError as error:
+        advice = "Install them with: pip install 'stms[grpc]'"
+        raise CommandFailed(f"STMS_GRPC_PORT needs grpcio and protobuf ({error}).", [advice]) from error
+    try:
+        # Processes share the port, so that one of another service would get a part of the connections.
+        require_free(settings.host, settings.grpc_port)
+    except CannotListen as error:
+        raise CommandFailed(str(error), ["Choose another with STMS_GRPC_PORT."]) from error
 
 
 def _provide_first_key(settings: Settings) -> FirstKey:

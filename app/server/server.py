@@ -56,6 +56,8 @@ _RETRY_SECONDS: Final = 0.5
 _ENDING_SECONDS: Final = 1.0
 """Time within which a connection that gives way has ended."""
 _KEEP_ALIVE_SECONDS: Final = 75
+_MARGIN_SECONDS: Final = 0.2
+"""What listens beside the server is cancelled by this many seconds earlier than requests."""
 _PARTS: Final = ("connections", "certificate")
 
 
@@ -70,6 +72,8 @@ class Server(uvicorn.Server):
     connections of one API key keep when the server is full. fast_path: responds to some requests
     before they reach the application. periodic: runs the part "connections", the timeouts of clients, and
     "certificate", which looks for a new one. certificate: for TLS; without one connections are not encrypted.
+    beside: stops what listens beside this server within the seconds that it is called with, once the server
+    accepts no more connections.
     context: counts refused connections and requests.
     """
 
@@ -89,6 +93,7 @@ class Server(uvicorn.Server):
         proxies: TrustedProxies | None = None,
         periodic: PeriodicWork | None = None,
         certificate: Certificate | None = None,
+        beside: Callable[[float], Coroutine[Any, Any, None]] | None = None,
     ) -> None:
         slot = process.slot
         self.context = ServerContext(
@@ -117,12 +122,11 @@ class Server(uvicorn.Server):
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         )
         super().__init__(config)
-        self._slot, self._grace, self._tick = slot, grace, tick
-        self._parent = os.getppid()
+        self._slot, self._grace, self._tick, self._parent = slot, grace, tick, os.getppid()
         self._listen_seconds, self._goes_on_listening = min(listen_seconds, grace), False
         self._connections: set[HttpProtocol] = self.server_state.connections  # type: ignore[assignment]
         self._periodic = periodic or PeriodicWork(_PARTS)
-        self._certificate = certificate
+        self._certificate, self._beside = certificate, beside
         self._timeouts_checked_at = time.monotonic()
         hard_limit = int(max_connections * HARD_LIMIT)
         self._acceptor = Acceptor(
@@ -166,9 +170,11 @@ class Server(uvicorn.Server):
         listens_until = began + (self._listen_seconds if self._goes_on_listening else 0.0)
         for count in itertools.count(1):
             now = time.monotonic()
-            is_quiet = now - max(began, self._acceptor.accepted_at) >= QUIET_SECONDS
+            # What listens beside this server does not say when it has accepted a connection.
+            is_quiet = self._beside is None and now - max(began, self._acceptor.accepted_at) >= QUIET_SECONDS
             if self._acceptor.is_open and (now >= listens_until or is_quiet or self.force_exit):
                 await self._acceptor.stop()
+                self._stop_beside(began + self._grace - now)
             if self.force_exit or not (
                 self._acceptor.is_open or self._connections or self.server_state.tasks
             ):
@@ -236,6 +242,14 @@ class Server(uvicorn.Server):
                 self.context.refused["tls_handshake"] += 1
                 return False
         return True
+
+    def _stop_beside(self, seconds: float) -> None:
+        """Stop what listens beside this server; the shutdown waits for that as for a request."""
+        if self._beside is None or self.force_exit:
+            return
+        task = asyncio.get_running_loop().create_task(self._beside(max(0.0, seconds - _MARGIN_SECONDS)))
+        self.server_state.tasks.add(task)
+        task.add_done_callback(self.server_state.tasks.discard)
 
     def _abort_remaining(self) -> None:
         logger.error(

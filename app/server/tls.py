@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from app.secret_files import read_secret
 from app.settings import Settings
@@ -21,6 +21,14 @@ _VERSION, _UTC_TIME = 0xA0, 0x17
 _LONG_LENGTH: Final = 0x80
 
 
+class PemFiles(NamedTuple):
+    """What the files of a certificate contain: its chain, its private key, and the authorities of clients."""
+
+    chain: bytes
+    key: bytes
+    client_ca: bytes | None
+
+
 class BadCertificate(Exception):
     """The files of the certificate cannot be used."""
 
@@ -29,15 +37,16 @@ class Certificate:
     """A certificate with its chain and private key, in files of PEM.
 
     file, key: their paths. client_ca: certificates of the authorities of clients, each of which must then
-    show a certificate of its own; None asks them for none. context: for new connections. expires_at: when
-    the certificate ends, in seconds since the epoch. Raises BadCertificate, and BadSecretFile for a key that
-    other users can read.
+    show a certificate of its own; None asks them for none. context: for new connections. pem: the same for
+    programs with TLS of their own; a new object when the files have changed. expires_at: when the certificate
+    ends, in seconds since the epoch. Raises BadCertificate, and BadSecretFile for a key that other users can
+    read.
     """
 
     def __init__(self, file: Path, key: Path, client_ca: Path | None = None) -> None:
         self._file, self._key, self._client_ca = file, key, client_ca
         self._versions = self._versions_of_files()
-        self.context, self.expires_at = self._read()
+        self.context, self.pem, self.expires_at = self._read()
 
     def refresh(self) -> None:
         """Read the files again if one of them has changed; connections keep what they have agreed on.
@@ -46,11 +55,11 @@ class Certificate:
         """
         versions = self._versions_of_files()
         if versions != self._versions:
-            self.context, self.expires_at = self._read()
+            self.context, self.pem, self.expires_at = self._read()
             self._versions = versions
 
-    def _read(self) -> tuple[ssl.SSLContext, float]:
-        read_secret(self._key)
+    def _read(self) -> tuple[ssl.SSLContext, PemFiles, float]:
+        key = read_secret(self._key).encode()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
@@ -60,13 +69,15 @@ class Certificate:
             if self._client_ca is not None:
                 context.verify_mode = ssl.CERT_REQUIRED
                 context.load_verify_locations(self._client_ca)
-            expires_at = expiry(self._file.read_text("ascii"))
+            chain = self._file.read_bytes()
+            pem = PemFiles(chain, key, None if self._client_ca is None else self._client_ca.read_bytes())
+            expires_at = expiry(chain.decode("ascii"))
         except (OSError, ValueError) as error:
             # An error of OpenSSL is an OSError, too.
             reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
             files = ", ".join(map(str, filter(None, (self._file, self._key, self._client_ca))))
             raise BadCertificate(f"The certificate of {files} cannot be used: {reason}.") from error
-        return context, expires_at
+        return context, pem, expires_at
 
     def _versions_of_files(self) -> list[tuple[int, int, int]]:
         """What differs once a file was replaced or changed. Raises BadCertificate."""

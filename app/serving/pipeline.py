@@ -65,19 +65,26 @@ class Exchange:
         """Seconds since the request started."""
         return perf_counter() - self.started
 
+    @property
+    def is_probe(self) -> bool:
+        """Whether a probe asks for the health of the server."""
+        return str(self.scope["path"]).startswith(_HEALTH)
+
 
 State = TypeVar("State", bound=Exchange)
+Source = TypeVar("Source")
+Answer = TypeVar("Answer")
 
 
-class WireFormat(ABC, Generic[State]):
-    """An adapter of one protocol to the pipeline."""
+class WireFormat(ABC, Generic[State, Source, Answer]):
+    """An adapter of one protocol to the pipeline. Source: where a request comes from. Answer: a response."""
 
     @abstractmethod
-    async def answer(self, exchange: State, receive: Receive) -> Response:
+    async def answer(self, exchange: State, source: Source) -> Answer:
         """The response to a request. Raises ServiceError and ProblemError."""
 
     @abstractmethod
-    def refuse(self, exchange: State, problem: Problem) -> Response:
+    def refuse(self, exchange: State, problem: Problem) -> Answer:
         """The response to a request that failed; counts it."""
 
 
@@ -110,38 +117,46 @@ class QueryPipeline:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="stms-query")
 
     async def handle(
-        self, wire_format: WireFormat[State], exchange: State, receive: Receive, send: Send
+        self, wire_format: WireFormat[State, Receive, Response], exchange: State, receive: Receive, send: Send
     ) -> None:
-        """Answer one request; every error becomes a response."""
+        """Answer one request of HTTP; every error becomes a response."""
         try:
-            try:
-                response = await wire_format.answer(exchange, receive)
-            except ServiceError as error:
-                response = wire_format.refuse(exchange, problem_of(error))
-            except ProblemError as error:
-                response = wire_format.refuse(exchange, error.problem)
-            except Exception:
-                request_id = exchange.request_id.decode()
-                logger.exception(
-                    "request %s failed unexpectedly", request_id, extra={"request_id": request_id}
-                )
-                response = wire_format.refuse(exchange, internal_problem())
-            if exchange.admission is None:
-                await self._wait_for_turn(exchange.scope)
-            else:
-                # A client that reads slowly must not keep the place.
-                exchange.admission.leave()
+            response = await self.respond(wire_format, exchange, receive)
             await send_response(send, response, exchange.request_id)
         finally:
             if exchange.admission is not None:
                 exchange.admission.close()
 
-    async def _wait_for_turn(self, scope: Scope) -> None:
+    async def respond(
+        self, wire_format: WireFormat[State, Source, Answer], exchange: State, source: Source
+    ) -> Answer:
+        """The response to one request, also to one that failed, when it is its turn to be sent.
+
+        The caller closes the admission of the request after that.
+        """
+        try:
+            response = await wire_format.answer(exchange, source)
+        except ServiceError as error:
+            response = wire_format.refuse(exchange, problem_of(error))
+        except ProblemError as error:
+            response = wire_format.refuse(exchange, error.problem)
+        except Exception:
+            request_id = exchange.request_id.decode()
+            logger.exception("request %s failed unexpectedly", request_id, extra={"request_id": request_id})
+            response = wire_format.refuse(exchange, internal_problem())
+        if exchange.admission is None:
+            await self._wait_for_turn(exchange)
+        else:
+            # A client that reads slowly must not keep the place.
+            exchange.admission.leave()
+        return response
+
+    async def _wait_for_turn(self, exchange: Exchange) -> None:
         """Let responses to callers without a valid key take turns."""
+        scope = exchange.scope
         if self.authenticator.caller_of(scope["headers"]) is None:
-            is_probe = scope["path"].startswith(_HEALTH)
             address = self.authenticator.address_of(scope)
-            await self.budgets.wait_without_key(address, is_probe=is_probe)
+            await self.budgets.wait_without_key(address, is_probe=exchange.is_probe)
 
     def admit(self, exchange: Exchange, required_scope: str, model: str | None) -> ApiKey:
         """The key of a caller who may proceed, decided from the headers alone; nothing is held yet.

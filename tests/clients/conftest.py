@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ from app.store.unit_of_work import Store
 from benchmarks.processes import free_port
 from benchmarks.published import linear_student, linear_teacher, publish
 from tests.app.serving.written_records import encoder
+from tests.certificates import CertificateFiles
 
 STMS = Path(sys.executable).with_name("stms")
 START_SECONDS = 300.0
@@ -60,13 +62,16 @@ def start_service(_sqlite_template: Path, tmp_path_factory: pytest.TempPathFacto
         def start(**settings: str) -> Service:
             folder = tmp_path_factory.mktemp("clients")
             shutil.copy(_sqlite_template, folder / "stms.sqlite")
-            return stack.enter_context(_running(folder, settings))
+            return stack.enter_context(running_service(folder, settings))
 
         yield start
 
 
 @contextmanager
-def _running(folder: Path, settings: dict[str, str]) -> Iterator[Service]:
+def running_service(
+    folder: Path, settings: dict[str, str], certificate: CertificateFiles | None = None
+) -> Iterator[Service]:
+    """A server over the database in a folder, which is filled. certificate: of the server and of clients."""
     key = _fill(folder, keyless=settings.get("STMS_REQUIRE_KEYS") == "false")
     port = free_port()
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
@@ -77,7 +82,7 @@ def _running(folder: Path, settings: dict[str, str]) -> Iterator[Service]:
             command, env=inherited | settings, stdout=output, stderr=output, cwd=folder
         )
     try:
-        _wait(process, port, log)
+        _wait(process, port, log, certificate)
         yield Service(f"127.0.0.1:{port}", key, log)
         process.terminate()
         assert process.wait(120) == 0, log.read_text(errors="replace")
@@ -106,11 +111,17 @@ def _fill(folder: Path, *, keyless: bool) -> str:
     return key
 
 
-def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _wait(
+    process: subprocess.Popen[bytes], port: int, log: Path, certificate: CertificateFiles | None
+) -> None:
+    url = f"http{'s' if certificate else ''}://127.0.0.1:{port}/v2/health/ready"
+    verify = ssl.create_default_context(cafile=certificate and certificate.file)
+    if certificate is not None:
+        verify.load_cert_chain(certificate.file, certificate.key)
     deadline = time.monotonic() + START_SECONDS
     while True:
         try:
-            if httpx.get(f"http://127.0.0.1:{port}/v2/health/ready", trust_env=False).status_code == 200:
+            if httpx.get(url, trust_env=False, verify=verify).status_code == 200:
                 return
         except httpx.TransportError:
             pass

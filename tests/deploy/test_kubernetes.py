@@ -182,8 +182,12 @@ def _data_bytes(pod: Object) -> int:
 
 def test_probes_ask_what_is_answered_without_the_database(objects: list[Object]):
     [api] = pods(objects)["api"]["containers"]
-    [port] = api["ports"]
-    assert str(port["containerPort"]) == environment(objects, api)["STMS_PORT"]
+    port, *others = api["ports"]
+    settings = environment(objects, api)
+    assert str(port["containerPort"]) == settings["STMS_PORT"]
+    assert [str(other["containerPort"]) for other in others] == [
+        settings[name] for name in ("STMS_GRPC_PORT",) if name in settings
+    ]
     paths = {name: probe["httpGet"]["path"] for name, probe in api.items() if name.endswith("Probe")}
     assert paths == {
         "startupProbe": "/livez",

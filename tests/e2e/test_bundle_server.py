@@ -73,11 +73,13 @@ def export(store: Store, folder: Path, name: str, **options: Any) -> Path:
 
 
 @contextmanager
-def serving(folder: Path, bundle: Path, keys: Path | None, *options: str, expects: int = 0) -> Iterator[Up]:
+def serving(
+    folder: Path, bundle: Path, keys: Path | None, *options: str, expects: int = 0, **settings: str
+) -> Iterator[Up]:
     # Paths of Unix sockets are short.
     port, temporary = free_port(), Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
-    environment = inherited | {"TMPDIR": str(temporary), "STMS_PORT": str(port)}
+    environment = inherited | {"TMPDIR": str(temporary), "STMS_PORT": str(port)} | settings
     if keys is not None:
         environment["STMS_KEYS_FILE"] = str(keys)
     log, work = folder / "log", folder / "work"

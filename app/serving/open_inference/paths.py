@@ -101,15 +101,19 @@ def check_label(model: str, label: str) -> str:
 
 
 def _model_path(operation: str, raw_name: bytes, raw_version: bytes | None) -> ParsedPath:
-    name = _decoded(raw_name)
+    version = None if raw_version is None else _decoded(raw_version)
+    return model_path(operation, _decoded(raw_name), version)
+
+
+def model_path(operation: str, name: str, version: str | None) -> ParsedPath:
+    """An operation on a model, as its name and its version are written. Raises NotFound."""
     match = _NAME.fullmatch(name)
     if match is None:
         raise NotFound("There is no such model.", code="model_not_found")
     model, suffix, label = match.groups()
     if label is not None:
         check_label(model, label)
-    if raw_version is not None:
-        version = _decoded(raw_version)
+    if version is not None:
         if suffix is not None or not is_version(version):
             raise NotFound(f"Model {model!r} has no such version.", code="version_not_found")
         suffix = version

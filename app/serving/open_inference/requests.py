@@ -9,6 +9,7 @@ contains only the rows, as FP64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Annotated, Any, Final
@@ -43,8 +44,8 @@ _UNSUPPORTED: Final = ("shared_memory_region", "classification")
 
 _NONE: Final = msgspec.Raw(b"null")
 
-# Decoded objects take many times their JSON: their number is bounded, all other parts stay JSON.
-_MAX_OBJECTS: Final = 10_000
+MAX_OBJECTS: Final = 10_000
+"""Decoded objects take many times their bytes: their number is bounded, all other parts stay as they came."""
 _MAX_PARAMETERS: Final = 16 * 1024
 
 
@@ -129,6 +130,29 @@ def parse_inference(
     request = _decode(memoryview(body)[:length])
     tensors = _tensors(request.inputs, memoryview(body)[length:], header_length is not None)
     parameters = _parameters(request.parameters, "The request")
+    binary = _flag(parameters, "binary_data_output", False)
+    outputs = [
+        (output.name, _parameters(output.parameters, f"Output {output.name!r:.100}"))
+        for output in request.outputs or ()
+    ]
+    requested_outputs = requested(outputs, binary)
+    return read_inference(
+        tensors, parameters, path, max_rows, records, id=request.id, outputs=requested_outputs, binary=binary
+    )
+
+
+def read_inference(
+    tensors: list[Tensor],
+    parameters: Parameters,
+    path: ParsedPath,
+    max_rows: int,
+    records: Records | None = None,
+    *,
+    id: str | None = None,  # noqa: A002 - as the protocol calls it
+    outputs: list[RequestedOutput] | None = None,
+    binary: bool = False,
+) -> Inference:
+    """The request with these inputs and parameters, of HTTP or gRPC. Raises as `parse_inference`."""
     target = _target(tensors, path, records)
     others = [tensor for tensor in tensors if tensor is not target]
     if not others:
@@ -144,12 +168,11 @@ def parse_inference(
     else:
         rows = _joined(others, max_rows)
         names = [tensor.name for tensor in others if tensor.datatype != TEXTS]
-    binary = _flag(parameters, "binary_data_output", False)
     return Inference(
         rows,
         _labels(path, parameters, target, len(rows)),
-        request.id,
-        _requested_outputs(request.outputs, binary),
+        id,
+        outputs,
         binary,
         names,
         [tensor.name for tensor in others if tensor.datatype == TEXTS],
@@ -163,12 +186,16 @@ def classes_of(body: Body, header_length: bytes | None, path: ParsedPath) -> lis
         length = _header_length(header_length, len(body))
         request = _decode(memoryview(body)[:length])
         tensors = _tensors(request.inputs, memoryview(body)[length:], header_length is not None)
-        target = next(filter(_is_target, tensors), None)
-        rows = 1 if target is None else prod(target.shape)
-        labels = _labels(path, _parameters(request.parameters, "The request"), target, rows)
+        return labels_of(tensors, _parameters(request.parameters, "The request"), path)
     except ServiceError:
         return []
-    return list(dict.fromkeys(labels))
+
+
+def labels_of(tensors: list[Tensor], parameters: Parameters, path: ParsedPath) -> list[str]:
+    """The distinct classes that inputs and parameters name beside a path. Raises as `parse_inference`."""
+    target = next(filter(_is_target, tensors), None)
+    rows = 1 if target is None else prod(target.shape)
+    return list(dict.fromkeys(_labels(path, parameters, target, rows)))
 
 
 def how_to_name(path: ParsedPath) -> str:
@@ -189,8 +216,8 @@ def _header_length(value: bytes | None, size: int) -> int:
 
 
 def _decode(head: memoryview) -> _Request:
-    if bytes(head).count(b"{") > _MAX_OBJECTS:
-        raise TooLarge(f"The request has more than {_MAX_OBJECTS} objects.", code="too_many_objects")
+    if bytes(head).count(b"{") > MAX_OBJECTS:
+        raise TooLarge(f"The request has more than {MAX_OBJECTS} objects.", code="too_many_objects")
     try:
         return _DECODER.decode(head)
     except msgspec.ValidationError as error:
@@ -218,7 +245,7 @@ def _tensors(inputs: list[_Input], rest: memoryview, with_binary: bool) -> list[
     position = 0
     for tensor in inputs:
         parameters = _parameters(tensor.parameters, f"Input {tensor.name!r:.100}")
-        _check_supported(tensor.name, parameters)
+        check_supported(tensor.name, parameters)
         size = parameters.get("binary_data_size")
         shape = tuple(tensor.shape)
         if size is None:
@@ -242,7 +269,8 @@ def _tensors(inputs: list[_Input], rest: memoryview, with_binary: bool) -> list[
     return tensors
 
 
-def _check_supported(name: str, parameters: Parameters) -> None:
+def check_supported(name: str, parameters: Parameters) -> None:
+    """Raise InvalidRequest if a tensor has a parameter that would change its meaning."""
     for parameter in _UNSUPPORTED:
         if parameter in parameters:
             message = f"{name!r:.100} has the parameter {parameter!r}, which is not supported."
@@ -319,21 +347,22 @@ def _labels(path: ParsedPath, parameters: Parameters, target: Tensor | None, row
     return labels
 
 
-def _requested_outputs(outputs: list[_Output] | None, binary: bool) -> list[RequestedOutput] | None:
+def requested(outputs: Sequence[tuple[str, Parameters]], binary: bool) -> list[RequestedOutput] | None:
+    """The outputs with these names and parameters; None if there are none. Raises InvalidRequest.
+
+    binary: whether those are binary that do not say it.
+    """
     if not outputs:
         return None
     requested_outputs: dict[str, RequestedOutput] = {}
-    for output in outputs:
-        parameters = _parameters(output.parameters, f"Output {output.name!r:.100}")
-        if output.name not in OUTPUTS:
+    for name, parameters in outputs:
+        if name not in OUTPUTS:
             known = ", ".join(OUTPUTS)
-            raise InvalidRequest(f"There is no output {output.name!r:.100}, only {known}.", code="no_output")
-        _check_supported(output.name, parameters)
-        if output.name in requested_outputs:
-            raise InvalidRequest(f"Output {output.name!r} is asked for twice.", code="wrong_body")
-        requested_outputs[output.name] = RequestedOutput(
-            output.name, _flag(parameters, "binary_data", binary)
-        )
+            raise InvalidRequest(f"There is no output {name!r:.100}, only {known}.", code="no_output")
+        check_supported(name, parameters)
+        if name in requested_outputs:
+            raise InvalidRequest(f"Output {name!r} is asked for twice.", code="wrong_body")
+        requested_outputs[name] = RequestedOutput(name, _flag(parameters, "binary_data", binary))
     return list(requested_outputs.values())
 
 

@@ -39,7 +39,7 @@ _REPORTED: Final = re.compile(rb"[0-9]{1,9}:([0-9]{1,9})")
 _MAX_AUDITED: Final = 4096
 
 
-class PackageHandler(WireFormat[Exchange]):
+class PackageHandler(WireFormat[Exchange, Receive, Response]):
     """Answers requests for packages of at most ``most_bytes``."""
 
     def __init__(self, pipeline: QueryPipeline, audit_writer: AuditWriter, most_bytes: int) -> None:

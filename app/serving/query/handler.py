@@ -47,7 +47,7 @@ class _OneRow(msgspec.Struct, forbid_unknown_fields=True):
 _ONE_ROW: Final = msgspec.json.Decoder(_OneRow).decode
 
 
-class QueryHandler(WireFormat[Exchange]):
+class QueryHandler(WireFormat[Exchange, Receive, Response]):
     """Parses queries of the native format and encodes their responses."""
 
     def __init__(self, pipeline: QueryPipeline) -> None:

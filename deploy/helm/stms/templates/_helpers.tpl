@@ -126,6 +126,9 @@ STMS_FIRST_KEY_FILE: /secrets/first.key
 STMS_HOST: {{ .Values.api.host | quote }}
 STMS_PORT: "8000"
 STMS_API_PROCESSES: {{ .Values.api.processes | quote }}
+{{- with .Values.api.grpcPort }}
+STMS_GRPC_PORT: {{ . | quote }}
+{{- end }}
 STMS_DRAIN_SECONDS: {{ .Values.api.drainSeconds | quote }}
 STMS_DRAIN_LISTEN_SECONDS: {{ .Values.api.drainListenSeconds | quote }}
 STMS_CACHE_DISK_BYTES: {{ include "stms.bytes" .Values.api.cacheGiB | quote }}

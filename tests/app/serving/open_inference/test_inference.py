@@ -14,7 +14,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from app.serving.open_inference import handler
+from app.serving.open_inference import operations
 from app.serving.open_inference.tensors import DTYPES
 
 CAT = "/v2/models/pets:cat/infer"
@@ -208,7 +208,7 @@ def test_large_requests_are_decided_in_threads_and_answered_the_same(client, cal
 
 
 def test_a_small_body_with_much_work_is_decided_in_a_thread(client, pets, monkeypatch):
-    monkeypatch.setattr(handler, "INLINE_WORK", 1)
+    monkeypatch.setattr(operations, "INLINE_WORK", 1)
     assert outputs(client.post(CAT, json=request()))["score"] == [1.0, 0.25]
 
 
@@ -561,7 +561,7 @@ def test_an_unexpected_error_reveals_no_details(client, pets, refused, monkeypat
     def fail(*_arguments: Any) -> None:
         raise RuntimeError("secret")
 
-    monkeypatch.setattr(handler, "answer", fail)
+    monkeypatch.setattr(operations, "answer", fail)
     text = refused(client.post(CAT, json=request()), 500)
     assert "secret" not in text
     assert "secret" in caplog.text

@@ -1,0 +1,106 @@
+"""The gRPC server of one process: its port, its limits, its certificate, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import grpc
+from grpc.aio import Server as GrpcServer
+from grpc.aio import server as make_grpc_server
+
+from app.processes.listener import CannotListen
+from app.server.tls import HANDSHAKE_SECONDS, Certificate, PemFiles
+
+MAX_STREAMS: Final = 64
+"""Calls of one connection at the same time; further ones wait in the client."""
+CONNECTION_SECONDS: Final = 300
+"""After so long a connection takes no more calls, so that balancers of connections distribute them anew."""
+CALL_SECONDS: Final = 3600
+"""How long the calls of such a connection may still last."""
+_IDLE_SECONDS: Final = 75
+_PING_SECONDS, _PONG_SECONDS = 60, 20
+_METADATA_BYTES: Final = 16 * 1024
+_WINDOW_BYTES: Final = 64 * 1024
+
+
+class GrpcListener:
+    """Listens at ``host`` and ``port``, which other processes of the service may do, too (SO_REUSEPORT).
+
+    largest: bytes of a message. most: connections. certificate: for TLS; new connections get the newest one.
+    """
+
+    def __init__(
+        self, host: str, port: int, *, largest: int, most: int, certificate: Certificate | None
+    ) -> None:
+        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._certificate = certificate
+        self._options = options(largest, most)
+        self._server: GrpcServer | None = None
+        self._stopping: asyncio.Task[None] | None = None
+
+    async def start(self, service: grpc.GenericRpcHandler) -> None:
+        """Listen. Raises CannotListen."""
+        server = make_grpc_server(handlers=(service,), options=self._options)
+        try:
+            if self._certificate is None:
+                server.add_insecure_port(self._address)
+            else:
+                server.add_secure_port(self._address, self._credentials(self._certificate))
+        except RuntimeError as error:
+            raise CannotListen(f"Cannot listen at {self._address} for gRPC.") from error
+        await server.start()
+        self._server = server
+
+    async def stop(self, grace: float) -> None:
+        """Take no more connections and calls, tell clients so (GOAWAY), and wait for those in progress.
+
+        grace: seconds after which they are cancelled. A second call waits for the first.
+        """
+        if self._server is None:
+            return
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._server.stop(grace))
+        # It goes on when the caller is cancelled.
+        await asyncio.shield(self._stopping)
+
+    def _credentials(self, certificate: Certificate) -> grpc.ServerCredentials:
+        offered = certificate.pem
+
+        def change() -> grpc.ServerCertificateConfiguration | None:
+            """The certificate for a new connection; None if it is the last one."""
+            nonlocal offered
+            newest = certificate.pem
+            if newest is offered:
+                return None
+            offered = newest
+            return _configuration(newest)
+
+        has_clients = offered.client_ca is not None
+        return grpc.dynamic_ssl_server_credentials(_configuration(offered), change, has_clients)
+
+
+def _configuration(pem: PemFiles) -> grpc.ServerCertificateConfiguration:
+    return grpc.ssl_server_certificate_configuration([(pem.key, pem.chain)], pem.client_ca)
+
+
+def options(largest: int, most: int) -> list[tuple[str, int]]:
+    """The limits, as gRPC names them."""
+    return [
+        ("grpc.so_reuseport", 1),
+        ("grpc.max_receive_message_length", largest),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.max_concurrent_streams", MAX_STREAMS),
+        ("grpc.max_allowed_incoming_connections", most),
+        ("grpc.max_metadata_size", _METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
+        # So little of a message is received before its caller is known.
+        ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_SECONDS * 1000)),
+        ("grpc.max_connection_idle_ms", _IDLE_SECONDS * 1000),
+        ("grpc.max_connection_age_ms", CONNECTION_SECONDS * 1000),
+        ("grpc.max_connection_age_grace_ms", CALL_SECONDS * 1000),
+        ("grpc.keepalive_time_ms", _PING_SECONDS * 1000),
+        ("grpc.keepalive_timeout_ms", _PONG_SECONDS * 1000),
+    ]
