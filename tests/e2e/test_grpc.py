@@ -144,7 +144,8 @@ def test_garbage_ends_its_connection_only(served: Served):
             try:
                 connection.send(content)
                 connection.socket.shutdown(1)
-            except ConnectionError:
+            except OSError:
+                # It is closed already.
                 continue
             assert connection.is_closed_by_server()
     with Connection(served.port) as connection:
@@ -226,9 +227,11 @@ def processes(served: Served) -> tuple[int, list[int]]:
     """The manager of the server, and its query processes."""
     found: dict[int, str] = {}
     for pid in family(os.getpid()):
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-        if str(served.service.log.parent) in Path(f"/proc/{pid}/cwd").readlink().as_posix():
-            found[pid] = command
+        # It may have ended meanwhile.
+        with suppress(FileNotFoundError):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+            if str(served.service.log.parent) in Path(f"/proc/{pid}/cwd").readlink().as_posix():
+                found[pid] = command
     [manager] = [pid for pid, command in found.items() if "app.processes.manager" in command]
     return manager, [pid for pid, command in found.items() if "--control-socket" in command]
 
