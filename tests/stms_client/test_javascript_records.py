@@ -405,7 +405,8 @@ const fetch = async (url) => {
   asked.push(url.slice(url.lastIndexOf("models/")));
   const headers = { etag: `"${version}-x"`, "x-model": "m", "x-model-version": `${version}` };
   headers["x-encoder"] = digest;
-  return new Response(readFileSync(url.endsWith("encoder") ? "FOLDER/encoder" : "FOLDER/student0"), { headers });
+  const file = url.endsWith("encoder") ? "FOLDER/encoder" : "FOLDER/student0";
+  return new Response(readFileSync(file), { headers });
 };
 const local = new Local("http://stms.test", "m", ["a"], { fetch });
 local.plan = () => {};
