@@ -81,7 +81,7 @@ def students(known: Encoder) -> list[PackedStudent]:
     if layout.terms and dense:
         rbf = RbfBasis(np.zeros(dense), np.full(dense, 0.1), random.normal(size=(6, dense)))
         maps.append(BesideTerms(rbf, layout.terms))
-    made = []
+    made: list[PackedStudent] = []
     for packed in maps:
         p = packed.n_basis
         gaussian = GaussianForm(random.normal(size=p), 0.2, random.normal(size=(3, p)) / p)
@@ -383,7 +383,7 @@ def test_vectors_and_gaps_of_all_kinds(tmp_path: Path):
         CategoryColumn("d", True, ("x",), (), False, False),
         DATE,
     )
-    usual = {"v": [1, 2], "n": 1, "t": True, "c": "x", "d": "x", "since": "2020-01-01"}
+    usual: dict[str, Any] = {"v": [1, 2], "n": 1, "t": True, "c": "x", "d": "x", "since": "2020-01-01"}
     changes = [
         *({name: None} for name in usual),
         {"c": "NA"},
