@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
+import tarfile
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -170,19 +172,54 @@ def package(model: str, label: str, etag: str | None, report: str | None) -> Cal
     def read(response: httpx.Response) -> Package | None:
         if response.status_code == httpx.codes.NOT_MODIFIED:
             return None
-        headers = response.headers
-        base = headers.get("x-index-base")
-        return Package(
-            response.content,
-            headers.get("etag", ""),
-            headers.get("x-model", ""),
-            int(headers.get("x-model-version", "0")),
-            headers.get("x-encoder"),
-            None if base is None else int(base),
-        )
+        return _package(response, response.content, response.headers.get("etag", ""))
 
     headers = _without_none({"If-None-Match": etag, "X-STMS-Local": report})
     return Call("GET", f"{class_path(model, label)}/package", read, {}, headers)
+
+
+def packages(model: str, labels: Sequence[str]) -> Call[dict[str, Package]]:
+    """Read of the students of several classes, all of one version."""
+
+    def read(response: httpx.Response) -> dict[str, Package]:
+        contents = _members(response.content)
+        digests = [hashlib.sha256(content).hexdigest() for content in contents]
+        version = response.headers.get("x-model-version", "")
+        of_all = hashlib.sha256("".join(digests).encode("ascii")).hexdigest()
+        if len(contents) != len(labels) or response.headers.get("etag") != f'"{version}-{of_all}"':
+            raise StmsError("The packages that were sent are not those that their ETag says.")
+        return {
+            label: _package(response, content, f'"{version}-{digest}"')
+            for label, content, digest in zip(labels, contents, digests, strict=True)
+        }
+
+    return _post(f"{model_path(model)}:packages", {"classes": list(labels)}, read)
+
+
+def _members(archived: bytes) -> list[bytes]:
+    """The contents of an uncompressed tar file in order. Raises StmsError."""
+    contents = []
+    try:
+        with tarfile.open(fileobj=io.BytesIO(archived), mode="r:") as archive:
+            for member in archive:
+                file = archive.extractfile(member)
+                contents.append(b"" if file is None else file.read())
+    except tarfile.TarError as error:
+        raise StmsError("The packages that were sent are no tar file.") from error
+    return contents
+
+
+def _package(response: httpx.Response, content: bytes, etag: str) -> Package:
+    headers = response.headers
+    base = headers.get("x-index-base")
+    return Package(
+        content,
+        etag,
+        headers.get("x-model", ""),
+        int(headers.get("x-model-version", "0")),
+        headers.get("x-encoder"),
+        None if base is None else int(base),
+    )
 
 
 def encoder(model: str, label: str) -> Call[bytes]:
@@ -436,7 +473,11 @@ def _prefix(response: httpx.Response, path: str) -> str:
 def params_of(call: Call[T], tenant: str | None) -> Mapping[str, str | float] | None:
     """Query parameters of a call that acts in ``tenant``; queries always act in the tenant of their key."""
     # The link to the next page names the tenant already.
-    if tenant is None or "?" in call.path or call.path.endswith((":query", "/package", "/encoder")):
+    if (
+        tenant is None
+        or "?" in call.path
+        or call.path.endswith((":query", ":packages", "/package", "/encoder"))
+    ):
         return call.params or None
     return {**call.params, "tenant": tenant}
 

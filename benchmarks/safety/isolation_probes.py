@@ -304,6 +304,7 @@ def _model_routes() -> Routes:
             )
             for part in ("package", "encoder")
         },
+        "POST /v1/models/{model}:packages": [Probe("/v1/models/{model}:packages", {"classes": ["<label>"]})],
         "POST /v1/models/{model}:query": [Probe("/v1/models/{model}:query", _ROW | {"classes": ["<label>"]})],
         "POST /v1/models/{model}:predict": _one("/v1/models/{model}:predict", body=_ROW),
         **_inference("/v2/models/{model}"),

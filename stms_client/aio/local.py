@@ -10,7 +10,16 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from stms_client import calls
 from stms_client.arrays import Row, Rows
-from stms_client.errors import InvalidInput, MissingPackage, NotAllowed, NotFound, Stale, StmsError, TooBusy
+from stms_client.errors import (
+    InvalidInput,
+    InvalidRequest,
+    MissingPackage,
+    NotAllowed,
+    NotFound,
+    Stale,
+    StmsError,
+    TooBusy,
+)
 from stms_client.repeated import AsyncRepeated
 from stms_client.results import Decision, Decisions, Package
 
@@ -24,6 +33,8 @@ OnStale: TypeAlias = Literal["raise", "ask"]
 _REFUSED_SECONDS = 60.0
 """Between two polls after the service has refused one."""
 _SPREAD = 0.2
+_MOST_CLASSES = 256
+"""Of one request."""
 _WRONG_KEYS = "too_many_failures"
 _MOST_REPORTED = 999_999_999
 
@@ -158,44 +169,69 @@ class AsyncLocal:
         # What the answer says held when the service gave it, at the earliest now.
         started = time.monotonic()
         held = self._held
-        first = await self._package(self.model, self.labels[0], held)
-        if first is not None:
-            held = await self._fetch(first, held)
+        if held is None:
+            held = await self._evaluator(await self._packages(self.model, self.labels), None)
+        else:
+            first = await self._poll_of(held)
+            if first is not None:
+                others = await self._packages(self._pinned(first), self.labels[1:])
+                held = await self._evaluator({self.labels[0]: first} | others, held)
         self._answered, self._expires = started, started + self._max_stale
         self._held, self._refusal = held, None
 
-    async def _package(self, model: str, label: str, held: Evaluator | None) -> Package | None:
-        """The package of a class, None if it is held; says how many calls were answered."""
-        if held is None:
-            return await self._client.package(model, label)
+    async def _poll_of(self, held: Evaluator) -> Package | None:
+        """The package of the first class, None if it is held; says how many calls were answered."""
         # Each poll takes a number of the counter, too.
         answered = next(self._calls) - self._polls
         self._polls += 1
         number = min(answered - self._reported, _MOST_REPORTED)
         report = f"{held.version}:{number}" if number else None
         # Not repeated at once: the next poll comes soon.
-        package = await self._client.once(calls.package(model, label, held.etag, report))
+        package = await self._client.once(calls.package(self.model, self.labels[0], held.etag, report))
         self._reported += number
         return package
 
-    async def _fetch(self, first: Package, held: Evaluator | None) -> Evaluator:
-        """The students of the version of one package."""
+    async def _packages(self, model: str, labels: Sequence[str]) -> dict[str, Package]:
+        """The packages of classes, all of one version; more requests where one answer is too large."""
+        found: dict[str, Package] = {}
+        pending = [labels[start : start + _MOST_CLASSES] for start in range(0, len(labels), _MOST_CLASSES)]
+        while pending:
+            part = pending.pop(0)
+            try:
+                found |= await self._packages_of_one_answer(model, part)
+            except InvalidRequest as error:
+                if error.code != "package_too_large" or len(part) == 1:
+                    raise
+                half = len(part) // 2
+                pending[:0] = [part[:half], part[half:]]
+            else:
+                model = self._pinned(found[part[0]])
+        return found
+
+    async def _packages_of_one_answer(self, model: str, labels: Sequence[str]) -> dict[str, Package]:
+        if len(labels) > 1:
+            return await self._client.packages(model, labels)
+        package = await self._client.package(model, labels[0])
+        if package is None:
+            raise StmsError("The service sent no package where none was held.")
+        return {labels[0]: package}
+
+    def _pinned(self, package: Package) -> str:
+        """The model at the version of a package."""
+        return f"{self.model.partition('@')[0]}@{package.version}"
+
+    async def _evaluator(self, packages: dict[str, Package], held: Evaluator | None) -> Evaluator:
+        """What evaluates packages; the encoder is fetched unless that of ``held`` is the same."""
         try:
             from stms_client.evaluator import Evaluator
         except ImportError as error:
             raise MissingPackage(
                 "Local evaluation needs NumPy and safetensors: stms-client[local]."
             ) from error
-        pinned = f"{self.model.partition('@')[0]}@{first.version}"
-        packages = {self.labels[0]: first}
-        for label in self.labels[1:]:
-            package = await self._client.package(pinned, label)
-            if package is None:
-                raise StmsError("The service sent no package where none was held.")
-            packages[label] = package
+        first = packages[self.labels[0]]
         encoder = None
         if first.encoder is not None and held is not None and held.encoder_digest == first.encoder:
             encoder = held.encoder_bytes
         elif first.encoder is not None:
-            encoder = await self._client.encoder(pinned, self.labels[0])
+            encoder = await self._client.encoder(self._pinned(first), self.labels[0])
         return Evaluator(packages, encoder)

@@ -118,6 +118,10 @@ class Queries(Connection):
         """
         return await self.do(calls.package(model, label, etag, report))
 
+    async def packages(self, model: str, labels: Sequence[str]) -> dict[str, Package]:
+        """The students of up to 256 classes as bytes, all of one version, by one request."""
+        return await self.do(calls.packages(model, labels))
+
     async def encoder(self, model: str, label: str) -> bytes:
         """The encoder of records or texts of the version of a class, as bytes."""
         return await self.do(calls.encoder(model, label))

@@ -6,60 +6,32 @@
  *     letters.isClass("A", [2, 8, 3, 5]);
  *
  * The arithmetic is that of core/packed, in float64. Scores differ from the service's only in the order of
- * sums: tests compare every kind of student. Rows are numbers in the order of the columns; models of records
- * and texts are refused.
+ * sums: tests compare every kind of student. Rows are numbers in the order of the columns, records, or texts,
+ * of which stms-records.mjs beside this file makes numbers.
  */
+
+import { decode, Encoder, StmsError } from "./stms-records.mjs";
+
+export { Encoder, StmsError };
 
 const FORMAT = "stms.student.1";
 const MAX_MAGNITUDE = 1e100;
 const FAR = 1e30;
 const BESIDE_TERMS = "_beside_terms";
 const REFUSED_SECONDS = 60;
-const TYPES = { F64: Float64Array, F32: Float32Array, I64: BigInt64Array, I32: Int32Array, U8: Uint8Array };
+/** Terms of a row that has none. */
+const NONE = { columns: [], values: [] };
 
-/** The service, or a local evaluator, refused. status: of HTTP, 0 without an answer. code: a stable word. */
-export class StmsError extends Error {
-  constructor(message, status = 0, code = "error") {
-    super(message);
-    this.name = "StmsError";
-    this.status = status;
-    this.code = code;
-  }
-}
-
-/** Header and arrays, each with its shape, of safetensors. */
-function decode(bytes) {
-  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-  const length = Number(view.getBigUint64(0, true));
-  if (length > bytes.byteLength - 8) throw new StmsError("The package ends within its header.");
-  const index = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)));
-  const header = JSON.parse(index.__metadata__.stms);
-  if (header.format !== FORMAT) throw new StmsError(`The package has the format ${header.format}, not ${FORMAT}.`);
-  const arrays = {};
-  delete index.__metadata__;
-  for (const [name, { dtype, shape, data_offsets: [start, stop] }] of Object.entries(index)) {
-    // A copy: its beginning is a multiple of the size of a number.
-    const data = bytes.slice(8 + length + start, 8 + length + stop);
-    if (data.byteLength !== stop - start) throw new StmsError("The package ends within an array.");
-    arrays[name] = { data: new TYPES[dtype](data.buffer), shape };
-  }
-  return [header, arrays];
-}
-
-/** Σ_j a[start + j]·b[j]. */
-function dot(a, start, b) {
+/** Σ_j a[start + j]·b[j], where the terms of a row stand behind b. */
+function dot(a, start, b, { columns, values } = NONE) {
   let sum = 0;
   for (let j = 0; j < b.length; j++) sum += a[start + j] * b[j];
+  for (let k = 0; k < columns.length; k++) sum += a[start + b.length + columns[k]] * values[k];
   return sum;
 }
 
 /** The function from a row (d,) to its basis values (p,). */
-function mapOf(kind, columns, header, arrays) {
-  if (kind.endsWith(BESIDE_TERMS)) {
-    const dense = columns - header.n_terms;
-    const ofDense = mapOf(kind.slice(0, -BESIDE_TERMS.length), dense, header, arrays);
-    return (x) => Float64Array.from([...ofDense(x.slice(0, dense)), ...x.slice(dense)]);
-  }
+function mapOf(kind, header, arrays) {
   switch (kind) {
     case "linear":
       return (x) => x;
@@ -134,28 +106,28 @@ function trees(sums, arrays) {
   };
 }
 
-/** The function from basis values (p,) to a score. */
+/** The function from basis values (p,), the last of which may be given as terms, to a score. */
 function formOf(header, arrays) {
   const { data: coef, shape } = arrays.coef;
   switch (header.form ?? "linear") {
     case "linear":
-      return (basis) => dot(coef, 0, basis) + header.intercept;
+      return (basis, terms) => dot(coef, 0, basis, terms) + header.intercept;
     case "polytope": {
       const [faces, p] = shape, intercept = arrays.intercept.data;
-      return (basis) => {
+      return (basis, terms) => {
         let least = Infinity;
         for (let face = 0; face < faces; face++) {
-          least = Math.min(least, dot(coef, face * p, basis) + intercept[face]);
+          least = Math.min(least, dot(coef, face * p, basis, terms) + intercept[face]);
         }
         return least;
       };
     }
     case "gaussian": {
       const { data: factor, shape: [r, p] } = arrays.factor;
-      return (basis) => {
+      return (basis, terms) => {
         let variance = header.prior_variance;
-        for (let row = 0; row < r; row++) variance -= dot(factor, row * p, basis) ** 2;
-        return (dot(coef, 0, basis) + header.intercept) / Math.sqrt(1 + Math.max(variance, 0));
+        for (let row = 0; row < r; row++) variance -= dot(factor, row * p, basis, terms) ** 2;
+        return (dot(coef, 0, basis, terms) + header.intercept) / Math.sqrt(1 + Math.max(variance, 0));
       };
     }
     default:
@@ -207,14 +179,22 @@ function erfc(x) {
   return x < 0 ? 2 - tail : tail;
 }
 
+function finite(score) {
+  if (!Number.isFinite(score)) throw new RangeError("The row has numbers so large that no finite score exists.");
+  return score;
+}
+
 /** The student of one class. bytes: a package of it, a Uint8Array. Throws StmsError for other bytes. */
 export class Student {
   constructor(bytes) {
-    const [header, arrays] = decode(bytes);
+    const [header, arrays] = decode(bytes, FORMAT);
     this.label = header.label;
     this.threshold = header.threshold;
     this.columns = header.n_columns;
-    this.map = mapOf(header.kind, header.n_columns, header, arrays);
+    this.terms = header.kind.endsWith(BESIDE_TERMS) ? header.n_terms : 0;
+    this.isLinear = header.kind === "linear";
+    // Of the columns before the terms.
+    this.map = mapOf(this.terms > 0 ? header.kind.slice(0, -BESIDE_TERMS.length) : header.kind, header, arrays);
     this.form = formOf(header, arrays);
     this.calibration = calibrationOf(header.calibration, arrays);
   }
@@ -227,14 +207,31 @@ export class Student {
         throw new RangeError(`Column ${i} of the row is no usable number: ${x[i]}.`);
       }
     }
-    const score = this.form(this.map(x));
-    if (!Number.isFinite(score)) throw new RangeError("The row has numbers so large that no finite score exists.");
-    return score;
+    if (this.terms === 0) return finite(this.form(this.map(x)));
+    const dense = this.columns - this.terms;
+    return finite(this.form(Float64Array.from([...this.map(x.slice(0, dense)), ...x.slice(dense)])));
   }
 
-  /** Match, score, threshold, and the probability of a calibrated student, of a row. */
-  decide(x) {
-    const score = this.score(x);
+  /** The score of what an encoder made of a record or text. Throws RangeError, and StmsError if it does not fit. */
+  scoreOf({ dense, columns, values }, terms) {
+    if (dense.length + terms !== this.columns || (this.terms > 0 && this.terms !== terms)) {
+      throw new StmsError("The encoder does not fit the student.");
+    }
+    if (this.isLinear || this.terms > 0) return finite(this.form(this.map(dense), { columns, values }));
+    const full = new Float64Array(this.columns);
+    full.set(dense);
+    for (let k = 0; k < columns.length; k++) full[dense.length + columns[k]] = values[k];
+    return finite(this.form(this.map(full)));
+  }
+
+  /**
+   * Match, score, threshold, and the probability of a calibrated student, of a row.
+   *
+   * encoder: of a model of records, whose rows are objects, or texts.
+   */
+  decide(x, encoder = null) {
+    const isRow = encoder === null || (encoder.takesNumbers && x?.length !== undefined);
+    const score = isRow ? this.score(x) : this.scoreOf(encoder.encode(x), encoder.terms);
     const decision = { match: score >= this.threshold, score, threshold: this.threshold };
     return this.calibration === null ? decision : { ...decision, probability: this.calibration(score) };
   }
@@ -254,18 +251,18 @@ export class Local {
     this.calls = 0;
   }
 
-  /** Whether a row belongs to a class. Throws StmsError without a student that may answer. */
+  /** Whether a row, record or text belongs to a class. Throws StmsError without a student that may answer. */
   isClass(label, x) {
     return this.query(label, x).match;
   }
 
-  /** The decision on a row: match, score, threshold, probability of calibrated students, model and version. */
+  /** The decision on a row, record or text: match, score, threshold, probability of calibrated students, model and version. */
   query(label, x) {
     const held = this.known();
     const student = held.students.get(label);
     if (student === undefined) throw new StmsError(`Class ${label} is none of those that are evaluated.`);
     this.calls++;
-    return { ...student.decide(x), model: held.model, version: held.version };
+    return { ...student.decide(x, held.encoder), model: held.model, version: held.version };
   }
 
   /** The version that answers. */
@@ -320,10 +317,12 @@ export class Local {
     let found = held;
     if (first !== null) {
       const pinned = `${this.model.split("@")[0]}@${first.version}`;
-      const others = this.labels.slice(1).map(async (label) => [label, await this.request(pinned, label, null, 0)]);
+      const others = this.labels.slice(1).map(async (label) => [label, await this.request(pinned, label)]);
       const packages = [[this.labels[0], first], ...(await Promise.all(others))];
       const students = new Map(packages.map(([label, { bytes }]) => [label, new Student(bytes)]));
-      found = { students, model: first.model, version: first.version, etag: first.etag };
+      const { model, version, etag, encoderDigest } = first;
+      const encoder = await this.encoderOf(pinned, encoderDigest, held);
+      found = { students, encoder, encoderDigest, model, version, etag };
     }
     if (this.closed) return;
     this.held = found;
@@ -331,26 +330,32 @@ export class Local {
     this.answered = started;
   }
 
-  /** The package of a class; null if the service says that it is held. */
-  async request(model, label, held, calls) {
+  /** The encoder with a digest, null if there is none. */
+  async encoderOf(model, digest, held) {
+    if (digest === null || held?.encoderDigest === digest) return digest === null ? null : held.encoder;
+    const { bytes, encoderDigest } = await this.request(model, this.labels[0], null, 0, "encoder");
+    if (encoderDigest !== digest) throw new StmsError("The encoder that was sent is not that of the version.");
+    return new Encoder(bytes);
+  }
+
+  /** The package of a class, or its encoder; null if the service says that it is held. */
+  async request(model, label, held = null, calls = 0, part = "package") {
     const headers = { ...this.headers };
     if (held !== null) headers["if-none-match"] = held.etag;
     if (held !== null && calls > 0) headers["x-stms-local"] = `${held.version}:${Math.min(calls, 999999999)}`;
-    const path = `/v1/models/${encodeURIComponent(model)}/classes/${encodeURIComponent(label)}/package`;
+    const path = `/v1/models/${encodeURIComponent(model)}/classes/${encodeURIComponent(label)}/${part}`;
     const answer = await this.fetch(this.address + path, { headers, cache: "no-store" });
     if (answer.status === 304) return null;
     if (!answer.ok) {
       const problem = await answer.json().catch(() => ({}));
       throw new StmsError(problem.detail ?? `The service answered ${answer.status}.`, answer.status, problem.code);
     }
-    if (answer.headers.has("x-encoder")) {
-      throw new StmsError("Rows of this model are records or texts, which are evaluated in Python only.");
-    }
     return {
       bytes: new Uint8Array(await answer.arrayBuffer()),
       etag: answer.headers.get("etag"),
       model: answer.headers.get("x-model"),
       version: Number(answer.headers.get("x-model-version")),
+      encoderDigest: answer.headers.get("x-encoder"),
     };
   }
 }

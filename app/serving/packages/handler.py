@@ -2,8 +2,9 @@
 
     GET /v1/models/{model}/classes/{class}/package    the student, as `PackedStudent.to_bytes` writes it
     GET /v1/models/{model}/classes/{class}/encoder    the encoder of its version, where it has one
+    POST /v1/models/{model}:packages                  several students, which the body names, as a tar file
 
-Both are of one version, whose number is in X-Model-Version. Programs ask for the package again and again with
+They are of one version, whose number is in X-Model-Version. Programs ask for the package again and again with
 If-None-Match: of a loaded student that reads neither the database nor a file.
 """
 
@@ -11,22 +12,34 @@ from __future__ import annotations
 
 import hashlib
 import re
+import tarfile
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from app.auth.audit_writer import AuditWriter
 from app.domain.entities import ApiKey
-from app.domain.errors import InvalidRequest, NotFound, ServiceError, TooLarge, Unavailable
+from app.domain.errors import (
+    InvalidRequest,
+    NotFound,
+    ServiceError,
+    TooLarge,
+    Unavailable,
+    UnsupportedFormat,
+)
 from app.http.path_prefix import path_as_sent
 from app.http.problem import Problem, ProblemError, method_not_allowed
 from app.http.responses import Response, problem_response
 from app.http.types import Body, Header, HeaderList, Receive, Scope, Send
-from app.serving.packages.paths import MEDIA_TYPES, PackagePath, is_package_path, parse_package_path
+from app.serving.packages.paths import MEDIA_TYPES, SEVERAL, PackagePath, is_package_path, parse_package_path
 from app.serving.pipeline import Exchange, QueryPipeline, WireFormat
 from app.serving.prepared import Computed, PreparedRequest, header_lines
+from app.serving.query.negotiation import negotiate
+from app.serving.query.requests import check_classes, check_named
 from app.serving.servable import ServableStudent
 from core.packed import PackedStudent
 
@@ -37,6 +50,16 @@ REPORT: Final = b"x-stms-local"
 _CACHING: Final = (b"cache-control", b"private, no-cache")
 _REPORTED: Final = re.compile(rb"[0-9]{1,9}:([0-9]{1,9})")
 _MAX_AUDITED: Final = 4096
+_BLOCK: Final = tarfile.BLOCKSIZE
+
+
+class _Named(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of a request for several packages."""
+
+    classes: list[str]
+
+
+_NAMED: Final = msgspec.json.Decoder(_Named).decode
 
 
 class PackageHandler(WireFormat[Exchange, Receive, Response]):
@@ -64,11 +87,14 @@ class PackageHandler(WireFormat[Exchange, Receive, Response]):
         except ServiceError:
             return None
 
-    async def answer(self, exchange: Exchange, receive: Receive) -> Response:  # noqa: ARG002 - there is no body
+    async def answer(self, exchange: Exchange, receive: Receive) -> Response:
         scope = exchange.scope
-        if scope["method"] != "GET":
-            raise ProblemError(method_not_allowed(scope["method"], ["GET"]))
         path = parse_package_path(scope["raw_path"])
+        allowed = "POST" if path.part == SEVERAL else "GET"
+        if scope["method"] != allowed:
+            raise ProblemError(method_not_allowed(scope["method"], [allowed]))
+        if path.part == SEVERAL:
+            return await self._several(exchange, path, receive)
         key = self.pipeline.admit(exchange, "download", path.model)
         reported = _reported(exchange.headers)
         reference, cache = f"{key.tenant}/{path.reference}", self.pipeline.cache
@@ -100,6 +126,56 @@ class PackageHandler(WireFormat[Exchange, Receive, Response]):
         await self._audit(exchange, key, path, served)
         return Response(data, [(b"content-type", MEDIA_TYPES[path.part]), *headers])
 
+    async def _several(self, exchange: Exchange, path: PackagePath, receive: Receive) -> Response:
+        """The packages of the classes that the body names, all of one version."""
+        key = self.pipeline.admit(exchange, "download", path.model)
+        labels = await self._named(exchange, receive)
+        served = await self.pipeline.cache.students(f"{key.tenant}/{path.reference}", labels)
+        digests = [self._digests.get(one.student) for one in served]
+        wanted = exchange.headers.get(b"if-none-match")
+        known = [digest for digest in digests if digest is not None]
+        if len(known) < len(served) or not _has(wanted, served[0], digest_of_several(known)):
+            data, known = await self.pipeline.run(exchange, False, self._archive, path, served)
+            self._digests.update(zip((one.student for one in served), known, strict=True))
+        headers = _headers(served[0], digest_of_several(known))
+        if _has(wanted, served[0], digest_of_several(known)):
+            response = Response(b"", headers, 304)
+        else:
+            await self._audit(exchange, key, path, served[0])
+            response = Response(data, [(b"content-type", b"application/x-tar"), *headers])
+        self.pipeline.metrics.responded("POST", path.route, response.status, exchange.seconds)
+        return response
+
+    async def _named(self, exchange: Exchange, receive: Receive) -> list[str]:
+        """The classes that the body names. Raises ServiceError."""
+        if negotiate(exchange.headers, exchange.scope["query_string"], ()).encoding is not None:
+            raise UnsupportedFormat("Send the names of the classes as they are.", code="bad_encoding")
+        data = await self.pipeline.read_body(exchange, receive, compressed=False)
+        try:
+            labels = _NAMED(data).classes
+        except msgspec.DecodeError as error:
+            message = 'Name the classes: {"classes": ["A", "B"]}.'
+            raise InvalidRequest(message, code="bad_body") from error
+        check_classes(labels)
+        check_named(labels, 1)
+        return labels
+
+    def _archive(self, path: PackagePath, served: Sequence[ServableStudent]) -> tuple[bytes, list[str]]:
+        """The packages as a tar file, in order, and the digest of each. Raises TooLarge."""
+        expected = sum(one.student.form.nbytes + one.student.map.nbytes for one in served)
+        self._check_size(path, expected)
+        parts: list[bytes] = []
+        digests = []
+        for place, one in enumerate(served):
+            data = one.student.to_bytes()
+            member = tarfile.TarInfo(f"{place}.safetensors")
+            member.size = len(data)
+            parts += (member.tobuf(tarfile.USTAR_FORMAT), data, bytes(-len(data) % _BLOCK))
+            digests.append(hashlib.sha256(data).hexdigest())
+        archive = b"".join([*parts, bytes(2 * _BLOCK)])
+        self._check_size(path, len(archive))
+        return archive, digests
+
     def digest_of(self, path: PackagePath, served: ServableStudent) -> str | None:
         """SHA-256 of a package; None if it was not asked for yet."""
         return served.inputs.encoder_digest if path.is_encoder else self._digests.get(served.student)
@@ -121,7 +197,8 @@ class PackageHandler(WireFormat[Exchange, Receive, Response]):
 
     def _check_size(self, path: PackagePath, size: int) -> None:
         if size > self._most_bytes:
-            message = f"The {path.part} has {size} bytes; at most {self._most_bytes} are sent."
+            what, verb = ("packages together", "have") if path.part == SEVERAL else (path.part, "has")
+            message = f"The {what} {verb} {size} bytes; at most {self._most_bytes} are sent."
             raise TooLarge(message, code="package_too_large")
 
     async def _audit(
@@ -184,6 +261,11 @@ class PreparedPoll(PreparedRequest):
         if self._reported:
             metrics.asked_locally(model, self._reported)
         metrics.responded("GET", self._path.route, 304, seconds)
+
+
+def digest_of_several(digests: Sequence[str]) -> str:
+    """The digest of several packages: SHA-256 of their digests, one after the other."""
+    return hashlib.sha256("".join(digests).encode("ascii")).hexdigest()
 
 
 def _reported(headers: Mapping[bytes, bytes]) -> int:

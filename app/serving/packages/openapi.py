@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from app.serving.decision import MAX_CLASSES
 from app.serving.packages.paths import MEDIA_TYPES
 
 Json = dict[str, Any]
@@ -59,7 +60,34 @@ def _operation(part: str, summary: str, description: str) -> Json:
     }
 
 
+def _of_several() -> Json:
+    names = {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": MAX_CLASSES}
+    body = {"type": "object", "required": ["classes"], "additionalProperties": False}
+    body["properties"] = {"classes": names | {"uniqueItems": True}}
+    return {
+        "tags": ["queries"],
+        "summary": "The students of several classes, for local evaluation.",
+        "description": (
+            "The packages of the classes, all of one version, as an uncompressed tar file with a member for "
+            "each, `0.safetensors` and so on, in the order of the request. Together they have at most "
+            "`STMS_MAX_PACKAGE_BYTES`. Needs the scope `download`."
+        ),
+        "operationId": "get_packages",
+        "parameters": [_PARAMETERS[0], _PARAMETERS[2]],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
+        "responses": {
+            "200": {
+                "description": "The packages.",
+                "headers": _HEADERS,
+                "content": {"application/x-tar": {"schema": {"type": "string", "format": "binary"}}},
+            },
+            "304": {"description": "The caller has them already.", "headers": _HEADERS},
+        },
+    }
+
+
 PATHS: Final[Json] = {
+    "/v1/models/{model}:packages": {"post": _of_several()},
     "/v1/models/{model}/classes/{class}/package": {
         "get": _operation(
             "package",

@@ -1,4 +1,4 @@
-"""The paths of packages: the student of a class, and the encoder of its version."""
+"""The paths of packages: the student of a class, the encoder of its version, and several students."""
 
 from __future__ import annotations
 
@@ -17,17 +17,21 @@ MEDIA_TYPES: Final = {
     "encoder": b"application/vnd.stms.encoder+safetensors",
 }
 """By the last part of the path."""
+SEVERAL: Final = "packages"
+"""The part of a path whose body names the classes."""
 
 _MIDDLE: Final = b"/classes/"
 _SUFFIXES: Final = tuple(f"/{part}".encode() for part in MEDIA_TYPES)
+_OF_SEVERAL: Final = (b":packages", b"%3Apackages", b"%3apackages")
 _CACHE_SIZE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
 class PackagePath:
-    """reference: of the model: ``name``, ``name@alias`` or ``name@3``. model: its name. label: the class.
+    """reference: of the model: ``name``, ``name@alias`` or ``name@3``. model: its name. label: the class,
+    empty if the body names the classes.
 
-    part: ``package`` or ``encoder``.
+    part: ``package``, ``encoder`` or ``packages``.
     """
 
     reference: str
@@ -43,6 +47,8 @@ class PackagePath:
     @property
     def route(self) -> str:
         """The template of the path, for the metrics."""
+        if self.part == SEVERAL:
+            return "/v1/models/{model}:packages"
         return f"/v1/models/{{model}}/classes/{{class}}/{self.part}"
 
 
@@ -53,7 +59,9 @@ def is_package_request(scope: Scope) -> bool:
 
 def is_package_path(path: bytes) -> bool:
     """Whether a path is that of a package."""
-    return path.endswith(_SUFFIXES) and path.startswith(PREFIX) and _MIDDLE in path
+    if not path.startswith(PREFIX):
+        return False
+    return path.endswith(_SUFFIXES if _MIDDLE in path else _OF_SEVERAL)
 
 
 @lru_cache(_CACHE_SIZE)
@@ -63,8 +71,10 @@ def parse_package_path(raw_path: bytes) -> PackagePath:
     The class is everything between ``/classes/`` and the last slash, so it may contain slashes. The cache
     holds no errors, and valid paths are short, so its memory is bounded.
     """
-    head, _, tail = raw_path[len(PREFIX) :].partition(_MIDDLE)
+    head, middle, tail = raw_path[len(PREFIX) :].partition(_MIDDLE)
     tail, _, part = tail.rpartition(b"/")
+    if not middle:
+        head, part = head[: -len(next(end for end in _OF_SEVERAL if head.endswith(end)))], SEVERAL.encode()
     try:
         reference = unquote_to_bytes(head).decode("ascii")
         label = unquote_to_bytes(tail).decode("utf-8")
@@ -73,6 +83,6 @@ def parse_package_path(raw_path: bytes) -> PackagePath:
     if not is_reference(reference):
         message = "There is no such model: the path is not that of a package."
         raise NotFound(message, code="model_not_found")
-    if not is_class_label(label):
+    if middle and not is_class_label(label):
         raise NotFound(f"Model {reference!r} has no such class.", code="class_not_found")
     return PackagePath(reference, reference.partition("@")[0], label, part.decode("ascii"))

@@ -299,3 +299,20 @@ def test_the_background_looks_by_itself(
                 return [before.version, (await local.query("cat", [1.0, 2.0, 3.0])).version]
 
     assert client.run(follow()) == [1, 2]
+
+
+@pytest.mark.usefixtures("pets")
+def test_several_classes_are_one_request_and_halves_of_it_where_that_is_too_large(
+    stms: Asking, forwarded: Forwarded, make_client: Callable[..., Client]
+):
+    with stms.local("pets", ["cat", "dog"], poll=POLL, max_stale=2 * POLL) as local:
+        expected = local.query_classes(["cat", "dog"], [1.0, 2.0, 3.0])
+    assert forwarded.asked == ["/v1/models/pets:packages"]
+    forwarded.client = make_client(max_package_bytes=1024)
+    forwarded.asked.clear()
+    with stms.local("pets", ["cat", "dog"], poll=POLL, max_stale=2 * POLL) as local:
+        assert local.query_classes(["cat", "dog"], [1.0, 2.0, 3.0]) == expected
+    alone = [
+        f"/v1/models/{model}/classes/{label}/package" for model, label in (("pets", "cat"), ("pets@1", "dog"))
+    ]
+    assert forwarded.asked == ["/v1/models/pets:packages", *alone]

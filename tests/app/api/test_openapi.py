@@ -31,6 +31,7 @@ OPERATIONS = {
     "get_model",
     "get_onnx",
     "get_package",
+    "get_packages",
     "get_program_version",
     "get_record_schema",
     "get_student_curve",

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
+import io
+import tarfile
 from collections.abc import Callable
 from typing import Any
 
@@ -182,3 +185,97 @@ def test_the_encoder_of_records_is_sent_beside_the_student(client: Client, store
     assert Encoder.from_bytes(sent.content).names == made.names
     again = client.get("/v1/models/people/classes/a/encoder", headers={"if-none-match": sent.headers["etag"]})
     assert again.status_code == 304
+
+
+SEVERAL = "/v1/models/pets:packages"
+
+
+def contents(sent: Any) -> list[bytes]:
+    with tarfile.open(fileobj=io.BytesIO(sent.content), mode="r:") as archive:
+        members = archive.getmembers()
+        assert [member.name for member in members] == [f"{k}.safetensors" for k in range(len(members))]
+        return [archive.extractfile(member).read() for member in members]  # type: ignore[union-attr]
+
+
+def test_several_packages_are_one_answer(
+    client: Client, pets: ModelVersion, publish_again: Callable[..., ModelVersion]
+):
+    sent = client.post(SEVERAL, json={"classes": ["dog", "cat"]})
+    assert (sent.status_code, sent.headers["content-type"]) == (200, "application/x-tar")
+    alone = [client.get(f"/v1/models/pets/classes/{label}/package").content for label in ("dog", "cat")]
+    assert contents(sent) == alone
+    digests = "".join(hashlib.sha256(content).hexdigest() for content in alone)
+    assert sent.headers["etag"] == f'"1-{hashlib.sha256(digests.encode()).hexdigest()}"'
+    assert (sent.headers["x-model"], sent.headers["x-model-version"]) == ("pets", "1")
+    assert sent.headers["cache-control"] == "private, no-cache"
+    for name in ("pets@latest", "pets@1"):
+        path = f"/v1/models/{name}:packages"
+        assert client.post(path, json={"classes": ["dog", "cat"]}).content == sent.content
+    held = {"if-none-match": sent.headers["etag"]}
+    again = client.post(SEVERAL, json={"classes": ["dog", "cat"]}, headers=held)
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", sent.headers["etag"])
+    assert client.post(SEVERAL, json={"classes": ["cat", "dog"]}, headers=held).status_code == 200
+    publish_again()
+    client.refresh()
+    moved = client.post(SEVERAL, json={"classes": ["dog", "cat"]}, headers=held)
+    assert (moved.status_code, moved.headers["x-model-version"]) == (200, "2")
+
+
+@pytest.mark.usefixtures("pets")
+def test_several_packages_that_cannot_be_sent_are_refused(
+    client: Client, make_client: Callable[..., Client], problem: Problem
+):
+    wrong: list[tuple[Any, int, str]] = [
+        ({"classes": []}, 400, "missing"),
+        ({"classes": ["cat", "cat"]}, 400, "duplicate"),
+        ({"classes": ["cat", "bird", "fish"]}, 404, "class_not_found"),
+        ({"classes": ["cat", "\x00"]}, 404, "class_not_found"),
+        ({"classes": [f"c{k}" for k in range(257)]}, 413, "too_many_classes"),
+        ({"classes": "cat"}, 400, "bad_body"),
+        ({"classes": ["cat"], "x": 1}, 400, "bad_body"),
+        ({}, 400, "bad_body"),
+        ([], 400, "bad_body"),
+    ]
+    for body, status, code in wrong:
+        assert problem(client.post(SEVERAL, json=body), status, code)
+    assert problem(client.post(SEVERAL, content=b"{", headers={}), 400, "bad_body")
+    named = {"classes": ["cat"]}
+    assert problem(client.post("/v1/models/none:packages", json=named), 404, "model_not_found")
+    assert problem(client.post("/v1/models/pets@9:packages", json=named), 404, "version_not_found")
+    assert problem(client.post("/v1/models/a%2Fb:packages", json=named), 404, "model_not_found")
+    assert problem(client.post(f"{SEVERAL}?class=cat", json=named), 400, "unknown_parameter")
+    zipped = client.post(SEVERAL, content=gzip.compress(b"{}"), headers={"content-encoding": "gzip"})
+    assert problem(zipped, 415, "bad_encoding")
+    refused = client.get(SEVERAL)
+    assert problem(refused, 405, "method_not_allowed")
+    assert refused.headers["allow"] == "POST"
+    # Each of them is smaller than that, and the headers of the tar file count.
+    small = make_client(max_package_bytes=1024)
+    assert small.get(PATH).status_code == 200
+    assert problem(small.post(SEVERAL, json={"classes": ["cat", "dog"]}), 413, "package_too_large")
+
+
+@pytest.mark.usefixtures("pets", "keys_required")
+def test_several_packages_need_the_right_to_download_and_are_audited(
+    client: Client, store: Store, problem: Problem
+):
+    named = {"classes": ["cat", "dog"]}
+    assert problem(client.post(SEVERAL, json=named), 401, "key_required")
+    wrong: list[tuple[set[str], frozenset[str], str]] = [
+        ({"query"}, frozenset(), "scope_required"),
+        ({"download"}, frozenset({"letters"}), "model_not_allowed"),
+    ]
+    for scopes, models, code in wrong:
+        _, text = create_key(store, code, scopes, models)
+        client.refresh()
+        refused = client.post(SEVERAL, json=named, headers={"authorization": f"Bearer {text}"})
+        assert problem(refused, 403, code)
+    _, text = create_key(store, "right", {"download"}, frozenset({"pets"}))
+    client.refresh()
+    for _ in range(2):
+        sent = client.post(SEVERAL, json=named, headers={"authorization": f"Bearer {text}"})
+        assert sent.status_code == 200
+    admin = {"authorization": f"Bearer {create_key(store, 'admin', {'admin'}, frozenset())[1]}"}
+    client.refresh()
+    records = client.get("/v1/audit?action=model.download", headers=admin).json()["data"]
+    assert [record["object"] for record in records] == ["pets@1"]
