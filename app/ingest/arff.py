@@ -29,6 +29,7 @@ from app.ingest.raw import (
 from app.ingest.tables import data_of_columns, record_table
 from core.data.cell_values import TRUTH, number_of
 from core.data.schema import Kind, KindSpec
+from core.errors import InvalidProblem
 
 OPTIONS: Final = ("label_column", "index_column", "columns", "null_values")
 """What can be said of an ARFF file."""
@@ -190,7 +191,12 @@ def _pattern(text: str, line: int) -> str | None:
     parts = re.findall(r"[A-Za-z]+|[^A-Za-z]+", java.replace("'T'", "T"))
     if any(part.isalpha() and part not in _PATTERN and part != "T" for part in parts):
         raise _bad_header(line, f"the pattern of dates {java!r:.40} has letters that are not read")
-    return "".join(_PATTERN.get(part, part.replace("%", "%%")) for part in parts)
+    pattern = "".join(_PATTERN.get(part, part.replace("%", "%%")) for part in parts)
+    try:
+        KindSpec(Kind.DATE, pattern)
+    except InvalidProblem as error:
+        raise _bad_header(line, f"the pattern of dates {java!r:.40} has one of its parts twice") from error
+    return pattern
 
 
 def _cells(text: str, line: int) -> list[str]:

@@ -36,6 +36,8 @@ _SECONDS: Final = (0.0, 0.0, 0.0, 0.02, 0.06, 0.2)
 _EXCUSED: Final = b"too_many_pipelined"
 """Whether too many requests wait depends on how soon they are answered."""
 _MOST_BYTES: Final = 32_768
+_MOST_IDLE: Final = 4.0
+"""Seconds without a byte; after five a connection ends, and what comes at that moment may be lost."""
 
 
 class Disagreement(Exception):
@@ -129,7 +131,7 @@ def _pieces(data: bytes) -> list[tuple[bytes, float]]:
     """The pieces of an input, and the seconds after each."""
     pieces, piece = list[tuple[bytes, float]](), bytearray()
     written = (*REQUESTS, *HEADS)
-    total = 0
+    total, idle = 0, 0.0
     for byte in data:
         if byte < _SHORTHAND:
             piece.append(byte)
@@ -139,7 +141,10 @@ def _pieces(data: bytes) -> list[tuple[bytes, float]]:
             if total > _MOST_BYTES:
                 break
         else:
-            pieces.append((bytes(piece), _SECONDS[byte % len(_SECONDS)]))
+            seconds = _SECONDS[byte % len(_SECONDS)]
+            idle = seconds if piece else idle + seconds
+            if idle < _MOST_IDLE:
+                pieces.append((bytes(piece), seconds))
             piece.clear()
     return [*pieces, (bytes(piece), 0.0)]
 

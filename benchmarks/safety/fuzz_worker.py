@@ -59,6 +59,12 @@ class Run:
             )
         seconds = time.process_time() - started
         if seconds > _MAX_CPU_SECONDS:
+            # Once more, for a collection of garbage may have fallen into it.
+            started = time.process_time()
+            with suppress(Exception):
+                self._target.run(data, self._folder)
+            seconds = min(seconds, time.process_time() - started)
+        if seconds > _MAX_CPU_SECONDS:
             self._add("slow", f"{seconds:.1f} s of processor time", data)
         peak = _peak_bytes()
         if peak - self._peak > _MAX_GROWTH and self.executions > 1:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from itertools import islice
 from typing import Final
@@ -65,11 +66,23 @@ _DAY_FIRST: Final = re.compile(r"[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}")
 _SHOWN: Final = 5
 
 
+def _is_usable(pattern: str) -> bool:
+    """Whether ``strptime`` takes a pattern, which it does not say before it reads a text."""
+    try:
+        datetime.strptime("", pattern)
+    except re.error:
+        return False
+    except ValueError as error:
+        # All but these two mean that the text does not have the pattern.
+        return "bad directive" not in str(error) and "stray %" not in str(error)
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class KindSpec:
     """What a sender says of a column. pattern: of its dates, as ``strptime`` has it; None means ISO 8601.
 
-    Raises InvalidProblem for a pattern of another kind.
+    Raises InvalidProblem for a pattern of another kind, and for one that cannot be used.
     """
 
     kind: Kind
@@ -78,6 +91,9 @@ class KindSpec:
     def __post_init__(self) -> None:
         if self.pattern is not None and self.kind is not Kind.DATE:
             message = f"Only dates have a pattern, not columns of kind {self.kind}."
+            raise InvalidProblem(Fault("columns", "bad_kind", message))
+        if self.pattern is not None and not _is_usable(self.pattern):
+            message = f"The pattern {self.pattern!r:.60} has unknown parts, or one of them twice."
             raise InvalidProblem(Fault("columns", "bad_kind", message))
 
     @classmethod

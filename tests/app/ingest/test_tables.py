@@ -530,7 +530,14 @@ class TestArff:
         assert error.message.startswith("Line 8")
 
     @pytest.mark.parametrize(
-        "line", ["@attribute d relational", "@attribute e", "@attribute d date yyyy-DDD", "x"]
+        "line",
+        [
+            "@attribute d relational",
+            "@attribute e",
+            "@attribute d date yyyy-DDD",
+            "@attribute d date yy~yy-MM-dd",
+            "x",
+        ],
     )
     def test_a_header_that_is_not_read_is_told(self, ingest: Any, line: str) -> None:
         assert refused(ingest, f"@relation r\n{line}\n@data\n1\n".encode()).reason == "bad_header"

@@ -67,7 +67,7 @@ def test_a_kind_that_is_said_is_taken():
     assert cells_as("c", dates, Kind.DATE, "%d/%m/%Y") is dates
     with pytest.raises(InvalidProblem, match=r"Row 1 .*'31/12/2023' is not a date like the pattern %m/%d/%Y"):
         cells_as("c", dates, Kind.DATE, "%m/%d/%Y")
-    for wrong in ("colour", "number:%d", ""):
+    for wrong in ("colour", "number:%d", "", "date:%Y-%Y", "date:%c %d", "date:%Q", "date:%d%"):
         with pytest.raises(InvalidProblem):
             KindSpec.parse(wrong)
     assert str(KindSpec.parse("date:%d.%m.%Y %H:%M")) == "date:%d.%m.%Y %H:%M"
