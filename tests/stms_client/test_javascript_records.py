@@ -384,7 +384,7 @@ def test_vectors_and_gaps_of_all_kinds(tmp_path: Path):
         DATE,
     )
     usual: dict[str, Any] = {"v": [1, 2], "n": 1, "t": True, "c": "x", "d": "x", "since": "2020-01-01"}
-    changes = [
+    changes: list[dict[str, Any]] = [
         *({name: None} for name in usual),
         {"c": "NA"},
         {"c": "N/A"},
