@@ -51,7 +51,7 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
             parts = await open_query_parts(settings, gate.metrics, process.scoreboard, gate.periodic, stack)
             operations = connect(gate, parts, stack)
             stack.callback(relay.close)
-            parts.refresher.follow_signals()
+            await parts.refresher.follow_signals()
             await _wait_for_start(process.scoreboard)
             if grpc_listener is not None:
                 await _listen_for_grpc(grpc_listener, operations, stack)

@@ -140,6 +140,7 @@ class Slot:
     def release(self) -> None:
         """Mark the slot as free."""
         self.connections = 0
+        self.follows_signals = False
         self.state = State.FREE
 
     def heartbeat(self) -> None:

@@ -104,11 +104,15 @@ class Refresher:
         await self._poll()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def follow_signals(self) -> None:
-        """Poll at once when another process sends the signal `CHANGED`. Only in the main thread."""
+    async def follow_signals(self) -> None:
+        """Poll now, and at once when another process sends the signal `CHANGED`. Only in the main thread.
+
+        Changes from now on wait for this process, and what was changed before is read here.
+        """
         asyncio.get_running_loop().add_signal_handler(CHANGED, self._changed.set)
         if self._slot is not None:
             self._slot.follows_signals = True
+        await self._poll()
 
     async def stop(self) -> None:
         """Stop the background task."""
@@ -150,10 +154,13 @@ class Refresher:
             behind = self._behind(wanted)
 
     def _behind(self, revision: float) -> list[Slot]:
-        """The slots of other processes that follow signals, and serve an older revision."""
+        """The slots of other processes that follow signals, and serve an older revision.
+
+        Those that start are about to answer queries, and those that shut down may still do so.
+        """
         if self._scoreboard is None or self._slot is None:
             return []
-        others = [slot for slot in self._scoreboard.serving() if slot.index != self._slot.index]
+        others = [slot for slot in self._scoreboard.slots if slot.index != self._slot.index]
         return [slot for slot in others if slot.follows_signals and slot.revision < revision]
 
     async def _poll(self) -> Exception | None:

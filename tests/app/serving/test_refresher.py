@@ -220,20 +220,24 @@ def follow(*_):
     if sys.argv[2] == "follows":
         slot.revision = 5.0
 signal.signal(signal.SIGUSR1, follow)
+slot.state = State[sys.argv[3]]
 slot.follows_signals = True
-slot.state = State.SERVING
 time.sleep(60)
 """
 
 
-@pytest.mark.parametrize("behaviour", ["follows", "hangs"])
-def test_a_change_is_confirmed_once_the_query_processes_serve_it(monkeypatch, behaviour):
+@pytest.mark.parametrize(
+    ("behaviour", "state"),
+    [("follows", "STARTING"), ("follows", "SERVING"), ("follows", "DRAINING"), ("hangs", "SERVING")],
+)
+def test_a_change_is_confirmed_once_the_query_processes_serve_it(monkeypatch, behaviour, state):
+    """Also those that start, which have read the registry, and those that shut down, which still answer."""
     monkeypatch.setattr(refresher, "OTHERS_SECONDS", 30.0 if behaviour == "follows" else 0.3)
     scoreboard = Scoreboard.shared(2)
     assert scoreboard.file is not None
     world = World()
     world.refresher._slot, world.refresher._scoreboard = scoreboard.slots[0], scoreboard
-    command = [sys.executable, "-c", QUERY_PROCESS, str(scoreboard.file), behaviour]
+    command = [sys.executable, "-c", QUERY_PROCESS, str(scoreboard.file), behaviour, state]
 
     async def story() -> None:
         world.book.now = 5
@@ -247,7 +251,7 @@ def test_a_change_is_confirmed_once_the_query_processes_serve_it(monkeypatch, be
 
     with subprocess.Popen(command, pass_fds=[scoreboard.file]) as process:
         try:
-            while not scoreboard.serving():
+            while not scoreboard.slots[1].follows_signals:
                 assert process.poll() is None
                 time.sleep(0.01)
             asyncio.run(story())
