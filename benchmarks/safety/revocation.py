@@ -97,7 +97,7 @@ def _make_keys(store: Store, count: int) -> list[tuple[str, str]]:
     made = [create_key(store, "camera", ["query"]) for _ in range(ROUNDS)]
     with store.begin() as uow:
         row = dict(uow.connection.execute(sa.select(api_keys)).mappings().first() or {})
-        rows = [row | {"id": f"key_{number:024x}"} for number in range(count - ROUNDS)]
+        rows = [row | {"id": f"key_{number:024x}", "cell": None} for number in range(count - ROUNDS)]
         uow.connection.execute(sa.insert(api_keys), rows)
     return [(key.id, text) for key, text in made]
 
@@ -123,7 +123,7 @@ async def _serve(
             revoked.append(await _until(lambda headers=headers: _is_refused(authenticator, headers)))
             version = 2 - number % 2
             revision = alias_revision(store, "m0", "latest")
-            await asyncio.to_thread(point_alias, store, "m0", "latest", version, revision)
+            await asyncio.to_thread(point_alias, store, settings, "m0", "latest", version, revision)
             moved.append(await _until(lambda version=version: _serves(cache, version)))
         return revoked, moved
     finally:
