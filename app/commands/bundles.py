@@ -10,67 +10,54 @@ from typing import Annotated
 
 import typer
 
-from app.commands.output import (
-    CommandFailed,
-    JsonOption,
-    download_progress,
-    print_json,
-    say,
-    upload_progress,
-)
-from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, TenantOption, connect
+from app.commands.models import published
+from app.commands.output import Answer, CommandFailed, download_progress, upload_progress
+from app.commands.remote import RemoteServer, asks_server
 from app.domain import bundle
 
 commands = typer.Typer(no_args_is_help=True)
 
 
 @commands.command("export")
+@asks_server()
 def export(
+    client: RemoteServer,
     model: Annotated[str, typer.Argument(help="Model, MODEL@ALIAS or MODEL@NUMBER.")],
     file: Annotated[Path, typer.Argument(help="Tar file to write, such as letters.tar.")],
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """Write one version to a tar file: its students, teacher, encoder and metrics.
 
     Example:  stms bundle export letters@production letters.tar
     """
     name, _, version = model.partition("@")
-    with connect(server, api_key, tenant) as client, download_progress(file) as progress, _written(file):
+    with download_progress(file) as progress, _written(file):
         size = client.export_bundle(name, version or "latest", file, progress)
-    if as_json:
-        print_json({"file": str(file), "bytes": size})
-        return
-    say(f"{file}: {size} bytes. `stms bundle import {file}` publishes it on another server.")
+    text = f"{file}: {size} bytes. `stms bundle import {file}` publishes it on another server."
+    return Answer({"file": str(file), "bytes": size}, text)
 
 
 @commands.command("onnx")
+@asks_server()
 def onnx(
+    client: RemoteServer,
     model: Annotated[str, typer.Argument(help="Model, MODEL@ALIAS or MODEL@NUMBER.")],
     label: Annotated[str, typer.Argument(metavar="CLASS", help="Class of the student.")],
     file: Annotated[Path, typer.Argument(help="File to write, such as letters-A.onnx.")],
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """Write the student of one class as an ONNX model, which other runtimes evaluate.
 
     Example:  stms bundle onnx letters@production A letters-A.onnx
     """
     name, _, version = model.partition("@")
-    with connect(server, api_key, tenant) as client, _written(file):
+    with _written(file):
         size = client.export_onnx(name, version or "latest", label, file)
-    if as_json:
-        print_json({"file": str(file), "bytes": size})
-        return
-    say(f"{file}: {size} bytes.")
+    return Answer({"file": str(file), "bytes": size}, f"{file}: {size} bytes.")
 
 
 @commands.command("import")
+@asks_server()
 def import_(
+    client: RemoteServer,
     file: Annotated[
         Path,
         typer.Argument(exists=True, readable=True, help="The tar file, or the folder it was unpacked to."),
@@ -84,31 +71,15 @@ def import_(
     allow_older: Annotated[
         bool, typer.Option("--allow-older", help="Also import an older version than one of the same origin.")
     ] = False,
-    as_json: JsonOption = False,
-    server: ServerOption = DEFAULT_SERVER,
-    api_key: KeyOption = None,
-    tenant: TenantOption = None,
-) -> None:
+) -> Answer:
     """Publish the version in a bundle as the next version of a model.
 
     Example:  stms bundle import letters.tar --alias staging
     """
-    with (
-        _packed(file) as tar,
-        connect(server, api_key, tenant) as client,
-        upload_progress(tar) as progress,
-    ):
-        options = {"model": model, "alias": alias, "allow_older": allow_older}
+    options = {"model": model, "alias": alias, "allow_older": allow_older}
+    with _packed(file) as tar, upload_progress(tar) as progress:
         version = client.import_bundle(tar, progress, **options)
-    if as_json:
-        print_json(version)
-        return
-    if alias and version["alias"] is None:
-        say(f"The alias {alias} stays where it is: the bundle is not new, or the alias was moved meanwhile.")
-    say(
-        f"{version['model']} version {version['version']}: {version['class_count']} classes on "
-        f"{version['columns']} columns, ready for queries."
-    )
+    return Answer(version, *published(version, alias, "bundle"))
 
 
 @contextmanager
