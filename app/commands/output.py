@@ -142,7 +142,7 @@ Part: TypeAlias = str | Table | Fields
 
 
 class Answer:
-    """What a command found. document: printed as JSON if that is wanted, otherwise the parts are printed."""
+    """What a command found. document: printed as JSON with the option for it, which leaves the parts out."""
 
     def __init__(self, document: object, *parts: Part) -> None:
         self._document, self._parts = document, parts

@@ -71,7 +71,7 @@ def terminate_with_parent() -> Callable[[], None] | None:
 def kill_after_parent(seconds: float) -> None:
     """Kill this process ``seconds`` after its parent has ended.
 
-    For processes with `terminate_with_parent`: one that hangs while it shuts down has nobody else to end it.
+    For processes with `terminate_with_parent`: no other process ends one that hangs in its shutdown.
     """
     parent = os.getppid()
 
