@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, StringConstraints
 
 from app.domain.parameter_fields import SpecModel
-from core.data.schema import KindSpec
+from core.data.schema import Kind, KindSpec
 from core.encoding.rules import ColumnRules
 from core.errors import InvalidProblem
 from core.packed.encoded_columns import MAX_COLUMNS
@@ -29,6 +29,7 @@ class ColumnParameters(SpecModel):
         None,
         description="number, boolean, category, date (date:%d/%m/%Y for other dates than those of ISO 8601),"
         " text, vector or ignore; null: as the data set has it.",
+        json_schema_extra={"pattern": f"^({'|'.join(Kind)}|date:.+)$"},
     )
     missing: Literal["accept", "refuse"] | None = Field(
         None, description="Whether a row may have no value; null: if a training row had none."

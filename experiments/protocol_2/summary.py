@@ -86,7 +86,7 @@ def read(store: Store, data_set: str, grid: str) -> Outcome | None:
     return Outcome(data_set, grid, splits)
 
 
-_STUDENTS = {PRODUCT: ("gsvm", "gsvm0", "svm", "polytope"), PAPER: ("gsvm", "gsvm0", "svm")}
+_STUDENTS = {PRODUCT: ("gsvm", "gsvm0", "svm", "automatic"), PAPER: ("gsvm", "gsvm0", "svm")}
 
 
 def summarise(store: Store, earlier: dict[str, dict[str, int]]) -> Record:

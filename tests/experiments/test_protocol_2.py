@@ -70,7 +70,7 @@ def test_the_sets_and_splits_are_those_of_the_page():
 @pytest.mark.long
 def test_a_run_makes_every_record_and_its_report(work: Path):
     store = Store(work / "records.jsonl")
-    for grid, names in ((PRODUCT, (TEACHER, "polytope", *METHODS[1:])), (PAPER, METHODS[1:])):
+    for grid, names in ((PRODUCT, (TEACHER, "automatic", *METHODS[1:])), (PAPER, METHODS[1:])):
         for name in names:
             record = store.read(Run("vowel", grid, 0).key(name))
             assert [one["label"] for one in record["classes"]] == ["1", "2", "3"]
@@ -79,7 +79,7 @@ def test_a_run_makes_every_record_and_its_report(work: Path):
                 assert 0.0 < record["held_out_score"] <= 1.0
     shown = json.loads((work / "protocol_2.json").read_text(encoding="utf-8"))
     assert not shown["final"]
-    assert set(shown["cells"][PRODUCT]) == {*METHODS, "polytope", BEST}
+    assert set(shown["cells"][PRODUCT]) == {*METHODS, "automatic", BEST}
     assert set(shown["cells"][PAPER]) == {*METHODS, BEST}
     assert shown["cells_measured"] == {PRODUCT: 6, PAPER: 6}
     assert shown["unseen"]["sets"] == ["segment"]
@@ -125,7 +125,7 @@ def test_the_best_student_is_chosen_by_held_out_rows_and_not_by_the_measured_one
                 TEACHER: record([0.9, 0.9, None]),
                 "gsvm": record([0.5, 0.6, None], 0.7),
                 "svm": record([0.8, 0.9, None], 0.6),
-                "polytope": record([0.1, 0.2, None], 0.7),
+                "automatic": record([0.1, 0.2, None], 0.7),
             }
         ],
     )
@@ -142,7 +142,7 @@ def test_an_interval_contains_its_own_estimate():
 def test_cells_are_those_at_or_above_the_paper(tmp_path: Path, monkeypatch):
     monkeypatch.setattr(summary, "SPLITS", {})
     store = Store(tmp_path / "records.jsonl")
-    values = {"gsvm": 0.999, "gsvm0": 0.5, "svm": 0.1, "polytope": 0.999, TEACHER: 1.0}
+    values = {"gsvm": 0.999, "gsvm0": 0.5, "svm": 0.1, "automatic": 0.999, TEACHER: 1.0}
     for method, value in values.items():
         made = record([value] * 3, None if method == TEACHER else value)
         store.write(Run("letter", PRODUCT, 0).key(method), "r", made)
@@ -152,7 +152,7 @@ def test_cells_are_those_at_or_above_the_paper(tmp_path: Path, monkeypatch):
         "gsvm": 6,
         "gsvm0": 0,
         "svm": 0,
-        "polytope": 6,
+        "automatic": 6,
         "best": 6,
     }
     assert shown["cells"][PAPER] == {}
