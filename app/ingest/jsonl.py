@@ -59,8 +59,10 @@ def read_jsonl(path: Path, limits: DatasetLimits, options: ReadingOptions) -> Ra
         if reason is not None:
             found[k] = reason
     columns = Columns.of(names, len(names), options, index=found)
-    labels = file.values(columns.label_name or "")
-    if file.has("vector", columns.label_name or ""):
+    # A table always has a label column; it is called by its position if its key is blank.
+    label = names[columns.label or 0]
+    labels = file.values(label)
+    if file.has("vector", label):
         text = f"The label column {columns.label_name!r:.80} has lists."
         raise invalid_rows([InputFault("y", "bad_label_type", text)])
     if columns.label_is_guessed and (doubt := label_doubt(labels)) is not None:
@@ -182,8 +184,9 @@ class _File:
         self, columns: Columns, nulls: frozenset[str], kinds: Mapping[str, KindSpec]
     ) -> dict[int, Column]:
         """The cells of features and extras by position. Raises InvalidRequest."""
+        keys = tuple(self.blocks)
         found = {
-            k: self.column(columns.name(k), nulls, kinds.get(columns.name(k)))
+            k: self.column(keys[k], columns.name(k), nulls, kinds.get(columns.name(k)))
             for positions in columns.tables.values()
             for k in positions
         }
@@ -191,9 +194,9 @@ class _File:
             raise invalid_rows(self.faults[:MAX_FAULTS])
         return found
 
-    def column(self, name: str, nulls: frozenset[str], kind: KindSpec | None) -> Column:
-        """The cells of a column, which is then no longer kept. Faults are kept."""
-        blocks = self.blocks.pop(name)
+    def column(self, key: str, name: str, nulls: frozenset[str], kind: KindSpec | None) -> Column:
+        """The cells of a key, which is then no longer kept. name: of its column. Faults are kept."""
+        blocks = self.blocks.pop(key)
         kinds = {block.kind for block in blocks} - {"gap"}
         if "vector" in kinds:
             return self._vectors(name, blocks, kinds)

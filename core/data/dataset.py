@@ -210,6 +210,9 @@ def _canonical_csr(X: Any, field: str) -> sp.csr_array:
         rows.check_format(full_check=True)
     except ValueError as error:
         raise _fault(field, "bad_sparse", f"{field} is not a well-formed sparse table: {error}.") from error
+    # SciPy does not check this of a table without stored values.
+    if np.any(np.diff(rows.indptr) < 0):
+        raise _fault(field, "bad_sparse", f"{field} is not a well-formed sparse table: its rows overlap.")
     wanted = rows.dtype if rows.dtype in (np.float32, np.float64) and rows.dtype.isnative else np.float64
     if not rows.has_canonical_format:
         rows = rows.copy()

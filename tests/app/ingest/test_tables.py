@@ -433,6 +433,15 @@ class TestJsonLines:
         assert error.faults[0].code == code
         assert error.message.startswith("Line 4")
 
+    def test_blank_keys_are_columns_called_by_their_positions(self, ingest: Any) -> None:
+        lines = [{"a": k, "": "pq"[k % 2], "label": "xy"[k % 2]} for k in range(6)]
+        train, _, _ = ingest("\n".join(map(json.dumps, lines)).encode(), declared="jsonl")
+        assert train.table.record(1) == {"a": 1.0, "1": "q"}
+        assert train.classes == ("x", "y")
+        lines = [{"a": k, "": "pq"[k % 2]} for k in range(6)]
+        train, _, _ = ingest("\n".join(map(json.dumps, lines)).encode(), declared="jsonl")
+        assert train.classes == ("p", "q")
+
     def test_lists_of_numbers_are_vectors(self, ingest: Any) -> None:
         lines = [{"v": [k, k / 2], "label": "xy"[k % 2]} for k in range(6)] + [{"v": None, "label": "x"}]
         train, _, summary = ingest("\n".join(map(json.dumps, lines)).encode())

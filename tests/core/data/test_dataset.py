@@ -367,6 +367,13 @@ class TestRows:
 
         assert codes_of(validate_rows, X) == ["bad_sparse"]
 
+    def test_sparse_rows_that_end_before_they_begin_are_refused(self):
+        """SciPy accepts them in a table without stored values, and then reads memory that is not its own."""
+        X = sp.csr_array((4, 2))
+        X.indptr = np.array([0, 1, 2, 2**30, 0], dtype=np.int32)
+
+        assert codes_of(validate_rows, X) == ["bad_sparse"]
+
     @pytest.mark.parametrize(
         ("names", "code"),
         [
