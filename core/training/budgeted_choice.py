@@ -177,8 +177,8 @@ class _Walk:
                 self._budget.note(f"training of {one.family.name}", one.rest, left)
         family = chosen([one.family for one in fitting])
         choice = next(one.choice for one in fitting if one.family is family)
-        told = tuple(one.family.as_dict() | {"taken": one.family is family} for one in self._compared)
-        return with_family(replace(choice, families=told), family, self._data.n)
+        compared = tuple(one.family.as_dict() | {"taken": one.family is family} for one in self._compared)
+        return with_family(replace(choice, families=compared), family, self._data.n)
 
     def _first_forest(self, spec: TeacherSpec) -> tuple[float, int]:
         """Compare a forest of as many trees as fit; its seconds, and its number of trees."""

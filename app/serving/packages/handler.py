@@ -131,14 +131,14 @@ class PackageHandler(WireFormat[Exchange, Receive, Response]):
         key = self.pipeline.admit(exchange, "download", path.model)
         labels = await self._named(exchange, receive)
         served = await self.pipeline.cache.students(f"{key.tenant}/{path.reference}", labels)
-        digests = [self._digests.get(one.student) for one in served]
-        wanted = exchange.headers.get(b"if-none-match")
-        known = [digest for digest in digests if digest is not None]
-        if len(known) < len(served) or not _has(wanted, served[0], digest_of_several(known)):
-            data, known = await self.pipeline.run(exchange, False, self._archive, path, served)
-            self._digests.update(zip((one.student for one in served), known, strict=True))
-        headers = _headers(served[0], digest_of_several(known))
-        if _has(wanted, served[0], digest_of_several(known)):
+        known = [self._digests[one.student] for one in served if one.student in self._digests]
+        wanted, digest, data = exchange.headers.get(b"if-none-match"), digest_of_several(known), b""
+        if len(known) < len(served) or not _has(wanted, served[0], digest):
+            data, digests = await self.pipeline.run(exchange, False, self._archive, path, served)
+            self._digests.update(zip((one.student for one in served), digests, strict=True))
+            digest = digest_of_several(digests)
+        headers = _headers(served[0], digest)
+        if _has(wanted, served[0], digest):
             response = Response(b"", headers, 304)
         else:
             await self._audit(exchange, key, path, served[0])
