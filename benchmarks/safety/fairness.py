@@ -11,8 +11,8 @@ one, as clients elsewhere would not take the processors of the service. There th
 else by SCHED_IDLE (if that makes it slower, the number of its answers shows it), and what is measured runs
 before everything else by SCHED_FIFO, which needs root or CAP_SYS_NICE, and which the kernel refuses in a
 control group of its own for processors. Without it a note is printed, fairness_precedence is false, and the
-ratios show how the kernel shares one core between both clients, too: they say little about the service. Windows
-without a crowd have the same pins and priority.
+ratios show how the kernel shares one core between both clients, too, so they say little about the service.
+Windows without a crowd have the same pins and priority.
 
 A way that seems to break the claim is measured twice more, and the median of the three counts: a delay that
 the crowd causes is there each time, and one of other work on the machine is not. All failures count.
