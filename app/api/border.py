@@ -23,6 +23,7 @@ from starlette.exceptions import HTTPException
 from app.api.dependencies import RequiresScope
 from app.api.errors import methods_at
 from app.domain.errors import InputFault, InvalidRequest, NotFound
+from app.domain.fault_fields import sent_field
 from app.domain.names import find_unusable
 from app.http.body import declared_length, too_large, truncated
 from app.http.decompression import decompress
@@ -234,6 +235,7 @@ def validated(body: Body, body_type: TypeAdapter[Any]) -> object:
         return body_type.validate_python(value)
     except ValidationError as error:
         faults = error.errors(include_url=False, include_input=False)
-        raise RequestValidationError([{**one, "loc": ("body", *one["loc"])} for one in faults]) from error
+        located = [{**one, "loc": ("body", *sent_field(one["loc"], one["type"], value))} for one in faults]
+        raise RequestValidationError(located) from error
     except RecursionError as error:
         raise InvalidRequest("The body is not JSON: it is too deep.", code="malformed_json") from error

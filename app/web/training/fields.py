@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from app.domain.entities import Json
 from app.domain.errors import InputFault
+from app.domain.fault_fields import sent_field
 from app.domain.parameter_table import ParameterRow, parameter_rows, put, value_of, value_of_kind
 from app.domain.training_spec import TrainingSpec
 from app.web.forms import Form
@@ -134,7 +135,12 @@ def faults_of(values: Json) -> list[InputFault]:
     try:
         TrainingSpec.model_validate(values)
     except ValidationError as error:
-        return [InputFault(".".join(map(str, one["loc"])), one["type"], one["msg"]) for one in error.errors()]
+        return [
+            InputFault(
+                ".".join(map(str, sent_field(one["loc"], one["type"], values))), one["type"], one["msg"]
+            )
+            for one in error.errors()
+        ]
     return []
 
 

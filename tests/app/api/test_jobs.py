@@ -59,7 +59,7 @@ def test_an_automatic_job_has_a_budget_of_seconds_or_is_refused(client, dataset_
     assert job.json()["hyperparameters"]["automatic"] == {"seconds": 30.0}
     wrong = client.post("/v1/training-jobs", json=body | {"hyperparameters": {"automatic": {"seconds": 0}}})
     assert wrong.status_code == 422
-    assert "automatic.budget.seconds: Input should be greater than or equal to 1" in wrong.text
+    assert "automatic.seconds: Input should be greater than or equal to 1" in wrong.text
 
 
 def test_a_job_is_not_lost_when_the_queue_cannot_be_reached(client, submit, queue):

@@ -8,6 +8,7 @@ from pydantic import ValidationError
 
 from app.domain import errors
 from app.domain.entities import TRANSITIONS, JobState, new_id
+from app.domain.fault_fields import sent_field
 from app.domain.training_spec import TrainingSpec
 from app.jobs.solver.session import config_of
 from app.services.training_plan import methods_of
@@ -215,10 +216,10 @@ def test_an_automatic_job_may_have_a_budget_of_seconds() -> None:
 @pytest.mark.parametrize(
     ("given", "field", "message"),
     [
-        ({"automatic": {"seconds": 0.5}}, "automatic.budget.seconds", "greater than or equal to 1"),
-        ({"automatic": {"seconds": 1e6}}, "automatic.budget.seconds", "less than or equal to 86400"),
-        ({"automatic": {"minutes": 1}}, "automatic.budget.minutes", "not permitted"),
-        ({"automatic": 30}, "automatic.value", "valid boolean"),
+        ({"automatic": {"seconds": 0.5}}, "automatic.seconds", "greater than or equal to 1"),
+        ({"automatic": {"seconds": 1e6}}, "automatic.seconds", "less than or equal to 86400"),
+        ({"automatic": {"minutes": 1}}, "automatic.minutes", "not permitted"),
+        ({"automatic": 30}, "automatic", "valid boolean"),
         ({"automatic": {"seconds": 9}, "tuning": {}}, "", "budget for jobs that leave"),
         ({"automatic": {"seconds": 9}, "student": {"method": "gsvm"}}, "", "budget for jobs that leave"),
         ({"automatic": {"seconds": 9}, "teacher": {"method": "forest"}}, "", "budget for jobs that leave"),
@@ -229,8 +230,25 @@ def test_a_budget_that_cannot_be_kept_is_refused(given: dict[str, object], field
     with pytest.raises(ValidationError) as caught:
         TrainingSpec.model_validate(given)
     (fault,) = caught.value.errors()
-    assert ".".join(map(str, fault["loc"])) == field
+    assert ".".join(map(str, sent_field(fault["loc"], fault["type"], given))) == field
     assert message in fault["msg"]
+
+
+@pytest.mark.parametrize(
+    ("location", "kind", "value", "field"),
+    [
+        (("a", "form", "b"), "too_small", {"a": {"b": 0}}, ("a", "b")),
+        (("a", "form", "b"), "missing", {"a": {}}, ("a", "b")),
+        (("a", "form"), "value_error", {"a": {}}, ("a",)),
+        (("a", "form", 1, "b"), "extra_forbidden", {"a": [{}, {"b": 1}]}, ("a", 1, "b")),
+        (("a", 3), "missing", {"a": [1]}, ("a", 3)),
+        (("form",), "wrong_type", None, ()),
+    ],
+)
+def test_the_name_of_a_form_is_no_part_of_a_field(
+    location: tuple[str | int, ...], kind: str, value: object, field: tuple[str | int, ...]
+) -> None:
+    assert sent_field(location, kind, value) == field
 
 
 def test_of_teacher_and_students_that_are_trees_one_follows_the_other() -> None:
