@@ -26,7 +26,7 @@ _MAX_JSON: Final = 2048
 """JSON parts in front of binary rows that are kept, and the bytes of each."""
 
 _text: Final = msgspec.json.Encoder().encode
-_double: Final = struct.Struct("<d").pack
+_MATCH: Final = b'{"name":"match","datatype":"BOOL","shape":[1],'
 
 
 class _Numbers(msgspec.Struct, forbid_unknown_fields=True):
@@ -144,27 +144,40 @@ def _layout_of(head: bytes) -> _Layout | None:
     return _Layout(dtype, size, request.id, binary)
 
 
-def encode_row(served: ServableStudent, score: float, row: OneRow, name: bytes) -> tuple[bytes, int | None]:
-    """As `evaluate.encode`, of the default outputs for one row. name: of the model in JSON."""
-    student = served.student
-    match = score >= student.threshold
-    values = [(b"score", score)]
-    if student.calibration is not None:
-        values.append((b"probability", student.calibration.probability(score)))
-    values.append((b"threshold", student.threshold))
-    identity = b"" if row.id is None else b',"id":' + _text(row.id)
-    start = b'{"model_name":%s,"model_version":"%d"%s,"outputs":[' % (name, served.version, identity)
-    start += b'{"name":"match","datatype":"BOOL","shape":[1],'
-    if not row.binary:
+class RowEncoder:
+    """Encodes answers of one student, of which most bytes are always the same, as `evaluate.encode` does.
+
+    served: the student. name: of the model in JSON.
+    """
+
+    def __init__(self, served: ServableStudent, name: bytes) -> None:
+        self.served = served
+        student = served.student
+        self._threshold, self._calibration = student.threshold, student.calibration
+        numbers = [b"score", *([] if student.calibration is None else [b"probability"]), b"threshold"]
+        self._start = b'{"model_name":%s,"model_version":"%d"' % (name, served.version)
+        opened = [b'{"name":"%s","datatype":"FP64","shape":[1],"data":[' % number for number in numbers]
+        self._json = b',"outputs":[' + _MATCH + b'"data":['
+        self._score, *probability, threshold = [b"]}," + one for one in opened]
+        self._probability = b"".join(probability)
+        self._end = threshold + _text(student.threshold) + b"]}]}"
         parts = [
-            b'{"name":"%s","datatype":"FP64","shape":[1],"data":[%s]}' % (output, _text(value))
-            for output, value in values
+            b'{"name":"%s","datatype":"FP64","shape":[1],"parameters":{"binary_data_size":8}}' % number
+            for number in numbers
         ]
-        return start + b'"data":[%s]},' % _text(match) + b",".join(parts) + b"]}", None
-    parts = [
-        b'{"name":"%s","datatype":"FP64","shape":[1],"parameters":{"binary_data_size":8}}' % output
-        for output, _ in values
-    ]
-    head = start + b'"parameters":{"binary_data_size":1}},' + b",".join(parts) + b"]}"
-    numbers = b"".join([_double(value) for _, value in values])
-    return head + bytes([match]) + numbers, len(head)
+        self._binary = b',"outputs":[' + _MATCH + b'"parameters":{"binary_data_size":1}},' + b",".join(parts)
+        self._numbers = struct.Struct(f"<?{len(numbers)}d").pack
+
+    def encode(self, score: float, row: OneRow) -> tuple[bytes, int | None]:
+        """The default outputs for one row, and the length of the JSON if binary numbers follow it."""
+        match = score >= self._threshold
+        start = self._start if row.id is None else self._start + b',"id":' + _text(row.id)
+        calibration = self._calibration
+        probability = () if calibration is None else (calibration.probability(score),)
+        if row.binary:
+            head = start + self._binary + b"]}"
+            return head + self._numbers(match, score, *probability, self._threshold), len(head)
+        parts = [start, self._json, b"true" if match else b"false", self._score, _text(score)]
+        if probability:
+            parts += [self._probability, _text(probability[0])]
+        return b"".join([*parts, self._end]), None

@@ -13,7 +13,7 @@ from app.http.headers import MIN_COMPRESSED_BYTES, preferred_coding
 from app.http.problem import NO_STORE
 from app.http.types import Body, Header, HeaderList
 from app.serving.open_inference.evaluate import answer, encode
-from app.serving.open_inference.one_row import OneRowReader, encode_row
+from app.serving.open_inference.one_row import OneRowReader, RowEncoder
 from app.serving.open_inference.paths import ParsedPath
 from app.serving.open_inference.requests import parse_inference
 from app.serving.open_inference.statistics import Statistics
@@ -56,6 +56,7 @@ class PreparedInference(PreparedRequest):
             raise InvalidRequest(f"{JSON_LENGTH.decode()} cannot be read.")
         self._name = msgspec.json.encode(path.name)
         self._reader = OneRowReader()
+        self._encoder: RowEncoder | None = None
         self._may_compress = preferred_coding(self.by_name.get(b"accept-encoding")) is not None
         self._json_lines = header_lines(answer_headers(None))
 
@@ -75,8 +76,10 @@ class PreparedInference(PreparedRequest):
                 parsed = perf_counter_ns()
                 score = student.score(row.x)
                 decided = perf_counter_ns()
-                encoded = encode_row(student, score, row, self._name)
-                return self._computed(student, 1, encoded, (began, parsed, decided))
+                encoder = self._encoder
+                if encoder is None or encoder.served is not student:
+                    encoder = self._encoder = RowEncoder(student, self._name)
+                return self._computed(student, 1, encoder.encode(score, row), (began, parsed, decided))
         return self._infer(body, student)
 
     def _infer(self, body: Body, student: ServableStudent | None) -> Computed | None:
