@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -21,13 +22,13 @@ from app.api.etags import etag, not_modified
 from app.api.models import ModelName, VersionName
 from app.api.schemas import VersionView
 from app.auth.authenticator import authorise
-from app.domain.entities import ApiKey
+from app.domain.entities import ApiKey, Json
 from app.domain.errors import InvalidRequest
 from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME
 from app.ingest.reading import BundleContent
 from app.processes.fair_queue import Caller
 from app.services import models
-from app.services.bundle_export import BundleFile, open_bundle
+from app.services.bundle_export import BundleFile, Part, open_bundle, students_of
 from app.services.bundle_import import import_bundle
 from app.services.models import DEFAULT_ALIAS
 from app.services.onnx_export import export_onnx
@@ -37,6 +38,8 @@ router = APIRouter(tags=["models"], route_class=BorderRoute)
 PREFIX: Final = "/v1/bundles"
 TAR: Final = "application/x-tar"
 ONNX: Final = "application/vnd.onnx"
+MAX_CLASSES: Final = 256
+"""Most classes that an export can name."""
 _RANGE: Final = re.compile(r"bytes=(\d{1,15})-")
 
 
@@ -60,25 +63,50 @@ class _BundleResponse(StreamingResponse):
     responses={200: {"content": {TAR: {"schema": {"type": "string", "format": "binary"}}}}},
 )
 async def export_bundle(
-    model: ModelName, version: VersionName, request: Request, context: Context, caller: Downloader
+    model: ModelName,
+    version: VersionName,
+    request: Request,
+    context: Context,
+    caller: Downloader,
+    labels: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=MAX_CLASS_NAME)]] | None,
+        Query(alias="class", max_length=MAX_CLASSES, description="Only these classes; by default all."),
+    ] = None,
+    teacher: Annotated[bool, Query(description="Whether the bundle has the teacher of the version.")] = True,
 ) -> Response:
     """One version as a bundle, a tar file; the same version always gives the same bytes.
+
+    With ``class`` it has only the students of these classes, and with ``teacher=false`` no teacher: the
+    version that it is imported as does not answer ``:predict``. A head is exported as a whole only.
 
     ``Range: bytes=N-`` goes on with a download that was interrupted; with ``If-Range`` only if the bundle is
     the same. The ETag is the digest of its manifest.
     """
     authorise(caller, "download", model)
-    return await run_in_threadpool(bundle_response, request, context, caller, model, version)
+    return await run_in_threadpool(
+        bundle_response, request, context, caller, model, version, labels, teacher=teacher
+    )
 
 
 def bundle_response(
-    request: Request, context: AppContext, caller: ApiKey, model: str, version: str
+    request: Request,
+    context: AppContext,
+    caller: ApiKey,
+    model: str,
+    version: str,
+    labels: list[str] | None = None,
+    *,
+    teacher: bool = True,
 ) -> Response:
-    """The bundle of a version, for a caller that may download it; its download is audited."""
+    """The bundle of a version, for a caller that may download it; its download is audited.
+
+    labels: only these classes. teacher: whether it has the teacher.
+    """
     store = context.store_of(caller)
     row = models.get_version(store, model, version)
+    students = None if labels is None else students_of(store, context.files, row, labels)
     with ExitStack() as stack:
-        file = stack.enter_context(open_bundle(store, row))
+        file = stack.enter_context(open_bundle(store, row, Part(students, teacher)))
         headers = {"etag": etag(file.digest), "cache-control": "private, no-cache", "accept-ranges": "bytes"}
         if not_modified(request, headers["etag"]):
             return Response(status_code=304, headers=headers)
@@ -91,7 +119,8 @@ def bundle_response(
         if start:
             headers["content-range"] = f"bytes {start}-{file.size - 1}/{file.size}"
         with store.begin() as uow:
-            details = {"bundle": file.digest, "bytes": file.size - start}
+            details: Json = {"bundle": file.digest, "bytes": file.size - start}
+            details |= {} if students is None else {"classes": len(students)}
             uow.audit.append("model.export", f"{row.model}@{row.version}", details=details)
         opened = stack.pop_all()
     pieces = file.pieces(store, start)

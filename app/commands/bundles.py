@@ -24,14 +24,21 @@ def export(
     client: RemoteServer,
     model: Annotated[str, typer.Argument(help="Model, MODEL@ALIAS or MODEL@NUMBER.")],
     file: Annotated[Path, typer.Argument(help="Tar file to write, such as letters.tar.")],
+    classes: Annotated[
+        list[str] | None, typer.Option("--class", help="Only this class; repeat it for more. [default: all]")
+    ] = None,
+    teacher: Annotated[
+        bool, typer.Option("--teacher/--no-teacher", help="Whether the file has the teacher.")
+    ] = True,
 ) -> Answer:
     """Write one version to a tar file: its students, teacher, encoder and metrics.
 
-    Example:  stms bundle export letters@production letters.tar
+    Example:  stms bundle export letters@production letters.tar --class A --no-teacher
     """
     name, _, version = model.partition("@")
     with download_progress(file) as progress, _written(file):
-        size = client.export_bundle(name, version or "latest", file, progress)
+        options = {"classes": classes or None, "teacher": teacher}
+        size = client.export_bundle(name, version or "latest", file, progress, **options)
     text = f"{file}: {size} bytes. `stms bundle import {file}` publishes it on another server."
     return Answer({"file": str(file), "bytes": size}, text)
 

@@ -60,9 +60,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     program: that wrote it. model, version, created_at: of the version where it was made. classes: all labels
     in order if they are few, otherwise none: they are in the blob `class_table`. teacher: digest of the
-    packed teacher, or of the packed head of a version that was imported. spec: hyper-parameters of the job
-    without what names machines, keys and data sets; None without a job. provenance: seed and versions of the
-    libraries. files: bytes of the blobs that the manifest names, by digest.
+    packed teacher, None if it was left out, or of the packed head of a version that was imported. spec:
+    hyper-parameters of the job without what names machines, keys and data sets; None without a job.
+    provenance: seed and versions of the libraries. files: bytes of the blobs that the manifest names, by
+    digest.
     """
 
     format: str
@@ -75,7 +76,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     class_count: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     classes: list[str]
     class_table: Digest | None
-    teacher: Digest
+    teacher: Digest | None
     encoder: Digest | None
     profile: Digest | None
     dataset_digest: Digest | None

@@ -198,6 +198,8 @@ def _check_manifest(manifest: Manifest) -> None:
         _fail("files", "The manifest must give the size of every blob that it names, and of no other.")
     if is_head and (manifest.encoder or manifest.profile or manifest.spec is not None):
         _fail("students", "A version without students has a head, and neither encoder nor hyper-parameters.")
+    if is_head and manifest.teacher is None:
+        _fail("teacher", "A version without students has a head.")
     if is_head and (manifest.class_table is None or manifest.method not in {"head", "linear"}):
         _fail("method", "A version without students is a head or linear, and has a class table.")
     if not is_head and manifest.spec is None:
@@ -235,6 +237,8 @@ class _Parts:
                 self.width = encoder.layout.columns
                 if manifest.profile is not None:
                     InputProfile.from_bytes(blobs[manifest.profile], encoder)
+        if manifest.teacher is None:
+            return
         with _Packages("teacher"):
             if manifest.students is None:
                 _check_head(manifest, PackedHead.from_bytes(blobs[manifest.teacher], self._table))

@@ -18,6 +18,7 @@ from stms_client.retries import Retry
 from stms_client.transport import (
     STREAM_TIMEOUT,
     UPLOAD_TIMEOUT,
+    Parameters,
     Progress,
     file_pieces,
     file_size,
@@ -89,7 +90,7 @@ class Connection:
 
     @contextmanager
     def streaming(
-        self, path: str, headers: Mapping[str, str], params: Mapping[str, str] | None = None
+        self, path: str, headers: Mapping[str, str], params: Parameters | None = None
     ) -> Iterator[httpx.Response]:
         """A streaming response. Raises StmsError, also while it is read."""
         of_tenant = {} if self._tenant is None else {"tenant": self._tenant}
@@ -113,7 +114,7 @@ class Connection:
         path: str,
         file: Path,
         progress: Progress | None = None,
-        params: Mapping[str, str] | None = None,
+        params: Parameters | None = None,
     ) -> int:
         """Write what is at a path to a file; returns its bytes. Raises StmsError and OSError."""
         part = file.with_name(f"{file.name}.part")

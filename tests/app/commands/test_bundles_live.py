@@ -62,6 +62,9 @@ def test_what_is_no_bundle_is_refused_in_a_sentence(exported: Path, ask: Any, tm
     result = ask("bundle", "export", "axes@9", str(tmp_path / "missing.tar"))
     assert result.exit_code == 1
     assert not list(tmp_path.glob("missing.tar*"))
+    result = ask("bundle", "export", "axes", str(tmp_path / "part.tar"), "--class", "a", "--no-teacher")
+    assert result.exit_code == 1
+    assert "its bundle has all of it" in result.stderr
     result = ask("bundle", "export", "axes", str(tmp_path / "no" / "folder.tar"))
     assert result.exit_code == 1
     assert "cannot be written" in result.stderr
