@@ -109,13 +109,19 @@ def test_an_older_program_knows_no_versions_without_teacher(database_address: st
             named = {"model": model, "version": 1, "job_id": add_job(uow).id, "teacher_digest": digest}
             uow.connection.execute(sa.insert(model_versions), version | named | {"class_count": 1})
             alias = {"model": model, "alias": "latest", "version": 1, "revision": 3, "updated_at": 2.0}
-            uow.connection.execute(sa.insert(aliases), alias)
+            uow.connection.execute(sa.insert(aliases), alias | {"manual_revision": 2})
+        uow.inputs.add("default", "whole", 1, InputRow(9, 2, 1, bytes(4)))
     store.dispose()
     downgrade(database_address, "0026")
+    with pytest.raises(sa.exc.IntegrityError), store.engine.begin() as connection:
+        connection.execute(sa.update(model_versions).values(teacher_digest=None))
+    store.dispose()
     upgrade(database_address)
     with store.read() as uow:
         assert uow.models.numbers(limit=5) == [("whole", 1)]
-        assert [found.revision for found in uow.models.aliases_of("whole")] == [3]
+        found = uow.connection.execute(sa.select(aliases.c.model, aliases.c.manual_revision)).all()
+        assert found == [("whole", 2)]
+        assert len(uow.inputs.since("default", "whole", 1, 0)) == 1
         assert uow.models.aliases_of("part") == []
     store.dispose()
 
