@@ -217,8 +217,9 @@ async def post_bundle(
 
     The whole file is checked first: every digest, every package, and that they fit each other. The same
     bundle gives the existing version. An older version of the same origin than the model has is refused
-    unless ``allow_older`` is true. An alias that an operator moves while the file is checked, or, if the
-    model is named, during the upload, stays where it is.
+    unless ``allow_older`` is true. A server with trusted keys refuses what none of them has signed. An alias
+    that an operator moves while the file is checked, or, if the model is named, during the upload, stays
+    where it is.
     """
     store, wanted = context.store_of(caller), alias or None
     seen = None

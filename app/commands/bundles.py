@@ -89,6 +89,27 @@ def import_(
     return Answer(version, *published(version, alias, "bundle"))
 
 
+@commands.command("sign")
+def sign(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The tar file; it is changed.")],
+    signature: Annotated[
+        Path,
+        typer.Argument(exists=True, dir_okay=False, help="Signature of its folder by OpenSSF model signing."),
+    ],
+) -> None:
+    """Put a signature into the tar file of a bundle, for servers that import signed ones only.
+
+    The signature is made by `model_signing sign key`, see the page about bundles.
+
+    Example:  stms bundle sign letters.tar letters.sig
+    """
+    try:
+        with file.open("r+b") as opened:
+            bundle.attach(opened, signature.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CommandFailed(f"{file} cannot be signed: {error}.") from error
+
+
 @contextmanager
 def _written(file: Path) -> Iterator[None]:
     """Turns what the disk says of a file into a failure of the command."""

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from safetensors.numpy import save
 
+from app.domain import bundle
 from app.services import onnx_export
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
@@ -81,6 +86,26 @@ def test_a_part_without_teacher_answers_queries_and_says_why_it_predicts_nothing
     problem(client.get(PATH, params={"class": "cow"}), 404, "class_not_found")
     problem(client.get(PATH, params={"class": ["cat"] * 257}), 400, "invalid_parameter")
     problem(client.get(PATH, params={"class": ""}), 400, "invalid_parameter")
+
+
+@pytest.mark.usefixtures("pets")
+def test_a_server_with_trusted_keys_refuses_an_unsigned_bundle(
+    make_client: Callable[..., Client], tmp_path: Path, problem: Problem
+):
+    keys = tmp_path / "trusted.pem"
+    public = ec.generate_private_key(ec.SECP256R1()).public_key()
+    keys.write_bytes(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    client = make_client(bundle_keys=keys)
+    data = client.get(PATH).content
+    refused = problem(
+        client.post("/v1/bundles", params={"model": "few"}, content=data), 422, "unsigned_bundle"
+    )
+    assert refused["errors"][0]["field"] == "model.sig"
+    with_noise = io.BytesIO(data)
+    bundle.attach(with_noise, b"noise")
+    sent = client.post("/v1/bundles", params={"model": "few"}, content=with_noise.getvalue())
+    problem(sent, 422, "wrong_signature")
+    assert client.get("/v1/models/few").status_code == 404
 
 
 @pytest.mark.usefixtures("pets")

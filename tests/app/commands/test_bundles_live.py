@@ -70,6 +70,23 @@ def test_what_is_no_bundle_is_refused_in_a_sentence(exported: Path, ask: Any, tm
     assert "cannot be written" in result.stderr
 
 
+def test_a_signature_is_put_into_the_file(exported: Path, ask: Any, tmp_path: Path):
+    signature, size = tmp_path / "axes.sig", exported.stat().st_size
+    signature.write_bytes(b"signature")
+    for _ in range(2):
+        result = ask("bundle", "sign", str(exported), str(signature))
+        assert result.exit_code == 0, result.output
+        assert exported.stat().st_size == size + 1024
+    with tarfile.open(exported) as tar:
+        member = tar.extractfile("model.sig")
+        assert member is not None
+        assert member.read() == b"signature"
+    assert ask("bundle", "import", str(exported), "--model", "signed").exit_code == 0
+    result = ask("bundle", "sign", str(signature), str(signature))
+    assert result.exit_code == 1
+    assert "cannot be signed" in result.stderr
+
+
 @pytest.mark.usefixtures("exported")
 def test_a_student_is_written_as_an_onnx_model(ask: Any, tmp_path: Path):
     file = tmp_path / "axes-b.onnx"
