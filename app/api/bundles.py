@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
@@ -29,7 +29,7 @@ from app.ingest.reading import BundleContent
 from app.processes.fair_queue import Caller
 from app.services import models
 from app.services.bundle_export import BundleFile, Part, open_bundle, students_of
-from app.services.bundle_import import import_bundle
+from app.services.bundle_import import ImportedBundle, import_bundle
 from app.services.models import DEFAULT_ALIAS
 from app.services.onnx_export import export_onnx
 
@@ -225,28 +225,56 @@ async def post_bundle(
     seen = None
     if model is not None:
         seen = await run_in_threadpool(models.alias_revision, store, model, wanted)
-    context.reader.check_queue(caller.tenant)
-    limit = context.settings.max_bundle_bytes
-    async with uploads.receive_upload(request, context, caller, "versions", limit) as sent:
-        imported = await uploads.while_connected(
-            request,
-            lambda gone: import_bundle(
-                store,
-                sent.file.path,
-                model=model,
-                alias=wanted,
-                alias_revision=seen,
-                allow_older=allow_older,
-                created_by=caller.id,
-                limits=context.settings,
-                read=lambda order: context.reader.read(order, BundleContent, gone, Caller.of(caller)),
-            ),
+    async with receive_bundle(request, context, caller) as sent:
+        imported = await import_sent(
+            request, context, caller, sent, model=model, alias=wanted, seen=seen, allow_older=allow_older
         )
     version = imported.version
-    if imported.is_new:
-        await context.refresher.refresh(version.qualified_model)
-    else:
+    if not imported.is_new:
         response.status_code = 200
     response.headers["location"] = f"/v1/models/{version.model}/versions/{version.version}"
     shown = dataclasses.asdict(version) | {"inputs": version.inputs, "alias": imported.alias}
     return ImportedBundleView.model_validate(shown)
+
+
+def receive_bundle(
+    request: Request, context: AppContext, caller: ApiKey, fields: Collection[str] = ()
+) -> AbstractAsyncContextManager[uploads.Upload]:
+    """The bundle in a request; raises as `uploads.receive_upload`, and Overloaded where too many files wait.
+
+    fields: those that a form may have besides it.
+    """
+    context.reader.check_queue(caller.tenant)
+    limit = context.settings.max_bundle_bytes
+    return uploads.receive_upload(request, context, caller, "versions", limit, fields)
+
+
+async def import_sent(
+    request: Request,
+    context: AppContext,
+    caller: ApiKey,
+    sent: uploads.Upload,
+    *,
+    model: str | None,
+    alias: str | None,
+    allow_older: bool,
+    seen: int | None = None,
+) -> ImportedBundle:
+    """Import a bundle that was received; errors as `import_bundle`. seen: revision of the alias, if known."""
+    imported = await uploads.while_connected(
+        request,
+        lambda gone: import_bundle(
+            context.store_of(caller),
+            sent.file.path,
+            model=model,
+            alias=alias,
+            alias_revision=seen,
+            allow_older=allow_older,
+            created_by=caller.id,
+            limits=context.settings,
+            read=lambda order: context.reader.read(order, BundleContent, gone, Caller.of(caller)),
+        ),
+    )
+    if imported.is_new:
+        await context.refresher.refresh(imported.version.qualified_model)
+    return imported

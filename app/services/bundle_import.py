@@ -50,6 +50,45 @@ class ImportedBundle(NamedTuple):
     alias: str | None
 
 
+class SeenBundle(NamedTuple):
+    """What a checked file holds. version: as it would be published, still without number and job. known: the
+    version that the same bundle is published as already, if any.
+    """
+
+    manifest: Manifest
+    content: BundleContent
+    version: ModelVersion
+    known: ModelVersion | None
+
+
+def inspect_bundle(
+    store: Store,
+    source: Path,
+    *,
+    model: str | None = None,
+    allow_older: bool = False,
+    limits: Settings,
+    read: Callable[[BundleOrder], BundleContent] = check_bundle,
+) -> SeenBundle:
+    """Check the bundle in a file as `import_bundle`, and raise as it does; nothing is stored."""
+    content = read(
+        BundleOrder(
+            source=str(source),
+            listed=LISTED_CLASSES,
+            max_classes=limits.max_classes,
+            max_columns=limits.max_columns,
+            keys=trusted_keys(limits),
+        )
+    )
+    manifest = msgspec.json.decode(content.manifest.encode(), type=Manifest)
+    name = manifest.model if model is None else model
+    check_model_name(name)
+    _check_spec(manifest)
+    version = _version(store.tenant, name, manifest, content)
+    with store.read() as uow:
+        return SeenBundle(manifest, content, version, _known(uow, version, manifest, allow_older=allow_older))
+
+
 def import_bundle(
     store: Store,
     source: Path,
@@ -73,28 +112,14 @@ def import_bundle(
     signature that the settings ask for, Conflict for an older version and beyond the quota of versions, and
     Unavailable.
     """
-    content = read(
-        BundleOrder(
-            source=str(source),
-            listed=LISTED_CLASSES,
-            max_classes=limits.max_classes,
-            max_columns=limits.max_columns,
-            keys=trusted_keys(limits),
-        )
-    )
-    manifest = msgspec.json.decode(content.manifest.encode(), type=Manifest)
-    name = manifest.model if model is None else model
-    check_model_name(name)
     if alias is not None:
         check_alias(alias)
+    seen = inspect_bundle(store, source, model=model, allow_older=allow_older, limits=limits, read=read)
+    if seen.known is not None:
+        return ImportedBundle(seen.known, False, None)
+    manifest, content, version = seen.manifest, seen.content, seen.version
     if alias_revision is None:
-        alias_revision = models.alias_revision(store, name, alias)
-    _check_spec(manifest)
-    version = _version(store.tenant, name, manifest, content)
-    with store.read() as uow:
-        known = _known(uow, version, manifest, allow_older=allow_older)
-    if known is not None:
-        return ImportedBundle(known, False, None)
+        alias_revision = models.alias_revision(store, version.model, alias)
     size = sum(place.size for place in content.blobs.values()) + _students_bytes(source, content)
     room_for(store, limits, "versions", size)
     with source.open("rb") as file:
