@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import httpx
 
@@ -133,8 +133,10 @@ class Connection:
             part.unlink(missing_ok=True)
         return received
 
-    async def once(self, call: Call[T], progress: Progress | None = None) -> T:
-        """Make a call, and do not repeat it. Raises StmsError."""
+    async def once(
+        self, call: Call[T], progress: Progress | None = None, *, timeout: float | None = None
+    ) -> T:
+        """Make a call, and do not repeat it. timeout: as that of the client. Raises StmsError."""
         if self._http.is_closed:
             raise StmsError("The client is closed.")
         headers = dict(call.headers)
@@ -143,6 +145,7 @@ class Connection:
             size = file_size(call.file)
             headers["Content-Length"] = str(size)
             content = async_file_pieces(call.file, size, progress)
+        usual: Any = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
         async with self._connection_errors():
             response = await self._http.request(
                 call.method,
@@ -150,7 +153,7 @@ class Connection:
                 params=calls.params_of(call, self._tenant),
                 headers=headers,
                 content=content,
-                timeout=UPLOAD_TIMEOUT if call.is_long or call.file else httpx.USE_CLIENT_DEFAULT,
+                timeout=UPLOAD_TIMEOUT if call.is_long or call.file else usual,
             )
         if not response.is_success and response.status_code != httpx.codes.NOT_MODIFIED:
             raise problem_of(response)
