@@ -93,7 +93,7 @@ def create_app(
         redoc_url=None,
     )
     # Uploads are streamed, with limits of their own: see `app.api.uploads`.
-    streamed = [bundles.PREFIX, datasets.router.prefix, teachers.router.prefix, Dashboard.STREAMED]
+    streamed = [bundles.PREFIX, datasets.router.prefix, teachers.router.prefix, *Dashboard.STREAMED]
     streamed.append(dataset_fetch.PATH)
     app.add_middleware(RequestMiddleware, exempt=health.PATHS, streamed=streamed)
     install_error_handlers(app)

@@ -253,6 +253,11 @@ class Settings(BaseSettings):
         16 * 1024**2, ge=1024, description="Largest student or encoder that is sent for local evaluation."
     )
     max_bundle_bytes: int = Field(8 * 1024**3, ge=1024, description="Largest bundle of a version.")
+    bundle_keys: Path | None = Field(
+        None,
+        description="PEM file of public keys: only bundles that one of them has signed are imported or "
+        "served; needs the extra `signing`. Empty: signatures are not looked at.",
+    )
 
     cache_dir: Path | None = Field(
         None, description="Folder of the model cache, on a local disk; empty: cache in data_dir."

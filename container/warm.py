@@ -17,6 +17,7 @@ OTHERS = ("psycopg_binary.pq", "sqlalchemy.dialects.postgresql.psycopg", "alembi
 OF_EXTRAS = {
     "app.auth.jwks": "jwt",
     "app.auth.tokens": "jwt",
+    "app.ingest.bundle_signature": "cryptography",
     "app.server.grpc_listener": "grpc",
     "app.serving.open_inference.grpc": "grpc",
 }

@@ -313,6 +313,13 @@ def bundle_path(model: str, version: int | str) -> str:
     return f"{version_path(model, version)}/bundle"
 
 
+def bundle_part(classes: Sequence[str] | None, teacher: bool) -> dict[str, Any]:
+    """Parameters that say what of a version is in its bundle. Raises InvalidInput for no class at all."""
+    if classes is not None and not classes:
+        raise InvalidInput("Name at least one class, or leave out `classes` for all.")
+    return _without_none({"class": classes, "teacher": None if teacher else "false"})
+
+
 def onnx_path(model: str, version: int | str) -> str:
     """Path of the students of a version as ONNX models."""
     return f"{version_path(model, version)}/onnx"

@@ -235,7 +235,7 @@ class ImportedBundle(TypedDict):
     class_count: int
     classes: list[str]
     columns: int
-    teacher_digest: str
+    teacher_digest: str | None
     encoder_digest: str | None
     inputs: VersionInputs
     metrics: dict[str, Any]
@@ -257,7 +257,7 @@ class ImportedVersion(TypedDict):
     class_count: int
     classes: list[str]
     columns: int
-    teacher_digest: str
+    teacher_digest: str | None
     encoder_digest: str | None
     inputs: VersionInputs
     metrics: dict[str, Any]
@@ -613,7 +613,8 @@ class Version(TypedDict):
     rivals and row_norm of the import, where they were given. Versions of bundles have ``imported`` in their
     metrics: model, version and program where they were made, and the digest of the manifest. inputs: names
     of the columns of rows, and of the label column of the data set; empty if they are not known.
-    encoder_digest: of what makes numbers of records; null where rows are numbers.
+    teacher_digest: null in versions of bundles without teacher. encoder_digest: of what makes numbers of
+    records; null where rows are numbers.
     """
 
     model: str
@@ -624,7 +625,7 @@ class Version(TypedDict):
     class_count: int
     classes: list[str]
     columns: int
-    teacher_digest: str
+    teacher_digest: str | None
     encoder_digest: str | None
     inputs: VersionInputs
     metrics: dict[str, Any]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -25,6 +25,8 @@ _PIECE_BYTES = 1 << 18
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with the bytes sent so far and in total."""
+Parameters: TypeAlias = Mapping[str, str | Sequence[str]]
+"""Query parameters; one with several values is repeated."""
 
 
 def options(

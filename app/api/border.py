@@ -61,7 +61,14 @@ _REST: Final = 3.0
 """After a large body no other one is read for this many times as long as it took."""
 
 OWN_LIMITS: Final = frozenset(
-    {"/v1/bundles", "/v1/datasets", "/v1/teachers", "/v1/models/{model}:predict", "/ui/datasets"}
+    {
+        "/v1/bundles",
+        "/v1/datasets",
+        "/v1/teachers",
+        "/v1/models/{model}:predict",
+        "/ui/bundles",
+        "/ui/datasets",
+    }
 )
 """Paths whose endpoints bound their bodies themselves: files, which are streamed, and rows."""
 

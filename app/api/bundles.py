@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Collection, Iterator
+from contextlib import AbstractAsyncContextManager, ExitStack
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
@@ -21,14 +22,14 @@ from app.api.etags import etag, not_modified
 from app.api.models import ModelName, VersionName
 from app.api.schemas import VersionView
 from app.auth.authenticator import authorise
-from app.domain.entities import ApiKey
+from app.domain.entities import ApiKey, Json
 from app.domain.errors import InvalidRequest
 from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME
 from app.ingest.reading import BundleContent
 from app.processes.fair_queue import Caller
 from app.services import models
-from app.services.bundle_export import BundleFile, open_bundle
-from app.services.bundle_import import import_bundle
+from app.services.bundle_export import BundleFile, Part, open_bundle, students_of
+from app.services.bundle_import import ImportedBundle, import_bundle
 from app.services.models import DEFAULT_ALIAS
 from app.services.onnx_export import export_onnx
 
@@ -37,6 +38,8 @@ router = APIRouter(tags=["models"], route_class=BorderRoute)
 PREFIX: Final = "/v1/bundles"
 TAR: Final = "application/x-tar"
 ONNX: Final = "application/vnd.onnx"
+MAX_CLASSES: Final = 256
+"""Most classes that an export can name."""
 _RANGE: Final = re.compile(r"bytes=(\d{1,15})-")
 
 
@@ -60,25 +63,50 @@ class _BundleResponse(StreamingResponse):
     responses={200: {"content": {TAR: {"schema": {"type": "string", "format": "binary"}}}}},
 )
 async def export_bundle(
-    model: ModelName, version: VersionName, request: Request, context: Context, caller: Downloader
+    model: ModelName,
+    version: VersionName,
+    request: Request,
+    context: Context,
+    caller: Downloader,
+    labels: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=MAX_CLASS_NAME)]] | None,
+        Query(alias="class", max_length=MAX_CLASSES, description="Only these classes; by default all."),
+    ] = None,
+    teacher: Annotated[bool, Query(description="Whether the bundle has the teacher of the version.")] = True,
 ) -> Response:
     """One version as a bundle, a tar file; the same version always gives the same bytes.
+
+    With ``class`` it has only the students of these classes, and with ``teacher=false`` no teacher: the
+    version that it is imported as does not answer ``:predict``. A head is exported as a whole only.
 
     ``Range: bytes=N-`` goes on with a download that was interrupted; with ``If-Range`` only if the bundle is
     the same. The ETag is the digest of its manifest.
     """
     authorise(caller, "download", model)
-    return await run_in_threadpool(bundle_response, request, context, caller, model, version)
+    return await run_in_threadpool(
+        bundle_response, request, context, caller, model, version, labels, teacher=teacher
+    )
 
 
 def bundle_response(
-    request: Request, context: AppContext, caller: ApiKey, model: str, version: str
+    request: Request,
+    context: AppContext,
+    caller: ApiKey,
+    model: str,
+    version: str,
+    labels: list[str] | None = None,
+    *,
+    teacher: bool = True,
 ) -> Response:
-    """The bundle of a version, for a caller that may download it; its download is audited."""
+    """The bundle of a version, for a caller that may download it; its download is audited.
+
+    labels: only these classes. teacher: whether it has the teacher.
+    """
     store = context.store_of(caller)
     row = models.get_version(store, model, version)
+    students = None if labels is None else students_of(store, context.files, row, labels)
     with ExitStack() as stack:
-        file = stack.enter_context(open_bundle(store, row))
+        file = stack.enter_context(open_bundle(store, row, Part(students, teacher)))
         headers = {"etag": etag(file.digest), "cache-control": "private, no-cache", "accept-ranges": "bytes"}
         if not_modified(request, headers["etag"]):
             return Response(status_code=304, headers=headers)
@@ -91,7 +119,8 @@ def bundle_response(
         if start:
             headers["content-range"] = f"bytes {start}-{file.size - 1}/{file.size}"
         with store.begin() as uow:
-            details = {"bundle": file.digest, "bytes": file.size - start}
+            details: Json = {"bundle": file.digest, "bytes": file.size - start}
+            details |= {} if students is None else {"classes": len(students)}
             uow.audit.append("model.export", f"{row.model}@{row.version}", details=details)
         opened = stack.pop_all()
     pieces = file.pieces(store, start)
@@ -188,35 +217,64 @@ async def post_bundle(
 
     The whole file is checked first: every digest, every package, and that they fit each other. The same
     bundle gives the existing version. An older version of the same origin than the model has is refused
-    unless ``allow_older`` is true. An alias that an operator moves while the file is checked, or, if the
-    model is named, during the upload, stays where it is.
+    unless ``allow_older`` is true. A server with trusted keys refuses what none of them has signed. An alias
+    that an operator moves while the file is checked, or, if the model is named, during the upload, stays
+    where it is.
     """
     store, wanted = context.store_of(caller), alias or None
     seen = None
     if model is not None:
         seen = await run_in_threadpool(models.alias_revision, store, model, wanted)
-    context.reader.check_queue(caller.tenant)
-    limit = context.settings.max_bundle_bytes
-    async with uploads.receive_upload(request, context, caller, "versions", limit) as sent:
-        imported = await uploads.while_connected(
-            request,
-            lambda gone: import_bundle(
-                store,
-                sent.file.path,
-                model=model,
-                alias=wanted,
-                alias_revision=seen,
-                allow_older=allow_older,
-                created_by=caller.id,
-                limits=context.settings,
-                read=lambda order: context.reader.read(order, BundleContent, gone, Caller.of(caller)),
-            ),
+    async with receive_bundle(request, context, caller) as sent:
+        imported = await import_sent(
+            request, context, caller, sent, model=model, alias=wanted, seen=seen, allow_older=allow_older
         )
     version = imported.version
-    if imported.is_new:
-        await context.refresher.refresh(version.qualified_model)
-    else:
+    if not imported.is_new:
         response.status_code = 200
     response.headers["location"] = f"/v1/models/{version.model}/versions/{version.version}"
     shown = dataclasses.asdict(version) | {"inputs": version.inputs, "alias": imported.alias}
     return ImportedBundleView.model_validate(shown)
+
+
+def receive_bundle(
+    request: Request, context: AppContext, caller: ApiKey, fields: Collection[str] = ()
+) -> AbstractAsyncContextManager[uploads.Upload]:
+    """The bundle in a request; raises as `uploads.receive_upload`, and Overloaded where too many files wait.
+
+    fields: those that a form may have besides it.
+    """
+    context.reader.check_queue(caller.tenant)
+    limit = context.settings.max_bundle_bytes
+    return uploads.receive_upload(request, context, caller, "versions", limit, fields)
+
+
+async def import_sent(
+    request: Request,
+    context: AppContext,
+    caller: ApiKey,
+    sent: uploads.Upload,
+    *,
+    model: str | None,
+    alias: str | None,
+    allow_older: bool,
+    seen: int | None = None,
+) -> ImportedBundle:
+    """Import a bundle that was received; errors as `import_bundle`. seen: revision of the alias, if known."""
+    imported = await uploads.while_connected(
+        request,
+        lambda gone: import_bundle(
+            context.store_of(caller),
+            sent.file.path,
+            model=model,
+            alias=alias,
+            alias_revision=seen,
+            allow_older=allow_older,
+            created_by=caller.id,
+            limits=context.settings,
+            read=lambda order: context.reader.read(order, BundleContent, gone, Caller.of(caller)),
+        ),
+    )
+    if imported.is_new:
+        await context.refresher.refresh(imported.version.qualified_model)
+    return imported

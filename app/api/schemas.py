@@ -281,7 +281,8 @@ class VersionView(View):
     rivals and row_norm of the import, where they were given. Versions of bundles have ``imported`` in their
     metrics: model, version and program where they were made, and the digest of the manifest. inputs:
     names of the columns of rows, and of the label column of the data set; empty if they are not known.
-    encoder_digest: of what makes numbers of records; null where rows are numbers.
+    teacher_digest: null in versions of bundles without teacher. encoder_digest: of what makes numbers of
+    records; null where rows are numbers.
     """
 
     model: str
@@ -294,7 +295,7 @@ class VersionView(View):
         description="All labels if there are at most 1000, otherwise none; …/classes lists them."
     )
     columns: int
-    teacher_digest: str
+    teacher_digest: str | None
     encoder_digest: str | None
     inputs: VersionInputs
     metrics: Json

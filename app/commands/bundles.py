@@ -24,14 +24,21 @@ def export(
     client: RemoteServer,
     model: Annotated[str, typer.Argument(help="Model, MODEL@ALIAS or MODEL@NUMBER.")],
     file: Annotated[Path, typer.Argument(help="Tar file to write, such as letters.tar.")],
+    classes: Annotated[
+        list[str] | None, typer.Option("--class", help="Only this class; repeat it for more. [default: all]")
+    ] = None,
+    teacher: Annotated[
+        bool, typer.Option("--teacher/--no-teacher", help="Whether the file has the teacher.")
+    ] = True,
 ) -> Answer:
     """Write one version to a tar file: its students, teacher, encoder and metrics.
 
-    Example:  stms bundle export letters@production letters.tar
+    Example:  stms bundle export letters@production letters.tar --class A --no-teacher
     """
     name, _, version = model.partition("@")
     with download_progress(file) as progress, _written(file):
-        size = client.export_bundle(name, version or "latest", file, progress)
+        options = {"classes": classes or None, "teacher": teacher}
+        size = client.export_bundle(name, version or "latest", file, progress, **options)
     text = f"{file}: {size} bytes. `stms bundle import {file}` publishes it on another server."
     return Answer({"file": str(file), "bytes": size}, text)
 
@@ -80,6 +87,27 @@ def import_(
     with _packed(file) as tar, upload_progress(tar) as progress:
         version = client.import_bundle(tar, progress, **options)
     return Answer(version, *published(version, alias, "bundle"))
+
+
+@commands.command("sign")
+def sign(
+    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The tar file; it is changed.")],
+    signature: Annotated[
+        Path,
+        typer.Argument(exists=True, dir_okay=False, help="Signature of its folder by OpenSSF model signing."),
+    ],
+) -> None:
+    """Put a signature into the tar file of a bundle, for servers that import signed ones only.
+
+    The signature is made by `model_signing sign key`, see the page about bundles.
+
+    Example:  stms bundle sign letters.tar letters.sig
+    """
+    try:
+        with file.open("r+b") as opened:
+            bundle.attach(opened, signature.read_bytes())
+    except (OSError, ValueError) as error:
+        raise CommandFailed(f"{file} cannot be signed: {error}.") from error
 
 
 @contextmanager

@@ -247,6 +247,7 @@ def _read_settings(
         **options,
     )
     _check_issuers(settings)
+    _check_bundle_keys(settings)
     return settings
 
 
@@ -264,6 +265,23 @@ def _check_issuers(settings: Settings) -> None:
         check_files(settings.token_issuers)
     except BadKeys as error:
         raise CommandFailed(str(error)) from error
+
+
+def _check_bundle_keys(settings: Settings) -> None:
+    """Raise CommandFailed if signatures of bundles cannot be verified as the settings ask for."""
+    if settings.bundle_keys is None:
+        return
+    try:
+        from app.domain.errors import ServiceError
+        from app.ingest.bundle_signature import read_keys
+        from app.services.bundle_import import trusted_keys
+    except ImportError as error:
+        advice = "Install it with: pip install 'stms[signing]'"
+        raise CommandFailed(f"STMS_BUNDLE_KEYS needs cryptography ({error}).", [advice]) from error
+    try:
+        read_keys(trusted_keys(settings) or "")
+    except (ServiceError, ValueError) as error:
+        raise CommandFailed(f"{settings.bundle_keys} cannot be used: {error}.") from error
 
 
 def _check_certificate(settings: Settings) -> None:

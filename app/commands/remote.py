@@ -181,11 +181,11 @@ class RemoteServer:
             return cast(Json, self._client.do(import_head(file, **options), progress))
 
     def export_bundle(
-        self, model: str, version: str, file: Path, progress: Callable[[int, int], None]
+        self, model: str, version: str, file: Path, progress: Callable[[int, int], None], **options: Any
     ) -> int:
-        """Write a version as a bundle; returns its bytes."""
+        """Write a version as a bundle; returns its bytes. ``options`` as in `Client.export_bundle`."""
         with _client_errors():
-            return self._client.export_bundle(model, file, version=version, progress=progress)
+            return self._client.export_bundle(model, file, version=version, progress=progress, **options)
 
     def export_onnx(self, model: str, version: str, label: str, file: Path) -> int:
         """Write the student of a class as an ONNX model; returns its bytes."""

@@ -4,6 +4,7 @@
     students.jsonl      one line for each student, by the number of its class, if it was trained
     blobs/<SHA-256>     teacher or head, class table, encoder and profile, by digest
     blobs/<SHA-256>     the students, in the order of their lines
+    model.sig           a signature of the folder by OpenSSF model signing, which an export never has
 
 Documents are canonical JSON, so that the same version always gives the same bytes. Blobs are those of the
 database, and their digests stay what they are wherever the version is imported.
@@ -17,7 +18,7 @@ import re
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import IO, Annotated, Any, Final
 
 import msgspec
 
@@ -25,6 +26,7 @@ FORMAT: Final = "stms.bundle.1"
 MANIFEST: Final = "manifest.json"
 STUDENTS: Final = "students.jsonl"
 BLOBS: Final = "blobs/"
+SIGNATURE: Final = "model.sig"
 
 BLOCK: Final = 512
 """Bytes of a header of tar; contents are padded to a multiple of it."""
@@ -33,6 +35,7 @@ END: Final = bytes(2 * BLOCK)
 MAX_MANIFEST_BYTES: Final = 8 * 1024**2
 MAX_LINE_BYTES: Final = 256 * 1024
 """Most bytes of the line of one student."""
+MAX_SIGNATURE_BYTES: Final = 16 * 1024**2
 MAX_SPEC_BYTES: Final = 64 * 1024
 MAX_MEMBER_BYTES: Final = 8**11 - 1
 """Largest size that a header of ustar can say."""
@@ -60,9 +63,10 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     program: that wrote it. model, version, created_at: of the version where it was made. classes: all labels
     in order if they are few, otherwise none: they are in the blob `class_table`. teacher: digest of the
-    packed teacher, or of the packed head of a version that was imported. spec: hyper-parameters of the job
-    without what names machines, keys and data sets; None without a job. provenance: seed and versions of the
-    libraries. files: bytes of the blobs that the manifest names, by digest.
+    packed teacher, None if it was left out, or of the packed head of a version that was imported. spec:
+    hyper-parameters of the job without what names machines, keys and data sets; None without a job.
+    provenance: seed and versions of the libraries. files: bytes of the blobs that the manifest names, by
+    digest.
     """
 
     format: str
@@ -75,7 +79,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     class_count: Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
     classes: list[str]
     class_table: Digest | None
-    teacher: Digest
+    teacher: Digest | None
     encoder: Digest | None
     profile: Digest | None
     dataset_digest: Digest | None
@@ -233,7 +237,7 @@ def lines_of(read: Iterator[bytes]) -> Iterator[bytes]:
 def pack(folder: Path) -> Iterator[bytes]:
     """The tar file of the folder that a bundle was unpacked to: the bytes that it was unpacked from.
 
-    Other files of the folder, such as a signature, are left out. Raises OSError and ValueError.
+    A signature in the folder is its last member; other files are left out. Raises OSError and ValueError.
     """
     manifest = msgspec.json.decode((folder / MANIFEST).read_bytes(), type=Manifest)
     names = [MANIFEST, *([STUDENTS] if manifest.students else []), *map(blob_name, manifest.blobs)]
@@ -243,7 +247,34 @@ def pack(folder: Path) -> Iterator[bytes]:
         with (folder / STUDENTS).open("rb") as lines:
             for content in lines_of(iter(lambda: lines.read(_PIECE), b"")):
                 yield from _packed(folder, blob_name(read_line(content).digest))
+    if (folder / SIGNATURE).is_file():
+        yield from _packed(folder, SIGNATURE)
     yield END
+
+
+def attach(file: IO[bytes], signature: bytes) -> None:
+    """Make a signature the last member of the bundle in an open file, in place of the one that it has.
+
+    Raises OSError, and ValueError for what is no tar file.
+    """
+    at = 0
+    while True:
+        file.seek(at)
+        header = file.read(BLOCK)
+        if not any(header):
+            break
+        try:
+            member = tarfile.TarInfo.frombuf(header, "ascii", "strict")
+        except tarfile.HeaderError as error:
+            raise ValueError(f"at byte {at} is no header of a tar file ({error})") from error
+        if member.name == SIGNATURE:
+            break
+        at += member_bytes(member.size)
+    if not at:
+        raise ValueError("it is empty")
+    file.seek(at)
+    file.write(member_header(SIGNATURE, len(signature)) + signature + bytes(padding_of(len(signature))) + END)
+    file.truncate()
 
 
 def _packed(folder: Path, name: str) -> Iterator[bytes]:

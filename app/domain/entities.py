@@ -286,7 +286,8 @@ class ModelVersion:
         (trained students). An imported version has neither job nor data set.
     classes: all labels in order, or none if there are more than `app.services.models.LISTED_CLASSES`.
     class_count: number of classes. class_table: blob of all labels (`core.packed.PackedLabels`), if any.
-    teacher_digest: blob of the packed teacher, or of the packed head of an imported version.
+    teacher_digest: blob of the packed teacher, None if the version came from a bundle without it, or of the
+        packed head of an imported version.
     encoder_digest: blob of the encoder of records, `core.packed.encoder`; None where rows are numbers.
     profile_digest: blob of their columns in training, `core.packed.input_profile`; None also in versions of
         releases without it.
@@ -299,7 +300,7 @@ class ModelVersion:
     method: str
     classes: tuple[str, ...]
     columns: int
-    teacher_digest: str
+    teacher_digest: str | None
     metrics: Json
     created_at: float
     class_count: int = -1

@@ -62,7 +62,8 @@ def read_bundle(order: BundleOrder) -> BundleContent:
     """Check every byte of a bundle, and say where its members are.
 
     Raises InvalidRequest (``invalid_bundle``) that names the member at fault, TooLarge beyond the limits of
-    the order, and Unprocessable (``newer_format``) for a bundle of a later release.
+    the order, and Unprocessable for a bundle of a later release (``newer_format``), or one that is not signed
+    by a key of the order (``unsigned_bundle``, ``wrong_signature``).
     """
     with Path(order.source).open("rb") as file:
         size = file.seek(0, 2)
@@ -82,9 +83,15 @@ def read_bundle(order: BundleOrder) -> BundleContent:
     first = tar.position
     if students is not None:
         _check_students(tar, tar.view(students), manifest, parts)
+    signature = tar.take_signature()
     tar.finish()
     text = str(tar.view(tar.manifest), "utf-8")
-    return BundleContent(text, bundle.digest_of(text.encode()), places, students, first)
+    digest, signer = bundle.digest_of(text.encode()), None
+    if order.keys is not None:
+        from app.ingest.bundle_signature import signer_of
+
+        signer = signer_of(signature, digest, order.keys)
+    return BundleContent(text, digest, places, students, first, signer)
 
 
 class _Members:
@@ -120,6 +127,12 @@ class _Members:
             _fail(name, f"There are bytes between {name} and the next member.")
         self.position = end
         return place
+
+    def take_signature(self) -> bytes | None:
+        """The content of the signature, if that is the next member."""
+        if _name_in(bytes(self._data[self.position : self.position + BLOCK])) != bundle.SIGNATURE:
+            return None
+        return bytes(self.view(self.take(bundle.SIGNATURE, None, None, bundle.MAX_SIGNATURE_BYTES)))
 
     def finish(self) -> None:
         """Check that nothing follows but the zeros at the end of a tar file."""
@@ -198,6 +211,8 @@ def _check_manifest(manifest: Manifest) -> None:
         _fail("files", "The manifest must give the size of every blob that it names, and of no other.")
     if is_head and (manifest.encoder or manifest.profile or manifest.spec is not None):
         _fail("students", "A version without students has a head, and neither encoder nor hyper-parameters.")
+    if is_head and manifest.teacher is None:
+        _fail("teacher", "A version without students has a head.")
     if is_head and (manifest.class_table is None or manifest.method not in {"head", "linear"}):
         _fail("method", "A version without students is a head or linear, and has a class table.")
     if not is_head and manifest.spec is None:
@@ -235,6 +250,8 @@ class _Parts:
                 self.width = encoder.layout.columns
                 if manifest.profile is not None:
                     InputProfile.from_bytes(blobs[manifest.profile], encoder)
+        if manifest.teacher is None:
+            return
         with _Packages("teacher"):
             if manifest.students is None:
                 _check_head(manifest, PackedHead.from_bytes(blobs[manifest.teacher], self._table))

@@ -110,6 +110,7 @@ class BundleOrder(msgspec.Struct, frozen=True, tag="bundle"):
     """Check the bundle in ``source``, see `app.ingest.bundle`; nothing is written.
 
     listed: most classes that a version lists by name. max_bytes: that may be mapped beside the file.
+    keys: PEM text of the public keys one of which must have signed it; None: signatures are not looked at.
     """
 
     source: str
@@ -117,6 +118,7 @@ class BundleOrder(msgspec.Struct, frozen=True, tag="bundle"):
     max_classes: int
     max_columns: int
     max_bytes: int = 0
+    keys: str | None = None
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -131,7 +133,7 @@ class BundleContent(msgspec.Struct, frozen=True, tag="bundle"):
 
     manifest: its text; digest: its SHA-256. blobs: places of those that it names, by digest. students: place
     of their lines, if there are any. first: where the header of the first student begins; those of the others
-    follow one after the other.
+    follow one after the other. signer: the key that has signed it, see `app.ingest.bundle_signature`.
     """
 
     manifest: str
@@ -139,6 +141,7 @@ class BundleContent(msgspec.Struct, frozen=True, tag="bundle"):
     blobs: dict[str, Place]
     students: Place | None
     first: int
+    signer: str | None = None
 
 
 @contextmanager

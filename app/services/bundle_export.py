@@ -1,14 +1,16 @@
 """Use case: one version of a model as a bundle, a tar file that is made while it is sent.
 
-The same version gives the same bytes. Memory stays flat however many classes it has: the lines of its
-students are written to a temporary file first, because the manifest names their digest.
+The same version gives the same bytes, and so does the same part of it. Memory stays flat however many
+classes it has: the lines of its students are written to a temporary file first, because the manifest names
+their digest.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +20,10 @@ from typing import IO, Any, Final
 from app.domain import bundle
 from app.domain.bundle import Manifest, StudentLine, StudentList
 from app.domain.entities import Job, Json, ModelVersion, StudentRow, StudentState
-from app.domain.errors import NotFound, Unavailable
+from app.domain.errors import NotFound, Unavailable, Unprocessable
+from app.services.models import served_student
+from app.services.version_metrics import StudentTotals
+from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 
 IMPORTED: Final = "imported"
@@ -84,20 +89,58 @@ class BundleFile:
             at += len(piece)
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What of a version is in its bundle, by default everything.
+
+    students: those of some classes, see `students_of`; None: all. teacher: whether it has the teacher.
+    """
+
+    students: Sequence[StudentRow] | None = None
+    teacher: bool = True
+
+    @property
+    def is_all(self) -> bool:
+        """Whether nothing is left out."""
+        return self.students is None and self.teacher
+
+
+def students_of(
+    store: Store, files: BlobCache, version: ModelVersion, labels: Collection[str]
+) -> list[StudentRow]:
+    """The students of some classes of a version, numbered from 0 on in the order that the version has.
+
+    Raises NotFound for a class without a student, and Unprocessable for a head.
+    """
+    if version.imported:
+        raise _whole_head(version)
+    rows = [served_student(store, files, version, label) for label in sorted(set(labels))]
+    rows.sort(key=lambda row: row.class_index)
+    return [dataclasses.replace(row, class_index=number) for number, row in enumerate(rows)]
+
+
+def _whole_head(version: ModelVersion) -> Unprocessable:
+    text = f"Version {version.version} of model {version.model!r} is one head: its bundle has all of it."
+    return Unprocessable(text, code="head_is_whole")
+
+
 @contextmanager
-def open_bundle(store: Store, version: ModelVersion) -> Iterator[BundleFile]:
+def open_bundle(store: Store, version: ModelVersion, part: Part | None = None) -> Iterator[BundleFile]:
     """The bundle of a version, whose temporary file lives until the end of the block.
 
-    Raises NotFound and Unavailable.
+    Raises NotFound and Unavailable, and Unprocessable for a part of a head.
     """
+    part = part or Part()
+    if version.imported and not part.is_all:
+        raise _whole_head(version)
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as lines:
         students, packed = None, 0
         job = None
         if version.job_id is not None:
-            students, packed = _write_lines(store, version, lines)
+            students, packed = _write_lines(store, version, part, lines)
             with store.read() as uow:
                 job = uow.jobs.get(version.job_id)
-        manifest = _manifest(store, version, job, students)
+        manifest = _manifest(store, version, part, job, students)
         data = manifest.to_bytes()
         blobs = [(digest, manifest.files[digest]) for digest in manifest.blobs]
         sizes = [len(data), *(size for _, size in blobs), *([students.size] if students else [])]
@@ -111,8 +154,13 @@ def open_bundle(store: Store, version: ModelVersion) -> Iterator[BundleFile]:
         )
 
 
-def _manifest(store: Store, version: ModelVersion, job: Job | None, students: StudentList | None) -> Manifest:
-    digests = [version.teacher_digest, version.class_table, version.encoder_digest, version.profile_digest]
+def _manifest(
+    store: Store, version: ModelVersion, part: Part, job: Job | None, students: StudentList | None
+) -> Manifest:
+    if part.students is not None:
+        version, job = _of_part(version, part.students, job)
+    teacher = version.teacher_digest if part.teacher else None
+    digests = [teacher, version.class_table, version.encoder_digest, version.profile_digest]
     with store.read() as uow:
         sizes = uow.blobs.sizes([digest for digest in digests if digest is not None])
     origin: Json = version.metrics.get(IMPORTED, {})
@@ -127,7 +175,7 @@ def _manifest(store: Store, version: ModelVersion, job: Job | None, students: St
         class_count=version.class_count,
         classes=list(version.classes),
         class_table=version.class_table,
-        teacher=version.teacher_digest,
+        teacher=teacher,
         encoder=version.encoder_digest,
         profile=version.profile_digest,
         dataset_digest=version.dataset_digest or None,
@@ -137,6 +185,28 @@ def _manifest(store: Store, version: ModelVersion, job: Job | None, students: St
         students=students,
         files=sizes,
     )
+
+
+def _of_part(
+    version: ModelVersion, students: Sequence[StudentRow], job: Job | None
+) -> tuple[ModelVersion, Job | None]:
+    """What the version and its job would say if they had these students only."""
+    totals = StudentTotals(version.method)
+    totals.add(students)
+    kept = {name: version.metrics[name] for name in (IMPORTED, "inputs") if name in version.metrics}
+    labels = tuple(row.label for row in students)
+    version = dataclasses.replace(
+        version,
+        classes=labels,
+        class_count=len(labels),
+        class_table=None,
+        metrics=totals.metrics() | kept,
+    )
+    if job is not None:
+        provenance = {name: value for name, value in job.provenance.items() if name != "warnings"}
+        provenance |= {"warnings": totals.warnings} if totals.warnings else {}
+        job = dataclasses.replace(job, provenance=provenance)
+    return version, job
 
 
 def _spec(job: Job) -> Json:
@@ -152,13 +222,15 @@ def _only(values: Json, names: Sequence[str]) -> Json:
     return {name: values[name] for name in names if name in values}
 
 
-def _write_lines(store: Store, version: ModelVersion, lines: IO[bytes]) -> tuple[StudentList | None, int]:
+def _write_lines(
+    store: Store, version: ModelVersion, part: Part, lines: IO[bytes]
+) -> tuple[StudentList | None, int]:
     """Write the lines of the students; returns their member, and the bytes of the members of the students.
 
     Raises NotFound for a version without any student.
     """
     sha, size, count, packed = hashlib.sha256(), 0, 0, 0
-    for rows, sizes in _students(store, version):
+    for rows, sizes in _students(store, version, part):
         for row in rows:
             line = _line(row, sizes[str(row.digest)])
             content = line.to_bytes()
@@ -171,8 +243,15 @@ def _write_lines(store: Store, version: ModelVersion, lines: IO[bytes]) -> tuple
     return StudentList(count, sha.hexdigest(), size), packed
 
 
-def _students(store: Store, version: ModelVersion) -> Iterator[tuple[list[StudentRow], dict[str, int]]]:
-    """The students that answer queries, by pages, and the bytes of their blobs."""
+def _students(
+    store: Store, version: ModelVersion, part: Part
+) -> Iterator[tuple[Sequence[StudentRow], dict[str, int]]]:
+    """The students of the bundle, by pages, and the bytes of their blobs."""
+    if part.students is not None:
+        with store.read() as uow:
+            sizes = uow.blobs.sizes([str(row.digest) for row in part.students])
+        yield part.students, sizes
+        return
     after, has_more = -1, True
     while has_more:
         with store.read() as uow:

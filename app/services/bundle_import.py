@@ -38,6 +38,7 @@ from core.errors import InvalidProblem
 _BATCH: Final = 64
 """Students in one transaction, if they are small."""
 _BATCH_BYTES: Final = 8 * 1024**2
+_MAX_KEYS_BYTES: Final = 64 * 1024
 _UNFINISHED: Final = "import_unfinished"
 
 
@@ -47,6 +48,45 @@ class ImportedBundle(NamedTuple):
     version: ModelVersion
     is_new: bool
     alias: str | None
+
+
+class SeenBundle(NamedTuple):
+    """What a checked file holds. version: as it would be published, still without number and job. known: the
+    version that the same bundle is published as already, if any.
+    """
+
+    manifest: Manifest
+    content: BundleContent
+    version: ModelVersion
+    known: ModelVersion | None
+
+
+def inspect_bundle(
+    store: Store,
+    source: Path,
+    *,
+    model: str | None = None,
+    allow_older: bool = False,
+    limits: Settings,
+    read: Callable[[BundleOrder], BundleContent] = check_bundle,
+) -> SeenBundle:
+    """Check the bundle in a file as `import_bundle`, and raise as it does; nothing is stored."""
+    content = read(
+        BundleOrder(
+            source=str(source),
+            listed=LISTED_CLASSES,
+            max_classes=limits.max_classes,
+            max_columns=limits.max_columns,
+            keys=trusted_keys(limits),
+        )
+    )
+    manifest = msgspec.json.decode(content.manifest.encode(), type=Manifest)
+    name = manifest.model if model is None else model
+    check_model_name(name)
+    _check_spec(manifest)
+    version = _version(store.tenant, name, manifest, content)
+    with store.read() as uow:
+        return SeenBundle(manifest, content, version, _known(uow, version, manifest, allow_older=allow_older))
 
 
 def import_bundle(
@@ -68,30 +108,18 @@ def import_bundle(
     that is older than the newest one of the same origin that the model has. created_by: id of the API key.
     The bundle that is published already gives the existing version, and moves no alias.
 
-    Raises InvalidRequest naming the member at fault, TooLarge, Unprocessable for a newer format, Conflict for
-    an older version and beyond the quota of versions, and Unavailable.
+    Raises InvalidRequest naming the member at fault, TooLarge, Unprocessable for a newer format, or without a
+    signature that the settings ask for, Conflict for an older version and beyond the quota of versions, and
+    Unavailable.
     """
-    content = read(
-        BundleOrder(
-            source=str(source),
-            listed=LISTED_CLASSES,
-            max_classes=limits.max_classes,
-            max_columns=limits.max_columns,
-        )
-    )
-    manifest = msgspec.json.decode(content.manifest.encode(), type=Manifest)
-    name = manifest.model if model is None else model
-    check_model_name(name)
     if alias is not None:
         check_alias(alias)
+    seen = inspect_bundle(store, source, model=model, allow_older=allow_older, limits=limits, read=read)
+    if seen.known is not None:
+        return ImportedBundle(seen.known, False, None)
+    manifest, content, version = seen.manifest, seen.content, seen.version
     if alias_revision is None:
-        alias_revision = models.alias_revision(store, name, alias)
-    _check_spec(manifest)
-    version = _version(store.tenant, name, manifest, content.digest)
-    with store.read() as uow:
-        known = _known(uow, version, manifest, allow_older=allow_older)
-    if known is not None:
-        return ImportedBundle(known, False, None)
+        alias_revision = models.alias_revision(store, version.model, alias)
     size = sum(place.size for place in content.blobs.values()) + _students_bytes(source, content)
     room_for(store, limits, "versions", size)
     with source.open("rb") as file:
@@ -114,6 +142,21 @@ def import_bundle(
             raise
 
 
+def trusted_keys(settings: Settings) -> str | None:
+    """PEM text of the public keys one of which must have signed what is imported; None if none must.
+
+    It is read for each import, so that keys can be changed. Raises Unavailable.
+    """
+    if settings.bundle_keys is None:
+        return None
+    try:
+        with settings.bundle_keys.open("rb") as file:
+            return file.read(_MAX_KEYS_BYTES).decode("ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        text = "The server cannot read the public keys that it trusts."
+        raise Unavailable(text, code="bundle_keys_unreadable") from error
+
+
 def _check_spec(manifest: Manifest) -> None:
     """Raise InvalidRequest for hyper-parameters of a trained version that are not known here."""
     if manifest.spec is None:
@@ -131,15 +174,16 @@ def _invalid(field: str, text: str) -> InvalidRequest:
     return InvalidRequest(text, code="invalid_bundle", faults=[InputFault(field, "invalid_bundle", text)])
 
 
-def _version(tenant: str, model: str, manifest: Manifest, digest: str) -> ModelVersion:
+def _version(tenant: str, model: str, manifest: Manifest, content: BundleContent) -> ModelVersion:
     """The version that is to be published, still without number and job."""
     origin: Json = {
-        "manifest": digest,
+        "manifest": content.digest,
         "program": manifest.program,
         "model": manifest.model,
         "version": manifest.version,
         "created_at": manifest.created_at,
     }
+    origin |= {} if content.signer is None else {"signer": content.signer}
     return ModelVersion(
         model=model,
         version=0,

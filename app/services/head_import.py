@@ -150,8 +150,8 @@ def _publish(
         if known is not None:
             return ImportedHead(known, False, None)
         require_room(uow, limits, store.tenant, "versions", size)
-        for digest in (str(wanted.class_table), wanted.teacher_digest):
-            uow.blobs.finish_large(digest)
+        for digest in (wanted.class_table, wanted.teacher_digest):
+            uow.blobs.finish_large(str(digest))
         version = dataclasses.replace(wanted, version=number)
         uow.models.publish(version)
         if alias is not None and not uow.models.advance(version.model, alias, number, seen=alias_revision):

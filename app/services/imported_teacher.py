@@ -59,7 +59,7 @@ def teacher_rows(
     try:
         return files.with_refetch(
             lambda: _rows(open_head(store, files, version), version, classes),
-            version.teacher_digest,
+            str(version.teacher_digest),
             str(version.class_table),
         )
     except InvalidPackage as error:

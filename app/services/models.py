@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from app.domain.entities import Alias, AliasMove, Job, Json, ModelSummary, ModelVersion
+from app.domain.entities import Alias, AliasMove, Job, Json, ModelSummary, ModelVersion, StudentRow
 from app.domain.errors import (
     Conflict,
     NotFound,
@@ -256,7 +256,7 @@ def publish(
     method: str,
     classes: Sequence[str],
     columns: int,
-    teacher_digest: str,
+    teacher_digest: str | None,
     metrics: Json,
     encoder_digest: str | None = None,
     profile_digest: str | None = None,
@@ -322,7 +322,12 @@ def pack_labels(classes: Sequence[str]) -> bytes | None:
 
 
 def student_digest(store: Store, files: BlobCache, version: ModelVersion, label: str) -> str:
-    """Digest of the packed student of a class of a trained version.
+    """Digest of the packed student of a class of a trained version. Raises NotFound as `served_student`."""
+    return str(served_student(store, files, version, label).digest)
+
+
+def served_student(store: Store, files: BlobCache, version: ModelVersion, label: str) -> StudentRow:
+    """The student that answers the queries of a class of a trained version.
 
     Raises NotFound: code ``class_not_found`` if the version has no such class, ``student_not_found`` if the
     class has no trained student.
@@ -330,7 +335,7 @@ def student_digest(store: Store, files: BlobCache, version: ModelVersion, label:
     with store.read() as uow:
         row = uow.students.served(str(version.job_id), label, version.method)
         if row is not None and row.digest is not None:
-            return row.digest
+            return row
     unknown = find_unknown_class(store, files, version, label)
     if unknown is not None:
         raise unknown
@@ -349,7 +354,7 @@ def labels_of(store: Store, files: BlobCache, version: ModelVersion) -> PackedLa
 def open_head(store: Store, files: BlobCache, version: ModelVersion) -> PackedHead:
     """The head of an imported version, read on demand. Raises InvalidPackage and Unavailable."""
     labels = labels_of(store, files, version)
-    file = open_blob(store, files, version.teacher_digest)
+    file = open_blob(store, files, str(version.teacher_digest))
     return PackedHead.from_bytes(file.data, labels, read=file.read)
 
 

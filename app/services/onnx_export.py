@@ -61,7 +61,7 @@ def _student(store: Store, files: BlobCache, version: ModelVersion, label: str) 
                 raise unknown_class(version, label, head.labels)
             return head.student(row)
 
-        return files.with_refetch(of_head, version.teacher_digest, str(version.class_table))
+        return files.with_refetch(of_head, str(version.teacher_digest), str(version.class_table))
     digest = student_digest(store, files, version, label)
     return files.with_refetch(
         lambda: PackedStudent.from_bytes(bytes(open_blob(store, files, digest).whole())), digest

@@ -136,6 +136,9 @@ class DatabaseSource(ModelSource):
             # Its pages belong to the page cache of the system, which can reclaim them.
             return self._with_refetch(version, lambda: self._head(version)), _OBJECT_BYTES
         digest = version.teacher_digest
+        if digest is None:
+            text = f"Version {version.version} of model {version.model!r} came from a bundle without teacher."
+            raise NotFound(text, code="teacher_not_found")
         teacher = self._read(version, "the teacher", digest, PackedTeacher.from_bytes)
         return teacher, teacher.coef.nbytes + teacher.map.nbytes + _OBJECT_BYTES
 
@@ -177,7 +180,7 @@ class DatabaseSource(ModelSource):
         except InvalidPackage:
             with self._lock:
                 self._heads.pop(_head_key(version), None)
-            self._files.discard(version.teacher_digest)
+            self._files.discard(str(version.teacher_digest))
             self._files.discard(str(version.class_table))
         try:
             return look()
@@ -235,7 +238,7 @@ class DatabaseSource(ModelSource):
 
 
 def _head_key(version: ModelVersion) -> tuple[str, str | None]:
-    return version.teacher_digest, version.class_table
+    return str(version.teacher_digest), version.class_table
 
 
 def _damaged(version: ModelVersion, what: str) -> Unavailable:

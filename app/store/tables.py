@@ -303,7 +303,8 @@ model_versions = Table(
     Column("class_count", Integer, nullable=False),
     Column("class_table", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("columns", BigInteger, nullable=False),
-    Column("teacher_digest", _DIGEST, ForeignKey("blobs.digest"), nullable=False, index=True),
+    # A bundle can be without the teacher; the head of an imported version is always here.
+    Column("teacher_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("encoder_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("profile_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("metrics", JSON, nullable=False),

@@ -15,6 +15,7 @@ from app.http.responses import Response
 from app.http.types import Application, Scope
 from app.web import (
     advice,
+    bundles,
     classes,
     compare,
     console,
@@ -51,17 +52,20 @@ _PARTS: Final = (
     traffic,
     training,
     uploads,
+    bundles,
 )
 
 
 class Dashboard:
-    """The pages. router: their routes. streamed: those that take uploads, all at the path `STREAMED`."""
+    """The pages. router: their routes. streamed: those that take uploads, at the paths `STREAMED`."""
 
-    STREAMED: Final = uploads.PATH
+    STREAMED: Final = (uploads.PATH, bundles.PATH)
 
     def __init__(self) -> None:
         self.router = _router()
-        self.streamed = uploads.streamed
+        self.streamed = APIRouter(include_in_schema=False, route_class=BorderRoute)
+        for part in (uploads, bundles):
+            self.streamed.include_router(part.streamed)
 
     def has(self, path: str) -> bool:
         """Whether a path is that of a page."""

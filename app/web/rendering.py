@@ -82,6 +82,8 @@ NOTICES: Final = {
     "alias-delete": "The alias was deleted.",
     "publish": "Published as a new version. Point an alias here to serve it.",
     "revoke": "The key was revoked.",
+    "import": "Imported. Ask it, or point an alias here to serve it.",
+    "import-known": "The same bundle was imported before: this is its version. No alias was moved.",
 }
 """What a page says after a form has done its work, by the query parameter ``done``."""
 

@@ -1,8 +1,9 @@
 """Records queries of four server processes beside changes and restarts, and checks the recorded history.
 
 Aliases of three models move forward and back, keys are created and revoked, and processes are stopped and
-killed, while every process answers queries. All times are of one clock, that of this program. What is
-promised, and how it is checked, is in `benchmarks.safety.consistency`.
+killed, while every process answers queries, and readers beside each process evaluate its students themselves.
+All times are of one clock, that of this program. What is promised, and how it is checked, is in
+`benchmarks.safety.consistency`.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from app.store.unit_of_work import Store
 from benchmarks.postgres import postgres
 from benchmarks.published import linear_student, linear_teacher, publish
 from benchmarks.safety.consistency import Change, Query, Verdict, check
+from benchmarks.safety.history_local import MAX_STALE, LocalReader
 from benchmarks.safety.history_servers import Client, Servers
 
 PROCESSES: Final = 4
@@ -45,8 +47,12 @@ QUICK_QUERIES: Final = 5_000
 QUICK_SECONDS: Final = 15.0
 BOUND_SECONDS: Final = 2.0
 """Stated bound of the staleness: STMS_REFRESH_SECONDS + STMS_MOVE_SECONDS and the time of one read."""
+LOCAL_BOUND_SECONDS: Final = BOUND_SECONDS + MAX_STALE
+"""That of a local reader: what a server shows may answer for `max_stale` more."""
 
 _CLIENTS: Final = 3
+_LOCAL_READERS: Final = 2
+"""As `_CLIENTS` of each process."""
 _MOVE_PAUSE: Final = 0.2
 _KEY_PAUSE: Final = 0.3
 _KEY_SECONDS: Final = 3.0
@@ -58,10 +64,13 @@ _REFUSED, _ACCEPTED = 0, 1
 
 @dataclass(slots=True)
 class Recording:
-    """What was recorded. keys: texts by id of the keys that queries use now. counts: of everything else."""
+    """What was recorded. local: queries that local readers answered. keys: texts by id of the keys that
+    queries use now. counts: of everything else.
+    """
 
     changes: dict[str, list[Change]] = field(default_factory=dict)
     queries: list[Query] = field(default_factory=list)
+    local: list[Query] = field(default_factory=list)
     keys: dict[str, str] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter)
     answered: int = 0
@@ -73,6 +82,7 @@ class History:
     def __init__(self, servers: Servers, admin: str, wanted: int, seconds: float, seed: int) -> None:
         self._servers = servers
         self._admin = admin
+        self._seed = seed
         self._wanted = wanted
         self._until = time.monotonic() + seconds
         self._random = random.Random(seed)
@@ -87,8 +97,9 @@ class History:
             await self._create_key()
         writers = [self._move_alias(model) for model in MODELS] + [self._turn_over_keys(), self._restart()]
         clients = [self._query(number % PROCESSES) for number in range(_CLIENTS * PROCESSES)]
+        readers = [self._evaluate(number) for number in range(_LOCAL_READERS * PROCESSES)]
         async with asyncio.timeout(_MAX_SECONDS), asyncio.TaskGroup() as group:
-            for task in (*clients, *writers):
+            for task in (*clients, *readers, *writers):
                 group.create_task(task)
         return self._recording
 
@@ -120,6 +131,20 @@ class History:
                 if answer["score"] != float(answer["version"]):
                     recording.counts["wrong answers"] += 1
         client.close()
+
+    async def _evaluate(self, number: int) -> None:
+        """Answer queries with the students of one process, as a program beside it."""
+        recording = self._recording
+        reader = LocalReader(
+            f"http://127.0.0.1:{self._servers.ports[number % PROCESSES]}",
+            PROCESSES + number,
+            recording.keys,
+            recording.local,
+            recording.counts,
+            lambda: self._is_over,
+            self._seed,
+        )
+        await reader.run(MODELS, CLASSES)
 
     async def _move_alias(self, model: str) -> None:
         """Move the alias of a model forward and back, each time through another process."""
@@ -166,7 +191,8 @@ class History:
     async def _create_key(self) -> str | None:
         client = self._client()
         invoked = time.perf_counter()
-        status, _, made = await client.ask("POST", "/v1/keys", {"name": "camera", "scopes": ["query"]})
+        wanted = {"name": "camera", "scopes": ["query", "download"]}
+        status, _, made = await client.ask("POST", "/v1/keys", wanted)
         answered = time.perf_counter()
         client.close()
         if status != 201:
@@ -192,7 +218,7 @@ class History:
             await asyncio.sleep(0.1)
         revoked = Change(_REFUSED, invoked, answered, client.number)
         self._recording.changes[key_id].append(revoked)
-        await asyncio.sleep(2 * BOUND_SECONDS)
+        await asyncio.sleep(2 * LOCAL_BOUND_SECONDS)
         del self._recording.keys[key_id]
 
     async def _restart(self) -> None:
@@ -241,24 +267,28 @@ async def record(address: str, folder: Path, wanted: int, seconds: float, seed: 
         servers.kill()
 
 
-def report(recording: Recording, verdict: Verdict) -> Mapping[str, float]:
-    """Print what happened; returns the figures."""
+def report(recording: Recording, verdict: Verdict, local: Verdict) -> Mapping[str, float]:
+    """Print what happened; returns the figures. local: of the local readers."""
     moves = sum(len(changes) - 1 for name, changes in recording.changes.items() if "@" in name)
     revocations = sum(len(changes) == 3 for name, changes in recording.changes.items() if "@" not in name)
     keys = len(recording.changes) - len(MODELS)
     print(f"{recording.answered} queries beside {moves} moves, {keys} new keys, {revocations} revocations")
+    print(f"{len(recording.local)} answers of local readers")
     print("also: " + (", ".join(f"{name}: {n}" for name, n in sorted(recording.counts.items())) or "nothing"))
-    for violation in verdict.violations[:10]:
+    violations = [*verdict.violations, *local.violations]
+    for violation in violations[:10]:
         print(f"violation of {violation.promise}: {violation.query}")
-    staleness = np.array(verdict.staleness or [0.0])
+    staleness, of_local = (np.array(one.staleness or [0.0]) for one in (verdict, local))
     return {
         "history_queries": recording.answered,
-        "history_violations": len(verdict.violations) + recording.counts["wrong answers"],
+        "history_local_queries": len(recording.local),
+        "history_violations": len(violations) + recording.counts["wrong answers"],
         "history_moves": moves,
         "history_revocations": revocations,
         "history_restarts": sum(n for name, n in recording.counts.items() if name.startswith("restarts")),
         "staleness_p99_s": round(float(np.quantile(staleness, 0.99)), 3),
         "staleness_max_s": round(float(staleness.max()), 3),
+        "staleness_local_max_s": round(float(of_local.max()), 3),
     }
 
 
@@ -272,14 +302,16 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder, postgres() as server:
         address = server.create_database("history")
         recording = asyncio.run(record(address, Path(folder), wanted, seconds, arguments.seed))
-    figures = report(recording, check(recording.changes, recording.queries, BOUND_SECONDS))
+    verdict = check(recording.changes, recording.queries, BOUND_SECONDS)
+    figures = report(recording, verdict, check(recording.changes, recording.local, LOCAL_BOUND_SECONDS))
     unexpected = [
         name for name in recording.counts if name.startswith("status ") and name[7:] not in {"0", "503"}
     ]
     if unexpected:
         print(f"unexpected: {', '.join(unexpected)}")
     print(json.dumps(figures))
-    return int(bool(figures["history_violations"] or unexpected) or figures["history_queries"] < wanted)
+    enough = figures["history_queries"] >= wanted and figures["history_local_queries"] > 0
+    return int(bool(figures["history_violations"] or unexpected or not enough))
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -74,13 +74,23 @@ class Models(Connection):
         return await self.do(calls.import_head(Path(file), model, kind, alias, rivals, row_norm))
 
     async def export_bundle(
-        self, model: str, file: str | Path, *, version: int | str = "latest", progress: Progress | None = None
+        self,
+        model: str,
+        file: str | Path,
+        *,
+        version: int | str = "latest",
+        classes: Sequence[str] | None = None,
+        teacher: bool = True,
+        progress: Progress | None = None,
     ) -> int:
         """Write a version as a bundle, a tar file; returns its bytes. The key needs the scope download.
 
-        The file appears under its name only when it is complete. A failed download is not repeated.
+        classes: only these, at most 256. teacher: whether the bundle has the teacher, without which there is
+        no `predict`. The file appears under its name only when it is complete. A failed download is not
+        repeated. Raises InvalidRequest for a part of a head.
         """
-        return await self.save(calls.bundle_path(model, version), Path(file), progress)
+        params = calls.bundle_part(classes, teacher)
+        return await self.save(calls.bundle_path(model, version), Path(file), progress, params)
 
     async def export_onnx(
         self, model: str, label: str, file: str | Path, *, version: int | str = "latest"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self, TypeVar, cast
+from typing import Any, Self, TypeVar, cast
 
 import httpx
 
@@ -18,6 +18,7 @@ from stms_client.retries import Retry
 from stms_client.transport import (
     STREAM_TIMEOUT,
     UPLOAD_TIMEOUT,
+    Parameters,
     Progress,
     file_pieces,
     file_size,
@@ -89,7 +90,7 @@ class Connection:
 
     @contextmanager
     def streaming(
-        self, path: str, headers: Mapping[str, str], params: Mapping[str, str] | None = None
+        self, path: str, headers: Mapping[str, str], params: Parameters | None = None
     ) -> Iterator[httpx.Response]:
         """A streaming response. Raises StmsError, also while it is read."""
         of_tenant = {} if self._tenant is None else {"tenant": self._tenant}
@@ -113,7 +114,7 @@ class Connection:
         path: str,
         file: Path,
         progress: Progress | None = None,
-        params: Mapping[str, str] | None = None,
+        params: Parameters | None = None,
     ) -> int:
         """Write what is at a path to a file; returns its bytes. Raises StmsError and OSError."""
         part = file.with_name(f"{file.name}.part")
@@ -132,8 +133,8 @@ class Connection:
             part.unlink(missing_ok=True)
         return received
 
-    def once(self, call: Call[T], progress: Progress | None = None) -> T:
-        """Make a call, and do not repeat it. Raises StmsError."""
+    def once(self, call: Call[T], progress: Progress | None = None, *, timeout: float | None = None) -> T:
+        """Make a call, and do not repeat it. timeout: as that of the client. Raises StmsError."""
         if self._http.is_closed:
             raise StmsError("The client is closed.")
         headers = dict(call.headers)
@@ -142,6 +143,7 @@ class Connection:
             size = file_size(call.file)
             headers["Content-Length"] = str(size)
             content = file_pieces(call.file, size, progress)
+        usual: Any = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
         with self._connection_errors():
             response = self._http.request(
                 call.method,
@@ -149,7 +151,7 @@ class Connection:
                 params=calls.params_of(call, self._tenant),
                 headers=headers,
                 content=content,
-                timeout=UPLOAD_TIMEOUT if call.is_long or call.file else httpx.USE_CLIENT_DEFAULT,
+                timeout=UPLOAD_TIMEOUT if call.is_long or call.file else usual,
             )
         if not response.is_success and response.status_code != httpx.codes.NOT_MODIFIED:
             raise problem_of(response)

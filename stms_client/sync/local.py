@@ -186,8 +186,10 @@ class Local:
         self._polls += 1
         number = min(answered - self._reported, _MOST_REPORTED)
         report = f"{held.version}:{number}" if number else None
-        # Not repeated at once: the next poll comes soon.
-        package = self._client.once(calls.package(self.model, self.labels[0], held.etag, report))
+        # Not repeated at once: the next poll comes soon. A connection that a partition of the network has cut
+        # may stay silent for ever, so that answers come back only when the poll on it is given up.
+        call = calls.package(self.model, self.labels[0], held.etag, report)
+        package = self._client.once(call, timeout=self._max_stale / 2)
         self._reported += number
         return package
 

@@ -20,6 +20,8 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from app.services.bundle_export import open_bundle
 from app.store.unit_of_work import Store
@@ -189,6 +191,7 @@ def test_files_that_change_are_followed(sqlite_store: Store, tmp_path: Path):
         ("incomplete", "cannot be read: "),
         ("no keys", "STMS_KEYS_FILE names the file"),
         ("two", "are both of model"),
+        ("unsigned", "cannot be served: The bundle is not signed"),
     ],
 )
 def test_it_does_not_start_with_less_than_everything(
@@ -207,11 +210,15 @@ def test_it_does_not_start_with_less_than_everything(
         with tarfile.open(made) as tar:
             tar.extractall(bundle, filter="data")
         max((bundle / "blobs").iterdir()).unlink()
-    elif kind in ("no keys", "two"):
+    elif kind in ("no keys", "two", "unsigned"):
         (bundle / "a.tar").write_bytes(made.read_bytes())
         if kind == "two":
             (bundle / "b.tar").write_bytes(made.read_bytes())
-    with serving(tmp_path, bundle, None if kind == "no keys" else keys, expects=1) as up:
+    trusted = tmp_path / "trusted.pem"
+    public = ec.generate_private_key(ec.SECP256R1()).public_key()
+    trusted.write_bytes(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    settings = {"STMS_BUNDLE_KEYS": str(trusted)} if kind == "unsigned" else {}
+    with serving(tmp_path, bundle, None if kind == "no keys" else keys, expects=1, **settings) as up:
         up.process.wait(60)
         assert text in " ".join(up.log.read_text().split())
         assert "Traceback" not in up.log.read_text()

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnxruntime
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from safetensors.numpy import save
 
+from app.domain import bundle
 from app.services import onnx_export
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
@@ -49,6 +54,58 @@ def test_a_version_is_downloaded_and_imported_and_answers_alike(client: Client):
         assert client.get(page).status_code == 200, page
     retried = client.post(f"/v1/training-jobs/{job}:retry")
     assert 400 <= retried.status_code < 500
+
+
+@pytest.mark.usefixtures("pets")
+def test_a_part_without_teacher_answers_queries_and_says_why_it_predicts_nothing(
+    client: Client, problem: Problem
+):
+    whole = client.get(PATH).content
+    wanted = {"class": ["日本", "dog"], "teacher": "false"}
+    part = client.get(PATH, params=wanted)
+    assert part.status_code == 200, part.text
+    assert len(part.content) < len(whole)
+    assert b'"cat"' not in part.content
+    assert client.get(PATH, params=wanted | {"class": ["dog", "日本", "dog"]}).content == part.content
+    made = client.post("/v1/bundles", params={"model": "few"}, content=part.content)
+    assert made.status_code == 201, made.text
+    assert (made.json()["classes"], made.json()["teacher_digest"]) == (["dog", "日本"], None)
+    x = [0.5, 1.5, -2.0]
+    answers = [
+        client.post(f"/v1/models/{model}/classes/dog:query", json={"x": x}).json()
+        for model in ("pets", "few")
+    ]
+    assert answers[0]["score"] == answers[1]["score"]
+    problem(client.post("/v1/models/few/classes/cat:query", json={"x": x}), 404, "class_not_found")
+    for _ in range(2):
+        refused = problem(client.post("/v1/models/few:predict", json={"x": x}), 404, "teacher_not_found")
+        assert "bundle without teacher" in refused["detail"]
+    assert "Not in the bundle" in client.get("/ui/models/few/versions/1").text
+    for page in ("/ui/models/few", "/ui/models/few/ask", f"/ui/jobs/{made.json()['job_id']}"):
+        assert client.get(page).status_code == 200, page
+    problem(client.get(PATH, params={"class": "cow"}), 404, "class_not_found")
+    problem(client.get(PATH, params={"class": ["cat"] * 257}), 400, "invalid_parameter")
+    problem(client.get(PATH, params={"class": ""}), 400, "invalid_parameter")
+
+
+@pytest.mark.usefixtures("pets")
+def test_a_server_with_trusted_keys_refuses_an_unsigned_bundle(
+    make_client: Callable[..., Client], tmp_path: Path, problem: Problem
+):
+    keys = tmp_path / "trusted.pem"
+    public = ec.generate_private_key(ec.SECP256R1()).public_key()
+    keys.write_bytes(public.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    client = make_client(bundle_keys=keys)
+    data = client.get(PATH).content
+    refused = problem(
+        client.post("/v1/bundles", params={"model": "few"}, content=data), 422, "unsigned_bundle"
+    )
+    assert refused["errors"][0]["field"] == "model.sig"
+    with_noise = io.BytesIO(data)
+    bundle.attach(with_noise, b"noise")
+    sent = client.post("/v1/bundles", params={"model": "few"}, content=with_noise.getvalue())
+    problem(sent, 422, "wrong_signature")
+    assert client.get("/v1/models/few").status_code == 404
 
 
 @pytest.mark.usefixtures("pets")

@@ -62,9 +62,29 @@ def test_what_is_no_bundle_is_refused_in_a_sentence(exported: Path, ask: Any, tm
     result = ask("bundle", "export", "axes@9", str(tmp_path / "missing.tar"))
     assert result.exit_code == 1
     assert not list(tmp_path.glob("missing.tar*"))
+    result = ask("bundle", "export", "axes", str(tmp_path / "part.tar"), "--class", "a", "--no-teacher")
+    assert result.exit_code == 1
+    assert "its bundle has all of it" in result.stderr
     result = ask("bundle", "export", "axes", str(tmp_path / "no" / "folder.tar"))
     assert result.exit_code == 1
     assert "cannot be written" in result.stderr
+
+
+def test_a_signature_is_put_into_the_file(exported: Path, ask: Any, tmp_path: Path):
+    signature, size = tmp_path / "axes.sig", exported.stat().st_size
+    signature.write_bytes(b"signature")
+    for _ in range(2):
+        result = ask("bundle", "sign", str(exported), str(signature))
+        assert result.exit_code == 0, result.output
+        assert exported.stat().st_size == size + 1024
+    with tarfile.open(exported) as tar:
+        member = tar.extractfile("model.sig")
+        assert member is not None
+        assert member.read() == b"signature"
+    assert ask("bundle", "import", str(exported), "--model", "signed").exit_code == 0
+    result = ask("bundle", "sign", str(signature), str(signature))
+    assert result.exit_code == 1
+    assert "cannot be signed" in result.stderr
 
 
 @pytest.mark.usefixtures("exported")

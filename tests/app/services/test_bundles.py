@@ -22,14 +22,23 @@ from safetensors.numpy import save
 from app.domain import bundle
 from app.domain.bundle import Manifest
 from app.domain.entities import JobState, ModelVersion
-from app.domain.errors import Conflict, InvalidRequest, ServiceError, TooLarge, Unavailable, Unprocessable
+from app.domain.errors import (
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    ServiceError,
+    TooLarge,
+    Unavailable,
+    Unprocessable,
+)
 from app.services import models
-from app.services.bundle_export import open_bundle
+from app.services.bundle_export import Part, open_bundle, students_of
 from app.services.bundle_import import ImportedBundle, import_bundle
 from app.services.curves import publish_thresholds
 from app.services.head_import import import_head
 from app.services.quotas import set_quotas
 from app.services.retention import delete_job
+from app.serving.loader import DatabaseSource
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.engine import open_engine
@@ -45,8 +54,8 @@ LIMITS = Settings()
 ROWS = np.random.default_rng(3).normal(size=(1000, 3))
 
 
-def exported(store: Store, version: ModelVersion) -> bytes:
-    with open_bundle(store, version) as file:
+def exported(store: Store, version: ModelVersion, part: Part | None = None) -> bytes:
+    with open_bundle(store, version, part) as file:
         data = b"".join(file.pieces(store))
         assert len(data) == file.size
         return data
@@ -102,6 +111,59 @@ def test_a_version_goes_to_postgresql_and_back_with_the_same_bytes(
     finally:
         other.dispose()
         back.dispose()
+
+
+def test_a_part_has_nothing_of_other_classes_and_comes_back_as_it_was(
+    sqlite_store: Store, another_sqlite: Path, into: Any, tmp_path: Path
+):
+    first = publish_pets(sqlite_store)
+    other = Store(open_engine(f"sqlite:///{another_sqlite}"))
+    files = BlobCache(tmp_path / "cache", 2**30)
+    warning = {"warning": "worse_than_teacher", "message": "It is worse."}
+    with sqlite_store.begin() as uow:
+        for label in ("cat", "dog"):
+            uow.connection.execute(
+                sa.update(job_students)
+                .where(job_students.c.job_id == first.job_id, job_students.c.label == label)
+                .values(metrics={"f1": 0.5 if label == "dog" else 0.9, "guard": warning})
+            )
+        warned = [{"code": "worse_than_teacher", "label": "cat", "class_index": 0, "message": "It is worse."}]
+        uow.connection.execute(
+            sa.update(model_versions).values(metrics={"warnings": warned, "students_warned": 2})
+        )
+        uow.connection.execute(sa.update(jobs).values(provenance={"seed": 1, "warnings": warned}))
+    first = models.get_version(sqlite_store, "pets", 1)
+    try:
+        students = students_of(sqlite_store, files, first, ["日本", "dog"])
+        assert [(row.class_index, row.label) for row in students] == [(0, "dog"), (1, "日本")]
+        data = exported(sqlite_store, first, Part(students, teacher=False))
+        assert b"cat" not in data
+        version = into(other, data).version
+        assert (version.classes, version.teacher_digest) == (("dog", "日本"), None)
+        assert (version.metrics["means"]["svm"]["f1"], version.metrics["students_warned"]) == (0.5, 1)
+        assert exported(other, version) == data
+        assert scores(other, version) == scores(sqlite_store, first)[1::2]
+        with_teacher = into(other, exported(sqlite_store, first, Part(students))).version
+        assert with_teacher.teacher_digest == first.teacher_digest
+        without = into(other, exported(sqlite_store, first, Part(teacher=False))).version
+        assert (without.classes, without.teacher_digest) == (first.classes, None)
+        with pytest.raises(NotFound) as caught:
+            DatabaseSource(other, files).teacher(without)
+        assert caught.value.reason == "teacher_not_found"
+    finally:
+        other.dispose()
+
+
+def test_a_head_is_exported_as_a_whole(sqlite_store: Store, tmp_path: Path):
+    path = tmp_path / "head.safetensors"
+    path.write_bytes(save({"weights": np.eye(4, 3)}, {"labels": json.dumps(list(CLASSES))}))
+    files = BlobCache(tmp_path / "cache", 2**30)
+    head = import_head(sqlite_store, files, path, model="faces", limits=LIMITS).version
+    with pytest.raises(Unprocessable, match="is one head") as caught:
+        students_of(sqlite_store, files, head, ["c0"])
+    assert caught.value.reason == "head_is_whole"
+    with pytest.raises(Unprocessable), open_bundle(sqlite_store, head, Part(teacher=False)):
+        pass
 
 
 def test_the_imported_version_is_complete(store: Store, into: Any):

@@ -100,6 +100,32 @@ def test_versions_and_aliases_survive_the_way_to_imported_heads_and_back(
     store.dispose()
 
 
+def test_an_older_program_knows_no_versions_without_teacher(database_address: str, add_job: Any) -> None:
+    store = Store(open_engine(database_address))
+    with store.begin() as uow:
+        teacher, _ = uow.blobs.put([b"teacher"])
+        version = {"method": "svm", "classes": ["a"], "columns": 2, "metrics": {}, "created_at": 1.0}
+        for model, digest in (("whole", teacher), ("part", None)):
+            named = {"model": model, "version": 1, "job_id": add_job(uow).id, "teacher_digest": digest}
+            uow.connection.execute(sa.insert(model_versions), version | named | {"class_count": 1})
+            alias = {"model": model, "alias": "latest", "version": 1, "revision": 3, "updated_at": 2.0}
+            uow.connection.execute(sa.insert(aliases), alias | {"manual_revision": 2})
+        uow.inputs.add("default", "whole", 1, InputRow(9, 2, 1, bytes(4)))
+    store.dispose()
+    downgrade(database_address, "0026")
+    with pytest.raises(sa.exc.IntegrityError), store.engine.begin() as connection:
+        connection.execute(sa.update(model_versions).values(teacher_digest=None))
+    store.dispose()
+    upgrade(database_address)
+    with store.read() as uow:
+        assert uow.models.numbers(limit=5) == [("whole", 1)]
+        found = uow.connection.execute(sa.select(aliases.c.model, aliases.c.manual_revision)).all()
+        assert found == [("whole", 2)]
+        assert len(uow.inputs.since("default", "whole", 1, 0)) == 1
+        assert uow.models.aliases_of("part") == []
+    store.dispose()
+
+
 def test_a_filled_database_migrates_into_the_default_tenant(empty_database_address: str) -> None:
     upgrade(empty_database_address, "0006")
     engine = open_engine(empty_database_address)

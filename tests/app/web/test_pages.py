@@ -51,6 +51,7 @@ def addresses(things: Things) -> dict[str, str]:
         f"{models}/aliases/production": "query",
         f"{models}/ask": "query",
         f"{models}/ask?at=production&class=cow": "query",
+        "/ui/bundles": "train",
         "/ui/datasets": "train",
         f"/ui/datasets/{things.dataset_id}": "train",
         f"/ui/datasets/{things.dataset_id}?class=b&columns=1&rows=true": "train",
