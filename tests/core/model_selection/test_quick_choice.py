@@ -16,6 +16,7 @@ from core.features.spec import FeatureSpec
 from core.model_selection import quick_choice
 from core.model_selection.quick_choice import (
     ROWS,
+    MeasuredMap,
     QuickChoice,
     _best_ridge,
     _mean_f1,
@@ -152,6 +153,14 @@ def test_students_of_texts_have_more_rejections(given: int | None, terms: int | 
     choice = QuickChoice(FeatureSpec(layout=layout), 1.0, 1.0, 800, 2)
     config = replace(AUTOMATIC, students=(Automatic(pieces=given),)).with_choice(choice, 100)
     assert config.student("automatic").suited(config.teacher) == Polytope(pieces=pieces, C=100.0)
+
+
+@pytest.mark.parametrize(
+    ("terms", "ridge", "C"), [(0, 1.0, 1.0), (9, 1.0, 0.25), (9, 0.5, 0.5), (9, 0.2, 1.0), (9, 0.05, 2.0)]
+)
+def test_the_loss_weight_of_texts_is_small_where_much_smoothing_is_best(terms: int, ridge: float, C: float):
+    features = FeatureSpec(kind="linear", layout=ColumnLayout(2 + terms, 2, (0,)))
+    assert MeasuredMap(features, 1.0, ridge, 2.0).C_per_row == pytest.approx(C)
 
 
 def test_a_job_that_chooses_says_what_and_is_taken_up_elsewhere():
