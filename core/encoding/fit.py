@@ -34,10 +34,10 @@ from core.packed.terms import Family, TextBatch, batches
 from core.types import Matrix
 
 LEAST_ROWS_OF_VALUE: Final = 5
-LEAST_ROWS_OF_TERM: Final = 2
 LEAST_GAPS: Final = 10
 SMALL: Final = 200
-"""Of so few rows, two with a value are enough for a column."""
+LEAST_ROWS_OF_SMALL: Final = 2
+"""Of so few rows, so many with a value are enough for a column."""
 
 _DAY: Final = 86_400_000_000
 
@@ -136,7 +136,7 @@ def _category(
     column: ColumnSchema, cells: TextCells, required: bool, marks_gaps: bool, rules: ColumnRules
 ) -> CategoryColumn:
     counts, n = cells.counts, len(cells)
-    least = LEAST_ROWS_OF_VALUE if n >= SMALL else LEAST_ROWS_OF_TERM
+    least = LEAST_ROWS_OF_VALUE if n >= SMALL else LEAST_ROWS_OF_SMALL
     keys = list(cells.texts)
     by_count = sorted((-int(count), key) for key, count in zip(keys, counts, strict=True) if count > 0)
     values = tuple(sorted(key for count, key in by_count[:MAX_VALUES] if -count >= least))
@@ -166,7 +166,11 @@ def _date(column: ColumnSchema, cells: TextCells, required: bool, marks_gaps: bo
 
 
 def fit_terms(cells: TextCells, families: Sequence[Family]) -> tuple[TermTable, ...]:
-    """The terms that at least two rows have, by families. Texts that occur often count as often."""
+    """The most frequent terms, by families. Texts that occur often count as often.
+
+    Terms of a single row are among them: of the words of new texts many were seen once, which says something
+    of their class. Of a family of which no two rows share a term, none is kept.
+    """
     weight = cells.counts
     rows = int(weight.sum())
     found: dict[Family, list[tuple[np.ndarray, np.ndarray]]] = {family: [] for family in families}
@@ -185,8 +189,8 @@ def _term_table(family: Family, parts: Sequence[tuple[np.ndarray, np.ndarray]], 
     weights = np.concatenate([part[1] for part in parts]) if parts else np.empty(0, dtype=np.int64)
     known, inverse = np.unique(terms, return_inverse=True)
     occurrences = np.bincount(inverse, weights, minlength=len(known)).astype(np.int64)
-    kept = occurrences >= LEAST_ROWS_OF_TERM
-    known, occurrences = _most_frequent(known[kept], occurrences[kept], MAX_TERMS)
+    limit = MAX_TERMS if (occurrences > 1).any() else 0
+    known, occurrences = _most_frequent(known, occurrences, limit)
     return TermTable(family, known, idf_of(rows, occurrences.tolist()), int(idf_of(rows, [0])[0]))
 
 

@@ -45,7 +45,7 @@ TEXT_BINS: Final = 10
 """Bins of each of the two things that are counted of a text."""
 OTHERS: Final = 19
 """Bin of the values of a category that have none of their own."""
-_THREE_AND_A_HALF: Final = round((1 << UNIT_BITS) * log(3.5))
+_TWO_AND_A_HALF: Final = round((1 << UNIT_BITS) * log(2.5))
 
 Bins: TypeAlias = Sequence[int]
 """The bin of a value; of a text the two bins."""
@@ -137,7 +137,7 @@ def share_bin(words: int, known: int) -> int:
 def count_words(column: TextColumn, text: str, *, of_training: bool = False) -> tuple[int, int]:
     """How many different terms of the column's first family a text has, and how many of them are known.
 
-    of_training: whether the text is a row of training. It knows its own terms, so that two further rows must
+    of_training: whether the text is a row of training. It knows its own terms, so that a further row must
     have them: otherwise rows of training would look more familiar than new ones of the same kind.
     """
     table = column.tables[0]
@@ -147,8 +147,8 @@ def count_words(column: TextColumn, text: str, *, of_training: bool = False) -> 
     places = np.minimum(np.searchsorted(table.terms, terms), len(table) - 1)
     is_known = table.terms[places] == terms
     if of_training:
-        # n rows, n_t of them with the term: idf_t = log((1 + n) / (1 + n_t)) + 1, and n_t is 3 or more.
-        is_known &= table.idf[places] < table.unknown_idf - _THREE_AND_A_HALF
+        # n rows, n_t of them with the term: idf_t = log((1 + n) / (1 + n_t)) + 1, and n_t is 2 or more.
+        is_known &= table.idf[places] < table.unknown_idf - _TWO_AND_A_HALF
     return len(terms), int(is_known.sum())
 
 

@@ -245,7 +245,7 @@ def test_the_most_frequent_terms_are_kept(monkeypatch: pytest.MonkeyPatch):
         table, schema, dict.fromkeys(table.names, ColumnRules(families=("words", "characters3")))
     )
     assert encoder.layout.terms <= 12
-    assert sorted(len(one) for column in encoder.columns for one in column.tables) == [2, 3, 3, 3]
+    assert sorted(len(one) for column in encoder.columns for one in column.tables) == [3, 3, 3, 3]
 
 
 def test_long_texts_have_words_and_pairs_and_short_ones_runs_of_characters_too():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from core.data.column_layout import ColumnLayout
 from core.data.dataset import LabelledData
 from core.errors import Cancelled, InvalidPackage
 from core.features import choice as feature_choice
@@ -15,6 +16,7 @@ from core.features.spec import FeatureSpec
 from core.model_selection import quick_choice
 from core.model_selection.quick_choice import (
     ROWS,
+    MeasuredMap,
     QuickChoice,
     _best_ridge,
     _mean_f1,
@@ -24,6 +26,7 @@ from core.model_selection.quick_choice import (
 )
 from core.packed.codec import decode, encode
 from core.run import Run
+from core.students.automatic import Automatic
 from core.students.polytope import Polytope
 from core.training.config import TrainingConfig
 from core.training.pipeline import Preparation, prepare, train
@@ -140,6 +143,24 @@ def test_very_many_rows_get_no_kernel_that_does_not_fit(monkeypatch):
 def test_the_loss_weight_of_very_many_rows_stays_within_its_bounds():
     choice = QuickChoice(FeatureSpec(), 100.0, 1.0, 800, 2)
     assert AUTOMATIC.with_choice(choice, 10**7).teacher.C == 1e8
+
+
+@pytest.mark.parametrize(
+    ("given", "terms", "pieces"), [(None, 0, 8), (None, 9, 16), (3, 9, 3), (None, None, 8)]
+)
+def test_students_of_texts_have_more_rejections(given: int | None, terms: int | None, pieces: int):
+    layout = None if terms is None else ColumnLayout(2 + terms, 2, (0,))
+    choice = QuickChoice(FeatureSpec(layout=layout), 1.0, 1.0, 800, 2)
+    config = replace(AUTOMATIC, students=(Automatic(pieces=given),)).with_choice(choice, 100)
+    assert config.student("automatic").suited(config.teacher) == Polytope(pieces=pieces, C=100.0)
+
+
+@pytest.mark.parametrize(
+    ("terms", "ridge", "C"), [(0, 1.0, 1.0), (9, 1.0, 0.25), (9, 0.5, 0.5), (9, 0.2, 1.0), (9, 0.05, 2.0)]
+)
+def test_the_loss_weight_of_texts_is_small_where_much_smoothing_is_best(terms: int, ridge: float, C: float):
+    features = FeatureSpec(kind="linear", layout=ColumnLayout(2 + terms, 2, (0,)))
+    assert MeasuredMap(features, 1.0, ridge, 2.0).C_per_row == pytest.approx(C)
 
 
 def test_a_job_that_chooses_says_what_and_is_taken_up_elsewhere():
