@@ -2,11 +2,11 @@
 
     python -m benchmarks.budgets [--data DIR] [--set NAME] [--seconds S] [--runs R]
 
-Two thirds of the training part of a set, letter unless given, are learnt from by jobs that name nothing but the
-budget, 20 seconds unless given, one after the other with a seed each, and the last third is measured. Time is
-that of the job from the request to its end, which includes the start of its process and the reading of the
-rows. Only figures of a quiet machine count. Each run prints its seconds and mean F. The last line is
-a JSON object: ``runs``; ``kept``, the number of runs that took at most 1.2 times the budget; ``longest``, the
+Two thirds of the training part of a set (letter unless given) are learnt from by jobs that name nothing but
+the budget, 20 seconds unless given, one after the other with a seed each, and the last third is measured.
+Time is that of the job from the request to its end, which includes the start of its process and the reading
+of the rows. Only figures of a quiet machine count. Each run prints its seconds and mean F. The last line is a
+JSON object: ``runs``; ``kept``, the number of runs that took at most 1.2 times the budget; ``longest``, the
 largest time over the budget; ``worst_f1``, in percent; and ``by_run``. Exit code 0 when all runs kept it.
 """
 
