@@ -123,12 +123,21 @@ class QuickChoice:
         if self.families:
             found = ", ".join(f"{one['family']} {100 * one['f1']:.1f} %" for one in self.families)
             taken = next(one for one in self.families if one["taken"])
-            said.append(f"Of families on held-out rows ({found}), {taken['family']} is taken.")
+            said.append(
+                f"Of families on held-out rows ({found}), {taken['family']} is taken{self._why(taken)}."
+            )
         if self.tuning is not None:
             said.append(self._kept())
         if self.budget is not None:
             said.append(budget_text(self.budget))
         return " ".join(said)
+
+    def _why(self, taken: dict[str, Any]) -> str:
+        """Why a family is taken that has not the largest F; nothing where a budget may have left that out."""
+        if self.budget is not None or taken["f1"] >= max(one["f1"] for one in self.families):
+            return ""
+        has = "the least Brier score" if "brier" in taken else "the cheapest queries"
+        return f", which has {has} of those within one standard error of the largest F"
 
     def _kept(self) -> str:
         """Why a search has changed nothing."""
