@@ -6,6 +6,8 @@ residuals r of the fit,
 
     y_i − prediction_i = r_i / (1 − φ_i G⁻¹ φ_i)
 
+Where the maps were compared on all rows, these predictions are instead those of the map that other rows have
+chosen (``quick_choice.FoldChoices``): the choice among a hundred flatters the chosen one, and no forest.
 Forests of bootstrap samples have scores out of bag, others and boosted trees those of folds. Beside texts the
 closed form is that of more columns than rows. Every class is measured by F where its margin
 over the best other class is cut best, since a student has a threshold of its own. Of the families whose mean
@@ -107,14 +109,14 @@ def can_have_trees(data: LabelledData) -> bool:
 
 
 def choose_family(
-    data: LabelledData, choice: QuickChoice, run: Run = Run()
+    data: LabelledData, choice: QuickChoice, run: Run = Run(), scores: FloatArray | None = None
 ) -> tuple[QuickChoice, Teacher | None]:
     """The choice with the family that is taken, and the teacher if it was fitted to all rows on the way.
 
-    data: checked and dense. run: reports stage ``"families"``. The same data and seed give the same choice.
-    Raises Cancelled.
+    data: checked and dense. scores: see ``without_trees``. run: reports stage ``"families"``. The same data,
+    scores and seed give the same choice. Raises Cancelled.
     """
-    families = list(compare_families(data, choice, run))
+    families = list(compare_families(data, choice, run, scores))
     if not families:
         return choice, None
     taken = chosen(families)
@@ -141,17 +143,19 @@ def compared_part(data: LabelledData, seed: int) -> LabelledData:
     return data.take(some_rows(data.y, ROWS_WITH_TERMS if is_sparse(data.X) else ROWS, seed))
 
 
-def compare_families(data: LabelledData, choice: QuickChoice, run: Run = Run()) -> Iterator[Family]:
+def compare_families(
+    data: LabelledData, choice: QuickChoice, run: Run = Run(), scores: FloatArray | None = None
+) -> Iterator[Family]:
     """Every family that is compared, kernel or linear students first; none where trees are too much work.
 
-    Raises Cancelled.
+    scores: see ``without_trees``. Raises Cancelled.
     """
     part = compared_part(data, run.seed)
     specs = candidates(part)
     if not specs:
         return
     run.report("families", 0, 1 + len(specs))
-    yield without_trees(part, choice, run)
+    yield without_trees(part, choice, run, scores)
     for done, spec in enumerate(specs, 1):
         run.report("families", done, 1 + len(specs))
         yield of_trees(part, spec, run)
@@ -190,14 +194,20 @@ def chosen(families: Sequence[Family]) -> Family:
     return min(filter(is_close, families), key=lambda one: (one.brier or 0.0, one.cost))
 
 
-def without_trees(data: LabelledData, choice: QuickChoice, run: Run) -> Family:
-    """Kernel or linear students on the features of the choice. Raises Cancelled."""
+def without_trees(
+    data: LabelledData, choice: QuickChoice, run: Run, scores: FloatArray | None = None
+) -> Family:
+    """Kernel or linear students on the features of the choice. Raises Cancelled.
+
+    scores: of all rows, (n, K), by maps that other rows have chosen (``FoldChoices``), where these are known.
+    """
     run.check_cancel()
     features = choice.features
     with one_blas_thread():
         mapped = fit_feature_map(data.X, features, run.seed).transform(data.X)
         of_features = left_out_scores_of_terms if is_sparse(mapped) else left_out_scores
-        scores = of_features(mapped, data.y, data.K, choice.ridge)
+        if scores is None:
+            scores = of_features(mapped, data.y, data.K, choice.ridge)
     terms = 0 if data.layout is None else data.layout.terms
     # Of terms a query has few.
     is_linear, m = features.kind == "linear", mapped.shape[1] - terms
