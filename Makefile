@@ -7,7 +7,7 @@ STMS   := $(BIN)/stms
 .DEFAULT_GOAL := help
 # Some machines forbid it: every process of the tests would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-learners bench-defaults bench-false-positives bench-serve bench-inputs bench-bundles bench-reach bench-cluster bench-letter bench-dashboard chaos hostile safety differential digests sbom docs screenshots kubernetes
+.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-learners bench-defaults bench-budgets bench-false-positives bench-serve bench-inputs bench-bundles bench-reach bench-cluster bench-letter bench-dashboard chaos hostile safety differential digests sbom docs screenshots kubernetes
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -109,6 +109,9 @@ bench-learners: $(VENV)/.dev ## the other learners: solvers against their oracle
 
 bench-defaults: $(VENV)/.dev ## jobs with default hyper-parameters against scikit-learn on thirds of training parts
 	$(BIN)/python -m benchmarks.defaults
+
+bench-budgets: $(VENV)/.dev ## whether jobs keep a budget of wall seconds, ten runs on letter (on a quiet machine)
+	$(BIN)/python -m benchmarks.budgets
 
 bench-false-positives: $(VENV)/.dev ## promised against actual false-positive rates on thirds of training parts
 	$(BIN)/python -m benchmarks.false_positives

@@ -22,6 +22,7 @@ import scipy.sparse as sp
 from scipy.linalg import eigh
 from scipy.spatial.distance import cdist
 
+from core.data.fold_assignment import fold_assignment
 from core.data.scaling import fit_standardisation
 from core.data.scaling_kind import Scaling
 from core.features.base import before_terms, kernel_standardisation
@@ -49,6 +50,8 @@ WIDTHS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Factors of γ = 1/(d·variance)."""
 RIDGES: Final = tuple(10.0 ** (power / 2) for power in range(-6, 1))
 """λ, in parts of the mean diagonal of the kernel matrix."""
+CHOICE_FOLDS: Final = 10
+"""Folds whose rows are scored by the map and λ that the others choose."""
 _C_PER_RIDGE: Final = 0.1
 _LEAST_WEIGHT: Final = 2.0
 """Least C/n, times the mean diagonal of the kernel matrix: a change of the features' unit changes nothing.
@@ -82,6 +85,45 @@ class MeasuredMap:
         if _has_terms(self.features):
             least = min(least, _MOST_PER_RIDGE / self.ridge)
         return max(_C_PER_RIDGE / self.ridge, least)
+
+
+class FoldChoices:
+    """Scores of rows by the map and λ that other rows have chosen, which the choice does not flatter.
+
+    The best of a hundred maps and λ has the largest leave-one-out F by some luck, too. Hence the rows are
+    dealt to ten folds, and for each of these the best map and λ of the rows outside it score its rows, by the
+    same leave-one-out predictions (Tsamardinos et al., Machine Learning 2018, take bootstrap samples).
+
+    labels: class codes of the compared rows, (n,), K of them.
+    """
+
+    def __init__(self, labels: IntArray, n_classes: int, seed: int) -> None:
+        self._labels, self._K = labels, n_classes
+        self._fold_of = fold_assignment(labels, min(CHOICE_FOLDS, len(labels)), seed)
+        self._best = np.full(int(self._fold_of.max()) + 1, -1.0)
+        self.scores: FloatArray = np.zeros((len(labels), n_classes))
+
+    def offer(self, scores: FloatArray) -> None:
+        """Leave-one-out predictions of one map and λ, (n, K); of equal ones the first is taken."""
+        predicted = scores.argmax(axis=1)
+        for fold in range(len(self._best)):
+            inside = self._fold_of == fold
+            f1 = _mean_f1(self._labels[~inside], predicted[~inside], self._K)
+            if f1 > self._best[fold]:
+                self._best[fold] = f1
+                self.scores[inside] = scores[inside]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MapComparison:
+    """measured: every map. rows: how many rows they were compared on.
+
+    scores: of all rows by ``FoldChoices``, (n, K), if all rows were compared; else None.
+    """
+
+    measured: Sequence[MeasuredMap]
+    rows: int
+    scores: FloatArray | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,12 +174,21 @@ class QuickChoice:
         if self.families:
             found = ", ".join(f"{one['family']} {100 * one['f1']:.1f} %" for one in self.families)
             taken = next(one for one in self.families if one["taken"])
-            said.append(f"Of families on held-out rows ({found}), {taken['family']} is taken.")
+            said.append(
+                f"Of families on held-out rows ({found}), {taken['family']} is taken{self._why(taken)}."
+            )
         if self.tuning is not None:
             said.append(self._kept())
         if self.budget is not None:
             said.append(budget_text(self.budget))
         return " ".join(said)
+
+    def _why(self, taken: dict[str, Any]) -> str:
+        """Why a family is taken that has not the largest F; nothing where a budget may have left that out."""
+        if self.budget is not None or taken["f1"] >= max(one["f1"] for one in self.families):
+            return ""
+        has = "the least Brier score" if "brier" in taken else "the cheapest queries"
+        return f", which has {has} of those within one standard error of the largest F"
 
     def _kept(self) -> str:
         """Why a search has changed nothing."""
@@ -177,8 +228,8 @@ def choose_quickly(
 
     spec: gives the number format only. Wide and very many rows get linear features. Raises Cancelled.
     """
-    measured, n_rows = measure_maps(spec, X, labels, n_classes, run)
-    return best_of_maps(measured, X, n_rows)
+    compared = measure_maps(spec, X, labels, n_classes, run)
+    return best_of_maps(compared.measured, X, compared.rows)
 
 
 def best_of_maps(measured: Sequence[MeasuredMap], X: Matrix, n_rows: int) -> QuickChoice:
@@ -195,23 +246,25 @@ def measure_maps(
     n_classes: int,
     run: Run = Run(),
     admits: Callable[[], bool] | None = None,
-) -> tuple[list[MeasuredMap], int]:
-    """Every map with its leave-one-out F, and the number of rows compared on; see ``choose_quickly``.
+) -> MapComparison:
+    """Every map with its leave-one-out F; see ``choose_quickly``.
 
     Linear maps come first. admits: asked before each map but the first; once it is False, no more are
     measured.
     """
     rows = comparison_rows(labels, n_classes, run.seed, ROWS_WITH_TERMS if _has_terms(spec) else None)
     classes, codes = np.unique(labels[rows], return_inverse=True)
+    is_all = len(rows) == len(labels) and len(classes) == n_classes
+    choices = FoldChoices(codes, n_classes, run.seed) if is_all else None
     measured: list[MeasuredMap] = []
     with one_blas_thread():
         for candidate, kernel in _kernels(replace(spec, gamma=None), X, rows):
             run.check_cancel()
             if measured and admits is not None and not admits():
                 break
-            f1, ridge = _best_ridge(kernel, codes, len(classes))
+            f1, ridge = _best_ridge(kernel, codes, len(classes), choices)
             measured.append(MeasuredMap(candidate, f1, ridge, float(np.mean(np.diag(kernel)))))
-    return measured, len(rows)
+    return MapComparison(measured, len(rows), None if choices is None else choices.scores)
 
 
 def sized(spec: FeatureSpec, X: Matrix, *, richer: bool = False) -> FeatureSpec:
@@ -292,7 +345,9 @@ def _products(rows: Matrix) -> FloatArray:
     return dense
 
 
-def _best_ridge(kernel: FloatArray, labels: IntArray, n_classes: int) -> tuple[float, float]:
+def _best_ridge(
+    kernel: FloatArray, labels: IntArray, n_classes: int, choices: FoldChoices | None = None
+) -> tuple[float, float]:
     """The largest mean leave-one-out F of the classes, in [0, 1], and its λ; of equal ones the largest λ."""
     scale = float(np.mean(np.diag(kernel)))
     values, vectors = eigh(kernel)
@@ -304,7 +359,10 @@ def _best_ridge(kernel: FloatArray, labels: IntArray, n_classes: int) -> tuple[f
         ridge = part * scale
         inverse = 1.0 / (np.maximum(values, 0.0) + ridge)
         residuals = vectors @ (inverse[:, None] * projected) / (squares @ inverse)[:, None]
-        f1 = _mean_f1(labels, (targets - residuals).argmax(axis=1), n_classes)
+        predictions = targets - residuals
+        if choices is not None:
+            choices.offer(predictions)
+        f1 = _mean_f1(labels, predictions.argmax(axis=1), n_classes)
         if f1 > best[0]:
             best = f1, ridge
     return best

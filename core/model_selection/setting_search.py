@@ -148,7 +148,7 @@ def search_setting(
     steps) and ``"points"`` (in fits). The same data and seed give the same choice. Raises InvalidProblem,
     Cancelled.
     """
-    measured, _ = measure_maps(spec, data.X, data.y, data.K, run)
+    measured = measure_maps(spec, data.X, data.y, data.K, run).measured
     run.report("setting", 1, FINALISTS + 3)
     part = comparison_part(data, run.seed)
     contest = Contest(part, run)

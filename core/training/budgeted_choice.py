@@ -34,7 +34,7 @@ from core.model_selection.family_choice import (
     without_trees,
 )
 from core.model_selection.quick_choice import (
-    MeasuredMap,
+    MapComparison,
     QuickChoice,
     best_of_maps,
     comparison_rows,
@@ -104,17 +104,14 @@ def choose_within(
     InvalidProblem, Cancelled.
     """
     stages.begin("choice", 1, budget.left)
-    measured, n_rows = _maps(data, config, stages, budget)
-    walk = _Walk(data, config, stages, budget, measured, n_rows)
+    walk = _Walk(data, config, stages, budget, _maps(data, config, stages, budget))
     stages.begin("families", 1, budget.left)
     walk.compare()
     choice, fitted = walk.taken()
     return replace(choice, budget=budget.as_dict()), fitted
 
 
-def _maps(
-    data: LabelledData, config: TrainingConfig, stages: Stages, budget: TimeBudget
-) -> tuple[list[MeasuredMap], int]:
+def _maps(data: LabelledData, config: TrainingConfig, stages: Stages, budget: TimeBudget) -> MapComparison:
     """Maps, linear ones first, while a further one fits into their share of the budget."""
     kept, longest, before = (1.0 - SHARE_OF_MAPS) * budget.seconds, 0.0, budget.used
 
@@ -136,12 +133,12 @@ class _Walk:
         config: TrainingConfig,
         stages: Stages,
         budget: TimeBudget,
-        measured: list[MeasuredMap],
-        n_rows: int,
+        maps: MapComparison,
     ) -> None:
         self._data, self._run, self._budget = data, stages.run, budget
         self._config = replace(config, automatic=False, automatic_seconds=None)
-        self._best = best_of_maps(measured, data.X, n_rows)
+        measured, n_rows = maps.measured, maps.rows
+        self._best, self._scores = best_of_maps(measured, data.X, n_rows), maps.scores
         linear = best_of_maps([one for one in measured if one.features.kind == "linear"], data.X, n_rows)
         self._linear = self._without_trees = replace(linear, maps=len(measured))
         self._per_map = budget.used / len(measured)
@@ -234,7 +231,8 @@ class _Walk:
         if not self._compared:
             self._without_trees = choice
             return True
-        family = without_trees(self._part, choice, self._run.silent())
+        scores = self._scores if choice is self._best else None
+        family = without_trees(self._part, choice, self._run.silent(), scores)
         self._compared.append(_Compared(family, choice, rest))
         return True
 

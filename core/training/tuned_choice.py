@@ -20,7 +20,7 @@ from core.data.dataset import LabelledData
 from core.data.fold_assignment import fold_assignment
 from core.model_selection.contest import mean_f1
 from core.model_selection.family_choice import can_have_trees, choose_family
-from core.model_selection.quick_choice import QuickChoice, choose_quickly
+from core.model_selection.quick_choice import QuickChoice, best_of_maps, choose_quickly, measure_maps
 from core.model_selection.setting import some_rows
 from core.model_selection.setting_points import some_targets
 from core.model_selection.setting_search import ROWS, Setting, of_some_classes, search_setting
@@ -100,11 +100,12 @@ def choose_automatically(
     if config.automatic_seconds is not None:
         return choose_within(data, config, stages, TimeBudget(config.automatic_seconds))
     stages.begin("choice", 1)
-    choice = choose_quickly(config.features, data.X, data.y, data.K, stages.run)
+    compared = measure_maps(config.features, data.X, data.y, data.K, stages.run)
+    choice = best_of_maps(compared.measured, data.X, compared.rows)
     if not (config.compares_families and can_have_trees(data)):
         return choice, None
     stages.begin("families", 1)
-    return choose_family(data, choice, stages.run)
+    return choose_family(data, choice, stages.run, compared.scores)
 
 
 def contest_rows(labels: IntArray, seed: int) -> tuple[IntArray, IntArray]:

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.linear_model import Ridge
-from sklearn.metrics import f1_score
+from sklearn.metrics import brier_score_loss, f1_score
 
 from core.data.dataset import LabelledData
 from core.errors import Cancelled
 from core.features.spec import FeatureSpec
+from core.model_selection.calibration import fit_sigmoid
 from core.model_selection.family_choice import (
     KERNEL,
     LINEAR,
@@ -24,12 +25,15 @@ from core.model_selection.family_choice import (
     f1_of_margins,
     left_out_scores,
     left_out_scores_of_terms,
+    mean_brier,
+    of_trees,
 )
-from core.model_selection.quick_choice import choose_quickly
+from core.model_selection.quick_choice import QuickChoice, choose_quickly
 from core.run import Run
 from core.students.gated import GSVM
 from core.students.polytope import Polytope
 from core.students.trees import Trees
+from core.teachers.forest import Forest
 from core.training.config import AUTOMATIC_STUDENT, TrainingConfig
 from core.training.pipeline import train
 from core.training.preparation import Preparation, prepare
@@ -97,6 +101,54 @@ def test_the_cheapest_is_taken_within_one_standard_error():
     assert chosen([dear, Family("cheap", None, 0.895, -shares, 1.0)]).name == "cheap"
     assert chosen([dear, Family("cheap", None, 0.85, -shares, 1.0)]).name == "dear"
     assert chosen([dear, Family("same", None, 0.90, shares, 100.0)]).name == "dear"
+
+
+def test_of_few_rows_the_best_probabilities_are_taken_within_one_standard_error():
+    shares = np.full(100, 0.001)
+    cheap = Family("cheap", None, 0.90, shares, 1.0, brier=0.06)
+    sure = Family("sure", None, 0.895, -shares, 100.0, brier=0.05)
+    surest = Family("surest", None, 0.80, -shares, 1.0, brier=0.01)
+    assert chosen([cheap, sure, surest]).name == "sure"
+    assert chosen([cheap, Family("same", None, 0.90, shares, 0.5, brier=0.06)]).name == "same"
+    assert chosen([Family("right", None, 1.0, shares, 2.0, brier=0.0), cheap]).name == "right"
+
+
+def test_brier_scores_are_those_of_the_probabilities_of_margins():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 200)
+    scores = 2.0 * np.eye(3)[labels] + rng.normal(size=(200, 3))
+    expected = []
+    for target in range(3):
+        truth = labels == target
+        margin = scores[:, target] - np.delete(scores, target, axis=1).max(axis=1)
+        expected.append(brier_score_loss(truth, fit_sigmoid(truth, margin).probabilities(margin)))
+    assert mean_brier(labels, scores) == pytest.approx(np.mean(expected), abs=1e-12)
+    blind = mean_brier(labels, np.zeros((200, 3)))
+    assert mean_brier(labels, scores) < 0.75 * blind
+    shares = np.bincount(labels) / 200
+    assert blind == pytest.approx(np.mean(shares * (1.0 - shares)), abs=1e-3)
+
+
+def test_the_brier_score_is_measured_of_few_rows_only():
+    few, many = ruled(1499), ruled(1500)
+    spec = Forest(trees=5)
+    assert of_trees(few, spec, Run()).as_dict()["brier"] < 0.2
+    assert "brier" not in of_trees(many, spec, Run()).as_dict()
+
+
+def test_a_choice_says_why_it_is_not_the_largest_f():
+    def reason(of_first: dict, **others) -> str:
+        families = (
+            {"family": "one", "f1": 0.9, "cost": 2.0, "taken": False} | of_first,
+            {"family": "two", "f1": 0.8, "cost": 1.0, "taken": True} | of_first,
+        )
+        return QuickChoice(FeatureSpec(), 1.0, 0.9, 100, 3, families=families, **others).reason
+
+    within = "of those within one standard error of the largest F."
+    assert f"two is taken, which has the cheapest queries {within}" in reason({})
+    assert f"two is taken, which has the least Brier score {within}" in reason({"brier": 0.1})
+    assert "two is taken." in reason({"f1": 0.8})
+    assert "two is taken." in reason({}, budget={"seconds": 5.0, "left_out": []})
 
 
 def test_rules_are_learnt_by_trees_and_planes_by_planes():

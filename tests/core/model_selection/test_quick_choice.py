@@ -10,18 +10,23 @@ import scipy.sparse as sp
 
 from core.data.column_layout import ColumnLayout
 from core.data.dataset import LabelledData
+from core.data.fold_assignment import fold_assignment
 from core.errors import Cancelled, InvalidPackage
 from core.features import choice as feature_choice
 from core.features.spec import FeatureSpec
 from core.model_selection import quick_choice
 from core.model_selection.quick_choice import (
+    CHOICE_FOLDS,
     ROWS,
+    FoldChoices,
     MeasuredMap,
     QuickChoice,
     _best_ridge,
     _mean_f1,
+    best_of_maps,
     choose_quickly,
     comparison_rows,
+    measure_maps,
     sized,
 )
 from core.packed.codec import decode, encode
@@ -200,3 +205,42 @@ def test_a_cancel_stops_the_choice():
     data = rings()
     with pytest.raises(Cancelled):
         choose_quickly(FeatureSpec(), data.X, data.y, data.K, Run(should_cancel=lambda: True))
+
+
+def test_rows_are_scored_by_the_map_that_other_rows_choose():
+    labels = np.repeat([0, 1], 20)
+    right, wrong = np.eye(2)[labels], np.eye(2)[1 - labels]
+    choices = FoldChoices(labels, 2, 0)
+    for scores in (wrong, 3.0 * right, 5.0 * right):
+        choices.offer(scores)
+    # Every other fold prefers the right scores, and the first of two that are equally good.
+    np.testing.assert_array_equal(choices.scores, 3.0 * right)
+    fold_of = fold_assignment(labels, CHOICE_FOLDS, 0)
+    lucky = np.where((fold_of == 0)[:, None], 7.0 * right, wrong)
+    tempted = FoldChoices(labels, 2, 0)
+    for scores in (wrong, lucky):
+        tempted.offer(scores)
+    # What is better on the rows of a fold alone does not score them.
+    np.testing.assert_array_equal(tempted.scores[fold_of == 0], wrong[fold_of == 0])
+
+
+def test_a_choice_among_many_maps_is_not_flattered_by_noise():
+    flattered, honest = [], []
+    for seed in range(5):
+        rng = np.random.default_rng(seed)
+        X, labels = rng.normal(size=(80, 6)), rng.integers(0, 2, 80)
+        compared = measure_maps(FeatureSpec(), X, labels, 2, Run(seed))
+        flattered.append(best_of_maps(compared.measured, X, compared.rows).f1)
+        honest.append(_mean_f1(labels, compared.scores.argmax(axis=1), 2))
+    assert np.mean(flattered) > 0.55
+    assert np.mean(honest) < np.mean(flattered) - 0.05
+
+
+def test_scores_of_chosen_maps_are_repeatable_and_of_all_rows_only():
+    rng = np.random.default_rng(0)
+    X, labels = rng.normal(size=(ROWS + 1, 3)), rng.integers(0, 2, ROWS + 1)
+    assert measure_maps(FeatureSpec(), X, labels, 2).scores is None
+    assert measure_maps(FeatureSpec(), X[:50], labels[:50], 3).scores is None
+    first, second = (measure_maps(FeatureSpec(), X[:50], labels[:50], 2, Run(3)).scores for _ in range(2))
+    assert first.shape == (50, 2)
+    np.testing.assert_array_equal(first, second)

@@ -178,7 +178,7 @@ def test_widths_go_on_while_they_help():
     rng = np.random.default_rng(0)
     X = rng.uniform(-4.0, 4.0, (240, 1))
     stripes = LabelledData.from_arrays(X, np.floor(2.0 * X[:, 0]).astype(int) % 2)
-    contest, maps = Contest(stripes, Run(0, 1)), measure_maps(FeatureSpec(), X, stripes.y, 2)[0]
+    contest, maps = Contest(stripes, Run(0, 1)), measure_maps(FeatureSpec(), X, stripes.y, 2).measured
     first = hold_contest(contest, maps, Run())
     assert first is contest.rated[0]
     assert contest.best.f1 > first.f1
