@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -91,7 +92,7 @@ def test_what_is_wrong_with_a_question_is_shown_beside_it(sign_in: Enter, things
 
 def test_a_version_without_its_data_set_has_no_examples(client: Any, things: Things, store: Store) -> None:
     key, _ = create_key(store, "Ada", {"train"})
-    version = get_version(store, "pets", "1")
+    version = replace(get_version(store, "pets", "1"), dataset_digest="f" * 64)
     with pytest.raises(InvalidRequest) as caught:
         _example(client.context, key, version, "cat", "class")
     assert caught.value.faults[0].code == "no_dataset"
