@@ -113,25 +113,29 @@ class Download:
         status = response.status
         if 300 <= status < 400:
             raise _failed(
-                f"{self._origin} redirects (status {status}); redirects are not followed.", "redirect"
+                f"{self._origin} redirects (status {status}); redirects are not followed.", "remote_redirect"
             )
         if status in {408, 429} or status >= 500:
             raise RemoteUnavailable(f"{self._origin} answers with status {status}")
         if response.getheader("Content-Encoding", "identity").strip().lower() != "identity":
             raise _failed(
-                f"{self._origin} compresses its answer, although it was asked not to.", "bad_answer"
+                f"{self._origin} compresses its answer, although it was asked not to.", "remote_bad_answer"
             )
         if status == 200 and self._size:
-            raise _failed(f"The file at {self._origin} has changed, or cannot be continued.", "changed")
+            raise _failed(
+                f"The file at {self._origin} has changed, or cannot be continued.", "remote_changed"
+            )
         if status == 206 and self._size:
             part = _RANGE.fullmatch(response.getheader("Content-Range", ""))
             if part is None or int(part[1]) != self._size:
-                raise _failed(f"{self._origin} answers with another part than was asked for.", "bad_answer")
+                raise _failed(
+                    f"{self._origin} answers with another part than was asked for.", "remote_bad_answer"
+                )
         elif status != 200:
             text = f"{self._origin} refuses the address (status {status}): it may be wrong, or have expired."
-            raise _failed(text, "refused")
+            raise _failed(text, "remote_refused")
         if response.length is None and not response.chunked:
-            raise _failed(f"{self._origin} does not say how long its answer is.", "bad_answer")
+            raise _failed(f"{self._origin} does not say how long its answer is.", "remote_bad_answer")
         if response.length is not None:
             self._check_size(self._size + response.length)
         etag = response.getheader("ETag", "")
@@ -153,7 +157,7 @@ class Download:
 
     def _check_size(self, size: int) -> None:
         if size > self._max_bytes:
-            raise _failed(f"The file has more than {self._max_bytes} bytes.", "too_large")
+            raise _failed(f"The file has more than {self._max_bytes} bytes.", "remote_too_large")
 
     def _pause(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -163,5 +167,5 @@ class Download:
             time.sleep(min(0.5, seconds))
 
 
-def _failed(message: str, kind: str) -> RemoteFailed:
-    return RemoteFailed(message, code=f"remote_{kind}")
+def _failed(message: str, code: str) -> RemoteFailed:
+    return RemoteFailed(message, code=code)

@@ -137,7 +137,7 @@ async def several(request: Request, context: Context, caller: Trainer, tenant: N
     are_ids = all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", job_id) for job_id in job_ids)
     if action not in actions or not are_ids or not 0 < len(job_ids) <= _MARKED:
         message = f"Mark 1 to {_MARKED} jobs in the list, then choose what to do with them."
-        raise InvalidRequest(message, faults=[InputFault("job", "not_marked", message)])
+        raise InvalidRequest(message, code="not_marked", faults=[InputFault("job", "not_marked", message)])
     failed = await run_in_threadpool(_each, actions[action], job_ids)
     if failed:
         values = {"action": action, "failed": failed, "count": len(job_ids)}

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from app.remote import addresses, download
 from tests.app.api.bucket import TARGET, Bucket, serving
+from tests.app.remote.test_connection import OK, raw
 from tests.app.started import Client
 
 
@@ -58,6 +60,42 @@ def test_what_is_wrong_is_told_without_the_secret(
         answer = client.post("/v1/datasets:fetch", json=body)
         assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
         assert "secret" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("answers", "status", "code"),
+    [
+        ((b"HTTP/1.1 302 Found\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n",), 422, "source_redirect"),
+        ((OK + b"\r\n1,2",), 422, "source_bad_answer"),
+        (
+            (OK + b'ETag: "a"\r\nContent-Length: 9\r\n\r\n1', OK + b"Content-Length: 1\r\n\r\n1"),
+            422,
+            "source_changed",
+        ),
+        ((b"HTTP/1.1 503 Busy\r\nContent-Length: 0\r\n\r\n",) * download.ATTEMPTS, 503, "source_unavailable"),
+    ],
+)
+def test_what_a_source_does_wrong_is_named(
+    make_client: Callable[..., Client],
+    problem: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    answers: tuple[bytes, ...],
+    status: int,
+    code: str,
+):
+    monkeypatch.setattr(download, "_PAUSE_SECONDS", 0.01)
+    with raw(*answers) as (origin, _):
+        client = make_client(dataset_sources=origin)
+        problem(client.post("/v1/datasets:fetch", json={"url": f"{origin}/a.csv"}), status, code)
+
+
+def test_a_source_below_an_asterisk_is_at_a_public_address(
+    make_client: Callable[..., Client], problem: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(addresses, "_resolve", lambda _host, _port: ["127.0.0.1"])
+    client = make_client(dataset_sources="http://*.localhost:1")
+    answer = client.post("/v1/datasets:fetch", json={"url": "http://a.localhost:1/a.csv"})
+    problem(answer, 422, "source_address")
 
 
 def test_without_the_setting_nothing_is_fetched(client: Client, bucket: tuple[str, type[Bucket]]):

@@ -143,6 +143,14 @@ def test_metrics_do_not_need_the_database(client, store: Store):
     assert "stms_jobs{" not in text
 
 
+def test_metrics_that_are_late_are_unavailable(client, problem, monkeypatch):
+    async def late() -> None:
+        return None
+
+    monkeypatch.setattr(client.context.probes.metrics_text, "get", late)
+    problem(client.get("/metrics"), 503, "metrics_unavailable")
+
+
 def test_the_openapi_document_has_every_path_and_its_errors(client):
     document = client.get("/openapi.json").json()
     query = document["paths"]["/v1/models/{model}/classes/{class}:query"]["post"]

@@ -44,17 +44,18 @@ def test_a_form_truncated_anywhere_is_rejected():
 
 
 @pytest.mark.parametrize(
-    ("parts", "words"),
+    ("parts", "words", "code"),
     [
-        ({"name": (None, "x")}, "no file"),
-        ({"a": ("a", b"1"), "b": ("b", b"2")}, "more than one file"),
-        ({"name": (None, "x" * 5000), "file": ("a", b"1")}, "longer than"),
-        ({"nam": (None, "x"), "file": ("a", b"1")}, "There is no field 'nam', only name. Is 'name' meant"),
+        ({"name": (None, "x")}, "no file", "no_file"),
+        ({"a": ("a", b"1"), "b": ("b", b"2")}, "more than one file", "malformed_form"),
+        ({"name": (None, "x" * 5000), "file": ("a", b"1")}, "longer than", "malformed_form"),
+        ({"nam": (None, "x"), "file": ("a", b"1")}, "There is no field 'nam', only name.", "unknown_field"),
     ],
 )
-def test_forms_without_exactly_one_file_are_rejected(parts: dict[str, object], words: str):
-    with pytest.raises(InvalidRequest, match=words):
+def test_forms_without_exactly_one_file_are_rejected(parts: dict[str, object], words: str, code: str):
+    with pytest.raises(InvalidRequest, match=words) as caught:
         read(*form(**parts))
+    assert caught.value.reason == code
 
 
 def test_a_body_that_is_not_a_form_is_rejected():

@@ -38,6 +38,14 @@ def test_a_target_is_decided_with_as_few_classes_as_possible(client, pets):
     assert (one["match"], one["classes_evaluated"]) == (True, 4)
 
 
+def test_a_prediction_ends_when_its_client_is_gone(client, pets, problem: Check, monkeypatch):
+    async def gone(_request: object) -> bool:
+        return True
+
+    monkeypatch.setattr("app.api.predict.Request.is_disconnected", gone)
+    problem(client.post(PATH, json={"x": [0.5, 3, 1]}), 400, "client_disconnected")
+
+
 def test_invalid_predictions_are_refused(client, pets, problem: Check):
     problem(client.post(PATH, json={"x": [1, 2, 3], "target": "bird"}), 404, "class_not_found")
     problem(client.post("/v1/models/cats:predict", json={"x": [1]}), 404, "model_not_found")

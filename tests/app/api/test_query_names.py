@@ -110,6 +110,13 @@ def test_names_that_do_not_fit_are_refused(boxes, problem: Check, row, code: str
     assert (document["errors"][0]["code"], document["errors"][0]["row"]) == (code, None if form == "x" else 1)
 
 
+def test_a_name_that_is_there_twice_is_refused(boxes, problem: Check):
+    client = boxes(**NAMED)
+    body = b'{"x": {"length": 1, "length": 2, "width": 2, "height": 3}}'
+    document = problem(client.post(BOX, content=body), 422, "wrong_columns")
+    assert [fault["code"] for fault in document["errors"]] == ["duplicate_column"]
+
+
 @pytest.mark.parametrize(
     ("body", "words"),
     [

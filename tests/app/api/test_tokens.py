@@ -198,8 +198,9 @@ def test_revocations_are_bounded_listed_in_pages_and_deleted_once_they_have_expi
     known = Settings(token_issuers=issuers).token_issuers
     monkeypatch.setattr(token_revocations, "MAX_OF_TENANT", 3)
     made = [revoke_tokens(store, known, NAME, sub=name) for name in "abc"]
-    with pytest.raises(Overloaded, match="within the last hour"):
+    with pytest.raises(Overloaded, match="within the last hour") as refused:
         revoke_tokens(store, known, NAME, sub="d")
+    assert refused.value.reason == "too_many_revocations"
     assert list_revocations(store, limit=2) == (made[:2], True)
     assert list_revocations(store, limit=2, after=made[1].id) == (made[2:], False)
     assert list_revocations(store.of_tenant("rival"), limit=2) == ([], False)

@@ -209,6 +209,16 @@ def test_requests_and_failures_of_an_address_have_separate_quotas(clock):
     assert limiter.refused["auth_failures"] == 1
 
 
+def test_a_key_begins_few_sessions_a_minute(clock):
+    limiter = RateLimiter(Settings())
+    for _ in range(rate_limit._SIGN_INS):
+        limiter.record_sign_in(KEY)
+    with pytest.raises(RateLimited) as caught:
+        limiter.record_sign_in(KEY)
+    assert caught.value.reason == "too_many_sign_ins"
+    limiter.record_sign_in(replace(KEY, id="key_2"))
+
+
 def test_without_limits_no_caller_is_refused(clock):
     limiter = RateLimiter(Settings(auth_failure_rate=0))
     assert limiter.of_address("192.0.2.1") is None

@@ -115,6 +115,10 @@ def test_a_restore_replaces_databases_only_when_told(
     refused = run("db", "restore", str(folder), "--data-dir", str(tmp_path))
     assert refused.exit_code == 1
     assert "use --overwrite" in refused.output
+    for overwrite, code in ((False, "database_exists"), (True, "database_in_use")):
+        with pytest.raises(Conflict) as caught:
+            restore(settings, folder, overwrite=overwrite)
+        assert caught.value.reason == code
     in_use = run("db", "restore", str(folder), "--overwrite", "--data-dir", str(tmp_path))
     assert in_use.exit_code == 1
     assert "stop the service first" in in_use.output
@@ -303,13 +307,15 @@ def test_a_service_without_jobs_has_one_file(settings: Settings, tmp_path: Path)
 def test_a_backup_goes_into_an_empty_folder_only(settings: Settings, tmp_path: Path):
     folder = tmp_path / "backup"
     back_up(settings, folder)
-    with pytest.raises(Conflict, match="not empty"):
+    with pytest.raises(Conflict, match="not empty") as caught:
         back_up(settings, folder)
+    assert caught.value.reason == "backup_exists"
 
 
 def test_what_has_no_database_cannot_be_backed_up(tmp_path: Path):
-    with pytest.raises(InvalidRequest, match="There is no database"):
+    with pytest.raises(InvalidRequest, match="There is no database") as caught:
         back_up(Settings(data_dir=tmp_path), tmp_path / "backup")
+    assert caught.value.reason == "no_database"
     with closing(sqlite3.connect(tmp_path / "stms.sqlite")) as connection:
         connection.execute("CREATE TABLE other (n INTEGER)")
     with pytest.raises(InvalidRequest, match="not a database of the service"):
@@ -319,36 +325,42 @@ def test_what_has_no_database_cannot_be_backed_up(tmp_path: Path):
 def test_postgresql_is_left_to_its_own_tools(tmp_path: Path):
     settings = Settings(data_dir=tmp_path, database_url="postgresql://nobody@127.0.0.1:1/none")
     for work in (back_up, restore):
-        with pytest.raises(InvalidRequest, match="pg_dump"):
+        with pytest.raises(InvalidRequest, match="pg_dump") as caught:
             work(settings, tmp_path)
+        assert caught.value.reason == "not_embedded"
 
 
 @pytest.mark.parametrize(
     "harmed",
     first_short(
         [
-            (lambda folder: (folder / MANIFEST).unlink(), "not a complete backup"),
-            (lambda folder: (folder / MANIFEST).write_text("{"), "cannot be read"),
-            (lambda folder: edit(folder, format="other"), "not of format"),
-            (lambda folder: edit(folder, files={}), "not of format"),
-            (lambda folder: edit(folder, schema="9999"), "newer program"),
-            (lambda folder: (folder / "stms.sqlite").unlink(), "missing or cut off"),
-            (lambda folder: (folder / "stms.sqlite").write_bytes(b"cut"), "missing or cut off"),
-            (lambda folder: flip(folder / "stms.sqlite"), "damaged"),
+            (lambda folder: (folder / MANIFEST).unlink(), "not a complete backup", "no_backup"),
+            (lambda folder: (folder / MANIFEST).write_text("{"), "cannot be read", "backup_damaged"),
+            (lambda folder: edit(folder, format="other"), "not of format", "backup_damaged"),
+            (lambda folder: edit(folder, files={}), "not of format", "backup_damaged"),
+            (lambda folder: edit(folder, schema="9999"), "newer program", "backup_too_new"),
+            (lambda folder: (folder / "stms.sqlite").unlink(), "missing or cut off", "backup_damaged"),
+            (
+                lambda folder: (folder / "stms.sqlite").write_bytes(b"cut"),
+                "missing or cut off",
+                "backup_damaged",
+            ),
+            (lambda folder: flip(folder / "stms.sqlite"), "damaged", "backup_damaged"),
         ],
         2,
     ),
 )
 def test_what_is_no_whole_backup_is_refused_before_anything_is_changed(
-    settings: Settings, tmp_path: Path, harmed: tuple[Callable[[Path], object], str]
+    settings: Settings, tmp_path: Path, harmed: tuple[Callable[[Path], object], str, str]
 ):
-    harm, message = harmed
+    harm, message, code = harmed
     folder = tmp_path / "backup"
     back_up(settings, folder)
     harm(folder)
     before = answers(settings)
-    with pytest.raises(InvalidRequest, match=message):
+    with pytest.raises(InvalidRequest, match=message) as caught:
         restore(settings, folder, overwrite=True)
+    assert caught.value.reason == code
     assert answers(settings) == before
     assert not list(tmp_path.glob("*.restoring"))
 

@@ -9,8 +9,10 @@ from pydantic import ValidationError
 from app.domain import errors
 from app.domain.entities import TRANSITIONS, JobState, new_id
 from app.domain.fault_fields import sent_field
+from app.domain.names import check_model_name
 from app.domain.training_spec import TrainingSpec
 from app.jobs.solver.session import config_of
+from app.remote.errors import RemoteFailed
 from app.services.training_plan import methods_of
 from core.estimators import STMSClassifier
 from core.learners import STUDENTS
@@ -134,6 +136,30 @@ def test_compact_students_answer_queries_if_there_are_any() -> None:
     )
     both = {"compact": {}, "tuning": {}, "evaluation": {"baselines": ["gsvm"]}}
     assert methods_of(TrainingSpec.model_validate(both)) == ("compact", "gsvm")
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (errors.Conflict, "conflict"),
+        (errors.NotAuthenticated, "not_authenticated"),
+        (errors.NotAuthorised, "not_authorised"),
+        (errors.PreconditionRequired, "precondition_required"),
+        (errors.Unprocessable, "unprocessable"),
+        (RemoteFailed, "remote_failed"),
+    ],
+)
+def test_an_error_without_a_code_has_that_of_its_kind(kind: type[errors.ServiceError], code: str) -> None:
+    assert kind("It failed.").reason == code
+    assert kind("It failed.", code="failed").reason == "failed"
+
+
+def test_names_of_models_are_checked() -> None:
+    for name in ("", "-a", "a b", "a/b", "x" * 101):
+        with pytest.raises(errors.InvalidRequest) as caught:
+            check_model_name(name)
+        assert [caught.value.reason, caught.value.faults[0].code] == ["invalid_name"] * 2
+    check_model_name("x" * 100)
 
 
 @dataclass(frozen=True)

@@ -90,8 +90,9 @@ def test_many_tiny_pieces_take_no_more_memory_than_the_body(declared: bool):
 
 @pytest.mark.parametrize("value", [b"", b"-1", b"1.5", b"9" * 19, b"\xb2"])
 def test_a_content_length_that_is_no_number_is_refused(value: bytes):
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequest) as caught:
         declared_length(value, LIMIT)
+    assert caught.value.reason == "bad_content_length"
 
 
 def test_a_content_length_beyond_the_limit_is_refused():

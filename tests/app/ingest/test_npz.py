@@ -356,8 +356,9 @@ def test_two_arrays_of_the_same_name_are_refused(ingest: Any) -> None:
 
 
 def test_a_long_list_of_entries_is_refused_before_it_is_read(ingest: Any) -> None:
-    with pytest.raises(TooLarge, match="list of entries"):
+    with pytest.raises(TooLarge, match="list of entries") as caught:
         ingest(many_members(20_000))
+    assert caught.value.reason == "too_many_arrays"
 
 
 def test_what_python_says_of_a_header_is_not_repeated(ingest: Any) -> None:

@@ -295,6 +295,16 @@ def test_other_arrow_types_are_refused_by_their_names(ingest: Any, kind: pa.Data
         assert str(kind) in refused(ingest, parquet_of(columns)).message
 
 
+class TestOptions:
+    def test_columns_are_one_line_of_texts(self, ingest: Any) -> None:
+        error = refused(ingest, b"a,b,label\n1,2,x\n3,4,y\n", columns='"a:text')
+        assert error.faults[0].code == "bad_list"
+
+    def test_an_index_column_is_one_of_the_table(self, ingest: Any) -> None:
+        error = refused(ingest, b"a,b,label\n1,2,x\n3,4,y\n", index_column="c")
+        assert error.reason == "no_index_column"
+
+
 class TestSvmlight:
     def test_the_first_index_is_said_and_can_be(self, ingest: Any) -> None:
         content = b"1 1:2 3:4\n2 2:5\n1 1:2\n2 2:7\n"
@@ -304,6 +314,7 @@ class TestSvmlight:
         assert (train.d, decided(summary)["index_base"]) == (4, ("0", "given"))
         error = refused(ingest, content.replace(b"2:7", b"0:7"), declared="svmlight", index_base="1")
         assert error.message == "Line 4 has the index 0, but index_base is 1."
+        assert error.faults[0].code == "bad_index"
 
     def test_a_ranking_is_told_by_its_name(self, ingest: Any) -> None:
         error = refused(ingest, b"1 qid:3 1:2\n2 qid:3 1:4\n", declared="svmlight")

@@ -433,6 +433,12 @@ class TestJsonLines:
         assert error.faults[0].code == code
         assert error.message.startswith("Line 4")
 
+    def test_a_column_of_lists_has_lists_only(self, ingest: Any) -> None:
+        lines = b'{"a": [1, 2], "label": "x"}\n{"a": [3, 4], "label": "y"}\n{"a": 5, "label": "x"}\n'
+        error = refused(ingest, lines, declared="jsonl")
+        assert error.faults[0].code == "no_list"
+        assert error.message.startswith("Line 3")
+
     def test_blank_keys_are_columns_called_by_their_positions(self, ingest: Any) -> None:
         lines = [{"a": k, "": "pq"[k % 2], "label": "xy"[k % 2]} for k in range(6)]
         train, _, _ = ingest("\n".join(map(json.dumps, lines)).encode(), declared="jsonl")

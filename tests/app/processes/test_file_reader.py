@@ -115,6 +115,13 @@ def test_a_head_is_read_as_in_this_process(reader: FileReader, tmp_path: Path):
     assert [file.read_bytes() for file in files] == contents
 
 
+def test_names_that_are_too_long_together_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("app.ingest.reading.MAX_NAMES_BYTES", 1)
+    with pytest.raises(TooLarge) as caught:
+        read_dataset(order_of(tmp_path))
+    assert caught.value.reason == "class_names_too_long"
+
+
 def test_errors_name_row_and_column_as_in_this_process(reader: FileReader, tmp_path: Path):
     order = order_of(tmp_path, b"1,2,a\n1,x,b\n1,2,a\n")
     with pytest.raises(InvalidRequest) as expected:

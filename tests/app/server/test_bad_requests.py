@@ -170,6 +170,7 @@ def test_the_number_of_pipelined_requests_is_limited():
             responses = parse_responses(await asyncio.wait_for(reader.read(), 60))
             assert [response.status for response in responses] == [200] * 17 + [429]
             assert responses[-1].headers["retry-after"] == "1"
+            assert b'"code":"too_many_pipelined"' in responses[-1].body
             assert await up.is_serving()
 
     run(story)

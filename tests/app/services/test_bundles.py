@@ -31,7 +31,7 @@ from app.domain.errors import (
     Unavailable,
     Unprocessable,
 )
-from app.services import models
+from app.services import bundle_import, models
 from app.services.bundle_export import Part, open_bundle, students_of
 from app.services.bundle_import import ImportedBundle, import_bundle
 from app.services.curves import publish_thresholds
@@ -356,6 +356,23 @@ def test_an_interrupted_import_leaves_nothing_that_is_served(
     assert into(other, data).is_new
 
 
+def test_a_file_that_changes_while_it_is_imported_is_refused(
+    store: Store, into: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    data = exported(store, publish_pets(store))
+    put_blobs = bundle_import._Import.put_blobs
+
+    def change_and_put(running: Any) -> None:
+        path = tmp_path / "sent.tar"
+        path.write_bytes(data[:2000] + bytes(len(data) - 2000))
+        put_blobs(running)
+
+    monkeypatch.setattr(bundle_import._Import, "put_blobs", change_and_put)
+    with pytest.raises(Unavailable) as refused:
+        into(store.of_tenant("other"), data)
+    assert refused.value.reason == "bundle_changed"
+
+
 def test_what_a_killed_import_leaves_is_a_failed_job(
     store: Store, into: Any, monkeypatch: pytest.MonkeyPatch
 ):
@@ -604,8 +621,9 @@ def test_limits_hold(good: tuple[Store, bytes], into: Any):
         with pytest.raises(TooLarge):
             into(store, data, limits=limits)
     padded = with_manifest(parts_of(data), metrics={"note": "x" * bundle.MAX_MANIFEST_BYTES})
-    with pytest.raises(TooLarge):
+    with pytest.raises(TooLarge) as refused:
         into(store, written(padded))
+    assert refused.value.reason == "bundle_too_large"
 
 
 def test_random_changes_never_pass(good: tuple[Store, bytes], into: Any):

@@ -133,8 +133,9 @@ def test_what_cannot_be_published_is_named(
     assert [fault.field for fault in missing.value.faults] == ["cow", "ox"]
     with pytest.raises(InvalidRequest, match="'cat' is not finite"):
         publish_thresholds(store, files, settings, "pets", 1, {"cat": float("nan")}, "key_1")
-    with pytest.raises(InvalidRequest, match="1 to 1000"):
+    with pytest.raises(InvalidRequest, match="1 to 1000") as none:
         publish_thresholds(store, files, settings, "pets", 1, {}, "key_1")
+    assert none.value.faults[0].code == "wrong_number"
     with pytest.raises(NotFound):
         publish_thresholds(store.of_tenant("rival"), files, settings, "pets", 1, {"cat": 0.0}, "key_1")
     few = settings.model_copy(update={"quota_versions": 1})

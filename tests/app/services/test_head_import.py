@@ -12,9 +12,11 @@ import pytest
 import sqlalchemy as sa
 from safetensors.numpy import save
 
-from app.domain.errors import InvalidRequest, TooLarge, Unavailable
+from app.domain.errors import Conflict, InvalidRequest, TooLarge, Unavailable
 from app.ingest import packed_head
 from app.services import head_import, models
+from app.services.comparison import compare_classes
+from app.services.curves import publish_thresholds
 from app.services.head_import import import_head
 from app.settings import Settings
 from app.store import large_blobs
@@ -98,19 +100,21 @@ def test_rivals_and_a_threshold_are_taken_from_the_weights(store: Store, files: 
 
 
 @pytest.mark.parametrize(
-    ("options", "field"),
+    ("options", "field", "code"),
     [
-        ({"kind": "linear", "rivals": 1}, "rivals"),
-        ({"kind": "linear", "row_norm": 1.0}, "row_norm"),
-        ({"row_norm": 1.0, "extra": {"threshold": np.ones(3)}}, "row_norm"),
-        ({"weights": WEIGHTS[:1], "names": NAMES[:1], "rivals": 1}, "rivals"),
-        ({"row_norm": 1e50}, "row_norm"),
+        ({"kind": "linear", "rivals": 1}, "rivals", "not_a_head"),
+        ({"kind": "linear", "row_norm": 1.0}, "row_norm", "not_a_head"),
+        ({"row_norm": 1.0, "extra": {"threshold": np.ones(3)}}, "row_norm", "has_thresholds"),
+        ({"weights": WEIGHTS[:1], "names": NAMES[:1], "rivals": 1}, "rivals", "no_rivals"),
+        ({"row_norm": 1e50}, "row_norm", "out_of_range"),
     ],
 )
-def test_options_that_do_not_fit_the_head_are_refused(import_: Import, options: dict[str, Any], field: str):
+def test_options_that_do_not_fit_the_head_are_refused(
+    import_: Import, options: dict[str, Any], field: str, code: str
+):
     with pytest.raises(InvalidRequest) as caught:
         import_(**options)
-    assert caught.value.faults[0].field == field
+    assert (caught.value.faults[0].field, caught.value.faults[0].code) == (field, code)
 
 
 def test_rivals_of_too_large_a_head_are_refused(import_: Import, monkeypatch: pytest.MonkeyPatch):
@@ -139,6 +143,22 @@ def test_the_same_head_published_concurrently_is_returned(import_: Import, monke
     first = import_().version
     monkeypatch.setattr(head_import, "_known", lambda store, wanted: None)
     assert import_() == (first, False, None, ())
+
+
+def test_a_head_has_no_metrics_of_classes_and_no_other_thresholds(
+    store: Store, files: BlobCache, import_: Import, tmp_path: Path
+):
+    first, second = import_().version, import_(WEIGHTS + 1).version
+    for ask in (
+        lambda: compare_classes(store, first, second, "f1", listed=1, sampled=1),
+        lambda: publish_thresholds(store, files, LIMITS, "faces", 1, {NAMES[0]: 1.0}, "tests"),
+    ):
+        with pytest.raises(Conflict) as refused:
+            ask()
+        assert refused.value.reason == "imported_version"
+    with pytest.raises(InvalidRequest) as caught:
+        compare_classes(store, first, second, "luck", listed=1, sampled=1)
+    assert caught.value.faults[0].code == "unknown_metric"
 
 
 def test_many_classes_are_not_listed_with_the_version(store: Store, files: BlobCache, import_: Import):

@@ -81,23 +81,23 @@ def test_revoking_a_key_that_does_not_exist_is_not_found(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "scopes", "models", "field"),
+    ("name", "scopes", "models", "field", "code"),
     [
-        (" ", {"query"}, (), "name"),
-        ("n" * 101, {"query"}, (), "name"),
-        ("a\nb", {"query"}, (), "name"),
-        ("camera", set(), (), "scopes"),
-        ("camera", {"root"}, (), "scopes"),
-        ("camera", {"train"}, {"faces"}, "models"),
-        ("camera", {"query"}, {"no name"}, "models"),
+        (" ", {"query"}, (), "name", "bad_name"),
+        ("n" * 101, {"query"}, (), "name", "bad_name"),
+        ("a\nb", {"query"}, (), "name", "bad_name"),
+        ("camera", set(), (), "scopes", "unknown_scope"),
+        ("camera", {"root"}, (), "scopes", "unknown_scope"),
+        ("camera", {"train"}, {"faces"}, "models", "models_without_query"),
+        ("camera", {"query"}, {"no name"}, "models", "bad_name"),
     ],
 )
 def test_invalid_options_of_a_key_are_rejected(
-    sqlite_store: Store, name: str, scopes: set[str], models: set[str], field: str
+    sqlite_store: Store, name: str, scopes: set[str], models: set[str], field: str, code: str
 ) -> None:
     with pytest.raises(InvalidRequest) as caught:
         create_key(sqlite_store, name, scopes, models)
-    assert [fault.field for fault in caught.value.faults] == [field]
+    assert [(fault.field, fault.code) for fault in caught.value.faults] == [(field, code)]
     assert all_keys(sqlite_store) == []
 
 

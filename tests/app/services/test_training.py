@@ -483,6 +483,7 @@ def test_a_trace_is_that_of_its_student(store, queue, dataset):
     [
         ({"compact": {}}, "hyperparameters.compact", "compact_sparse"),
         ({"tuning": {"folds": 16}}, "hyperparameters.tuning.folds", "too_many_folds"),
+        ({"inputs": {"columns": {"x": {"kind": "text"}}}}, "hyperparameters.inputs.columns", "no_names"),
     ],
 )
 def test_hyperparameters_that_do_not_suit_the_data_set_are_rejected(store, queue, spec, field, code):
@@ -507,8 +508,15 @@ def test_trees_take_tables_with_texts_that_have_other_columns_too(store, queue):
 
 
 @pytest.mark.parametrize(("place", "registry"), [("student", STUDENTS), ("teacher", TEACHERS)])
-@pytest.mark.parametrize("need", ["privileged", "views", "teacher_scores"])
-def test_a_learner_that_needs_extras_is_rejected_without(store, queue, place, registry, need):
+@pytest.mark.parametrize(
+    ("need", "code"),
+    [
+        ("privileged", "no_privileged"),
+        ("views", "no_views"),
+        ("teacher_scores", "no_teacher_scores"),
+    ],
+)
+def test_a_learner_that_needs_extras_is_rejected_without(store, queue, place, registry, need, code):
     kind = {"student": SVM, "teacher": SSVM}[place]
     demanding = type("Demanding", (kind,), {"name": "demanding", "needs": frozenset({need})})
     with registry.registered(demanding):
@@ -517,10 +525,17 @@ def test_a_learner_that_needs_extras_is_rejected_without(store, queue, place, re
         spec = spec.model_copy(update={place: chosen})
         with pytest.raises(Unprocessable) as refused:
             submit(store, queue, add_dataset(store), spec=spec)
-        assert refused.value.reason == f"no_{need}"
+        assert refused.value.reason == code
         assert [fault.field for fault in refused.value.faults] == [f"hyperparameters.{place}.method"]
         rich = add_dataset(store, summary={need: {"columns": 1}})
         assert submit(store, queue, rich, spec=spec)[1]
+
+
+def test_a_labelling_without_labels_takes_no_labelled_rows(store, queue, dataset):
+    spec = TrainingSpec.model_validate({"labelling": {"method": "odmc", "clusters": 2}})
+    with pytest.raises(Unprocessable) as refused:
+        submit(store, queue, dataset, spec=spec)
+    assert refused.value.reason == "has_labels"
 
 
 REMOTE = {"method": "remote", "url": "http://triton:8000", "model": "net"}
@@ -545,6 +560,14 @@ def test_a_remote_teacher_that_cannot_serve_is_rejected(
         submit(store, queue, dataset, spec=spec, settings=settings)
     assert refused.value.reason == code
     assert [fault.field for fault in refused.value.faults] == [f"hyperparameters.teacher.{field}"]
+
+
+def test_a_remote_teacher_takes_no_records(store, queue):
+    records = add_dataset(store, summary={"schema": [{"name": "a", "kind": "text"}]})
+    spec = TrainingSpec.model_validate({"teacher": REMOTE})
+    with pytest.raises(Unprocessable) as refused:
+        submit(store, queue, records, spec=spec, settings=ALLOWED)
+    assert refused.value.reason == "needs_numbers"
 
 
 def test_a_remote_teacher_needs_no_scores_in_the_data_but_room_for_its_own(store, queue, dataset):

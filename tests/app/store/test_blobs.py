@@ -43,9 +43,10 @@ def test_the_same_bytes_twice_are_stored_once(store: Store) -> None:
 def test_an_unknown_blob_is_not_found(store: Store) -> None:
     with store.read() as uow:
         assert not uow.blobs.exists("0" * 64)
-        for ask in (uow.blobs.read, uow.blobs.size):
-            with pytest.raises(NotFound):
+        for ask in (uow.blobs.read, uow.blobs.size, lambda digest: uow.blobs.sizes([digest])):
+            with pytest.raises(NotFound) as caught:
                 ask("0" * 64)
+            assert caught.value.reason == "blob_not_found"
 
 
 def test_altered_bytes_are_noticed(store: Store) -> None:

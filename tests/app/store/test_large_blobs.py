@@ -61,8 +61,9 @@ def test_an_interrupted_upload_is_resumed(store: Store):
 
     with pytest.raises(KeyboardInterrupt):
         put_large(store, DIGEST, SIZE, cut())
-    with pytest.raises(Unavailable, match="not stored completely"):
+    with pytest.raises(Unavailable, match="not stored completely") as caught:
         finish(store)
+    assert caught.value.reason == "blob_incomplete"
     put_large(store, DIGEST, SIZE, DATA)
     finish(store)
     with store.read() as uow:

@@ -124,6 +124,7 @@ def test_marked_jobs_are_cancelled_and_deleted_each_as_one_by_itself(
         refused = person.post(path, **wrong)
         assert refused.status_code == 400
         assert "Mark 1 to 250 jobs" in refused.text
+        assert "not_marked" in refused.text
 
 
 def test_a_data_set_is_deleted_when_no_job_needs_it(sign_in: Enter, things: Things) -> None:

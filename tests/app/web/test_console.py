@@ -7,14 +7,16 @@ import json
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from app.domain.errors import InvalidRequest
 from app.services.keys import create_key
+from app.services.models import get_version
 from app.store.unit_of_work import Store
-from app.web.console import parsed_row
+from app.web.console import _example, parsed_row
 from tests.app.web.conftest import Person, Things
 
 Enter = Callable[..., Person]
@@ -88,6 +90,14 @@ def test_what_is_wrong_with_a_question_is_shown_beside_it(sign_in: Enter, things
     assert person.post("/ui/ask", model="no-pets", at="1", row="1", **{"class": "cat"}).status_code == 404
 
 
+def test_a_version_without_its_data_set_has_no_examples(client: Any, things: Things, store: Store) -> None:
+    key, _ = create_key(store, "Ada", {"train"})
+    version = replace(get_version(store, "pets", "1"), dataset_digest="f" * 64)
+    with pytest.raises(InvalidRequest) as caught:
+        _example(client.context, key, version, "cat", "class")
+    assert caught.value.faults[0].code == "no_dataset"
+
+
 def test_a_limited_key_asks_its_models_only(sign_in: Enter, things: Things) -> None:
     person = sign_in("query", models=["door"])
     assert person.post("/ui/ask", model="pets", at="1", row="1 2 3", **{"class": "cat"}).status_code == 403
@@ -105,5 +115,6 @@ def test_a_row_may_have_the_names_of_its_columns(text: str) -> None:
 
 
 def test_a_row_of_any_length_is_not_taken() -> None:
-    with pytest.raises(InvalidRequest):
+    with pytest.raises(InvalidRequest) as caught:
         parsed_row(json.dumps([0.123456] * 30_000))
+    assert caught.value.faults[0].code == "wrong_row"

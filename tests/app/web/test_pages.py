@@ -11,7 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from app.services.class_table import PAGE_ROWS
+from app.domain.errors import InvalidRequest
+from app.services.class_table import PAGE_ROWS, class_table
 from app.store.repositories.students import ORDERS
 from app.store.unit_of_work import Store
 from app.web import rendering
@@ -191,6 +192,9 @@ def test_classes_are_sorted_searched_and_paged_by_the_server(
     for order in ORDERS:
         assert labels(f"sort={order}")
     assert person.get(f"/ui/jobs/{things.job.id}?sort=secret").status_code == 400
+    with pytest.raises(InvalidRequest) as caught:
+        class_table(store, things.job, order="secret")
+    assert caught.value.faults[0].code == "unknown_order"
 
 
 def test_another_tenants_objects_are_as_those_that_do_not_exist(sign_in: Enter, things: Things) -> None:

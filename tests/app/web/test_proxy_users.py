@@ -74,13 +74,16 @@ def test_without_the_setting_the_header_is_ignored(make_client: Any) -> None:
 def test_a_header_that_does_not_name_one_person_gives_nobody_access(
     client: Any, headers: list[tuple[str, str]]
 ) -> None:
-    assert client.get("/ui/jobs", headers=headers).status_code == 403
+    answer = client.get("/ui/jobs", headers=headers)
+    assert answer.status_code == 403
+    assert "proxy_user_unclear" in answer.text
 
 
 def test_a_person_without_a_rule_is_refused(client: Any) -> None:
     answer = client.get("/ui/jobs", headers={"x-forwarded-email": "eve@example.com"})
     assert answer.status_code == 403
     assert "No rule of this server is for" in answer.text
+    assert "proxy_user_without_rule" in answer.text
     assert client.get("/ui/jobs", headers={"x-forwarded-email": ""}).status_code == 303, "nobody is named"
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.errors import NotAuthenticated
 from app.services.keys import create_key, revoke_key, rotate_key
 from app.services.sessions import SECONDS, begin_session, find_session
 from app.store.unit_of_work import Store
@@ -100,6 +101,28 @@ def test_a_session_outlives_a_rotation_for_the_overlap(client: Any, sign_in: Ent
         rotate_key(store, uow.keys.all()[-1].id, 3600.0)
     client.refresh()
     assert person.get("/ui/jobs").status_code == 200
+
+
+def test_no_session_and_an_ended_one_are_told_apart(client: Any, store: Store) -> None:
+    key, _ = create_key(store, "Ada", {"train"})
+    client.refresh()
+    text = begin_session(store, key)[1]
+    revoke_key(store, key.id)
+    client.refresh()
+    for headers, code in (
+        ([], "session_required"),
+        ([(b"cookie", f"stms_session={text}".encode())], "session_ended"),
+    ):
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/ui/jobs",
+            "headers": headers,
+            "client": ("127.0.0.1", 1),
+        }
+        with pytest.raises(NotAuthenticated) as caught:
+            asyncio.run(client.context.sessions.authenticate(scope))
+        assert caught.value.reason == code
 
 
 def test_an_ended_session_never_comes_back(client: Any, sign_in: Enter, store: Store) -> None:
@@ -279,6 +302,7 @@ def test_requests_that_other_sites_cause_change_nothing(sign_in: Enter, things: 
         answer = person.post(path, headers=headers)
         assert answer.status_code == 403, headers
         assert "Another site" in answer.text
+        assert "cross_site" in answer.text
     assert "queued" in person.get(f"/ui/jobs/{things.job.id}").text
     # A browser sends no Sec-Fetch-Site over plain HTTP to another machine.
     assert person.post(path, headers={"origin": "http://localhost"}).status_code == 303

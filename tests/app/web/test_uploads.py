@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.domain.errors import Unavailable
 from app.services.example_data import digits_file
 from app.store.unit_of_work import Store
 from tests.app.api.conftest import CSV
@@ -114,6 +115,9 @@ def test_a_server_without_the_file_says_so(sign_in: Enter, monkeypatch: pytest.M
     answer = sign_in("train").post("/ui/datasets/example")
     assert answer.status_code == 503
     assert "Upload a file of your own" in answer.text
+    with pytest.raises(Unavailable) as caught:
+        digits_file()
+    assert caught.value.reason == "no_example"
 
 
 def test_a_table_of_texts_and_gaps_shows_the_kinds_of_its_columns_and_its_records(sign_in: Enter) -> None:

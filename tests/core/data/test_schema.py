@@ -102,10 +102,16 @@ def test_numbers_become_categories_and_back():
     np.testing.assert_array_equal(back.values, numbers.values)
     with pytest.raises(InvalidProblem, match=r"Row 1 .*'x' is not a number"):
         cells_as("c", TextCells.of(["1", "x"]), Kind.NUMBER)
-    with pytest.raises(InvalidProblem, match="other numbers than 0 and 1"):
-        cells_as("c", numbers, Kind.BOOLEAN)
-    with pytest.raises(InvalidProblem, match="cannot be of kind vector"):
+    for cells, words in (
+        (numbers, "other numbers than 0 and 1"),
+        (TextCells.of(["yes", "x"]), "neither true"),
+    ):
+        with pytest.raises(InvalidProblem, match=words) as caught:
+            cells_as("c", cells, Kind.BOOLEAN)
+        assert caught.value.faults[0].code == "not_boolean"
+    with pytest.raises(InvalidProblem, match="cannot be of kind vector") as caught:
         cells_as("c", numbers, Kind.VECTOR)
+    assert caught.value.faults[0].code == "bad_kind"
 
 
 def test_moments_have_an_offset_or_are_utc():

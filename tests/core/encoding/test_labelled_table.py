@@ -64,8 +64,9 @@ def test_kinds_are_changed_without_another_upload():
 
 def test_views_of_texts_and_of_nothing_are_refused():
     texts = labelled().with_kinds({"b": KindSpec(Kind.TEXT)})
-    with pytest.raises(InvalidProblem, match="view 'first' has the column of texts 'b'"):
+    with pytest.raises(InvalidProblem, match="view 'first' has the column of texts 'b'") as caught:
         texts.encoded(texts.encoder())
+    assert caught.value.faults[0].code == "view_of_texts"
     unused = labelled().with_kinds({"c": KindSpec(Kind.IGNORE)})
     with pytest.raises(InvalidProblem, match="view 'second' has no column that is used"):
         unused.encoded(unused.encoder())

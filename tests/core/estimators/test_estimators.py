@@ -76,6 +76,12 @@ def test_two_classes_need_no_target(iris):
     )
 
 
+def test_three_classes_need_a_target(iris):
+    with pytest.raises(InvalidProblem, match="Name a target_class") as caught:
+        GatedSVMClassifier().fit(*iris)
+    assert caught.value.faults[0].code == "not_binary"
+
+
 def test_a_calibrated_student_tells_probabilities(iris):
     X, y = iris
     grid = Grid(C=(1.0, 100.0), margins=(1.0,))
@@ -89,8 +95,9 @@ def test_a_calibrated_student_tells_probabilities(iris):
     assert probability[y == "virginica", 1].mean() > 0.8
     assert not hasattr(GatedSVMClassifier(), "predict_proba")
     unsure = GatedSVMClassifier(target_class="virginica", calibration="auto").fit(X, y)
-    with pytest.raises(InvalidProblem, match="not calibrated"):
+    with pytest.raises(InvalidProblem, match="not calibrated") as caught:
         unsure.predict_proba(X)
+    assert caught.value.faults[0].code == "not_calibrated"
 
 
 def test_students_of_all_classes_are_tuned_and_calibrated(iris):

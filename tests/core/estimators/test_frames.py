@@ -91,8 +91,9 @@ def test_a_frame_is_learnt_and_asked_by_name(estimator: Any):
     predicted = fitted.predict(turned)
     assert np.mean(predicted == labels(turned)) > 0.95
     assert fitted.feature_names_in_.tolist() == list(given)
-    with pytest.raises(InvalidProblem, match="must be a data frame"):
+    with pytest.raises(InvalidProblem, match="must be a data frame") as caught:
         fitted.predict(np.zeros((2, 5)))
+    assert caught.value.faults[0].code == "not_a_frame"
     del turned["note"]
     with pytest.raises(InvalidProblem, match="no column 'note'"):
         fitted.predict(turned)
@@ -101,17 +102,18 @@ def test_a_frame_is_learnt_and_asked_by_name(estimator: Any):
 
 
 @pytest.mark.parametrize(
-    ("frame", "words"),
+    ("frame", "words", "code"),
     [
-        ({1: [1, 2]}, "must have texts as names"),
-        ({"a": ["x", object()]}, "type object"),
-        ({"a": [[1.0], [1.0, 2.0]]}, "must all have as many numbers"),
-        ({"a": [[1.0, "x"], [1.0, 2.0]]}, "must all have as many numbers"),
+        ({1: [1, 2]}, "must have texts as names", "bad_name"),
+        ({"a": ["x", object()]}, "type object", "bad_type"),
+        ({"a": [[1.0], [1.0, 2.0]]}, "must all have as many numbers", "bad_vector"),
+        ({"a": [[1.0, "x"], [1.0, 2.0]]}, "must all have as many numbers", "bad_vector"),
     ],
 )
-def test_what_no_column_can_have_is_refused(frame: Any, words: str):
-    with pytest.raises(InvalidProblem, match=words):
+def test_what_no_column_can_have_is_refused(frame: Any, words: str, code: str):
+    with pytest.raises(InvalidProblem, match=words) as caught:
         table_of_frame(frame)
+    assert caught.value.faults[0].code == code
 
 
 def test_mixed_values_become_texts():

@@ -152,18 +152,18 @@ def test_progress_is_reported_and_a_cancel_ends_it():
 
 
 @pytest.mark.parametrize(
-    ("values", "field"),
+    ("values", "field", "code"),
     [
-        ({"clusters": 1}, "labelling.clusters"),
-        ({"must_link": ("1,2",)}, "labelling.must_link"),
-        ({"cannot_link": (3,)}, "labelling.cannot_link"),
-        ({"space": "torus"}, "labelling.space"),
+        ({"clusters": 1}, "labelling.clusters", "out_of_bounds"),
+        ({"must_link": ("1,2",)}, "labelling.must_link", "bad_pair"),
+        ({"cannot_link": (3,)}, "labelling.cannot_link", "wrong_type"),
+        ({"space": "torus"}, "labelling.space", "unknown_choice"),
     ],
 )
-def test_wrong_hyper_parameters_are_named(values, field: str):
+def test_wrong_hyper_parameters_are_named(values, field: str, code: str):
     with pytest.raises(InvalidProblem) as caught:
         LABELLERS["odmc"](**values)
-    assert caught.value.faults[0].field == field
+    assert (caught.value.faults[0].field, caught.value.faults[0].code) == (field, code)
 
 
 def test_rows_that_cannot_be_labelled_are_refused():

@@ -225,3 +225,17 @@ def test_a_query_loads_no_training_library_for_a_probability():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
     )
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("knots", "values", "code"),
+    [
+        ([0.0, 0.0], [0.1, 0.9], "not_rising"),
+        ([0.0, 1.0], [0.9, 0.1], "not_rising"),
+        ([0.0, 1.0], [0.1, 1.1], "out_of_range"),
+    ],
+)
+def test_probabilities_that_fall_or_leave_their_range_are_refused(knots, values, code: str):
+    with pytest.raises(InvalidProblem) as caught:
+        IsotonicCalibration(np.array(knots), np.array(values))
+    assert caught.value.faults[0].code == code

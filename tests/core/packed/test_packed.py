@@ -250,6 +250,8 @@ class TestStudent:
             student(**{name: value})
 
         assert caught.value.faults[0].field == name
+        if name == "metadata":
+            assert caught.value.faults[0].code == ("not_a_mapping" if value == "text" else "bad_value")
 
     def test_its_arrays_cannot_be_written_to(self):
         with pytest.raises(ValueError, match="read-only"):
@@ -336,6 +338,13 @@ class TestSparseRows:
             student().scores_sparse(*arguments)
 
         assert caught.value.faults[0].field == field
+
+    @pytest.mark.parametrize("indices", [[0.5], [[0]], ["0"]])
+    def test_places_that_are_no_whole_numbers_are_refused(self, indices):
+        with pytest.raises(InvalidProblem) as caught:
+            student().scores_sparse(indices, [1.0])
+
+        assert caught.value.faults[0].code == "not_whole"
 
     @pytest.mark.parametrize("form", ["linear", "polytope"])
     def test_the_scorer_of_one_row_of_stored_values_is_the_student(self, form):

@@ -138,12 +138,27 @@ def test_families_share_the_norm_of_a_text():
 
 
 @pytest.mark.parametrize(
-    ("terms", "idf", "unknown"),
-    [([2, 1], [1, 1], 1), ([1, 1], [1, 1], 1), ([1], [1, 2], 1), ([1], [0], 1), ([1], [1], 1 << 40)],
+    ("terms", "idf", "unknown", "code"),
+    [
+        ([2, 1], [1, 1], 1, "not_ascending"),
+        ([1, 1], [1, 1], 1, "not_ascending"),
+        ([1], [1, 2], 1, "wrong_shape"),
+        ([1], [0], 1, "out_of_range"),
+        ([1], [1], 1 << 40, "out_of_range"),
+    ],
 )
-def test_tables_that_do_not_fit_together_are_refused(terms: list[int], idf: list[int], unknown: int):
-    with pytest.raises(InvalidProblem):
+def test_tables_that_do_not_fit_together_are_refused(
+    terms: list[int], idf: list[int], unknown: int, code: str
+):
+    with pytest.raises(InvalidProblem) as caught:
         TermTable("words", np.array(terms, dtype=np.uint64), np.array(idf), unknown)
+    assert caught.value.faults[0].code == code
+
+
+def test_a_table_of_another_family_is_refused():
+    with pytest.raises(InvalidProblem) as caught:
+        TermTable("syllables", np.array([1], dtype=np.uint64), np.array([1]), 1)  # type: ignore[arg-type]
+    assert caught.value.faults[0].code == "unknown_family"
 
 
 def test_a_batch_of_no_texts_has_no_terms():

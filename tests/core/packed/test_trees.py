@@ -13,6 +13,7 @@ from core.errors import InvalidPackage, InvalidProblem
 from core.packed import LinearForm, PackedStudent, PackedTeacher, PolytopeForm, RbfBasis, TreesBasis
 from core.packed import trees as trees_module
 from core.packed.codec import decode, encode
+from core.packed.forms import GaussianForm
 from core.packed.leaf_index import LeafIndex, bytes_of_bits
 from core.packed.student import row_scorer
 from core.packed.tree_effects import column_effects, score_effects
@@ -268,3 +269,17 @@ def test_effects_of_other_maps_are_refused():
     landmarks = RbfBasis(np.zeros(2), np.ones(2), np.eye(2))
     with pytest.raises(InvalidProblem, match="trees"):
         score_effects(PackedStudent(landmarks, LinearForm(np.ones(2), 0, np.ones(2), 0), 0, "a"), np.ones(2))
+
+
+def test_effects_on_a_score_that_is_not_linear_are_refused():
+    trees = random_trees()
+    form = GaussianForm(np.ones(trees.sums), 0.0, np.eye(trees.sums))
+    with pytest.raises(InvalidProblem) as caught:
+        score_effects(PackedStudent(trees, form, 0.0, "a"), rows(1)[0])
+    assert caught.value.faults[0].code == "no_effects"
+
+
+def test_trees_that_cannot_be_walked_are_refused_by_name():
+    with pytest.raises(InvalidProblem, match="of trees must be") as caught:
+        replace(random_trees(), columns=0)
+    assert caught.value.faults[0].code == "unusable_trees"

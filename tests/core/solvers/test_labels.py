@@ -96,10 +96,14 @@ def test_conditions_that_contradict_each_other_are_refused(must_link, cannot_lin
 
 def test_conditions_that_no_labels_respect_are_refused():
     apart = np.array([[0, 1], [1, 2], [0, 2]])
-    with pytest.raises(InvalidProblem, match="No labels"):
-        free_rows(3, 2, 0, NO_PAIRS, apart).best(np.zeros((3, 2)))
-    with pytest.raises(InvalidProblem, match="No labels"):
-        free_rows(3, 2, 2).best(np.zeros((3, 2)))
+    for rows, field in (
+        (free_rows(3, 2, 0, NO_PAIRS, apart), "cannot_link"),
+        (free_rows(3, 2, 2), "balance"),
+    ):
+        with pytest.raises(InvalidProblem, match="No labels") as caught:
+            rows.best(np.zeros((3, 2)))
+        fault = caught.value.faults[0]
+        assert (fault.field, fault.code) == (f"labelling.{field}", "impossible")
 
 
 def test_a_cancel_ends_the_solver():

@@ -84,8 +84,15 @@ def test_only_the_families_that_are_named_are_compared():
 
 
 def test_families_none_of_which_fits_are_an_error():
-    with pytest.raises(InvalidProblem, match="no family of students fits the data: gpc: "):
+    with pytest.raises(InvalidProblem, match="no family of students fits the data: gpc: ") as caught:
         Auto(families=("gpc",)).select(Scorer({}, offers=frozenset()), Run())
+    assert caught.value.faults[0].code == "nothing_fits"
+
+
+def test_a_family_is_not_fitted_before_it_is_chosen():
+    with pytest.raises(InvalidProblem) as caught:
+        Auto().fit(None, Run())  # type: ignore[arg-type]
+    assert caught.value.faults[0].code == "no_held_out_rows"
 
 
 def test_a_comparison_can_be_cancelled(training_part):

@@ -400,6 +400,7 @@ def test_a_spec_out_of_bounds_is_refused_by_name(changes, field):
     with pytest.raises(InvalidProblem) as caught:
         Compact(**changes)
     assert [fault.field for fault in caught.value.faults] == [field]
+    assert (caught.value.faults[0].code == "two_budgets") == (len(changes) == 2)
 
 
 # --- progress and cancel -------------------------------------------------------------------------------

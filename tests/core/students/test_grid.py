@@ -57,11 +57,19 @@ def test_values_out_of_bounds_are_refused_by_name(values, field):
     assert field in {fault.field for fault in caught.value.faults}
 
 
+def test_a_grid_of_too_many_points_is_refused():
+    values = tuple(float(value) for value in range(1, 14))
+    with pytest.raises(InvalidProblem, match="2197 points") as caught:
+        Grid(C=values, margins=values, floors=tuple(value / 100 for value in values))
+    assert caught.value.faults[0].code == "too_many_points"
+
+
 def test_fields_that_are_not_searched_keep_their_values():
     assert {spec.tolerance for spec in GSVM(tolerance=1e-5).grid("open")} == {1e-5}
 
 
 @pytest.mark.parametrize("choice", ["fine", 3, None])
 def test_an_unknown_grid_is_refused(choice):
-    with pytest.raises(InvalidProblem, match="grid"):
+    with pytest.raises(InvalidProblem, match="grid") as caught:
         GSVM().grid(choice)
+    assert caught.value.faults[0].code == "no_grid"

@@ -72,8 +72,9 @@ def test_it_is_tuned_and_calibrated(training_part, test_part):
 
 def test_a_gate_takes_a_teacher_that_is_linear_in_the_features(prepared):
     problem = replace(prepared.problem(0), gate_weights=None)
-    with pytest.raises(InvalidProblem, match="linear in the features"):
+    with pytest.raises(InvalidProblem, match="linear in the features") as caught:
         ODM().fit(problem, Run())
+    assert caught.value.faults[0].code == "no_gate"
     ODM(gate="none").fit(problem, Run())
     assert ODM().needs == {"gate_weights"}
     assert ODM(gate="none").needs == frozenset()

@@ -54,6 +54,12 @@ def test_a_student_is_the_minimiser_of_its_equation(method, C: float, solver):
     assert student.solution.objective == pytest.approx(expected, rel=1e-6)
 
 
+def test_a_student_of_features_without_a_map_is_not_packed():
+    with pytest.raises(InvalidProblem) as caught:
+        fit_student(*case_on(), GSVM(C=10.0)).pack()
+    assert caught.value.faults[0].code == "no_map"
+
+
 def test_the_decision_is_the_gate_against_the_rejection():
     features, case = case_on()
     student = fit_student(features, case, GSVM(C=10.0))

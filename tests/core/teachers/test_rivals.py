@@ -45,8 +45,9 @@ def test_no_class_is_its_own_rival_however_large_the_weights():
 def test_more_rivals_than_there_are_others_means_all_of_them():
     found = nearest_rivals(WEIGHTS[:4], BIAS[:4], 64)
     assert [sorted(row) for row in found.tolist()] == [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]]
-    with pytest.raises(InvalidProblem):
+    with pytest.raises(InvalidProblem) as caught:
         nearest_rivals(WEIGHTS[:1], BIAS[:1], 1)
+    assert caught.value.faults[0].code == "no_rivals"
 
 
 def test_more_rivals_accept_fewer_rows_and_always_those_of_the_head():

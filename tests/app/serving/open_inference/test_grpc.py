@@ -226,32 +226,48 @@ def _two_raw() -> Message:
 
 
 FAULTS = {
-    "too few elements": (_input(contents={"fp64_contents": [1.0]}), "1 numbers in fp64_contents"),
-    "another field": (_input(contents={"fp32_contents": [1.0] * 3}), "0 numbers in fp64_contents"),
-    "too large": (_input(datatype="INT8", contents={"int_contents": [1, 2, 300]}), "INT8 cannot hold"),
-    "half": (_input(datatype="FP16"), "only raw_input_contents"),
-    "unknown": (_input(datatype="BF16"), "unknown datatype"),
-    "negative": (_input(shape=[-1, 3]), "shape [-1, 3]"),
-    "huge": (_input(shape=[2**40, 2**40]), "sizes must be"),
-    "nothing": (message_classes()["ModelInferRequest"](model_name="pets:cat"), "0 inputs"),
-    "both": (_both(), "contents beside raw_input_contents"),
-    "two": (_two_raw(), "1 inputs, but 2 raw_input_contents"),
-    "short": (inference(rows=np.empty((0, 3))), "shape [0, 3]"),
-    "no class": (inference("pets"), "Name the target class"),
-    "no output": (inference(outputs=[{"name": "odd"}]), "no output 'odd'"),
-    "shared memory": (_input(parameters={"shared_memory_region": {"string_param": "r"}}), "not supported"),
-    "NaN": (inference(rows=np.array([[1.0, np.nan, 0.0]])), "row 0, column 1"),
-    "no protobuf": (b"\xff\xff\xff", "not of the type"),
-    "cut off": (inference().SerializeToString()[:-5], "not of the type"),
+    "too few elements": (
+        _input(contents={"fp64_contents": [1.0]}),
+        "1 numbers in fp64_contents",
+        "bad_tensor",
+    ),
+    "another field": (
+        _input(contents={"fp32_contents": [1.0] * 3}),
+        "0 numbers in fp64_contents",
+        "bad_tensor",
+    ),
+    "too large": (
+        _input(datatype="INT8", contents={"int_contents": [1, 2, 300]}),
+        "INT8 cannot hold",
+        "bad_tensor",
+    ),
+    "half": (_input(datatype="FP16"), "only raw_input_contents", "bad_tensor"),
+    "unknown": (_input(datatype="BF16"), "unknown datatype", "bad_tensor"),
+    "negative": (_input(shape=[-1, 3]), "shape [-1, 3]", "bad_tensor"),
+    "huge": (_input(shape=[2**40, 2**40]), "sizes must be", "bad_tensor"),
+    "nothing": (message_classes()["ModelInferRequest"](model_name="pets:cat"), "0 inputs", "wrong_inputs"),
+    "both": (_both(), "contents beside raw_input_contents", "bad_tensor"),
+    "two": (_two_raw(), "1 inputs, but 2 raw_input_contents", "bad_tensor"),
+    "short": (inference(rows=np.empty((0, 3))), "shape [0, 3]", "bad_tensor"),
+    "no class": (inference("pets"), "Name the target class", "class_missing"),
+    "no output": (inference(outputs=[{"name": "odd"}]), "no output 'odd'", "no_output"),
+    "shared memory": (
+        _input(parameters={"shared_memory_region": {"string_param": "r"}}),
+        "not supported",
+        "unsupported_parameter",
+    ),
+    "NaN": (inference(rows=np.array([[1.0, np.nan, 0.0]])), "row 0, column 1", "not_finite"),
+    "no protobuf": (b"\xff\xff\xff", "not of the type", "malformed_message"),
+    "cut off": (inference().SerializeToString()[:-5], "not of the type", "malformed_message"),
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_faults_are_explained(caller: Caller, name: str):
-    message, words = FAULTS[name]
+    message, words, code = FAULTS[name]
     error = caller.refused("ModelInfer", message)
     assert (error.code(), words in error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, True), error
-    assert trailing(error)["stms-code"]
+    assert trailing(error)["stms-code"] == code
 
 
 def test_rows_are_views_of_the_bytes_that_arrived():
@@ -264,8 +280,9 @@ def test_rows_are_views_of_the_bytes_that_arrived():
 
 def test_the_parts_of_a_message_are_bounded():
     many = _input(parameters={str(i): {} for i in range(20_000)}).SerializeToString()
-    with pytest.raises(TooLarge, match="parts"):
+    with pytest.raises(TooLarge, match="parts") as caught:
         GrpcInference.read(many)
+    assert caught.value.reason == "too_many_objects"
 
 
 @given(st.binary(max_size=200))

@@ -14,7 +14,10 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
+from app.domain.errors import InvalidRequest
 from app.serving.open_inference import operations
+from app.serving.open_inference.paths import parse_path
+from app.serving.open_inference.requests import parse_inference
 from app.serving.open_inference.tensors import DTYPES
 
 CAT = "/v2/models/pets:cat/infer"
@@ -431,6 +434,13 @@ def test_too_many_different_classes_are_refused(client, pets, refused):
 def test_binary_data_must_match_their_description(standing, refused, edit: Callable, words: str):
     body, headers = edit(*binary(request(), np.array(ROWS).tobytes()))
     refused(standing.post(CAT, content=body, headers=headers), 400, words)
+
+
+@pytest.mark.parametrize("length", [b"", b"-1", b"x", b"99999"])
+def test_a_length_of_the_json_part_is_a_number_within_the_body(length: bytes):
+    with pytest.raises(InvalidRequest) as caught:
+        parse_inference(json.dumps(request()).encode(), length, parse_path(CAT.encode()), 3, 10)
+    assert caught.value.reason == "bad_header_length"
 
 
 @pytest.mark.parametrize(
