@@ -186,7 +186,7 @@ class GatedSVMClassifier(_StudentEstimator):
             if kind != "binary":
                 message = (
                     f"Only binary classification is supported. The type of the target is {kind}."
-                    " Name a target_class to tell it from the others."
+                    " Name the target_class that is to be separated from the others."
                 )
                 raise InvalidProblem(Fault("y", "not_binary", message))
             target, self.classes_ = 1, classes

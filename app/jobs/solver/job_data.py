@@ -203,11 +203,11 @@ def _held_out_rows(data: Rows, spec: TrainingSpec) -> IntArray:
     from sklearn.model_selection import StratifiedShuffleSplit  # a second of start that most jobs do not need
 
     splitter = StratifiedShuffleSplit(n_splits=1, test_size=fraction, random_state=seed)
+    known = np.flatnonzero(data.y >= 0)
     try:
-        known = np.flatnonzero(data.y >= 0)
         _, held_out = next(splitter.split(np.zeros(len(known)), data.y[known]))
     except ValueError as error:
-        fault = Fault("evaluation.test_fraction", "cannot_split", f"The rows cannot be split: {error}")
-        raise InvalidProblem(fault) from error
+        message = f"{len(known)} rows cannot be split at {fraction} so that both parts have all classes."
+        raise InvalidProblem(Fault("evaluation.test_fraction", "cannot_split", message)) from error
     rows: IntArray = np.sort(known[held_out])
     return rows

@@ -77,7 +77,7 @@ def test_two_classes_need_no_target(iris):
 
 
 def test_three_classes_need_a_target(iris):
-    with pytest.raises(InvalidProblem, match="Name a target_class") as caught:
+    with pytest.raises(InvalidProblem, match="Name the target_class") as caught:
         GatedSVMClassifier().fit(*iris)
     assert caught.value.faults[0].code == "not_binary"
 

@@ -56,8 +56,9 @@ def test_a_student_is_the_minimiser_of_its_equation(method, C: float, solver):
 
 def test_a_student_of_features_without_a_map_is_not_packed():
     features, case = case_on()
+    student = fit_student(features, case, GSVM(C=10.0))
     with pytest.raises(InvalidProblem) as caught:
-        fit_student(features, case, GSVM(C=10.0)).pack()
+        student.pack()
     assert caught.value.faults[0].code == "no_map"
 
 
