@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from datetime import date, timedelta
 from typing import Any
 
 import httpx
@@ -125,6 +126,68 @@ def test_records_and_texts_have_the_bits_of_the_service(store: Store, stms: Aski
                 local.query("a", x)
         with pytest.raises(InvalidInput, match="not one text"):
             local.query("a", text="lost")
+
+
+@pytest.mark.long
+def test_100_000_rows_of_every_form_have_the_bits_of_the_service(store: Store, stms: Asking):
+    for number, (case, student) in enumerate(CASES.items()):
+        model, label = f"m{number}", "größe/1:x"
+        weights = np.zeros((1, student.map.n_columns))
+        publish(store, model, {label: student}, linear_teacher([label], weights))
+        rows = some_rows(student, 100_000)
+        with stms.local(model, [label], poll=POLL, max_stale=2 * POLL) as local:
+            for part in np.split(rows, 10):
+                mine, theirs = local.query_rows(label, part), stms.query_rows(model, label, part)
+                np.testing.assert_array_equal(mine.scores, theirs.scores, case)
+            for row in rows[:50].tolist():
+                assert local.query(label, row) == stms.query(model, label, row), case
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["linear-linear-none", "rbf-polytope-none", "forest-linear-none"])
+def test_100_000_sparse_rows_have_the_bits_of_the_service(kind: str, store: Store, stms: Asking):
+    student, rng = CASES[kind], np.random.default_rng(6)
+    d = student.map.n_columns
+    publish(store, "m", {"a": student}, linear_teacher(["a"], np.zeros((1, d))))
+    with stms.local("m", ["a"], poll=POLL, max_stale=2 * POLL) as local:
+        for _ in range(20):
+            kept = rng.random((5000, d)) < 0.4
+            values = rng.normal(size=(5000, d))
+            rows = [
+                {"indices": np.flatnonzero(some).tolist(), "values": row[some].tolist()}
+                for some, row in zip(kept, values, strict=True)
+            ]
+            mine, theirs = local.query_rows("a", rows), stms.query_rows("m", "a", rows)
+            assert mine.scores == theirs.scores
+
+
+@pytest.mark.long
+def test_100_000_records_and_texts_have_the_bits_of_the_service(store: Store, stms: Asking):
+    people(store, with_note=True)
+    rng = np.random.default_rng(7)
+    words = ["my", "Card", "is", "lost", "ärger", "STRASSE", "straße", "\u0041\u030a", "42", "x-y"]
+    n = 5000
+    with stms.local("people", ["a", "b"], poll=POLL, max_stale=2 * POLL) as local:
+        for _ in range(20):
+            days = rng.integers(0, 20_000, n)
+            columns: dict[str, Any] = {
+                "age": [
+                    None if gap else float(age)
+                    for gap, age in zip(rng.random(n) < 0.1, rng.normal(40, 20, n), strict=True)
+                ],
+                "hours": rng.integers(0, 90, n).tolist(),
+                "member": (rng.random(n) < 0.5).tolist(),
+                "job": rng.choice(["clerk", "cook", "nurse", "judge", "pilot", "Clerk "], n).tolist(),
+                "grade": rng.choice(["1", "2", "3", "4", "5", "6", "n/a"], n).tolist(),
+                "since": [str(date(1990, 1, 1) + timedelta(days=int(day))) for day in days],
+                "place": rng.normal(size=(n, 2)).tolist(),
+                "note": [" ".join(rng.choice(words, int(k))) for k in rng.integers(0, 12, n)],
+            }
+            records = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+            mine, theirs = local.query_rows("a", records), stms.query_rows("people", "a", records)
+            assert mine.scores == theirs.scores
+        for record in records[:50]:
+            assert local.query("b", record) == stms.query("people", "b", record)
 
 
 def test_numbers_by_name_are_lists_too(store: Store, stms: Asking):
