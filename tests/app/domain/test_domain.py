@@ -221,7 +221,7 @@ def test_a_stored_specification_keeps_its_guard_and_one_from_before_has_none() -
 
 def test_automatic_settles_what_was_left_open_and_keeps_what_was_given() -> None:
     spec = TrainingSpec.model_validate({"automatic": True})
-    assert (spec.student.name, spec.student.params()["pieces"]) == ("automatic", None)
+    assert (spec.student.name, spec.student.params()["pieces"]) == ("automatic", 8)
     assert (spec.calibration.kind, spec.threshold.folds, spec.guard.kind) == ("sigmoid", 3, "repair")
     assert spec.threshold.rule == "expected_f1"
     given = {"automatic": True, "student": {"method": "gsvm"}, "threshold": {"rule": "f1"}}
