@@ -304,10 +304,9 @@ class TrainingSpec(SpecModel):
     automatic: _AutomaticChoice = Field(
         None,
         description="Choose features and C by the training part, compare with trees on held-out rows, and"
-        " take calibrated students of 8 rejections, 16 of texts, or copies of the trees, unless student,"
-        " calibration and threshold are given. null: true if features, teacher, student, compact and tuning"
-        " are left out, otherwise false: what is left out is as listed here. An object: true, within its"
-        " budget.",
+        " take calibrated students of 8 rejections, or copies of the trees, unless student, calibration and"
+        " threshold are given. null: true if features, teacher, student, compact and tuning are left out,"
+        " otherwise false: what is left out is as listed here. An object: true, within its budget.",
     )
     tuning: Tuning | None = Field(
         None,

@@ -250,9 +250,8 @@ class STMSClassifier(_StudentEstimator):
         ``Forest()``, in place of the structural SVM. Students learn from its scores. A
         classifier is fitted to the raw rows, in every fold anew; ``packed_teacher_`` is distilled from it.
     automatic: choose features and C from the training rows as a job does, and take guarded, calibrated
-        students with 8 rejections, 16 of texts, where their parameters, calibration and threshold are left
-        open. False: the defaults of GatedSVMClassifier. None: True if features, students, teacher_C and
-        tuning are left open.
+        students with 8 rejections where their parameters, calibration and threshold are left open. False: the
+        defaults of GatedSVMClassifier. None: True if features, students, teacher_C and tuning are left open.
     automatic_seconds: budget of an automatic fit that leaves method and teacher open (``choice_.budget``).
     n_jobs: number of classes trained concurrently, in threads; None means 1.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from core.parameters import Doc, Ge, Le, check_parameters
 from core.students.base import MetadataValue, StudentSpec
@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from core.run import Run
     from core.students.base import Problem, Student
     from core.teachers.base import TeacherSpec
-
-USUAL_PIECES: Final = 8
-PIECES_OF_TEXTS: Final = 16
-"""Beside terms of texts: of the time of a query, finding the terms takes most, their products little."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,14 +28,11 @@ class Automatic(StudentSpec):
     name: ClassVar[str] = "automatic"
 
     pieces: Annotated[
-        int | None,
+        int,
         Ge(1),
         Le(MAX_PIECES),
-        Doc(
-            "p of a polytope, the number of rejections; at most one for each other class. null: 8, and 16"
-            " where automatic trains on texts."
-        ),
-    ] = None
+        Doc("p of a polytope, the number of rejections; at most one for each other class."),
+    ] = 8
     C: Annotated[
         float, Ge(1e-6), Le(1e8), Doc("Loss weight of a polytope; the loss of one example weighs C/(n d).")
     ] = 1e4
@@ -53,13 +46,7 @@ class Automatic(StudentSpec):
         return self._of(teacher.grows_trees)
 
     def _of(self, has_trees: bool) -> StudentSpec:
-        return (
-            Trees() if has_trees else self.polytope or Polytope(pieces=self.pieces or USUAL_PIECES, C=self.C)
-        )
-
-    def for_texts(self) -> Automatic:
-        """With as many rejections as suit texts, unless their number is given."""
-        return self if self.pieces else replace(self, pieces=PIECES_OF_TEXTS)
+        return Trees() if has_trees else self.polytope or Polytope(pieces=self.pieces, C=self.C)
 
     def with_point(self, values: dict[str, Any]) -> Automatic:
         """With a polytope of these hyper-parameters."""

@@ -136,11 +136,7 @@ class TrainingConfig:
     def with_choice(self, choice: QuickChoice, n: int) -> TrainingConfig:
         """The same with features, teacher and loss weights as they were chosen for n training rows."""
         C = min(choice.C_per_row * n, _LARGEST_C)
-        has_texts = choice.features.layout is not None and choice.features.layout.terms > 0
-        students = tuple(
-            _with_loss_weight(spec.for_texts() if has_texts and isinstance(spec, Automatic) else spec, C)
-            for spec in self.students
-        )
+        students = tuple(_with_loss_weight(spec, C) for spec in self.students)
         teacher = choice.tree_teacher or _with_loss_weight(self.teacher, C)
         return replace(
             self,

@@ -31,7 +31,6 @@ from core.model_selection.quick_choice import (
 )
 from core.packed.codec import decode, encode
 from core.run import Run
-from core.students.automatic import Automatic
 from core.students.polytope import Polytope
 from core.training.config import TrainingConfig
 from core.training.pipeline import Preparation, prepare, train
@@ -148,16 +147,6 @@ def test_very_many_rows_get_no_kernel_that_does_not_fit(monkeypatch):
 def test_the_loss_weight_of_very_many_rows_stays_within_its_bounds():
     choice = QuickChoice(FeatureSpec(), 100.0, 1.0, 800, 2)
     assert AUTOMATIC.with_choice(choice, 10**7).teacher.C == 1e8
-
-
-@pytest.mark.parametrize(
-    ("given", "terms", "pieces"), [(None, 0, 8), (None, 9, 16), (3, 9, 3), (None, None, 8)]
-)
-def test_students_of_texts_have_more_rejections(given: int | None, terms: int | None, pieces: int):
-    layout = None if terms is None else ColumnLayout(2 + terms, 2, (0,))
-    choice = QuickChoice(FeatureSpec(layout=layout), 1.0, 1.0, 800, 2)
-    config = replace(AUTOMATIC, students=(Automatic(pieces=given),)).with_choice(choice, 100)
-    assert config.student("automatic").suited(config.teacher) == Polytope(pieces=pieces, C=100.0)
 
 
 @pytest.mark.parametrize(
