@@ -19,6 +19,7 @@ const MAX_MAGNITUDE = 1e100;
 const FAR = 1e30;
 const BESIDE_TERMS = "_beside_terms";
 const REFUSED_SECONDS = 60;
+const FETCH_SECONDS = 60;
 /** Terms of a row that has none. */
 const NONE = { columns: [], values: [] };
 
@@ -344,7 +345,10 @@ export class Local {
     if (held !== null) headers["if-none-match"] = held.etag;
     if (held !== null && calls > 0) headers["x-stms-local"] = `${held.version}:${Math.min(calls, 999999999)}`;
     const path = `/v1/models/${encodeURIComponent(model)}/classes/${encodeURIComponent(label)}/${part}`;
-    const answer = await this.fetch(this.address + path, { headers, cache: "no-store" });
+    // A poll on a connection that was cut is given up, so that the next one can come in time.
+    const seconds = held === null ? FETCH_SECONDS : this.maxStale / 2;
+    const signal = AbortSignal.timeout(1000 * seconds);
+    const answer = await this.fetch(this.address + path, { headers, cache: "no-store", signal });
     if (answer.status === 304) return null;
     if (!answer.ok) {
       const problem = await answer.json().catch(() => ({}));

@@ -60,28 +60,36 @@ import { readFileSync } from "node:fs";
 import { Local, Student } from "MODULE";
 const bytes = readFileSync("PACKAGE");
 const said = [];
-const answers = [200, 304, 500, 403];
+const answers = [200, 304, 500, "silence", 403];
 const asked = [];
-const fetch = async (url, { headers }) => {
+const fetch = async (url, { headers, signal }) => {
   asked.push([url, headers["if-none-match"] ?? null, headers["x-stms-local"] ?? null]);
   const status = answers.shift();
+  if (status === "silence") {
+    const kept = setTimeout(() => {}, 30000);
+    return new Promise((_, reject) => {
+      signal.addEventListener("abort", () => { clearTimeout(kept); reject(signal.reason); });
+    });
+  }
   const body = status === 200 ? bytes : status === 304 ? null : JSON.stringify({ code: "gone" });
   const made = { etag: '"4-x"', "x-model": "m", "x-model-version": "4" };
   return new Response(body, { status, headers: made });
 };
-const local = new Local("http://stms.test/", "m@live", ["a/b"], { key: "k", fetch });
+const local = new Local("http://stms.test/", "m@live", ["a/b"], { key: "k", poll: 0.1, maxStale: 4, fetch });
 local.plan = () => {};
 await local.follow();
 const x = [1, 2, 3, 4, 5, 6];
-for (let look = 0; look < 3; look++) {
+const began = performance.now();
+for (let look = 0; look < 4; look++) {
   said.push([local.isClass("a/b", x), local.version]);
   await local.pollOnce();
 }
+const seconds = (performance.now() - began) / 1000;
 try { local.query("a/b", x); } catch (error) { said.push([error.status, error.code]); }
 const wrong = [[1], [1, 2, 3, 4, 5, NaN], [1, 2, 3, 4, 5, 1e101], [1, 2, 3, 4, 5, "6"]].map((row) => {
   try { return new Student(bytes).score(row); } catch (error) { return error.name; }
 });
-console.log(JSON.stringify({ said, asked, wrong }));
+console.log(JSON.stringify({ said, asked, wrong, seconds }));
 """
 
 
@@ -95,13 +103,17 @@ def test_a_program_follows_its_model_and_a_refusal_ends_its_answers(tmp_path: Pa
     )
     found = json.loads(ran.stdout)
     match = bool(student.score([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]) >= student.threshold)
-    assert found["said"] == [[match, 4]] * 3 + [[403, "gone"]]
+    assert found["said"] == [[match, 4]] * 4 + [[403, "gone"]]
+    # A poll that is not answered at all is given up after half of `maxStale`.
+    assert 2.0 <= found["seconds"] < 20.0
     url = "http://stms.test/v1/models/m%40live/classes/a%2Fb/package"
-    # The answer 500 is no answer to the report of the second call; its number is said again with the third.
+    # The answer 500 is no answer to the report of the second call; its number is said again with the third,
+    # and the same with the poll that was given up.
     assert found["asked"] == [
         [url, None, None],
         [url, '"4-x"', "4:1"],
         [url, '"4-x"', "4:1"],
         [url, '"4-x"', "4:2"],
+        [url, '"4-x"', "4:3"],
     ]
     assert found["wrong"] == ["RangeError"] * 4
