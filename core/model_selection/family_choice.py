@@ -277,14 +277,11 @@ def mean_brier(labels: IntArray, scores: FloatArray) -> float:
 
     scores: (n, K). The sigmoid has two parameters, so that it is fitted to the rows that it is measured on.
     """
-    return float(
-        np.mean(
-            [
-                brier(truth, fit_sigmoid(truth, margin).probabilities(margin))
-                for truth, margin in _margins(labels, scores)
-            ]
-        )
-    )
+    measured = [
+        brier(truth, fit_sigmoid(truth, margin).probabilities(margin))
+        for truth, margin in _margins(labels, scores)
+    ]
+    return float(np.mean(measured))
 
 
 def _margins(labels: IntArray, scores: FloatArray) -> Iterator[tuple[BoolArray, FloatArray]]:
