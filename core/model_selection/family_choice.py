@@ -14,8 +14,9 @@ over the best other class is cut best, since a student has a threshold of its ow
 F is within one standard error of the largest, the one whose queries cost least is taken. Of few rows, whose
 standard errors are so large that most families are within them, it is the one whose probabilities have the
 least Brier score: F counts the rows that cross a cut, of which few rows have a handful, and the Brier score
-is a mean of what all rows say. On three thirds of nine tables of 100 to 460 rows this gained, against the
-cheapest, 0.1 points of ROC area and of Brier score in the mean at the same F, and 0.7 and 0.4 on the worst.
+is a mean of what all rows say. With this and the maps that other rows choose, students of 14 tables of 100 to
+1150 rows (thirds of training parts, three each) gained 0.2 points of mean F, 0.3 of ROC area and 0.1 of
+Brier score.
 """
 
 from __future__ import annotations
@@ -276,14 +277,11 @@ def mean_brier(labels: IntArray, scores: FloatArray) -> float:
 
     scores: (n, K). The sigmoid has two parameters, so that it is fitted to the rows that it is measured on.
     """
-    return float(
-        np.mean(
-            [
-                brier(truth, fit_sigmoid(truth, margin).probabilities(margin))
-                for truth, margin in _margins(labels, scores)
-            ]
-        )
-    )
+    measured = [
+        brier(truth, fit_sigmoid(truth, margin).probabilities(margin))
+        for truth, margin in _margins(labels, scores)
+    ]
+    return float(np.mean(measured))
 
 
 def _margins(labels: IntArray, scores: FloatArray) -> Iterator[tuple[BoolArray, FloatArray]]:

@@ -35,7 +35,8 @@ class Trees(StudentSpec):
         Doc(
             "p, the number of rivals, at most one for each other class: those whose rows have the largest"
             " scores of the class. null: 8 of a forest, or 5 or 3 where only these have an index of leaves,"
-            " which answers single rows fastest; all of boosted trees, whose scores have no sum."
+            " which answers single rows fastest, and none where the class's score alone predicts held-out"
+            " rows better; all of boosted trees, whose scores have no sum."
         ),
     ] = None
 

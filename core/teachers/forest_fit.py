@@ -64,7 +64,8 @@ def fit_forest(spec: Forest, task: Task, run: Run) -> TreeTeacher:
 def grown_tree(nodes: Any, bins: Bins) -> GrownTree:
     """A tree from ``tree_`` of a classifier that was fitted to the codes of ``bins``."""
     children = np.column_stack([nodes.children_left, nodes.children_right])
-    test = bins.first[nodes.feature] + np.floor(nodes.threshold).astype(np.int64)
+    # A leaf has column −2, and its test is ignored.
+    test = bins.first[np.maximum(nodes.feature, 0)] + np.floor(nodes.threshold).astype(np.int64)
     return GrownTree.of_nodes(children, test, nodes.weighted_n_node_samples, nodes.value[:, 0, :])
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from core.model_selection.calibration import fit_sigmoid
 from core.model_selection.folds import Folds
 from core.model_selection.guard import OwnRows, Verdict, alternatives, judge
 from core.model_selection.held_out import HeldOut, HeldOutF1, cautious_threshold, hold_out
@@ -25,12 +26,19 @@ from core.run import Run
 from core.solvers.solution import Summary
 from core.solvers.threads import one_blas_thread
 from core.students.base import Report, Selection, Student, StudentSpec
+from core.students.difficulty import ScoreRanks
+from core.students.trees import Trees
+from core.teachers.forest import Forest
 from core.training.config import TrainingConfig
 from core.training.preparation import Preparation
 from core.types import BoolArray, FloatArray
 
 SHARED: Final = "shared"
 """The rule of a threshold that a search has chosen for all classes, in the metadata of a student."""
+_FEWEST_CLASSES = 3
+"""Of two classes the margin is the score, but for a factor and a constant."""
+_LEAST_GAIN = 0.001
+"""Of a Brier score: where both are nearly right always, the form of the sigmoid would decide."""
 _FOLD_SCORE_BYTES = 512 * 1024**2
 
 
@@ -141,6 +149,7 @@ def train_student(
         if folds is not None and config.is_guarded(asked) and folds.is_learnable(target):
             chosen, seen_by_guard, verdict = _guarded(config, folds, target, chosen, held_out, all_have, run)
             held_out = None if held_out is None else seen_by_guard
+        chosen = _without_rivals(preparation, target, chosen)
         fitted = chosen.fit(problem, run.stage("student"))
         positive = truth = preparation.labelled.labels == target
         if config.wants_held_out and held_out is None:
@@ -191,6 +200,33 @@ def _folds_for(
     if not preparation.config.holds_out(spec):
         return None
     return preparation.folds([target], run) if folds is None else folds
+
+
+def _without_rivals(preparation: Preparation, target: int, spec: StudentSpec) -> StudentSpec:
+    """``spec``, or copies of trees without rivals where the score of the class alone predicts it better.
+
+    Compared are the margin over the best rival and the score, both held out: the Brier score of a sigmoid has
+    to be better by one standard error of the difference, which is paired, and by ``_LEAST_GAIN``. Where
+    classes overlap, the margin is the noise of two scores. Rivals that are given stay, those of boosted
+    trees, whose scores are known up to a term that all classes share, and all where the threshold is 0.
+    """
+    config, held_out = preparation.config, preparation.teacher.held_out
+    if not (isinstance(spec, Trees) and isinstance(config.teacher, Forest)) or spec.rivals is not None:
+        return spec
+    if held_out is None or config.threshold == "zero" or held_out.shape[1] < _FEWEST_CLASSES:
+        return spec
+    known = ~np.isnan(held_out[:, target])
+    truth, scores = preparation.labelled.labels[known] == target, held_out[known]
+    if truth.all() or not truth.any():
+        return spec
+    alone = scores[:, target]
+    errors = [
+        (fit_sigmoid(truth, values).probabilities(values) - truth) ** 2
+        for values in (alone - ScoreRanks.of(scores).rival(target), alone)
+    ]
+    gain = errors[0] - errors[1]
+    is_better = gain.mean() > max(_LEAST_GAIN, gain.std() / np.sqrt(len(gain)))
+    return replace(spec, rivals=0) if is_better else spec
 
 
 def _held_out_of_teacher(

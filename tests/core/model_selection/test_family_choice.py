@@ -167,6 +167,14 @@ def test_rules_are_learnt_by_trees_and_planes_by_planes():
         json.dumps(choice.as_dict())
 
 
+def test_a_table_of_one_column_has_a_model():
+    X = np.random.default_rng(0).random(90)[:, None]
+    data = LabelledData.from_arrays(X, np.where(np.floor(10.0 * X[:, 0]) % 2 == 0, "even", "odd"))
+    model = train(data, AUTOMATIC, test=data)
+    assert {one["family"] for one in model.preparation.choice.families} >= {"forest, best splits", "boosting"}
+    assert model.evaluation.mean("automatic").f1 > 0.8
+
+
 def test_a_preparation_with_trees_is_restored_bit_for_bit():
     data = ruled()
     made = prepare(data, AUTOMATIC)
