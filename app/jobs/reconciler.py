@@ -144,6 +144,9 @@ class Reconciler:
                 # The engine's database is newer than the service's: the next attempt repeats what is missing.
                 steps.restart_job(uow, job.id, job.attempt, *RECORDS_LOST)
             else:
+                if workflow.error is not None:
+                    # For operators only: the text of an exception may name anything.
+                    logger.error("the workflow of job %s failed: %s", job.id, workflow.error)
                 steps.fail_job(uow, job.id, job.attempt, *why_ended(workflow))
 
     def run_once(self) -> None:

@@ -56,7 +56,7 @@ def why_ended(workflow: WorkflowState | None) -> tuple[str, str]:
     if workflow is not None and workflow.status == "MAX_RECOVERY_ATTEMPTS_EXCEEDED":
         return "too_many_restarts", "The job was interrupted too often; it is not tried again."
     if workflow is not None and workflow.error is not None:
-        return "internal_error", f"The job's workflow failed: {workflow.error}"
+        return "internal_error", "The job's workflow failed; the log of its worker says why."
     return "internal_error", "The job's workflow ended without a result."
 
 

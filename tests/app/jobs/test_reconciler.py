@@ -82,16 +82,18 @@ def test_an_active_job_is_not_changed(service, engine, status, states):
 @pytest.mark.parametrize(
     ("workflow", "code", "words"),
     [
-        (WorkflowState("ERROR", "boom"), "internal_error", "boom"),
+        (WorkflowState("ERROR", "boom"), "internal_error", "log of its worker"),
         (WorkflowState("MAX_RECOVERY_ATTEMPTS_EXCEEDED", None), "too_many_restarts", "too often"),
     ],
 )
-def test_an_unfinished_job_whose_workflow_has_ended_fails(service, engine, workflow, code, words):
+def test_an_unfinished_job_whose_workflow_has_ended_fails(service, engine, caplog, workflow, code, words):
     job = a_job(service, engine, workflow, JobState.RUNNING)
     Reconciler(service.store, engine).check_jobs()
     job = service.job(job)
     assert (job.state, job.error_code) == (JobState.FAILED, code)
     assert words in job.error_message
+    assert "boom" not in job.error_message
+    assert ("boom" in caplog.text) is (workflow.error is not None)
 
 
 def test_a_job_without_the_result_that_its_workflow_had_is_tried_again_but_not_for_ever(service, engine):
