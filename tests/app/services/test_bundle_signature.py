@@ -258,8 +258,9 @@ def test_keys_are_read_for_each_import(sqlite_store: Store, sign: Sign, key: Sig
     assert bundle_import.trusted_keys(Settings()) is None
     path = tmp_path / "keys.pem"
     path.write_bytes(b"\xff")
-    with pytest.raises(Unavailable, match="public keys"):
+    with pytest.raises(Unavailable, match="public keys") as caught:
         bundle_import.trusted_keys(Settings(bundle_keys=path))
+    assert caught.value.reason == "bundle_keys_unreadable"
     with pytest.raises(Unavailable, match="public keys"):
         bundle_import.trusted_keys(Settings(bundle_keys=tmp_path / "missing.pem"))
     edwards = ed25519.Ed25519PrivateKey.generate().public_key()
@@ -273,7 +274,8 @@ def test_keys_are_read_for_each_import(sqlite_store: Store, sign: Sign, key: Sig
         with pytest.raises(ValueError, match=r"1 to 100|curves|PEM"):
             read_keys(text)
     path.write_bytes(b"no key")
-    with pytest.raises(Unavailable, match="cannot use the public keys"):
+    with pytest.raises(Unavailable, match="cannot use the public keys") as caught:
         import_bundle(
             sqlite_store, sign(key), created_by="tests", model="copy", limits=Settings(bundle_keys=path)
         )
+    assert caught.value.reason == "bundle_keys_unreadable"
