@@ -13,15 +13,13 @@ from app.api.border import BorderRoute
 from app.api.bundles import import_sent, receive_bundle
 from app.api.dependencies import AppContext, Context, Trainer
 from app.domain.entities import ApiKey
-from app.domain.errors import Conflict, InvalidRequest, ServiceError, TooLarge, Unprocessable
-from app.http.problem import problem_of, short
+from app.domain.errors import Conflict, InvalidRequest, TooLarge, Unprocessable
 from app.ingest.reading import BundleContent
 from app.processes.fair_queue import Caller
 from app.services.bundle_import import SeenBundle, inspect_bundle
 from app.services.models import DEFAULT_ALIAS
-from app.web import advice
 from app.web.forms import see
-from app.web.rendering import page, segment
+from app.web.rendering import page, refused_form, segment
 
 router = APIRouter(route_class=BorderRoute)
 streamed = APIRouter(include_in_schema=False, route_class=BorderRoute)
@@ -82,24 +80,9 @@ async def _look(request: Request, context: AppContext, caller: ApiKey, sent: upl
             ),
         )
     except (InvalidRequest, TooLarge, Unprocessable, Conflict) as error:
-        return await run_in_threadpool(_refused, request, context, sent.fields, error)
+        form = _form(context, sent.fields)
+        return await run_in_threadpool(refused_form, request, "bundle.html", error, seen=None, **form)
     return await run_in_threadpool(_shown, request, context, sent, seen)
-
-
-def _refused(
-    request: Request, context: AppContext, fields: Mapping[str, str], error: ServiceError
-) -> Response:
-    problem = problem_of(error)
-    return page(
-        request,
-        "bundle.html",
-        problem.status,
-        seen=None,
-        **_form(context, fields),
-        detail=short(problem.detail),
-        faults=problem.faults,
-        advice=advice.for_error(problem.status, problem.code),
-    )
 
 
 def _shown(request: Request, context: AppContext, sent: uploads.Upload, seen: SeenBundle) -> Response:

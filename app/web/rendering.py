@@ -18,10 +18,11 @@ from app.api.dependencies import AppContext
 from app.api.etags import etag, not_modified
 from app.auth.authenticator import authorise
 from app.domain.entities import ApiKey
-from app.domain.errors import NotAuthorised
+from app.domain.errors import NotAuthorised, ServiceError
 from app.http.path_prefix import prefix_of
+from app.http.problem import problem_of, short
 from app.http.types import Scope
-from app.web import static_files
+from app.web import advice, static_files
 from app.web.formats import FILTERS
 
 if TYPE_CHECKING:
@@ -111,6 +112,20 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> R
     """A complete page. values: what the template shows."""
     text = environment().get_template(template).render(common(request) | values)
     return Response(text, status, headers=HEADERS, media_type="text/html")
+
+
+def refused_form(request: Request, template: str, error: ServiceError, **values: Any) -> Response:
+    """A page with a form that is shown again beside what is wrong with what was sent."""
+    problem = problem_of(error)
+    return page(
+        request,
+        template,
+        problem.status,
+        detail=short(problem.detail),
+        faults=problem.faults,
+        advice=advice.for_error(problem.status, problem.code),
+        **values,
+    )
 
 
 def fragment(request: Request, template: str, **values: Any) -> Response:

@@ -12,15 +12,13 @@ from app.api import datasets
 from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context, Trainer
 from app.domain.entities import ApiKey
-from app.domain.errors import InvalidRequest, ServiceError, TooLarge, UnsupportedFormat
-from app.http.problem import problem_of, short
+from app.domain.errors import InvalidRequest, TooLarge, UnsupportedFormat
 from app.ingest.reading import DatasetContent
 from app.processes.fair_queue import Caller
 from app.services.example_data import register_example
-from app.web import advice
 from app.web.column_kinds import chosen_kinds, listed_kinds, shown_columns
 from app.web.forms import see
-from app.web.rendering import page
+from app.web.rendering import page, refused_form
 
 router = APIRouter(route_class=BorderRoute)
 streamed = APIRouter(include_in_schema=False, route_class=BorderRoute)
@@ -55,24 +53,11 @@ async def _look(request: Request, context: AppContext, caller: ApiKey) -> Respon
         try:
             content = await datasets.inspect_file(request, context, caller, sent, {})
         except (InvalidRequest, TooLarge, UnsupportedFormat) as error:
-            return await run_in_threadpool(_refused, request, context, sent.fields, error)
+            form = upload_form(context, sent.fields, is_open=True)
+            return await run_in_threadpool(
+                refused_form, request, "data/look.html", error, content=None, **form
+            )
     return await run_in_threadpool(_shown, request, context, sent.fields, content)
-
-
-def _refused(
-    request: Request, context: AppContext, fields: Mapping[str, str], error: ServiceError
-) -> Response:
-    problem = problem_of(error)
-    return page(
-        request,
-        "data/look.html",
-        problem.status,
-        content=None,
-        **upload_form(context, fields, is_open=True),
-        detail=short(problem.detail),
-        faults=problem.faults,
-        advice=advice.for_error(problem.status, problem.code),
-    )
 
 
 def _shown(
