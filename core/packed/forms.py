@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite, sqrt
 from typing import Any, ClassVar, Self, TypeAlias, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.calibration import Calibration, ProbitCalibration
@@ -28,6 +29,8 @@ from core.packed.sparse import SparseRows, StoredBasis
 Linear: TypeAlias = tuple[Floats, float]
 """(coef (p,), intercept) of coef·b + intercept."""
 
+_DOUBLE: np.dtype[np.floating] = np.dtype(np.float64)
+_SINGLE: np.dtype[np.floating] = np.dtype(np.float32)
 _NO_OVERFLOW = 1e200
 """Basis values never exceed 1e100: with a smaller sum of coefficients every score is finite."""
 
@@ -35,7 +38,8 @@ _NO_OVERFLOW = 1e200
 class Form(ABC):
     """A function from basis values (p,) to a score, and the teacher's score of the class as its gate.
 
-    coef: of the linear part, (p,), or of several linear functions, (q, p).
+    coef: of the linear part, (p,), or of several linear functions, (q, p). number_type: of these numbers in a
+    package.
     """
 
     kind: ClassVar[str]
@@ -43,6 +47,7 @@ class Form(ABC):
     """The probability that the score is by itself; None if a calibration must be fitted."""
 
     coef: Floats
+    number_type: np.dtype[np.floating] = _DOUBLE
 
     @property
     @abstractmethod
@@ -96,10 +101,19 @@ class Form(ABC):
     def copied(self) -> Self:
         """The same form in arrays of its own, where these may be views of a whole package."""
 
+    def in_single(self) -> Self:
+        """The same with ``coef`` rounded to float32, where it is packed in half the bytes."""
+        return self
+
     @property
     def nbytes(self) -> int:
-        """Bytes of its arrays."""
-        return sum(array.nbytes for array in self.arrays().values())
+        """Bytes of its arrays in memory, where all are float64."""
+        return sum(array.size for array in self.arrays().values()) * _DOUBLE.itemsize
+
+    @property
+    def packed_coef(self) -> NDArray[np.floating]:
+        """``coef`` as it is packed: half the bytes where its numbers are those of float32."""
+        return self.coef.astype(self.number_type, copy=False)
 
     @property
     def is_bounded(self) -> bool:
@@ -113,7 +127,8 @@ class Form(ABC):
 class LinearForm(Form):
     """score = coef·b + intercept; gate = gate_coef·b + gate_intercept, zeros for a plain SVM.
 
-    coef, gate_coef: (p,), kept as read-only float64. Raises InvalidProblem.
+    coef, gate_coef: (p,), kept as read-only float64; a ``coef`` of float32 is packed as such.
+    Raises InvalidProblem.
     """
 
     kind: ClassVar[str] = "linear"
@@ -121,8 +136,10 @@ class LinearForm(Form):
     intercept: float
     gate_coef: Floats
     gate_intercept: float
+    number_type: np.dtype[np.floating] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "number_type", _type_of(self.coef))
         object.__setattr__(self, "coef", frozen_array(self.coef, "coef", (None,)))
         object.__setattr__(self, "gate_coef", frozen_array(self.gate_coef, "gate_coef", (None,)))
         for name in ("intercept", "gate_intercept"):
@@ -154,10 +171,14 @@ class LinearForm(Form):
         return {"intercept": self.intercept, "gate_intercept": self.gate_intercept}
 
     def arrays(self) -> Arrays:
-        return {"coef": self.coef, "gate_coef": self.gate_coef}
+        return {"coef": self.packed_coef, "gate_coef": self.gate_coef}
+
+    def in_single(self) -> LinearForm:
+        return replace(self, coef=_single(self.coef))
 
     def copied(self) -> LinearForm:
-        return LinearForm(self.coef.copy(), self.intercept, self.gate_coef.copy(), self.gate_intercept)
+        coef = self.coef.astype(self.number_type)
+        return LinearForm(coef, self.intercept, self.gate_coef.copy(), self.gate_intercept)
 
 
 @final
@@ -165,8 +186,8 @@ class LinearForm(Form):
 class PolytopeForm(Form):
     """score = min_j (coef_j·b + intercept_j): positive inside of a convex polytope, one face a function.
 
-    coef: (q, p), q ≥ 1. intercept: (q,). gate_coef: (p,). All are kept as read-only float64.
-    Raises InvalidProblem.
+    coef: (q, p), q ≥ 1. intercept: (q,). gate_coef: (p,). All are kept as read-only float64; a ``coef`` of
+    float32 is packed as such. Raises InvalidProblem.
     """
 
     kind: ClassVar[str] = "polytope"
@@ -174,8 +195,10 @@ class PolytopeForm(Form):
     intercept: Floats
     gate_coef: Floats
     gate_intercept: float
+    number_type: np.dtype[np.floating] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "number_type", _type_of(self.coef))
         coef = frozen_array(self.coef, "coef", (None, None))
         object.__setattr__(self, "coef", coef)
         object.__setattr__(self, "intercept", frozen_array(self.intercept, "intercept", (len(coef),)))
@@ -225,12 +248,14 @@ class PolytopeForm(Form):
         return {"form": self.kind, "gate_intercept": self.gate_intercept}
 
     def arrays(self) -> Arrays:
-        return {"coef": self.coef, "intercept": self.intercept, "gate_coef": self.gate_coef}
+        return {"coef": self.packed_coef, "intercept": self.intercept, "gate_coef": self.gate_coef}
+
+    def in_single(self) -> PolytopeForm:
+        return replace(self, coef=_single(self.coef))
 
     def copied(self) -> PolytopeForm:
-        return PolytopeForm(
-            self.coef.copy(), self.intercept.copy(), self.gate_coef.copy(), self.gate_intercept
-        )
+        coef = self.coef.astype(self.number_type)
+        return PolytopeForm(coef, self.intercept.copy(), self.gate_coef.copy(), self.gate_intercept)
 
 
 @final
@@ -331,6 +356,17 @@ def form_from(header: Header, arrays: Arrays) -> Form:
     for name in form.arrays():
         del arrays[name]
     return form
+
+
+def _single(coef: Floats) -> Any:
+    """``coef`` in float32, as the forms take it, too; unchanged where that overflows."""
+    with np.errstate(over="ignore"):
+        single = coef.astype(np.float32)
+    return single if np.isfinite(single).all() else coef
+
+
+def _type_of(coef: Any) -> np.dtype[np.floating]:
+    return _SINGLE if getattr(coef, "dtype", None) == _SINGLE else _DOUBLE
 
 
 def finite_number(value: Any, name: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,12 @@ def compare(student: PackedStudent, n: int, folder: Path) -> float:
 @pytest.mark.parametrize("case", CASES)
 def test_rows_have_the_decisions_of_the_core(case: str, tmp_path: Path):
     assert compare(CASES[case], 1000, tmp_path) <= TOLERANCE
+
+
+@pytest.mark.parametrize("case", ["linear-linear-none", "rbf_beside_terms-polytope-none"])
+def test_numbers_of_float32_are_read(case: str, tmp_path: Path):
+    student = CASES[case]
+    assert compare(replace(student, form=student.form.in_single()), 1000, tmp_path) <= TOLERANCE
 
 
 @pytest.mark.long

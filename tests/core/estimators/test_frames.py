@@ -14,6 +14,8 @@ from core.data.frames import has_records, is_frame, table_of_frame
 from core.errors import InvalidProblem
 from core.estimators.classifiers import STMSClassifier
 from core.estimators.structural_svm import StructuralSVMClassifier
+from core.packed import PackedStudent
+from core.students.gated import GSVM
 
 N = 120
 
@@ -121,3 +123,16 @@ def test_mixed_values_become_texts():
     assert [table.record(k)["a"] for k in range(5)] == ["3", "3", "true", "2.5", None]
     vectors = table_of_frame({"v": [[1, 2], None]})
     assert vectors.record(0) == {"v": [1.0, 2.0]}
+
+
+@pytest.mark.parametrize("names", [["note"], ["size", "note"]])
+def test_students_of_texts_are_packed_in_float32(names: list[str]):
+    given = columns()
+    y = labels(given)
+    fitted = STMSClassifier(GSVM(C=10.0)).fit({name: given[name] for name in names}, y)
+    for student in fitted.students_.values():
+        assert student.form.number_type == np.float32
+        assert PackedStudent.from_bytes(student.to_bytes()).to_bytes() == student.to_bytes()
+        np.testing.assert_array_equal(student.form.coef, student.form.coef.astype(np.float32))
+    numbers = STMSClassifier(GSVM(C=10.0)).fit(np.arange(N, dtype=float)[:, None], y)
+    assert {one.form.number_type for one in numbers.students_.values()} == {np.dtype(np.float64)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from math import erf, sqrt
 
 import numpy as np
@@ -233,3 +234,41 @@ def test_a_score_beyond_float64_is_refused_by_its_row():
     assert caught.value.faults[0].row == 3
     with pytest.raises(InvalidProblem):
         student.score(table[3])
+
+
+def of_many_columns(kind: str, columns: int = 500) -> PackedStudent:
+    rng = np.random.default_rng(2)
+    coef, gate = rng.normal(size=(3, columns)), rng.normal(size=columns)
+    form = (
+        LinearForm(coef[0], 0.5, gate, 0.1) if kind == "linear" else PolytopeForm(coef, coef[:, 0], gate, 0.1)
+    )
+    return PackedStudent(LinearBasis(columns), form, 0.2, "a", {"seed": 1})
+
+
+@pytest.mark.parametrize("kind", ["linear", "polytope"])
+def test_numbers_of_float32_are_packed_in_half_the_bytes(kind: str):
+    student = of_many_columns(kind)
+    rounded = replace(student, form=student.form.in_single())
+    assert rounded.form.coef.dtype == np.float64
+    np.testing.assert_array_equal(rounded.form.coef, student.form.coef.astype(np.float32))
+    np.testing.assert_array_equal(rounded.form.gate[0], student.form.gate[0])
+    packed = rounded.to_bytes()
+    assert decode(packed, PackedStudent.FORMAT)[1]["coef"].dtype == np.float32
+    assert len(student.to_bytes()) - len(packed) == student.form.coef.size * 4
+    assert rounded.form.nbytes == student.form.nbytes, "in memory they are float64"
+    again = PackedStudent.from_bytes(packed)
+    assert again.to_bytes() == packed
+    assert replace(again, form=again.form.copied()).to_bytes() == packed
+    wide = np.random.default_rng(3).normal(size=(20, 500))
+    np.testing.assert_array_equal(again.scores(wide), rounded.scores(wide))
+    np.testing.assert_allclose(again.scores(wide), student.scores(wide), rtol=1e-5, atol=1e-5)
+
+
+def test_numbers_beyond_float32_and_gaussian_forms_stay_as_they_are():
+    student = of_many_columns("linear", 4)
+    form = replace(student.form, coef=np.array([1e39, 0.0, 0.0, 1.0]))
+    assert (
+        decode(replace(student, form=form.in_single()).to_bytes(), PackedStudent.FORMAT)[1]["coef"][0] == 1e39
+    )
+    form = gaussian().form
+    assert form.in_single() is form
