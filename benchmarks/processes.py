@@ -91,13 +91,16 @@ def core_seconds(pids: Sequence[int]) -> float:
 
 
 def memory(pids: Iterable[int]) -> tuple[int, int]:
-    """Resident memory of processes in bytes: the present one, and the sum of their peaks."""
+    """Resident memory of processes in bytes: the present one, and the sum of their peaks.
+
+    A process that has ended, but was not waited for yet, has none.
+    """
     resident = peak = 0
     for pid in pids:
         status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
         sizes = dict(line.split(":", 1) for line in status.splitlines())
-        resident += int(sizes["VmRSS"].split()[0]) * 1024
-        peak += int(sizes["VmHWM"].split()[0]) * 1024
+        resident += int(sizes.get("VmRSS", "0").split()[0]) * 1024
+        peak += int(sizes.get("VmHWM", "0").split()[0]) * 1024
     return resident, peak
 
 
