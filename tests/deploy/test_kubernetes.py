@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import shlex
 import shutil
@@ -143,6 +144,9 @@ def test_every_variable_is_a_setting_and_every_value_valid(
         given = environment(objects, container)
         assert given.keys() <= known
         with monkeypatch.context() as patched:
+            # A container has what it is given, and nothing of the tests' own environment.
+            for name in [name for name in os.environ if name.startswith("STMS_")]:
+                patched.delenv(name)
             for name, value in given.items():
                 patched.setenv(name, value)
             if given:
