@@ -32,10 +32,10 @@ _BY_CODE: Final = {
     "truncated_upload": "The connection broke. Upload the file again.",
     "dataset_not_found": "It may have been deleted, or belong to another tenant. Choose another one.",
     "invalid_bundle": "Export the version again, or bring the file again: it may be damaged.",
-    "older_version": "Import it as an older version if that is meant, see the box of the form.",
+    "older_version": "To import an older version on purpose, tick the box of the form.",
     "bundle_too_large": "Ask an operator to raise STMS_MAX_BUNDLE_BYTES.",
     "newer_format": "Import it on a server of a later release.",
-    "unsigned_bundle": "Have it signed by the house that it comes from, and put the signature into the file.",
+    "unsigned_bundle": "Ask whoever exported it to sign it, and put the signature into the file.",
     "wrong_signature": "Ask where the file comes from: do not import it elsewhere.",
     "key_ended": "Create a new key instead.",
 }

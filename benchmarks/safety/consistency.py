@@ -28,6 +28,10 @@ ORDER: Final = "order"
 OWN_CHANGES: Final = "own changes"
 STALENESS: Final = "staleness"
 
+REFUSED: Final = 0
+ACCEPTED: Final = 1
+"""Values of a key, as queries see them; those of an alias are versions."""
+
 
 @dataclass(frozen=True, slots=True)
 class Change:

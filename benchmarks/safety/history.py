@@ -33,7 +33,7 @@ from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
 from benchmarks.postgres import postgres
 from benchmarks.published import linear_student, linear_teacher, publish
-from benchmarks.safety.consistency import Change, Query, Verdict, check
+from benchmarks.safety.consistency import ACCEPTED, REFUSED, Change, Query, Verdict, check
 from benchmarks.safety.history_local import MAX_STALE, LocalReader
 from benchmarks.safety.history_servers import Client, Servers
 
@@ -59,7 +59,6 @@ _KEY_SECONDS: Final = 3.0
 _RESTART_PAUSE: Final = 2.0
 _SETTLE_SECONDS: Final = 0.5
 _MAX_SECONDS: Final = 900.0
-_REFUSED, _ACCEPTED = 0, 1
 
 
 @dataclass(slots=True)
@@ -123,7 +122,7 @@ class History:
                 await asyncio.sleep(0.02)
                 continue
             recording.answered += 1
-            shown = _ACCEPTED if status == 200 else _REFUSED
+            shown = ACCEPTED if status == 200 else REFUSED
             recording.queries.append(Query(key_id, number, shown, invoked, answered))
             if status == 200:
                 query = Query(f"{model}@live", number, answer["version"], invoked, answered)
@@ -199,8 +198,8 @@ class History:
             self._recording.counts["unconfirmed keys"] += 1
             return None
         key_id = str(made["details"]["id"])
-        created = Change(_ACCEPTED, invoked, answered, client.number)
-        self._recording.changes[key_id] = [Change(_REFUSED, 0.0, 0.0), created]
+        created = Change(ACCEPTED, invoked, answered, client.number)
+        self._recording.changes[key_id] = [Change(REFUSED, 0.0, 0.0), created]
         self._recording.keys[key_id] = made["key"]
         return key_id
 
@@ -216,7 +215,7 @@ class History:
                 break
             self._recording.counts["unconfirmed revocations"] += 1
             await asyncio.sleep(0.1)
-        revoked = Change(_REFUSED, invoked, answered, client.number)
+        revoked = Change(REFUSED, invoked, answered, client.number)
         self._recording.changes[key_id].append(revoked)
         await asyncio.sleep(2 * LOCAL_BOUND_SECONDS)
         del self._recording.keys[key_id]

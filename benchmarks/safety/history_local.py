@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from benchmarks.safety.consistency import Query
+from benchmarks.safety.consistency import ACCEPTED, REFUSED, Query
 from stms_client import AsyncClient, Retry
 from stms_client.aio.local import AsyncLocal
 from stms_client.errors import NotAllowed, Stale, StmsError
@@ -27,7 +27,6 @@ _ASK_PAUSE: Final = 0.01
 _OPEN_PAUSE: Final = 0.1
 _SECONDS: Final = 6.0
 """That a reader stays with a model and a key, on average."""
-_REFUSED, _ACCEPTED = 0, 1
 
 
 class LocalReader:
@@ -75,7 +74,7 @@ class LocalReader:
                     await self._ask(local, key_id, model, self._random.choice(labels))
                     await asyncio.sleep(_ASK_PAUSE)
         except NotAllowed:
-            self._record(key_id, _REFUSED, invoked)
+            self._record(key_id, REFUSED, invoked)
             await asyncio.sleep(_OPEN_PAUSE)
         except StmsError:
             self._counts["local readers without a server"] += 1
@@ -89,7 +88,7 @@ class LocalReader:
         except Stale:
             self._counts["local answers that failed for max_stale"] += 1
             return
-        self._record(key_id, _ACCEPTED, invoked)
+        self._record(key_id, ACCEPTED, invoked)
         self._record(model, decision.version, invoked)
         if decision.score != float(decision.version):
             self._counts["wrong answers"] += 1

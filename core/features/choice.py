@@ -40,7 +40,7 @@ def choose_features(spec: FeatureSpec, X: Matrix) -> FeatureChoice:
     if spec.kind != "auto":
         return FeatureChoice(spec)
     n, d = X.shape
-    if spec.layout is not None and spec.layout.terms:
+    if spec.has_terms:
         return FeatureChoice(replace(spec, kind="linear"), "The rows have terms of texts.")
     if sp.issparse(X):
         return _sparse_choice(replace(spec, kind="linear"), X)

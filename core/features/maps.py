@@ -55,8 +55,7 @@ def fit_feature_map(X: Matrix, spec: FeatureSpec, seed: int) -> FeatureMap:
     """
     rows = validate_rows(X, None)
     chosen = choose_features(spec, rows).spec
-    has_terms = chosen.layout is not None and chosen.layout.terms > 0
-    if has_terms and chosen.kind != LinearMap.kind:
+    if chosen.has_terms and chosen.kind != LinearMap.kind:
         return BesideTermsMap.fit(rows, chosen, seed)
     return _MAPS[_FITTED_AS.get(chosen.kind, chosen.kind)].fit(rows, chosen, seed)
 

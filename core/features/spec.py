@@ -56,6 +56,11 @@ class FeatureSpec:
     column_factors: tuple[float, ...] | None = None
     layout: ColumnLayout | None = None
 
+    @property
+    def has_terms(self) -> bool:
+        """Whether the rows have terms of texts."""
+        return self.layout is not None and self.layout.terms > 0
+
     def __post_init__(self) -> None:
         check_parameters(self, "features")
         object.__setattr__(self, "scaling", Scaling(self.scaling))

@@ -100,8 +100,8 @@ class Family:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; ``brier`` of few rows."""
-        told = {"family": self.name, "f1": self.f1, "cost": self.cost}
-        return told if self.brier is None else told | {"brier": self.brier}
+        figures = {"family": self.name, "f1": self.f1, "cost": self.cost}
+        return figures if self.brier is None else figures | {"brier": self.brier}
 
 
 def can_have_trees(data: LabelledData) -> bool:
@@ -205,13 +205,14 @@ def without_trees(
     run.check_cancel()
     features = choice.features
     with one_blas_thread():
-        mapped = fit_feature_map(data.X, features, run.seed).transform(data.X)
-        of_features = left_out_scores_of_terms if is_sparse(mapped) else left_out_scores
+        fitted = fit_feature_map(data.X, features, run.seed)
         if scores is None:
+            mapped = fitted.transform(data.X)
+            of_features = left_out_scores_of_terms if is_sparse(mapped) else left_out_scores
             scores = of_features(mapped, data.y, data.K, choice.ridge)
     terms = 0 if data.layout is None else data.layout.terms
     # Of terms a query has few.
-    is_linear, m = features.kind == "linear", mapped.shape[1] - terms
+    is_linear, m = features.kind == "linear", fitted.n_features_out - terms
     cost = m * ((0 if is_linear else data.d - terms) + _FUNCTIONS)
     name = LINEAR if is_linear else KERNEL
     return Family.of(name, data.y, scores, float(cost))

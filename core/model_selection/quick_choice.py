@@ -82,7 +82,7 @@ class MeasuredMap:
     def C_per_row(self) -> float:  # noqa: N802
         """C/n of an SVM that corresponds to λ."""
         least = _LEAST_WEIGHT / self.scale
-        if _has_terms(self.features):
+        if self.features.has_terms:
             least = min(least, _MOST_PER_RIDGE / self.ridge)
         return max(_C_PER_RIDGE / self.ridge, least)
 
@@ -252,7 +252,7 @@ def measure_maps(
     Linear maps come first. admits: asked before each map but the first; once it is False, no more are
     measured.
     """
-    rows = comparison_rows(labels, n_classes, run.seed, ROWS_WITH_TERMS if _has_terms(spec) else None)
+    rows = comparison_rows(labels, n_classes, run.seed, ROWS_WITH_TERMS if spec.has_terms else None)
     classes, codes = np.unique(labels[rows], return_inverse=True)
     is_all = len(rows) == len(labels) and len(classes) == n_classes
     choices = FoldChoices(codes, n_classes, run.seed) if is_all else None
@@ -326,10 +326,6 @@ def _kernels(spec: FeatureSpec, X: Matrix, rows: IntArray) -> Iterator[tuple[Fea
             width = min(factor * gamma, MAX_GAMMA)
             kernel = np.exp(-width * distances) + beside
             yield replace(spec, kind="kernel", scaling=scaling, gamma=width), kernel
-
-
-def _has_terms(spec: FeatureSpec) -> bool:
-    return spec.layout is not None and spec.layout.terms > 0
 
 
 def _linear_scalings(spec: FeatureSpec, X: Matrix) -> tuple[Scaling, ...]:

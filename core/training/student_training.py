@@ -355,12 +355,10 @@ def _pack(
         "data_digest": preparation.data_digest,
         **({} if report is None else report.metadata()),
     }
-    layout = config.features.layout
-    has_terms = layout is not None and layout.terms > 0
     return PackedStudent(
         map=decision.map,
         # Of tens of thousands of terms float32 says as much, in half the bytes of a package.
-        form=decision.form.in_single() if has_terms else decision.form,
+        form=decision.form.in_single() if config.features.has_terms else decision.form,
         threshold=threshold[0],
         label=preparation.classes[target],
         metadata=metadata,

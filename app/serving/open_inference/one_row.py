@@ -165,7 +165,8 @@ class RowEncoder:
             b'{"name":"%s","datatype":"FP64","shape":[1],"parameters":{"binary_data_size":8}}' % number
             for number in numbers
         ]
-        self._binary = b',"outputs":[' + _MATCH + b'"parameters":{"binary_data_size":1}},' + b",".join(parts)
+        outputs = b'"parameters":{"binary_data_size":1}},' + b",".join(parts)
+        self._binary = b',"outputs":[' + _MATCH + outputs + b"]}"
         self._numbers = struct.Struct(f"<?{len(numbers)}d").pack
 
     def encode(self, score: float, row: OneRow) -> tuple[bytes, int | None]:
@@ -175,7 +176,7 @@ class RowEncoder:
         calibration = self._calibration
         probability = () if calibration is None else (calibration.probability(score),)
         if row.binary:
-            head = start + self._binary + b"]}"
+            head = start + self._binary
             return head + self._numbers(match, score, *probability, self._threshold), len(head)
         parts = [start, self._json, b"true" if match else b"false", self._score, _text(score)]
         if probability:
