@@ -12,14 +12,16 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_PYTHON=/opt/venv/bin/
 WORKDIR /src
 COPY requirements/${LOCK}.txt requirements/lock.txt
 COPY container/trim.py container/trim.py
-# Of the C tools only strip is used, and it does not stay.
+# C tools do not stay: strip, and the compiler of the decoder of rows (app/serving/_row_decoder.c). A Python of Debian's
+# has its headers in a package of their own.
 # hadolint ignore=DL3008
 RUN apt-get update -qq \
- && apt-get install -y -qq --no-install-recommends binutils >/dev/null \
+ && headers=$(python3 -c "import sysconfig; print(sysconfig.get_path('include'))") \
+ && if [ -e "$headers/Python.h" ]; then set -- ; else set -- libpython3-dev; fi \
+ && apt-get install -y -qq --no-install-recommends binutils gcc libc6-dev "$@" >/dev/null \
  && python3 -m venv --without-pip /opt/venv \
  && pip install --quiet --no-compile --only-binary :all: --require-hashes -r requirements/lock.txt \
- && python3 -B container/trim.py /opt/venv \
- && apt-get purge -y -qq --auto-remove binutils >/dev/null
+ && python3 -B container/trim.py /opt/venv
 COPY container/clean.sh container/warm.py container/
 COPY pyproject.toml README.md ./
 COPY core core
@@ -29,6 +31,8 @@ COPY migrations migrations
 # Compiled kernels are checked against the time and size of their source. Layers keep whole seconds only, and a new
 # build must have a new time: a volume may still hold kernels of the last one.
 RUN pip install --quiet --no-compile --no-deps --no-build-isolation . \
+ && /opt/venv/bin/python3 -P -B -c "from app.serving import _row_decoder" \
+ && apt-get purge -y -qq --auto-remove binutils gcc libc6-dev libpython3-dev >/dev/null \
  && find /opt/venv -path '*/site-packages/core/*' -name '*.py' -exec touch --date="$(date --utc +%Y-%m-%dT%H:%M:%SZ)" {} + \
  && useradd --uid 10001 --user-group --no-create-home --home-dir /data --shell /usr/sbin/nologin stms \
  && sh container/clean.sh

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -23,10 +24,13 @@ from app.serving.open_inference.operations import Operations
 from app.serving.packages.handler import PackageHandler
 from app.serving.query.handler import QueryHandler
 from app.serving.query_health import query_checks
+from app.serving.row_decoder import IS_COMPILED
 from app.settings import Settings
 
 if TYPE_CHECKING:
     from app.server.grpc_listener import GrpcListener
+
+logger = logging.getLogger("uvicorn.error")
 
 _START_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.02
@@ -52,6 +56,8 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
             operations = connect(gate, parts, stack)
             stack.callback(relay.close)
             await parts.refresher.follow_signals()
+            decoder = "compiled code" if IS_COMPILED else "Python, for want of a C compiler at installation"
+            logger.info("Rows are decoded by %s.", decoder)
             await _wait_for_start(process.scoreboard)
             if grpc_listener is not None:
                 await _listen_for_grpc(grpc_listener, operations, stack)

@@ -80,14 +80,19 @@ def cpu_seconds(pids: Sequence[int]) -> float:
     return ticks / _TICKS
 
 
-def core_seconds(pids: Sequence[int]) -> float:
-    """Time that the live threads of processes have been on a core, in seconds, to the nanosecond."""
-    spent = 0
+def core_seconds(pids: Sequence[int]) -> dict[Path, float]:
+    """Time that each live thread of processes has been on a core, in seconds, to the nanosecond."""
+    spent = {}
     for pid in pids:
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with suppress(FileNotFoundError, ProcessLookupError):
-                spent += int((thread / "schedstat").read_text(encoding="ascii").split()[0])
-    return spent / 1e9
+                spent[thread] = int((thread / "schedstat").read_text(encoding="ascii").split()[0]) / 1e9
+    return spent
+
+
+def core_seconds_since(before: Mapping[Path, float], pids: Sequence[int]) -> float:
+    """The time since ``core_seconds`` of those threads that are still there, and of new ones."""
+    return sum(seconds - before.get(thread, 0.0) for thread, seconds in core_seconds(pids).items())
 
 
 def memory(pids: Iterable[int]) -> tuple[int, int]:

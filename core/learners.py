@@ -18,6 +18,7 @@ from core.students.gaussian import GPC, GPCPlus
 from core.students.multiview import MultiView
 from core.students.odm import ODM
 from core.students.polytope import Polytope
+from core.students.rivals import Rivals
 from core.students.svm_plus import SVMPlus
 from core.students.trees import Trees
 from core.teachers.base import TeacherSpec
@@ -44,6 +45,7 @@ STUDENTS: Registry[StudentSpec] = Registry(
     SVMPlus,
     MultiView,
     Trees,
+    Rivals,
     Auto,
     Automatic,
 )

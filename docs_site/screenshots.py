@@ -79,6 +79,7 @@ SHOTS: Final[dict[str, Shot]] = {
     "alias": Shot("/ui/models/{model}/aliases/{alias}"),
     "move": Shot("/ui/models/{model}/move", "?alias=production&version=2"),
     "ask": Shot("/ui/models/{model}/ask", "?at=production&class=8", click="[name=example][value=class]"),
+    "bundles": Shot("/ui/bundles"),
     "datasets": Shot("/ui/datasets"),
     "dataset": Shot("/ui/datasets/{dataset_id}"),
     "train": Shot("/ui/datasets/{dataset_id}/train"),

@@ -16,7 +16,7 @@ from core.packed import PackedStudent
 from core.packed.head import RIVALS
 from core.packed.maps import BesideTerms
 from core.packed.record_rows import Values, record_scorers
-from core.packed.student import row_scorer, sparse_scorer
+from core.packed.student import packed_row_scorer, row_scorer, sparse_scorer
 
 INLINE_BYTES: Final = 32 * 1024
 """Larger JSON bodies are handled in a thread; for smaller ones a thread switch costs more than the work."""
@@ -34,7 +34,9 @@ _MIN_INLINE_BYTES: Final = 2 * 1024
 class ServableStudent:
     """A loaded student with the parts of its JSON answers that never change.
 
+    n_columns: numbers of a row.
     score: function from one row, a list of numbers, to its score, see `PackedStudent.score`.
+    score_packed: the same of a row of `row_decoder`.
     score_sparse: the same from columns and values of stored entries; None unless the map is linear.
     metric_label: of the model in the metrics.
     json_threshold: ``,"threshold":…``. json_model_fields: ``,"model":…,"version":…}``.
@@ -52,7 +54,9 @@ class ServableStudent:
     """
 
     student: PackedStudent
+    n_columns: int
     score: Callable[[list[float]], float]
+    score_packed: Callable[[bytes], float]
     score_sparse: Callable[[list[int], list[float]], float] | None
     model: str
     version: int
@@ -91,7 +95,9 @@ def make_servable(
         inline_bytes = 0
     return ServableStudent(
         student=student,
+        n_columns=student.map.n_columns,
         score=row_scorer(student),
+        score_packed=packed_row_scorer(student),
         score_sparse=sparse_scorer(student),
         model=version.model,
         version=version.version,

@@ -36,7 +36,6 @@ from sklearn.svm import SVC
 from core.data.dataset import LabelledData
 from core.data.extras import RawExtras
 from core.features.spec import FeatureSpec
-from core.model_selection.calibration import fit_sigmoid
 from core.model_selection.tuning_spec import TuningSpec
 from core.run import Run
 from core.solvers.threads import one_blas_thread
@@ -44,6 +43,7 @@ from core.students.base import StudentSpec
 from core.students.gated import GSVM, SVM
 from core.students.gaussian import GPC, GPCPlus
 from core.students.grid import Grid
+from core.students.sigmoid import fit_sigmoid
 from core.students.svm_plus import SVMPlus
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig

@@ -28,6 +28,7 @@ from app.ingest import dataset_format, formats, linear_head
 from app.ingest.formats import FileFormat
 from app.ingest.raw import DatasetLimits
 from app.ingest.validate import summarise, validate
+from app.serving import row_decoder
 from app.serving.input_tally import SAMPLED, InputTally
 from app.serving.inputs import Inputs
 from app.serving.open_inference.paths import parse_path
@@ -327,6 +328,17 @@ _RECORD: Final[Json] = {
 }
 
 
+def _row_lists(data: bytes) -> None:
+    """Compiled code must give what Python gives."""
+    choice, text = data[0] if data else 0, data[1:]
+    n, start = choice % 8 + 1, choice // 8
+    if row_decoder.decode_list(text, start, n) != row_decoder.decode_list_in_python(text, start, n):
+        raise AssertionError("The lists differ.")
+    for body in (text, b'{"x":' + text + b"}"):
+        if row_decoder.decode_row(body, n) != row_decoder.decode_row_in_python(body, n):
+            raise AssertionError("The rows differ.")
+
+
 def _record_bodies() -> list[bytes]:
     lists = {name: [value, value] for name, value in _RECORD.items()}
     bodies = (
@@ -378,6 +390,11 @@ def _inferences() -> list[bytes]:
     ]
 
 
+_ROW_LISTS: Final = (
+    b"\2[0.1, -2, 3e-5]",
+    b"\1[ 123456789012345678 ,0.12345678901234567890123]",
+    b'\11{"x": [1, 2.5]}',
+)
 _CSVS: Final = (
     b"a,b,label\n1,2,x\n3,4,y\n5,6,x\n7,8,y\n",
     b'1;"2";"x y"\r\n3;4;y\r\n5;6;"x y"\r\n7;8e-3;y\r\n',
@@ -416,6 +433,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "address": Target(_address, lambda: list(_ADDRESSES)),
     "query": Target(_query, _queries),
     "inference": Target(_inference, _inferences),
+    "row_lists": Target(_row_lists, lambda: list(_ROW_LISTS)),
     "record": Target(_record, _record_bodies),
     "named_inputs": Target(_named_inputs, _record_inputs),
     "profile": Target(_profile, lambda: [fit_profile(_table(), _records()[0].encoder).to_bytes()]),

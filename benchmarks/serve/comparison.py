@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from benchmarks.load import Load
-from benchmarks.processes import core_seconds, family
+from benchmarks.processes import core_seconds, core_seconds_since, family
 
 Figures = dict[str, list[float]]
 
@@ -58,7 +58,7 @@ def rates(loads: Mapping[str, Callable[[], Load]], rounds: int) -> tuple[Figures
             servers = family(os.getpid())[1:]
             before = core_seconds(servers)
             found = require_success(loads[name]())
-            spent[name].append(1e6 * (core_seconds(servers) - before) / found.requests)
+            spent[name].append(1e6 * core_seconds_since(before, servers) / found.requests)
             return found.rate
 
         return once

@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 import numpy as np
-from numpy.typing import NDArray
 
 from core.data.validation import not_whole, refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
 from core.model_selection.options import CalibrationKind
-from core.packed.calibration import Calibration, IsotonicCalibration, SigmoidCalibration
+from core.packed.calibration import Calibration, IsotonicCalibration
+from core.students.sigmoid import fit_sigmoid
 from core.types import BoolArray, FloatArray
 
 
@@ -41,37 +41,6 @@ def fit_calibration(truth: BoolArray, scores: FloatArray, kind: CalibrationKind 
     fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
     fit.fit(np.asarray(scores, dtype=np.float64), truth.astype(np.float64))
     return IsotonicCalibration(fit.X_thresholds_, np.clip(fit.y_thresholds_, 0.0, 1.0))
-
-
-def fit_sigmoid(truth: BoolArray, scores: FloatArray) -> SigmoidCalibration:
-    """Logistic regression on one column of checked scores (n,) of both classes, with Platt's targets.
-
-    Each row counts once as a yes and once as a no, by its target.
-    """
-    positives = int(truth.sum())
-    negatives = len(truth) - positives
-    target = np.where(truth, (positives + 1.0) / (positives + 2.0), 1.0 / (negatives + 2.0))
-    centre, spread = float(scores.mean()), float(scores.std())
-    if spread == 0.0:
-        return _constant(target)
-    column = (scores - centre) / spread
-    from sklearn.linear_model import LogisticRegression  # likewise
-
-    fit = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-10, max_iter=200)
-    fit.fit(
-        np.concatenate([column, column])[:, None],
-        np.repeat([1, 0], len(truth)),
-        sample_weight=np.concatenate([target, 1.0 - target]),
-    )
-    slope, offset = float(fit.coef_[0, 0]), float(fit.intercept_[0])
-    if slope <= 0.0:
-        return _constant(target)  # the problem is convex: with slope >= 0 its solution lies at slope 0
-    return SigmoidCalibration(slope / spread, offset - slope * centre / spread)
-
-
-def _constant(target: NDArray[np.float64]) -> SigmoidCalibration:
-    share = float(target.mean())
-    return SigmoidCalibration(0.0, float(np.log(share / (1.0 - share))))
 
 
 def brier(truth: BoolArray, probability: FloatArray) -> float:

@@ -34,7 +34,7 @@ from core.features.examples import Examples
 from core.features.maps import fit_feature_map
 from core.features.spec import FeatureSpec
 from core.features.tree_columns import TERMS, has_tree_columns
-from core.model_selection.calibration import brier, fit_sigmoid
+from core.model_selection.calibration import brier
 from core.model_selection.metrics import f1_shares
 from core.model_selection.quick_choice import QuickChoice
 from core.model_selection.setting import some_rows
@@ -42,6 +42,7 @@ from core.run import Run
 from core.solvers.jit import is_sparse
 from core.solvers.threads import one_blas_thread
 from core.students.difficulty import ScoreRanks
+from core.students.sigmoid import fit_sigmoid
 from core.teachers.base import Task, Teacher, TeacherSpec
 from core.teachers.boosting import Boosting
 from core.teachers.forest import Forest

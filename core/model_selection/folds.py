@@ -278,6 +278,19 @@ def make_folds(
     return Folds.of(task, classes, fold_of, teacher, run=run)
 
 
+def held_out_scores(
+    task: Task, fold_of: IntArray, teachers: Sequence[Teacher], run: Run = Run()
+) -> FloatArray:
+    """S of each row by the teacher of the fold that it is held out in, (n, K). Raises Cancelled."""
+    scores = np.full((len(task.labels), task.n_classes), np.nan)
+    for fold, teacher in enumerate(teachers):
+        run.check_cancel()
+        held_out = np.flatnonzero(fold_of == fold)
+        mapped = fold_task(task, np.flatnonzero(fold_of != fold))
+        scores[held_out] = teacher.scores(mapped.examples.take(held_out), run)
+    return scores
+
+
 def fold_task(task: Task, training: IntArray) -> Task:
     """All rows as the fold maps them whose training rows have the numbers ``training``."""
     return replace(task, examples=refitted(task.examples, training))

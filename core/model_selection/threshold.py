@@ -11,12 +11,10 @@ import numpy as np
 from core.data.validation import out_of_bounds, refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
 from core.model_selection.options import ThresholdRule
+from core.students.sigmoid import expected_f1_threshold
 from core.types import BoolArray, FloatArray, IntArray
 
 NOT_PROMISED: Final = "false_positive_budget_not_promised"
-
-ENOUGH_POSITIVES: Final = 20
-"""For a threshold that a sigmoid alone gives. With 2 and 3 of shuttle that cost 22 points of mean F."""
 
 
 def choose_threshold(
@@ -50,34 +48,6 @@ def choose_threshold(
     value = cuts.values(rule, budget)
     best = np.flatnonzero(value == value.max())
     return cuts.threshold(int(best[np.argmax(cuts.gaps[best])]))
-
-
-def expected_f1_threshold(truth: BoolArray, scores: FloatArray) -> float:
-    """The threshold with the largest F that a fitted sigmoid expects; nearer to 0 where positives are few.
-
-    With probabilities p, falling, the best F* is max_c 2 Σ_{i ≤ c} p_i / (c + Σ p), and the rows to accept
-    are those with p ≥ F*/2 (Lipton, Elkan and Naryanaswamy, ECML 2014). A sigmoid has two parameters, so that
-    the threshold t of a class with few rows varies less than that of the rule ``"f1"``, but with 2 positives
-    it still varies much. The result is therefore
-
-        min(1, n₊/20) · t,
-
-    with n₊ positives: t itself from 20 on, and near 0, the paper's, with very few. On random parts of 100 and
-    300 rows of seven training parts, classes with fewer than 20 positives gain over 0 in the mean 0.8 points
-    of F (forests and kernel least squares; polytopes 0.5). Drawn towards the threshold of probability 0.5
-    instead, which rare classes seldom reach, they lose 7 to 19 on yeast and letter.
-
-    0 where the scores do not rise with the truth.
-    """
-    from core.model_selection.calibration import fit_sigmoid
-
-    fitted = fit_sigmoid(truth, scores)
-    if fitted.slope == 0.0:
-        return 0.0
-    p = np.sort(fitted.probabilities(scores))[::-1]
-    best = float(np.max(2.0 * np.cumsum(p) / (np.arange(1, len(p) + 1) + p.sum())))
-    found = (float(np.log(best / (2.0 - best))) - fitted.offset) / fitted.slope
-    return min(1.0, np.count_nonzero(truth) / ENOUGH_POSITIVES) * found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

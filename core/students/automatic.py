@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from core.parameters import Doc, Ge, Le, check_parameters
 from core.students.base import MetadataValue, StudentSpec
 from core.students.polytope import MAX_PIECES, Polytope
+from core.students.rivals import Rivals
 from core.students.trees import Trees
 
 if TYPE_CHECKING:
@@ -21,8 +22,9 @@ class Automatic(StudentSpec):
     """Exact copies of a teacher of trees, ``trees``, and of other teachers students of kind ``polytope``.
 
     With ``automatic`` the teacher is chosen, too, where it is of kind ssvm: a structural SVM, a forest or
-    boosted trees, whichever is best on held-out rows (``core.model_selection.family_choice``). polytope: what
-    a search found, in place of ``pieces`` and C. Raises InvalidProblem naming every wrong field.
+    boosted trees, whichever is best on held-out rows (``core.model_selection.family_choice``). Of rows of
+    texts alone, students copy the teacher's scores, ``rivals``. of_scores: what is fitted to a teacher that
+    is no trees, in place of a polytope of ``pieces`` and C. Raises InvalidProblem naming every wrong field.
     """
 
     name: ClassVar[str] = "automatic"
@@ -36,7 +38,7 @@ class Automatic(StudentSpec):
     C: Annotated[
         float, Ge(1e-6), Le(1e8), Doc("Loss weight of a polytope; the loss of one example weighs C/(n d).")
     ] = 1e4
-    polytope: Polytope | None = None
+    of_scores: StudentSpec | None = None
 
     def __post_init__(self) -> None:
         check_parameters(self, "student")
@@ -46,11 +48,15 @@ class Automatic(StudentSpec):
         return self._of(teacher.grows_trees)
 
     def _of(self, has_trees: bool) -> StudentSpec:
-        return Trees() if has_trees else self.polytope or Polytope(pieces=self.pieces, C=self.C)
+        return Trees() if has_trees else self.of_scores or Polytope(pieces=self.pieces, C=self.C)
 
     def with_point(self, values: dict[str, Any]) -> Automatic:
         """With a polytope of these hyper-parameters."""
-        return replace(self, polytope=Polytope(**values)) if values else self
+        return replace(self, of_scores=Polytope(**values)) if values else self
+
+    def of_texts(self) -> Automatic:
+        """For rows of texts alone."""
+        return replace(self, of_scores=Rivals())
 
     def fit(self, problem: Problem, run: Run) -> Student:
         """The student that suits the teacher. Raises InvalidProblem, Cancelled."""

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from core.teachers.base import TeacherSpec
     from core.types import BoolArray, FloatArray, IntArray
 
-Need: TypeAlias = Literal["gate_weights", "dense", "privileged", "views", "trees"]
+Need: TypeAlias = Literal["gate_weights", "dense", "privileged", "views", "trees", "held_out"]
 """``"gate_weights"``: the teacher's score as a linear function of φ, distilled where it is none, so that
 every teacher has it. ``"dense"``: raw rows must not be sparse.
 
-``"trees"``: a teacher of trees.
+``"trees"``: a teacher of trees. ``"held_out"``: the teacher's scores of rows that it was not fitted to.
 
 ``"privileged"``, ``"views"``: the data set must have privileged columns, or views of its columns, which a fit
 finds as ``problem.examples.privileged`` and ``problem.examples.views``.
@@ -48,6 +48,8 @@ class Problem:
     codes: class codes of the examples, (n,). class_weights: W with S = Φ Wᵀ, (K, m), likewise.
     teacher_cost: multiplications of a query to the packed teacher.
     is_distilled: whether Φ w_y is only near S^y. trees: those whose sums are the teacher's scores, if any.
+    held_out: scores of teachers that were not fitted to the row, (n, K), NaN for rows without; None if there
+        are none.
     """
 
     positive: BoolArray
@@ -60,6 +62,7 @@ class Problem:
     teacher_cost: int = 0
     is_distilled: bool = False
     trees: TreesBasis | None = None
+    held_out: FloatArray | None = None
 
     @property
     def linear_gate(self) -> FloatArray:
@@ -85,6 +88,7 @@ class Problem:
             "privileged": self.examples.privileged is not None,
             "views": bool(self.examples.views),
             "trees": self.trees is not None,
+            "held_out": self.held_out is not None,
         }
         return frozenset(need for need, is_present in present.items() if is_present)
 
@@ -107,6 +111,7 @@ class Problem:
             self.teacher_cost,
             self.is_distilled,
             self.trees,
+            None if self.held_out is None else self.held_out[rows],
         )
 
 
@@ -137,6 +142,11 @@ class Student(ABC):
         """Its scores (n,) as they follow from the teacher's, (n, K); None if they do not."""
         del scores
         return None
+
+    @property
+    def expects_f1(self) -> bool:
+        """Whether 0 was chosen as the rule ``expected_f1`` does, so that another threshold must be better."""
+        return False
 
     @abstractmethod
     def pack(self) -> Decision:

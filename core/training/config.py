@@ -131,7 +131,12 @@ class TrainingConfig:
 
     def with_layout(self, layout: ColumnLayout | None) -> TrainingConfig:
         """The same for rows of a layout."""
-        return self if layout is None else replace(self, features=replace(self.features, layout=layout))
+        if layout is None:
+            return self
+        students = self.students
+        if self.automatic and self.tuning is None and layout.terms:
+            students = tuple(spec.of_texts() if isinstance(spec, Automatic) else spec for spec in students)
+        return replace(self, features=replace(self.features, layout=layout), students=students)
 
     def with_choice(self, choice: QuickChoice, n: int) -> TrainingConfig:
         """The same with features, teacher and loss weights as they were chosen for n training rows."""
@@ -190,7 +195,13 @@ class TrainingConfig:
         """Whether a search, a threshold, a calibration or a student's own budget needs folds."""
         students = [spec for spec in self.students if not self._copies_teacher(spec)]
         selects = any(spec.selects for spec in students)
-        return bool(students) and (self.tuning is not None or self.wants_held_out or selects)
+        is_needed = self.tuning is not None or self.wants_held_out or selects
+        return self.copies_scores or (bool(students) and is_needed)
+
+    @property
+    def copies_scores(self) -> bool:
+        """Whether a student copies a teacher whose held-out scores are those of folds."""
+        return not self.teacher.grows_trees and any(map(self._copies_teacher, self.students))
 
     @property
     def needs_folds(self) -> bool:

@@ -38,5 +38,9 @@ def check_needs(data: LabelledData, teacher: TeacherSpec, students: Sequence[Stu
     if copies and not teacher.grows_trees:
         message = f"students of kind {', '.join(copies)} need a teacher of trees, not {teacher.name}"
         faults.append(Fault("teacher", "no_trees", message))
+    linear = [spec.name for spec in students if "held_out" in spec.needs]
+    if linear and teacher.grows_trees:
+        message = f"students of kind {', '.join(linear)} need a teacher that is linear in the features"
+        faults.append(Fault("teacher", "not_linear", message))
     if faults:
         raise InvalidProblem(*faults)

@@ -29,6 +29,7 @@ from core.model_selection.folds import (
     Folds,
     TunedTeacher,
     fold_task,
+    held_out_scores,
     refuse_lone_rows,
     tune_teacher,
 )
@@ -75,6 +76,8 @@ class Preparation:
         held-out scores.
     labelled: the rows with a true label, to which map and teachers were fitted. ``task`` holds the others
         after them, with the teacher's answers.
+    held_out: scores of the labelled rows by teachers that were not fitted to them, (n, K), NaN where there
+        are none: the teacher's own, or those of the folds where students copy the teacher. None otherwise.
     """
 
     task: Task
@@ -89,6 +92,7 @@ class Preparation:
     seconds: dict[str, float]
     fold_teachers: tuple[Teacher, ...] = ()
     choice: QuickChoice | Setting | None = None
+    held_out: FloatArray | None = None
 
     @property
     def examples(self) -> Examples:
@@ -142,7 +146,16 @@ class Preparation:
             teacher_cost=self.teacher_cost,
             is_distilled=self.teacher.class_weights is None,
             trees=self.teacher.trees,
+            held_out=self._held_out_of_all,
         )
+
+    @property
+    def _held_out_of_all(self) -> FloatArray | None:
+        """``held_out`` with the rows that have no label, which have none."""
+        known, further = self.held_out, len(self.labels) - len(self.labelled.labels)
+        if known is None or not further:
+            return known
+        return np.concatenate([known, np.full((further, known.shape[1]), np.nan)])
 
     @property
     def feature_choice(self) -> FeatureChoice | QuickChoice | Setting:
@@ -257,7 +270,8 @@ class Preparation:
         with one_blas_thread():
             task = _task(known, feature_map, config, stages)
             restored = _with_scores(task, data.classes, teacher, config, digest, stages)
-        return with_rest(replace(restored, fold_teachers=fold_teachers, choice=choice), data, digest, run)
+            restored = _with_held_out(replace(restored, fold_teachers=fold_teachers, choice=choice), run)
+        return with_rest(restored, data, digest, run)
 
 
 def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run = Run()) -> Preparation:
@@ -311,7 +325,7 @@ def _prepared(data: LabelledData, config: TrainingConfig, run: Run) -> Preparati
         made = _with_scores(task, data.classes, teacher, config, data_digest(data), stages)
         made = replace(made, choice=choice)
         if not config.needs_folds:
-            return made
+            return _with_held_out(made, run)
         stages.begin("tuning_teacher", _n_folds(config, data.n))
         fold_of = _fold_of(task, config)
         if config.needs_all_folds:
@@ -320,7 +334,16 @@ def _prepared(data: LabelledData, config: TrainingConfig, run: Run) -> Preparati
             training = np.flatnonzero(fold_of != 0)
             learnt = config.teacher.fit(fold_task(task, training).take(training), run.silent())
             teachers = (learnt.without_solver_state(),)
-        return replace(made, fold_teachers=teachers, seconds=made.seconds | stages.end())
+        made = _with_held_out(replace(made, fold_teachers=teachers), run)
+        return replace(made, seconds=made.seconds | stages.end())
+
+
+def _with_held_out(made: Preparation, run: Run) -> Preparation:
+    """With held-out scores, if the teacher has some or students copy what those of the folds say."""
+    held_out, config = made.teacher.held_out, made.config
+    if held_out is None and config.copies_scores:
+        held_out = held_out_scores(made.labelled, _fold_of(made.labelled, config), made.fold_teachers, run)
+    return replace(made, held_out=held_out)
 
 
 def _fold_of(task: Task, config: TrainingConfig) -> IntArray:

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from core.model_selection.calibration import fit_sigmoid
 from core.model_selection.folds import Folds
 from core.model_selection.guard import OwnRows, Verdict, alternatives, judge
 from core.model_selection.held_out import HeldOut, HeldOutF1, cautious_threshold, hold_out
+from core.model_selection.metrics import f1_shares
 from core.model_selection.results import SearchReport
 from core.model_selection.search import tune_student
 from core.model_selection.setting_points import SharedPoint
@@ -27,6 +27,7 @@ from core.solvers.solution import Summary
 from core.solvers.threads import one_blas_thread
 from core.students.base import Report, Selection, Student, StudentSpec
 from core.students.difficulty import ScoreRanks
+from core.students.sigmoid import fit_sigmoid
 from core.students.trees import Trees
 from core.teachers.forest import Forest
 from core.training.config import TrainingConfig
@@ -154,7 +155,7 @@ def train_student(
         positive = truth = preparation.labelled.labels == target
         if config.wants_held_out and held_out is None:
             held_out, truth = _held_out_of_teacher(preparation, fitted, positive)
-        threshold, calibration = config.settle(truth, None if held_out is None else held_out.scores)
+        threshold, calibration = _settled(config, fitted, truth, held_out)
         rule: str = config.threshold
         if all_have is not None and (verdict is None or verdict.replaced is None):
             threshold, rule = all_have, SHARED
@@ -162,7 +163,7 @@ def train_student(
         if held_out is not None and has_budget:
             copied = threshold if folds is None else None
             threshold, promise = _promised(config.budget, held_out, own, truth, copied)
-        n_folds = 0 if held_out is None or folds is None else len(preparation.fold_teachers)
+        n_folds = 0 if held_out is None else _fold_count(preparation, folds)
         report = shared if selection is None else selection.report
         packed = _pack(preparation, target, chosen, fitted, (threshold, rule), calibration, n_folds, report)
         own_rows = OwnRows.of(positive, own >= threshold)
@@ -181,6 +182,22 @@ def train_student(
     )
 
 
+def _settled(
+    config: TrainingConfig, fitted: Student, truth: BoolArray, held_out: HeldOut | None
+) -> tuple[float, Calibration | None]:
+    """Threshold and calibration. truth: of the held-out rows.
+
+    A student whose 0 was chosen as the rule does keeps it, unless the rule has a larger F on these rows.
+    """
+    if held_out is None:
+        return config.settle(truth, None)
+    threshold, calibration = config.settle(truth, held_out.scores)
+    if config.threshold == "expected_f1" and fitted.expects_f1:
+        found, zero = (f1_shares(truth, held_out.scores >= value)[0] for value in (threshold, 0.0))
+        threshold = threshold if found > zero else 0.0
+    return threshold, calibration
+
+
 def _promised(
     budget: float, held_out: HeldOut, own: FloatArray, truth: BoolArray, threshold: float | None
 ) -> tuple[float, Promise]:
@@ -191,6 +208,12 @@ def _promised(
     if threshold is None:
         threshold = cautious_threshold(held_out, own, truth, budget)
     return threshold, Promise.of(truth, held_out.scores, threshold, budget)
+
+
+def _fold_count(preparation: Preparation, folds: Folds | None) -> int:
+    """The number of folds that held-out scores come from; 0 for the teacher's own."""
+    is_own = folds is None and preparation.teacher.held_out is not None
+    return 0 if is_own else len(preparation.fold_teachers)
 
 
 def _folds_for(
@@ -210,7 +233,7 @@ def _without_rivals(preparation: Preparation, target: int, spec: StudentSpec) ->
     classes overlap, the margin is the noise of two scores. Rivals that are given stay, those of boosted
     trees, whose scores are known up to a term that all classes share, and all where the threshold is 0.
     """
-    config, held_out = preparation.config, preparation.teacher.held_out
+    config, held_out = preparation.config, preparation.held_out
     if not (isinstance(spec, Trees) and isinstance(config.teacher, Forest)) or spec.rivals is not None:
         return spec
     if held_out is None or config.threshold == "zero" or held_out.shape[1] < _FEWEST_CLASSES:
@@ -236,7 +259,7 @@ def _held_out_of_teacher(
 
     positive: the truth, (n,). With the scores comes the truth of their rows. None if they do not follow.
     """
-    held_out = preparation.teacher.held_out
+    held_out = preparation.held_out
     scores = None if held_out is None else fitted.of_teacher(held_out)
     if scores is None:
         return None, positive

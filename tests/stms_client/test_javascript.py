@@ -57,6 +57,7 @@ def test_numbers_of_float32_are_read(case: str, tmp_path: Path):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("case", CASES)
 def test_many_rows_have_the_decisions_of_the_core(case: str, tmp_path: Path):
     assert compare(CASES[case], 100_000, tmp_path) <= TOLERANCE

@@ -9,18 +9,22 @@ bits.
 
 from __future__ import annotations
 
+import re
 import struct
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from app.http.types import Body
 from app.serving.open_inference.tensors import DTYPES
+from app.serving.row_decoder import MAX_SQUARES, decode_list
 from app.serving.servable import ServableStudent
 
 _FLOATS: Final = ("FP64", "FP32")
+_DATA: Final = re.compile(rb'"data"[ \t\r\n]*:[ \t\r\n]*\[').search
 _KEPT: Final = 16
 _MAX_JSON: Final = 2048
 """JSON parts in front of binary rows that are kept, and the bytes of each."""
@@ -67,14 +71,14 @@ _BINARY: Final = msgspec.json.Decoder(_BinaryRequest)
 
 
 class OneRow(NamedTuple):
-    """A row. binary: whether the answer is in binary."""
+    """A row, packed as by `app.serving.row_decoder`. binary: whether the answer is in binary."""
 
-    x: list[float]
+    x: bytes
     id: str | None
     binary: bool
 
 
-class _Layout(NamedTuple):
+class _Binary(NamedTuple):
     """What the JSON in front of a binary row says. size: bytes of the row."""
 
     dtype: np.dtype[Any]
@@ -83,50 +87,96 @@ class _Layout(NamedTuple):
     binary: bool
 
 
+class _Json(NamedTuple):
+    """What the JSON around the numbers of a row says. behind: what follows them."""
+
+    behind: bytes
+    dtype: np.dtype[Any]
+    id: str | None
+
+
 @dataclass(slots=True)
 class OneRowReader:
-    """Reads rows. kept: layouts by the JSON that says them, since it repeats byte for byte."""
+    """Reads rows of ``n_columns`` numbers.
 
-    kept: dict[bytes, _Layout | None] = field(default_factory=dict)
+    kept: what the JSON in front of the numbers says, by its bytes, since it repeats byte for byte.
+    """
+
+    n_columns: int
+    kept: dict[bytes, _Binary | _Json] = field(default_factory=dict)
 
     def read(self, body: Body, json_length: int | None) -> OneRow | None:
         """The row of a body; None if it has no such form. json_length: of its JSON, if binary data follow."""
-        if json_length is None:
-            return _read_json(body)
+        return self._read_json(body) if json_length is None else self._read_binary(body, json_length)
+
+    def _read_binary(self, body: Body, json_length: int) -> OneRow | None:
         head = bytes(body[:json_length])
         layout = self.kept.get(head)
         if layout is None:
             layout = _layout_of(head)
             if layout is None:
                 return None
-            if json_length <= _MAX_JSON:
-                if len(self.kept) >= _KEPT:
-                    self.kept.clear()
-                self.kept[head] = layout
+            self._keep(head, layout)
+        if not isinstance(layout, _Binary) or layout.size != self.n_columns * layout.dtype.itemsize:
+            return None
         if len(body) - json_length != layout.size:
             return None
-        x: list[float] = np.frombuffer(body, layout.dtype, offset=json_length).tolist()
-        return OneRow(x, layout.id, layout.binary)
+        x = _packed(np.frombuffer(body, layout.dtype, offset=json_length))
+        return None if x is None else OneRow(x, layout.id, layout.binary)
+
+    def _read_json(self, body: Body) -> OneRow | None:
+        found = _DATA(body)
+        if found is None:
+            return None
+        start = found.end() - 1
+        numbers = decode_list(body, start, self.n_columns)
+        if numbers is None:
+            return None
+        x: bytes | None
+        x, end = numbers
+        front = bytes(body[:start])
+        layout = self.kept.get(front)
+        if not isinstance(layout, _Json) or layout.behind != body[end:]:
+            layout = _json_layout_of(body, end, self.n_columns)
+            if layout is None:
+                return None
+            self._keep(front, layout)
+        if layout.dtype != np.float64:
+            with np.errstate(over="ignore"):
+                x = _packed(np.frombuffer(x).astype(layout.dtype))
+        return None if x is None else OneRow(x, layout.id, binary=False)
+
+    def _keep(self, head: bytes, layout: _Binary | _Json) -> None:
+        if len(head) <= _MAX_JSON:
+            if len(self.kept) >= _KEPT:
+                self.kept.clear()
+            self.kept[head] = layout
 
 
-def _read_json(body: Body) -> OneRow | None:
+def _packed(x: NDArray[Any]) -> bytes | None:
+    """A row (d,), packed; None if its numbers need a closer look."""
+    row = x.astype(np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        is_usable = row.dot(row) < MAX_SQUARES
+    return row.tobytes() if is_usable else None
+
+
+def _json_layout_of(body: Body, end: int, n_columns: int) -> _Json | None:
+    """What the JSON around the list behind the first key "data" says. end: where the list ends."""
     try:
         request = _JSON.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if len(request.inputs) != 1:
+    # Of a key that appears twice the last one counts.
+    if len(request.inputs) != 1 or _DATA(body, end):
         return None
     [row] = request.inputs
-    x = row.data
-    if row.datatype not in _FLOATS or row.shape not in ([1, len(x)], [len(x)]):
+    if row.datatype not in _FLOATS or row.shape not in ([1, n_columns], [n_columns]):
         return None
-    if row.datatype == "FP32":
-        with np.errstate(over="ignore"):
-            x = np.array(x, np.float32).tolist()
-    return OneRow(x, request.id, binary=False)
+    return _Json(bytes(body[end:]), DTYPES[row.datatype], request.id)
 
 
-def _layout_of(head: bytes) -> _Layout | None:
+def _layout_of(head: bytes) -> _Binary | None:
     try:
         request = _BINARY.decode(head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -141,7 +191,7 @@ def _layout_of(head: bytes) -> _Layout | None:
     if size != row.shape[-1] * dtype.itemsize:
         return None
     binary = request.parameters is not None and request.parameters.binary_data_output
-    return _Layout(dtype, size, request.id, binary)
+    return _Binary(dtype, size, request.id, binary)
 
 
 class RowEncoder:

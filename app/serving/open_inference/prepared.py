@@ -55,7 +55,7 @@ class PreparedInference(PreparedRequest):
         if length is not None and self._rows_at is None:
             raise InvalidRequest(f"{JSON_LENGTH.decode()} cannot be read.")
         self._name = msgspec.json.encode(path.name)
-        self._reader = OneRowReader()
+        self._reader = OneRowReader(0)
         self._encoder: RowEncoder | None = None
         self._may_compress = preferred_coding(self.by_name.get(b"accept-encoding")) is not None
         self._json_lines = header_lines(answer_headers(None))
@@ -71,10 +71,12 @@ class PreparedInference(PreparedRequest):
             return None
         if student.inputs.records is None and row_work(student) <= INLINE_WORK:
             began = perf_counter_ns()
+            if self._reader.n_columns != student.n_columns:
+                self._reader = OneRowReader(student.n_columns)
             row = self._reader.read(body, self._rows_at)
-            if row is not None and len(row.x) == student.student.map.n_columns:
+            if row is not None:
                 parsed = perf_counter_ns()
-                score = student.score(row.x)
+                score = student.score_packed(row.x)
                 decided = perf_counter_ns()
                 encoder = self._encoder
                 if encoder is None or encoder.served is not student:

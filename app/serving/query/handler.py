@@ -14,8 +14,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-import msgspec
-
 from app.domain.errors import InvalidRequest, NotFound, ServiceError, TooLarge
 from app.http.path_prefix import path_as_sent
 from app.http.problem import Problem, ProblemError, method_not_allowed
@@ -32,19 +30,11 @@ from app.serving.query.prepared_prediction import PreparedPrediction
 from app.serving.query.record_requests import RecordRequest, classes_of, parse_classes_of_records
 from app.serving.query.requests import QueryRequest, RequestLimits, parse_classes
 from app.serving.query.responses import JSON_HEADERS, Answer, encode_row
+from app.serving.row_decoder import decode_row
 from app.serving.servable import INLINE_BYTES, INLINE_WORK, ServableStudent
 from app.serving.work import TOO_MUCH_WORK
 
 _JSON_LINES: Final = header_lines(JSON_HEADERS)
-
-
-class _OneRow(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a query for one dense row and nothing else."""
-
-    x: list[float]
-
-
-_ONE_ROW: Final = msgspec.json.Decoder(_OneRow).decode
 
 
 class QueryHandler(WireFormat[Exchange, Receive, Response]):
@@ -210,12 +200,9 @@ class PreparedQuery(PreparedRequest):
             return None
         if self._format is DEFAULT_FORMAT and len(body) <= student.plain_bytes:
             # One dense row is the most frequent query.
-            try:
-                row = _ONE_ROW(body).x
-            except msgspec.ValidationError:
-                row = None  # The body is of another kind.
+            row = decode_row(body, student.n_columns)
             if row is not None:
-                return encode_row(student, student.score(row)), _JSON_LINES, student.metric_label, 1
+                return encode_row(student, student.score_packed(row)), _JSON_LINES, student.metric_label, 1
         if not _is_inline(student, len(body), self._format):
             return None
         content, rows, headers = answer_class(student, body, self._format, self._limits)

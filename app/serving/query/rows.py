@@ -30,6 +30,7 @@ from app.http.types import Body
 from app.serving.inputs import Inputs
 from app.serving.query.named_rows import number_faults, read_named
 from app.serving.query.row_errors import explain_body, explain_row, invalid
+from app.serving.row_decoder import decode_list
 from core.data.validation import MAX_FAULTS, MAX_MAGNITUDE, row_blocks, value_fault, value_faults
 from core.errors import Fault, InvalidProblem
 
@@ -289,6 +290,11 @@ def _table(
 
 def _fill(target: NDArray[np.float64], raw: msgspec.Raw, i: int, inputs: Inputs | None) -> list[InputFault]:
     """Decode row ``i`` into ``target``, which holds zeros; returns its faults. Raises Unprocessable."""
+    text = bytes(raw)
+    numbers = decode_list(text, 0, len(target))
+    if numbers is not None and numbers[1] == len(text):
+        target[:] = np.frombuffer(numbers[0])
+        return []
     try:
         row = _ROW.decode(raw)
     except UnicodeDecodeError as error:

@@ -13,7 +13,6 @@ from sklearn.metrics import brier_score_loss, f1_score
 from core.data.dataset import LabelledData
 from core.errors import Cancelled
 from core.features.spec import FeatureSpec
-from core.model_selection.calibration import fit_sigmoid
 from core.model_selection.family_choice import (
     KERNEL,
     LINEAR,
@@ -32,6 +31,7 @@ from core.model_selection.quick_choice import QuickChoice, choose_quickly
 from core.run import Run
 from core.students.gated import GSVM
 from core.students.polytope import Polytope
+from core.students.sigmoid import fit_sigmoid
 from core.students.trees import Trees
 from core.teachers.forest import Forest
 from core.training.config import AUTOMATIC_STUDENT, TrainingConfig

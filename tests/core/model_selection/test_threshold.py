@@ -8,8 +8,8 @@ from scipy.stats import norm
 from sklearn.metrics import accuracy_score, f1_score
 
 from core.errors import InvalidProblem
-from core.model_selection.calibration import fit_sigmoid
 from core.model_selection.threshold import NOT_PROMISED, Promise, choose_threshold
+from core.students.sigmoid import fit_sigmoid
 
 
 def all_thresholds(scores):

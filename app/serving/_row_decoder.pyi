@@ -1,0 +1,6 @@
+"""The compiled functions of `app.serving.row_decoder`. They take text of type bytes only."""
+
+from app.http.types import Body
+
+def decode_row(body: Body, n: int) -> bytes | None: ...
+def decode_list(text: Body, start: int, n: int) -> tuple[bytes, int] | None: ...

@@ -1,0 +1,219 @@
+"""Copies of a teacher that is linear in the features: its score of one class against those of its rivals.
+
+The student of class y answers yes where S^y ≥ S^j for its p nearest rivals j and S^y ≥ t, that is where
+
+    min( min_j (w_y − w_j)·φ, w_y·φ − t ) ≥ 0.
+
+With all K − 1 rivals, and t below all scores, this is the teacher's own answer. With fewer, t rejects in
+place of the rivals that are missing. Nothing is trained: rivals and t follow from the teacher's held-out
+scores.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
+
+import numpy as np
+
+from core.errors import Fault, InvalidProblem
+from core.parameters import Doc, Ge, Le, check_parameters
+from core.students.base import Decision, MetadataValue, Need, Student, StudentSpec
+
+if TYPE_CHECKING:
+    from core.features.examples import Examples
+    from core.features.maps import FeatureMap
+    from core.run import Run
+    from core.solvers.solution import Summary
+    from core.students.base import Problem
+    from core.types import BoolArray, FloatArray
+
+_MOST, _FEWEST = 16, 4
+_BYTES_OF_ALL: Final = 128 * 1024**2
+"""Of the packages of all classes with coefficients of float32, unless the fewest rivals take more."""
+_NEAR_ROWS: Final = 50
+"""Rivals are chosen on at least so many rows of other classes, and on three times the rows of the class."""
+_TIE: Final = -float(np.finfo(np.float64).smallest_subnormal)
+"""Added to a margin that must be positive: argmax gives equal scores to the class that comes first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rivals(StudentSpec):
+    """What a linear teacher says of one class and its nearest rivals, with exactly the same scores.
+
+    It answers yes where S^y is at least the score of each rival and a threshold t, which rejects in place of
+    the other classes. Both follow from the teacher's held-out scores: the rivals are those that reject most
+    rows of other classes, and t has the largest F that is expected of the rows that the rivals leave. Of two
+    classes there is t alone. Raises InvalidProblem naming every wrong field.
+    """
+
+    name: ClassVar[str] = "rivals"
+    needs: ClassVar[frozenset[Need]] = frozenset({"held_out"})
+    copies_teacher: ClassVar[bool] = True
+
+    rivals: Annotated[
+        int | None,
+        Ge(0),
+        Le(64),
+        Doc(
+            "p, the number of rivals, at most one for each other class. null: 16, or as many, at least 4,"
+            " with which the students of all classes take 128 MiB."
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        check_parameters(self, "student")
+
+    def fit(self, problem: Problem, run: Run) -> RivalStudent:
+        """Choose rivals and threshold. Raises InvalidProblem for a teacher without linear scores."""
+        del run
+        return copy_scores(self, problem)
+
+    def metadata(self) -> dict[str, MetadataValue]:
+        """Nothing: the fitted student says how many rivals it has."""
+        return {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RivalStudent(Student):
+    """min_i (S_i − t_i), where S_i are differences of the teacher's scores, or the score of the class.
+
+    target: its code. rivals: codes, (p,), of the first p functions. own: t; None if no function is the score
+    of the class. decisions: of the functions, (q, m), and ``shifts``, (q,). gate_weights: w_y, (m,).
+    """
+
+    target: int
+    rivals: tuple[int, ...]
+    own: float | None
+    decisions: FloatArray
+    shifts: FloatArray
+    gate_weights: FloatArray
+    feature_map: FeatureMap | None
+    summary: Summary
+
+    def scores(self, examples: Examples) -> FloatArray:
+        """min_i (v_i·φ + shift_i), (n,)."""
+        from core.run import Run
+        from core.solvers.products import matvec
+
+        values: FloatArray = (matvec(examples.features, self.decisions, Run()) + self.shifts).min(axis=1)
+        return values
+
+    def of_teacher(self, scores: FloatArray) -> FloatArray:
+        """The same from the teacher's scores, (n, K); NaN where these are."""
+        return _least(scores, self.target, self.rivals, self.own)
+
+    @property
+    def expects_f1(self) -> bool:
+        """True: t is chosen by this rule, unless the rivals leave no row of another class."""
+        return True
+
+    def pack(self) -> Decision:
+        """All functions and the gate folded into the basis of the feature map."""
+        from core.packed import LinearForm, PolytopeForm
+
+        if self.feature_map is None:
+            raise InvalidProblem(Fault("features", "no_map", "features without a map cannot be packed"))
+        basis, coef, intercept = self.feature_map.fold(np.vstack([self.decisions, self.gate_weights]))
+        shifted, gate = intercept[:-1] + self.shifts, (coef[-1], float(intercept[-1]))
+        if len(shifted) == 1:
+            return Decision(basis, LinearForm(coef[0], float(shifted[0]), *gate))
+        return Decision(basis, PolytopeForm(coef[:-1], shifted, *gate))
+
+    def rival_codes(self) -> tuple[int, ...]:
+        """``rivals``."""
+        return self.rivals
+
+    def metadata(self) -> dict[str, MetadataValue]:
+        """Number of rivals."""
+        return {"rivals": len(self.rivals)}
+
+    def facts(self) -> dict[str, Any]:
+        """The same, and t."""
+        return {"rivals": len(self.rivals), "least_score": self.own}
+
+
+def copy_scores(spec: Rivals, problem: Problem) -> RivalStudent:
+    """The student of ``problem``. Raises InvalidProblem for a teacher without linear or held-out scores."""
+    from core.solvers.solution import Summary
+    from core.students.sigmoid import expected_f1_threshold
+
+    started = time.perf_counter()
+    weights, held_out = problem.class_weights, problem.held_out
+    if weights is None or held_out is None or problem.is_distilled:
+        message = f"students of kind {spec.name} need a teacher whose scores are linear in the features"
+        raise InvalidProblem(Fault("teacher", "not_linear", message))
+    target = int(problem.codes[problem.positive.argmax()])
+    known = ~np.isnan(held_out[:, target])
+    scores, truth = held_out[known], problem.positive[known]
+    rivals = nearest_rivals(scores, truth, target, _number(spec, *weights.shape))
+    passes = _least(scores, target, rivals, None) >= 0.0
+    own: float | None = None
+    if truth[passes].any() and not truth[passes].all():
+        own = expected_f1_threshold(truth[passes], scores[passes, target])
+    elif not rivals:
+        own = 0.0
+    faces = [weights[target] - weights[rival] for rival in rivals]
+    shifts = [_TIE if rival < target else 0.0 for rival in rivals]
+    if own is not None:
+        faces.append(weights[target])
+        shifts.append(-own)
+    return RivalStudent(
+        target=target,
+        rivals=rivals,
+        own=own,
+        decisions=np.stack(faces),
+        shifts=np.array(shifts),
+        gate_weights=weights[target],
+        feature_map=problem.examples.feature_map,
+        summary=Summary(0.0, None, None, 0, time.perf_counter() - started, None),
+    )
+
+
+def _number(spec: Rivals, n_classes: int, n_features: int) -> int:
+    """How many rivals a student has."""
+    if n_classes == 2:
+        return 0
+    fitting = _BYTES_OF_ALL // (4 * n_classes * n_features) - 1
+    usual = max(_FEWEST, min(_MOST, fitting))
+    return min(usual if spec.rivals is None else spec.rivals, n_classes - 1)
+
+
+def _least(scores: FloatArray, target: int, rivals: tuple[int, ...], own: float | None) -> FloatArray:
+    """The margin of a class over its rivals, and over ``own``, (n,), from scores (n, K)."""
+    score = scores[:, target]
+    margins: list[FloatArray] = [
+        score - scores[:, rival] + (_TIE if rival < target else 0.0) for rival in rivals
+    ]
+    if own is not None:
+        margins.append(score - own)
+    least: FloatArray = np.min(margins, axis=0) if margins else np.zeros(len(score))
+    return least
+
+
+def nearest_rivals(scores: FloatArray, truth: BoolArray, target: int, p: int) -> tuple[int, ...]:
+    """Codes of p rivals, each the one that rejects most of the rows that those before it leave.
+
+    Looked at are the rows of other classes with the largest scores of the class. Of rivals that reject as
+    many the one whose scores exceed those of the class by more is taken: after the last row is rejected, that
+    alone decides.
+
+    scores: held-out ones, (n, K). truth: rows of the class, (n,).
+    """
+    others = np.flatnonzero(~truth)
+    size = min(len(others), max(_NEAR_ROWS, 3 * int(np.count_nonzero(truth))))
+    if not size or not p:
+        return ()
+    order = np.argsort(-scores[others, target], kind="stable")[:size]
+    excess = scores[others[order]] - scores[others[order], target][:, None]
+    weight = np.maximum(excess, 0.0).sum(axis=0)
+    weight /= 1.0 + weight.max()
+    left, chosen = excess > 0.0, [target]
+    for _ in range(p):
+        gain = np.count_nonzero(left, axis=0) + weight
+        gain[chosen] = -1.0
+        rival = int(gain.argmax())
+        chosen.append(rival)
+        left = left[~left[:, rival]]
+    return tuple(chosen[1:])
