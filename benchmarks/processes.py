@@ -63,10 +63,11 @@ def family(pid: int) -> list[int]:
     """Process ids of a process and all its descendants."""
     found = [pid]
     for parent in found:
-        # /proc lists children by the thread that started them.
-        for thread in Path(f"/proc/{parent}/task").iterdir():
-            with suppress(FileNotFoundError, ProcessLookupError):
-                found += map(int, (thread / "children").read_text(encoding="ascii").split())
+        # /proc lists children by the thread that started them. Processes and threads end meanwhile.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for thread in Path(f"/proc/{parent}/task").iterdir():
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    found += map(int, (thread / "children").read_text(encoding="ascii").split())
     return found
 
 
@@ -84,9 +85,10 @@ def core_seconds(pids: Sequence[int]) -> dict[Path, float]:
     """Time that each live thread of processes has been on a core, in seconds, to the nanosecond."""
     spent = {}
     for pid in pids:
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            with suppress(FileNotFoundError, ProcessLookupError):
-                spent[thread] = int((thread / "schedstat").read_text(encoding="ascii").split()[0]) / 1e9
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for thread in Path(f"/proc/{pid}/task").iterdir():
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    spent[thread] = int((thread / "schedstat").read_text(encoding="ascii").split()[0]) / 1e9
     return spent
 
 

@@ -172,9 +172,10 @@ def publish(
 
 def published(version: Json, alias: str, source: str) -> list[str]:
     """Lines about a version that was imported. alias: that was to move. source: what it was imported from."""
+    classes, columns = version["class_count"], version["columns"]
     ready = (
-        f"{version['model']} version {version['version']}: {version['class_count']} classes on "
-        f"{version['columns']} columns, ready for queries."
+        f"{version['model']} version {version['version']}: {classes} class{'' if classes == 1 else 'es'} on "
+        f"{columns} column{'' if columns == 1 else 's'}, ready for queries."
     )
     if not alias or version["alias"] is not None:
         return [ready]

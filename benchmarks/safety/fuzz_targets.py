@@ -328,7 +328,7 @@ _RECORD: Final[Json] = {
 }
 
 
-def _row_lists(data: bytes) -> None:
+def _row_lists(data: bytes, _folder: Path) -> None:
     """Compiled code must give what Python gives."""
     choice, text = data[0] if data else 0, data[1:]
     n, start = choice % 8 + 1, choice // 8

@@ -1,5 +1,6 @@
 """The decoder of lists of numbers: compiled code and Python give the same bits."""
 
+import os
 import shutil
 import struct
 import subprocess
@@ -199,3 +200,25 @@ def test_the_address_and_undefined_behaviour_sanitizers_find_nothing(tmp_path):
     command = [sys.executable, "-I", "-c", SANITIZED, library]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
     assert (done.stdout, done.returncode) == ("finished\n", 0), done.stderr[-3000:]
+
+
+@pytest.mark.long
+def test_a_wheel_without_a_compiler_decodes_in_python(tmp_path):
+    root = Path(row_decoder.__file__).parents[2]
+    source, wheels, unpacked = tmp_path / "source", tmp_path / "wheels", tmp_path / "unpacked"
+    for name in ("app", "core", "experiments", "migrations", "stms_client"):
+        shutil.copytree(root / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(root / name, source)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*command, "--wheel-dir", wheels, source], check=True, env=os.environ | {"CC": "false"})
+    [wheel] = wheels.iterdir()
+    shutil.unpack_archive(wheel, unpacked, "zip")
+    assert not list(unpacked.rglob("*.so"))
+    program = (
+        "from app.serving import row_decoder as r; print(r.IS_COMPILED, r.decode_row(b'{\"x\":[1]}', 1))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=unpacked, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"False {struct.pack('d', 1)!r}\n"
