@@ -73,8 +73,8 @@ KEYS: dict[str, tuple[str, str, frozenset[str]]] = {
 KEPT_FILES = 2 * 2 * MAX_KEPT
 """Both ends of the connections that two servers keep to their control processes."""
 MAX_CONNECTIONS = 2 * POOL_SIZE + 2
-"""Connections to the database that a server keeps: of the pools of its query process and its control process, the
-registry's poll and health checks."""
+"""Connections to the database that a server keeps: of the pools of its query process and its control process,
+the registry's poll and health checks."""
 _SETTLE_SECONDS = 20.0
 _SETTLED_GROWTH = 10 * 1024**2
 _WARM_QUERIES = 400

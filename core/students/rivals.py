@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from core.students.base import Problem
     from core.types import BoolArray, FloatArray
 
-_MOST, _FEWEST = 16, 4
+_MOST, _FEWEST = 32, 4
 _BYTES_OF_ALL: Final = 128 * 1024**2
 """Of the packages of all classes with coefficients of float32, unless the fewest rivals take more."""
 _NEAR_ROWS: Final = 50
@@ -57,8 +57,8 @@ class Rivals(StudentSpec):
         Ge(0),
         Le(64),
         Doc(
-            "p, the number of rivals, at most one for each other class. null: 16, or as many, at least 4,"
-            " with which the students of all classes take 128 MiB."
+            "p, the number of rivals, at most one for each other class. null: as many, from 4 to 32,"
+            " as the students of all classes have in 128 MiB."
         ),
     ] = None
 
@@ -137,7 +137,7 @@ class RivalStudent(Student):
 def copy_scores(spec: Rivals, problem: Problem) -> RivalStudent:
     """The student of ``problem``. Raises InvalidProblem for a teacher without linear or held-out scores."""
     from core.solvers.solution import Summary
-    from core.students.sigmoid import expected_f1_threshold
+    from core.students.sigmoid import largest_expected_f1
 
     started = time.perf_counter()
     weights, held_out = problem.class_weights, problem.held_out
@@ -151,8 +151,8 @@ def copy_scores(spec: Rivals, problem: Problem) -> RivalStudent:
     passes = _least(scores, target, rivals, None) >= 0.0
     own: float | None = None
     if truth[passes].any() and not truth[passes].all():
-        own = expected_f1_threshold(truth[passes], scores[passes, target])
-    elif not rivals:
+        own = largest_expected_f1(truth[passes], scores[passes, target])
+    if own is None and not rivals:
         own = 0.0
     faces = [weights[target] - weights[rival] for rival in rivals]
     shifts = [_TIE if rival < target else 0.0 for rival in rivals]

@@ -65,10 +65,18 @@ def expected_f1_threshold(truth: BoolArray, scores: FloatArray) -> float:
 
     0 where the scores do not rise with the truth.
     """
+    found = largest_expected_f1(truth, scores)
+    return 0.0 if found is None else min(1.0, np.count_nonzero(truth) / ENOUGH_POSITIVES) * found
+
+
+def largest_expected_f1(truth: BoolArray, scores: FloatArray) -> float | None:
+    """The threshold t of ``expected_f1_threshold``, of scores whose 0 means nothing.
+
+    None where the scores do not rise with the truth.
+    """
     fitted = fit_sigmoid(truth, scores)
     if fitted.slope == 0.0:
-        return 0.0
+        return None
     p = np.sort(fitted.probabilities(scores))[::-1]
     best = float(np.max(2.0 * np.cumsum(p) / (np.arange(1, len(p) + 1) + p.sum())))
-    found = (float(np.log(best / (2.0 - best))) - fitted.offset) / fitted.slope
-    return min(1.0, np.count_nonzero(truth) / ENOUGH_POSITIVES) * found
+    return (float(np.log(best / (2.0 - best))) - fitted.offset) / fitted.slope
