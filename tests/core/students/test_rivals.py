@@ -182,6 +182,8 @@ def test_automatic_copies_scores_of_texts_and_not_of_numbers():
     model = train(texts(400, 4), AUTOMATIC)
     assert {student.metadata["method"] for student in model.students.values()} == {"rivals"}
     assert {student.calibration.kind for student in model.students.values()} == {"sigmoid"}
+    budget = replace(AUTOMATIC, threshold="fpr").with_layout(texts(400, 4).layout)
+    assert budget.students[0].suited(SSVM()).name == "polytope"
     assert Automatic().suited(SSVM()).name == "polytope"
     assert Automatic().suited(Forest()).name == "trees"
     assert Automatic().of_texts().suited(Forest()).name == "trees"
