@@ -22,8 +22,8 @@ class Automatic(StudentSpec):
     """Exact copies of a teacher of trees, ``trees``, and of other teachers students of kind ``polytope``.
 
     With ``automatic`` the teacher is chosen, too, where it is of kind ssvm: a structural SVM, a forest or
-    boosted trees, whichever is best on held-out rows (``core.model_selection.family_choice``). Of rows of
-    texts alone, students copy the teacher's scores, ``rivals``. of_scores: what is fitted to a teacher that
+    boosted trees, whichever is best on held-out rows (``core.model_selection.family_choice``). For rows
+    with texts, students copy the teacher's scores, ``rivals``. of_scores: what is fitted to a teacher that
     is no trees, in place of a polytope of ``pieces`` and C. Raises InvalidProblem naming every wrong field.
     """
 
@@ -55,7 +55,7 @@ class Automatic(StudentSpec):
         return replace(self, of_scores=Polytope(**values)) if values else self
 
     def of_texts(self) -> Automatic:
-        """For rows of texts alone."""
+        """For rows with texts."""
         return replace(self, of_scores=Rivals())
 
     def fit(self, problem: Problem, run: Run) -> Student:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -35,6 +35,9 @@ finds as ``problem.examples.privileged`` and ``problem.examples.views``.
 """
 
 MetadataValue: TypeAlias = str | float | int
+
+TIE: Final = -float(np.finfo(np.float64).smallest_subnormal)
+"""Added to a margin that must be positive: argmax gives equal scores to the class that comes first."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

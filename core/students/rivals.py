@@ -19,7 +19,7 @@ import numpy as np
 
 from core.errors import Fault, InvalidProblem
 from core.parameters import Doc, Ge, Le, check_parameters
-from core.students.base import Decision, MetadataValue, Need, Student, StudentSpec
+from core.students.base import TIE, Decision, MetadataValue, Need, Student, StudentSpec
 
 if TYPE_CHECKING:
     from core.features.examples import Examples
@@ -34,8 +34,6 @@ _BYTES_OF_ALL: Final = 128 * 1024**2
 """Of the packages of all classes with coefficients of float32, unless the fewest rivals take more."""
 _NEAR_ROWS: Final = 50
 """Rivals are chosen on at least so many rows of other classes, and on three times the rows of the class."""
-_TIE: Final = -float(np.finfo(np.float64).smallest_subnormal)
-"""Added to a margin that must be positive: argmax gives equal scores to the class that comes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +153,7 @@ def copy_scores(spec: Rivals, problem: Problem) -> RivalStudent:
     if own is None and not rivals:
         own = 0.0
     faces = [weights[target] - weights[rival] for rival in rivals]
-    shifts = [_TIE if rival < target else 0.0 for rival in rivals]
+    shifts = [TIE if rival < target else 0.0 for rival in rivals]
     if own is not None:
         faces.append(weights[target])
         shifts.append(-own)
@@ -184,7 +182,7 @@ def _least(scores: FloatArray, target: int, rivals: tuple[int, ...], own: float 
     """The margin of a class over its rivals, and over ``own``, (n,), from scores (n, K)."""
     score = scores[:, target]
     margins: list[FloatArray] = [
-        score - scores[:, rival] + (_TIE if rival < target else 0.0) for rival in rivals
+        score - scores[:, rival] + (TIE if rival < target else 0.0) for rival in rivals
     ]
     if own is not None:
         margins.append(score - own)

@@ -16,7 +16,7 @@ from core.packed.forms import Form
 from core.packed.leaf_index import bytes_of_bits
 from core.packed.trees import INDEX_BYTES
 from core.solvers.solution import Summary
-from core.students.base import Decision, MetadataValue, Problem, Student
+from core.students.base import TIE, Decision, MetadataValue, Problem, Student
 from core.students.tree_copy import class_copy
 from core.types import FloatArray, IntArray
 
@@ -30,8 +30,6 @@ RIVALS_OF_A_FOREST: Final = (8, 5, 3)
 With an index of 8 rivals a query takes a quarter more time than with 3. Without one, trees are walked, and
 more rivals take no more time.
 """
-_TIE: Final = -float(np.finfo(np.float64).smallest_subnormal)
-"""Added to a margin that must be positive: argmax gives equal scores to the class that comes first."""
 _EVEN: Final = 2.0**-40
 """Added to the margin over the rest, so that rounding never decides where both are the same."""
 
@@ -141,7 +139,7 @@ def _margin(classes: IntArray, target: int, rivals: IntArray, rest: float | None
     """S^y − S^j for each rival j, and S^y − rest · (1 − Σ S), the sum over ``classes``; None: without it."""
     own, zero = (classes == target).astype(np.float64), 0.0
     faces = [own - (classes == rival) for rival in rivals]
-    intercepts = [_TIE if rival < target else zero for rival in rivals.tolist()]
+    intercepts = [TIE if rival < target else zero for rival in rivals.tolist()]
     if rest is not None:
         faces.append(own + rest)
         intercepts.append(_EVEN - rest)
