@@ -197,6 +197,13 @@ static PyObject *packed_list(const char **text, Py_ssize_t size, Py_ssize_t n)
     return packed;
 }
 
+/* Whether an argument is a size; otherwise there is an error. */
+static int read_size(PyObject *argument, Py_ssize_t *size)
+{
+    *size = PyLong_AsSsize_t(argument);
+    return *size != -1 || !PyErr_Occurred();
+}
+
 static PyObject *none_or_error(void)
 {
     if (PyErr_Occurred())
@@ -210,8 +217,8 @@ static PyObject *decode_row(PyObject *Py_UNUSED(module), PyObject *const *argume
         PyErr_SetString(PyExc_TypeError, "decode_row(body, n) takes two arguments");
         return NULL;
     }
-    Py_ssize_t n = PyLong_AsSsize_t(arguments[1]);
-    if (n == -1 && PyErr_Occurred())
+    Py_ssize_t n;
+    if (!read_size(arguments[1], &n))
         return NULL;
     if (!PyBytes_Check(arguments[0]))
         Py_RETURN_NONE;
@@ -244,11 +251,8 @@ static PyObject *decode_list(PyObject *Py_UNUSED(module), PyObject *const *argum
         PyErr_SetString(PyExc_TypeError, "decode_list(text, start, n) takes three arguments");
         return NULL;
     }
-    Py_ssize_t start = PyLong_AsSsize_t(arguments[1]);
-    if (start == -1 && PyErr_Occurred())
-        return NULL;
-    Py_ssize_t n = PyLong_AsSsize_t(arguments[2]);
-    if (n == -1 && PyErr_Occurred())
+    Py_ssize_t start, n;
+    if (!read_size(arguments[1], &start) || !read_size(arguments[2], &n))
         return NULL;
     if (!PyBytes_Check(arguments[0]))
         Py_RETURN_NONE;

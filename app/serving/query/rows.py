@@ -302,7 +302,7 @@ def _fill(target: NDArray[np.float64], raw: msgspec.Raw, i: int, inputs: Inputs 
     except (msgspec.DecodeError, RecursionError) as error:
         named = _read_named(raw, i)
         if named is None:
-            return explain_row(bytes(raw), "rows", i, str(error))
+            return explain_row(text, "rows", i, str(error))
         if inputs is None:
             raise _not_a_list("rows", i) from error
         values = inputs.in_order(named, "rows", i)
