@@ -12,7 +12,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_PYTHON=/opt/venv/bin/
 WORKDIR /src
 COPY requirements/${LOCK}.txt requirements/lock.txt
 COPY container/trim.py container/trim.py
-# C tools do not stay: strip, and the compiler of the decoder of rows (app/serving/_row_decoder.c). A Python of Debian's
+# C tools do not stay: strip, and the compiler of what queries have in C (app/serving, core/packed). A Python of Debian's
 # has its headers in a package of their own.
 # hadolint ignore=DL3008
 RUN apt-get update -qq \
@@ -31,7 +31,7 @@ COPY migrations migrations
 # Compiled kernels are checked against the time and size of their source. Layers keep whole seconds only, and a new
 # build must have a new time: a volume may still hold kernels of the last one.
 RUN pip install --quiet --no-compile --no-deps --no-build-isolation . \
- && /opt/venv/bin/python3 -P -B -c "from app.serving import _row_decoder" \
+ && /opt/venv/bin/python3 -P -B -c "from app.serving import _row_decoder; from core.packed import _text_terms, _tree_walks" \
  && apt-get purge -y -qq --auto-remove binutils gcc libc6-dev libpython3-dev >/dev/null \
  && find /opt/venv -path '*/site-packages/core/*' -name '*.py' -exec touch --date="$(date --utc +%Y-%m-%dT%H:%M:%SZ)" {} + \
  && useradd --uid 10001 --user-group --no-create-home --home-dir /data --shell /usr/sbin/nologin stms \

@@ -13,7 +13,7 @@ help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 # Two locked sets: what the service needs, and what its tests need on top. Hashes are checked, nothing is resolved anew.
-$(VENV)/.runtime: requirements/runtime.txt pyproject.toml app/serving/_row_decoder.c
+$(VENV)/.runtime: requirements/runtime.txt pyproject.toml $(wildcard app/serving/*.c core/packed/*.c)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "STMS needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt

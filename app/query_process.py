@@ -57,7 +57,7 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
             stack.callback(relay.close)
             await parts.refresher.follow_signals()
             decoder = "compiled code" if IS_COMPILED else "Python, for want of a C compiler at installation"
-            logger.info("Rows are decoded by %s.", decoder)
+            logger.info("Rows and texts are decoded by %s.", decoder)
             await _wait_for_start(process.scoreboard)
             if grpc_listener is not None:
                 await _listen_for_grpc(grpc_listener, operations, stack)

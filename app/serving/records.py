@@ -116,11 +116,7 @@ class Decoders:
     @cached_property
     def decode_row(self) -> Callable[[Raw], Values]:
         """The values of a record in JSON. Raises as `REFUSED` says."""
-        kind = self.struct
-        if kind is None:
-            return _refuse
-        decode, values = msgspec.json.Decoder(kind).decode, self._values
-        return lambda data: values(decode(data), bytes(data), 0)
+        return _refuse if self.struct is None else self._reader(self.struct, is_query=False)
 
     @cached_property
     def decode_rows(self) -> Callable[[bytes], Columns]:
@@ -182,12 +178,10 @@ class Decoders:
     @cached_property
     def decode_body(self) -> Callable[[Body], Values]:
         """The values of the record in the body of a query that has nothing else. Raises as `REFUSED` says."""
-        kind = self.struct
-        if kind is None:
+        if self.struct is None:
             return _refuse
-        body: Any = msgspec.defstruct("Query", [("record", kind)], forbid_unknown_fields=True)
-        decode, values = msgspec.json.Decoder(body).decode, self._values
-        return lambda data: values(decode(data).record, data, 1)
+        body: Any = msgspec.defstruct("Query", [("record", self.struct)], forbid_unknown_fields=True)
+        return self._reader(body, is_query=True)
 
     @cached_property
     def decode_text(self) -> Callable[[Body], Values]:
@@ -217,31 +211,32 @@ class Decoders:
             decoders[column.name] = msgspec.json.Decoder(cells).decode
         return decoders
 
-    @cached_property
-    def _values(self) -> Callable[[Any, Body, int], Values]:
-        """From a decoded record to its values, given its JSON and how many keys that has besides."""
+    def _reader(self, kind: Any, *, is_query: bool) -> Callable[[Body], Values]:
+        """What reads the values of a record from JSON. is_query: whether the record stands in one."""
         n = len(self.rows.columns)
         may_lack, unsure = any(self._may_lack[:n]), self._unsure
+        decode = msgspec.json.Decoder(kind).decode
 
-        def values(record: Any, data: Body, more: int) -> Values:
+        def read(data: Body) -> Values:
+            record = decode(data).record if is_query else decode(data)
             found = astuple(record)[:n]
-            text = bytes(data)
             for place, column, is_usual in unsure:
                 if not is_usual(found[place]):
                     _refuse_unusual(column, found[place])
-            if text.count(b":") == n + more and not (may_lack and UNSET in found):
+            text = bytes(data)
+            if text.count(b":") == n + is_query and not (may_lack and UNSET in found):
                 # Each key is there, and none twice.
                 return found
             found = astuple(record)
             keys = len(found) - found.count(UNSET)
             # Of a key that is there twice the decoder keeps the last value.
-            if text.count(b":") != keys + more and _may_repeat_keys(text, keys + more, found):
+            if text.count(b":") != keys + is_query and _may_repeat_keys(text, keys + is_query, found):
                 raise InvalidProblem
             if keys < len(found):
                 found = tuple([None if value is UNSET else value for value in found])
             return found if len(found) == n else found[:n]
 
-        return values
+        return read
 
     def _field(self, field: str, column: ColumnEncoder) -> tuple[str, Any] | tuple[str, Any, Any]:
         kind = self._type(column)

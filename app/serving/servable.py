@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
 from app.domain.entities import ModelVersion
 from app.domain.names import DEFAULT_TENANT
+from app.http.types import Body
 from app.serving.inputs import Inputs
 from app.serving.work import students_work
 from core.packed import PackedStudent
@@ -47,7 +49,8 @@ class ServableStudent:
     inline_bytes: bodies up to this size are answered in the event loop, larger ones in a thread. A map with
         many basis values per column makes the same number of bytes more work, so its limit is lower.
     inline_tensor_bytes: the same for raw numbers in both directions.
-    plain_bytes: bodies up to this size may be one row of numbers; 0 for a version with an encoder.
+    score_body: function from the body of a query in JSON to the score, if it has one record or text and
+        nothing else; otherwise, also for what is at fault, to None. None unless the version has an encoder.
     inputs: the columns of its version. score_record: function from the values of a record to their score;
         None unless its version has an encoder. score_columns: the same for many records by columns, with the
         same bits; None unless this is quicker.
@@ -69,7 +72,7 @@ class ServableStudent:
     json_class: bytes
     inline_bytes: int
     inline_tensor_bytes: int
-    plain_bytes: int
+    score_body: Callable[[Body], float | None] | None
     inputs: Inputs
     score_record: Callable[[Values], float] | None = None
     score_columns: Callable[[Sequence[Sequence[Any]]], list[float]] | None = None
@@ -110,7 +113,9 @@ def make_servable(
         json_class=b'{"class":' + msgspec.json.encode(student.label) + b",",
         inline_bytes=inline_bytes,
         inline_tensor_bytes=INLINE_TENSOR_BYTES if student.map.kind == "linear" else inline_bytes,
-        plain_bytes=inline_bytes if scorers is None else 0,
+        score_body=None
+        if inputs.records is None or scorers is None
+        else partial(inputs.records.score_one, scorers.one),
         inputs=inputs,
         score_record=None if scorers is None else scorers.one,
         score_columns=None if scorers is None else scorers.many,

@@ -28,6 +28,7 @@ SHARES: Final[Mapping[str, float]] = {
     "query": 1.5,
     "inference": 1.5,
     "row_lists": 1.0,
+    "text_terms": 1.0,
     "record": 1.5,
     "named_inputs": 1.0,
     "encoder": 1.0,

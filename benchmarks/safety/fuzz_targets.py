@@ -9,7 +9,7 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -45,7 +45,7 @@ from benchmarks.safety.fuzz_heads import HEADS, compare_heads
 from core.data.dataset import validate_rows
 from core.data.schema import Kind, KindSpec, infer_schema
 from core.data.table import NumberCells, Table, TextCells, VectorCells
-from core.encoding.fit import fit_encoder
+from core.encoding.fit import fit_encoder, fit_terms
 from core.encoding.profile import fit_profile
 from core.errors import InvalidPackage, InvalidProblem
 from core.packed import PackedHead, PackedLabels
@@ -53,6 +53,9 @@ from core.packed.codec import encode_front
 from core.packed.encoder import Encoder
 from core.packed.head import head_header, head_shapes
 from core.packed.input_profile import InputProfile
+from core.packed.single_text import SingleTexts
+from core.packed.term_table import TermTable, term_entries
+from core.packed.terms import FAMILIES
 
 ALLOWED: Final = (ServiceError, InvalidProblem, InvalidPackage)
 MAX_BYTES: Final = 8192
@@ -339,6 +342,22 @@ def _row_lists(data: bytes, _folder: Path) -> None:
             raise AssertionError("The rows differ.")
 
 
+@cache
+def _tables() -> tuple[Sequence[TermTable], SingleTexts]:
+    """The known terms of a column of texts, of all families, and what finds them."""
+    known = fit_terms(TextCells.of(_WORDS * 8), FAMILIES)
+    return known, SingleTexts(known)
+
+
+def _text_terms(data: bytes, _folder: Path) -> None:
+    """Compiled code must give what NumPy gives for many texts."""
+    text = data.decode("utf-8", "surrogateescape")
+    known, texts = _tables()
+    found, (_, *expected) = texts.find(text), term_entries(known, [text])
+    if [part.tobytes() for part in found] != [part.tobytes() for part in expected]:
+        raise AssertionError("The terms differ.")
+
+
 def _record_bodies() -> list[bytes]:
     lists = {name: [value, value] for name, value in _RECORD.items()}
     bodies = (
@@ -434,6 +453,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "query": Target(_query, _queries),
     "inference": Target(_inference, _inferences),
     "row_lists": Target(_row_lists, lambda: list(_ROW_LISTS)),
+    "text_terms": Target(_text_terms, lambda: [text.encode() for text in _WORDS]),
     "record": Target(_record, _record_bodies),
     "named_inputs": Target(_named_inputs, _record_inputs),
     "profile": Target(_profile, lambda: [fit_profile(_table(), _records()[0].encoder).to_bytes()]),

@@ -28,6 +28,14 @@ from core.packed.leaf_index import LeafIndex
 from core.packed.maps import Floats, PackedMap
 from core.packed.tree_references import at_references, distinct_rows
 
+try:
+    from core.packed._tree_walks import add_leaves, prepare
+
+    IS_COMPILED = True
+except ImportError:
+    # The package was built without a C compiler: NumPy finds the same sums, more slowly.
+    IS_COMPILED = False
+
 Int32s: TypeAlias = NDArray[np.int32]
 
 MAX_DEPTH: Final = 128
@@ -35,6 +43,8 @@ MAX_DEPTH: Final = 128
 INDEX_BYTES: Final = 1 << 23
 """A larger index of the leaves is not made: single rows are then walked level by level."""
 _WALKS_AT_ONCE: Final = 1 << 16
+_NODE_BYTES: Final = 24
+"""Of an inner node in compiled code."""
 
 
 @final
@@ -184,15 +194,16 @@ class TreesBasis(PackedMap):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays, the index and ``expected``."""
+        """Bytes of the arrays, of ``expected``, and of what rows are compared with."""
         expected = 8 * len(self.test) * self.values.shape[1]
-        of_index = 0 if self.index is None else self.index.nbytes
-        size: int = super().nbytes + expected + of_index
+        nodes = _NODE_BYTES * len(self.test)
+        compared = nodes if IS_COMPILED else 0 if self.index is None else self.index.nbytes
+        size: int = super().nbytes + expected + compared
         return size
 
     def ready(self) -> TreesBasis:
-        """The trees, once they have their index."""
-        _ = self.index
+        """The trees, once they have what rows are compared with."""
+        _ = self._prepared if IS_COMPILED else self.index
         return self
 
     @cached_property
@@ -205,7 +216,26 @@ class TreesBasis(PackedMap):
             expected[level] = share[level] * first + (1.0 - share[level]) * second
         return expected
 
+    @cached_property
+    def _prepared(self) -> object:
+        """What compiled code walks."""
+        return prepare(
+            self.feature,
+            self.threshold,
+            self.roots,
+            self.test,
+            self.children,
+            self.values,
+            self.output,
+            self.columns,
+            self.sums,
+            self.values.shape[1],
+            self.divisor,
+        )
+
     def row(self, x: Floats) -> Floats:
+        if IS_COMPILED:
+            return self.block(x)
         index = self.index
         if index is None:
             leaves = self.leaves((x.take(self.feature) > self.threshold)[np.newaxis])[0]
@@ -236,6 +266,10 @@ class TreesBasis(PackedMap):
         return sums
 
     def block(self, X: Floats) -> Floats:
+        if IS_COMPILED:
+            found = np.empty((*X.shape[:-1], self.sums))
+            add_leaves(self._prepared, np.ascontiguousarray(X), found)
+            return found
         sums = np.zeros((len(X), self.sums))
         width = self.values.shape[1]
         for rows in row_blocks(len(X), len(self.roots), _WALKS_AT_ONCE):

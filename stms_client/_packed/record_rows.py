@@ -67,7 +67,7 @@ class _Terms:
         found = self._kept.get(text)
         if found is None:
             columns, weights = self._texts.find(text)
-            found = columns + self._first, weights
+            found = columns + self._first if self._first else columns, weights
             if isinstance(self.column, CategoryColumn) and len(self._kept) < _MAX_KEPT:
                 self._kept[text] = found
         return found
@@ -300,14 +300,8 @@ class WeightedScorer:
             given = values[:n]
             try:
                 if hypot(*given) < MAX_MAGNITUDE:
-                    return sum(
-                        (
-                            intercept,
-                            *map(mul, numbers, given),
-                            *map(call, gets, values[n:end]),
-                            *map(call, others, values[end:]),
-                        )
-                    )
+                    found = intercept, *map(mul, numbers, given), *map(call, gets, values[n:end])
+                    return sum((*found, *map(call, others, values[end:])) if others else found)
             except TypeError:
                 # A gap among the numbers, or a category's value that is not written as its key.
                 return each(values)

@@ -1,5 +1,6 @@
 # Copied from `core/packed/single_text.py` by ``make client``: do not edit.
-"""The terms of one text with few calls of NumPy, each of which takes longer than some hundred numbers do.
+"""The terms of one text: by compiled code where the package was built with a C compiler, else with few calls
+of NumPy, each of which takes longer than some hundred numbers do.
 
 The terms and weights are those of ``core.packed.term_table``, to the last bit.
 """
@@ -7,6 +8,7 @@ The terms and weights are those of ``core.packed.term_table``, to the last bit.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -14,7 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stms_client._packed.term_table import LARGEST_COUNT, UNIT_BITS, TermTable, frequencies, term_entries
-from stms_client._packed.terms import PAIR, Whole, cut_text, mixed, powers
+from stms_client._packed.terms import FAMILIES, PAIR, Whole, class_table, cut_text, mixed, normalized, powers
+
+try:
+    from stms_client._packed._text_terms import find_terms, prepare
+
+    IS_COMPILED = True
+except ImportError:
+    IS_COMPILED = False
 
 Places: TypeAlias = NDArray[np.int64]
 Found: TypeAlias = tuple[Places, NDArray[np.float64]]
@@ -34,11 +43,24 @@ _RUNS: Final = "characters3"
 class SingleTexts:
     """Finds the known terms of single texts. tables: of their column, by families.
 
-    Texts of ASCII, and words, pairs and runs of three characters that are usual, are found quickly.
+    Without compiled code those of texts of ASCII that are words, pairs and runs of three characters are found
+    quickly.
     """
 
     def __init__(self, tables: Sequence[TermTable]) -> None:
         self._tables = tables
+        if IS_COMPILED:
+            known = (
+                (FAMILIES.index(table.family), table.terms.tobytes(), table.idf.tobytes(), table.unknown_idf)
+                for table in tables
+            )
+            classes, weights = _constants()
+            self._prepared = prepare(classes, weights, tuple(known))
+        else:
+            self._prepare()
+
+    def _prepare(self) -> None:
+        tables = self._tables
         families = [table.family for table in tables]
         unknown = {table.unknown_idf for table in tables}
         self._is_usual = (
@@ -60,6 +82,9 @@ class SingleTexts:
 
     def find(self, text: str) -> Found:
         """Columns and values of the known terms of a text."""
+        if IS_COMPILED:
+            places, weights = find_terms(self._prepared, normalized(text))
+            return np.frombuffer(places, dtype=np.int64), np.frombuffer(weights)
         text = cut_text(text)
         if not self._is_usual or not text.isascii():
             _, columns, values = term_entries(self._tables, [text])
@@ -140,6 +165,12 @@ class SingleTexts:
                 np.divide(own, np.sqrt(np.float64(own.dot(own)) * families), out=values[low:high])
         known = np.flatnonzero(places != self._nowhere)
         return self._columns.take(places.take(known)), values.take(known)
+
+
+@cache
+def _constants() -> tuple[bytes, bytes]:
+    """The classes of characters and the weights of counts, packed."""
+    return class_table().tobytes(), frequencies().tobytes()
 
 
 def _distinct(ascending: NDArray[Any]) -> tuple[Places, Places]:

@@ -74,6 +74,12 @@ def cut_text(text: str) -> str:
     return text if len(encoded) <= MAX_TEXT_BYTES else encoded[:MAX_TEXT_BYTES].decode(errors="ignore")
 
 
+def normalized(text: str) -> str:
+    """The part of a text that counts, in lower case and in NFC."""
+    lowered = cut_text(text).lower()
+    return lowered if lowered.isascii() else unicodedata.normalize("NFC", lowered)
+
+
 class TextBatch:
     """Some texts, each at most `MAX_TEXT_BYTES` long, with what all families of their terms need.
 
@@ -84,7 +90,7 @@ class TextBatch:
     def __init__(self, texts: Sequence[str]) -> None:
         self.n = len(texts)
         points, rows = _code_points(texts)
-        classes = _class_table()[np.minimum(points, _BEYOND)]
+        classes = class_table()[np.minimum(points, _BEYOND)]
         is_word = classes != _BETWEEN
         kept = is_word.copy()
         kept[0] = True
@@ -221,8 +227,7 @@ def _code_points(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.in
     """The characters of all texts, in lower case, with one that is of no word before each and after the last;
     and the number of the text of each.
     """
-    lowered = [cut_text(text).lower() for text in texts]
-    cleaned = [text if text.isascii() else unicodedata.normalize("NFC", text) for text in lowered]
+    cleaned = [*map(normalized, texts)]
     joined = "\0".join(["", *cleaned, ""])
     points = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), dtype="<i4")
     if len(texts) == 1:
@@ -232,7 +237,7 @@ def _code_points(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 
 @cache
-def _class_table() -> NDArray[np.uint8]:
+def class_table() -> NDArray[np.uint8]:
     """The class of each character of the basic plane, and at the end that of all others."""
     table = np.full(_BEYOND + 1, _WORD, dtype=np.uint8)
     table[:_ASCII] = [_WORD if chr(point).isalnum() else _BETWEEN for point in range(_ASCII)]

@@ -82,6 +82,10 @@ def copied_modules() -> dict[str, Path]:
         name = module.rpartition(".")[2]
         if found.setdefault(name, path) != path:
             raise ValueError(f"Two modules of the core are called {name}.")
+        if not path.exists():
+            # Compiled code does not belong to the client, only its types do.
+            found[name] = path.with_suffix(".pyi")
+            continue
         imported = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if _is_of_core(node)]
         waiting += {node.module for node in imported} - {_module_of(path) for path in found.values()}
     return dict(sorted(found.items()))
@@ -112,6 +116,6 @@ def names() -> list[str]:
 if __name__ == "__main__":
     (FOLDER / "documents.py").write_text(generate_documents(), "utf-8")
     for copied, original in copied_modules().items():
-        (FOLDER / COPY / f"{copied}.py").write_text(generate_copy(original), "utf-8")
+        (FOLDER / COPY / f"{copied}{original.suffix}").write_text(generate_copy(original), "utf-8")
     for module in names():
         (FOLDER / "sync" / module).write_text(generate(module), "utf-8")

@@ -30,9 +30,10 @@ def test_the_blocking_client_has_no_other_modules():
 
 @pytest.mark.parametrize("name", copied_modules())
 def test_the_client_evaluates_students_with_a_copy_of_the_core(name: str):
-    copy = (FOLDER / COPY / f"{name}.py").read_text("utf-8")
-    assert copy == generate_copy(copied_modules()[name]), "run: make client"
+    original = copied_modules()[name]
+    copy = (FOLDER / COPY / f"{name}{original.suffix}").read_text("utf-8")
+    assert copy == generate_copy(original), "run: make client"
 
 
 def test_the_copy_has_no_other_modules():
-    assert {path.stem for path in (FOLDER / COPY).glob("*.py")} == {"__init__", *copied_modules()}
+    assert {path.stem for path in (FOLDER / COPY).glob("*.py*")} == {"__init__", *copied_modules()}

@@ -75,8 +75,8 @@ def answer_record(
     """The answer of one class of a version with an encoder. Raises InvalidRequest and TooLarge."""
     if format_ is DEFAULT_FORMAT:
         # One record or text, the most frequent query, takes the shortest way.
-        assert student.score_record is not None  # noqa: S101 - the version has an encoder
-        score = records.score_one(student.score_record, data)
+        assert student.score_body is not None  # noqa: S101 - the version has an encoder
+        score = student.score_body(data)
         if score is not None:
             return responses.encode_row(student, score), 1, JSON_HEADERS
         decisions = decide_at_once(student, records, data, max_rows=limits.max_rows, max_work=limits.max_work)

@@ -198,11 +198,15 @@ class PreparedQuery(PreparedRequest):
         student = self._student()
         if student is None:
             return None
-        if self._format is DEFAULT_FORMAT and len(body) <= student.plain_bytes:
-            # One dense row is the most frequent query.
-            row = decode_row(body, student.n_columns)
-            if row is not None:
-                return encode_row(student, student.score_packed(row)), _JSON_LINES, student.metric_label, 1
+        if self._format is DEFAULT_FORMAT and len(body) <= student.inline_bytes:
+            # One dense row, record or text is the most frequent query.
+            if student.score_body is None:
+                row = decode_row(body, student.n_columns)
+                score = None if row is None else student.score_packed(row)
+            else:
+                score = student.score_body(body)
+            if score is not None:
+                return encode_row(student, score), _JSON_LINES, student.metric_label, 1
         if not _is_inline(student, len(body), self._format):
             return None
         content, rows, headers = answer_class(student, body, self._format, self._limits)

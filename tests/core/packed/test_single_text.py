@@ -1,4 +1,4 @@
-"""Single texts have the terms and weights, to the last bit, that they have among others."""
+"""Single texts have the terms and weights, to the last bit, that they have among others, by NumPy."""
 
 from __future__ import annotations
 
@@ -11,12 +11,20 @@ from hypothesis import strategies as st
 
 from core.data.table import TextCells
 from core.encoding.fit import fit_terms
+from core.packed import single_text
 from core.packed.single_text import SingleTexts
 from core.packed.term_table import TermTable, term_entries
 from core.packed.terms import FAMILIES, Family
 
 WORDS = ["my", "card", "is", "lost", "a", "b2", "Ärger", "I.O.U.", "日本語", "x" * 40, "", "9", "ok-ay"]
 FITTED = [" ".join([WORDS[k % 13], WORDS[(k * 5) % 13], WORDS[(k * 7) % 11]]) for k in range(60)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def by_numpy():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(single_text, "IS_COMPILED", False)
+        yield
 
 
 @cache

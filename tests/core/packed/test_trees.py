@@ -35,6 +35,16 @@ def student(trees: TreesBasis, threshold: float = 0.1) -> PackedStudent:
     return PackedStudent(trees, LinearForm(first, 0.0, first, 0.0), threshold, "a")
 
 
+@pytest.fixture(params=["compiled", "numpy"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are walked by compiled code and by NumPy."""
+    if request.param == "numpy":
+        monkeypatch.setattr(trees_module, "IS_COMPILED", False)
+    elif not trees_module.IS_COMPILED:
+        pytest.skip("The package was built without a C compiler or Python's headers.")
+
+
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_and_blocks_are_the_sums_of_walks_bit_for_bit(shape: dict, seed: int):
@@ -46,6 +56,7 @@ def test_rows_and_blocks_are_the_sums_of_walks_bit_for_bit(shape: dict, seed: in
 
 @pytest.mark.parametrize("shape", SHAPES[:4])
 def test_rows_are_the_same_without_an_index(shape: dict, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(trees_module, "IS_COMPILED", False)
     trees, X = random_trees(1, **shape), rows(100)
     indexed = np.array([trees.row(x) for x in X])
     assert isinstance(trees.index, LeafIndex)
@@ -69,6 +80,7 @@ def test_the_index_holds_leaves_that_add_something_and_says_its_size():
     assert index.nbytes >= index.bits.nbytes
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("sums", [1, 2, 3, 9, 16, 33])
 @pytest.mark.parametrize("trees", [1, 2, 9, 127, 300])
 def test_sums_of_a_row_are_in_the_order_of_the_trees(sums: int, trees: int):

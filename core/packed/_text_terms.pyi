@@ -1,0 +1,6 @@
+"""The compiled functions of `core.packed.single_text`. Arrays are packed; what `prepare` gives is opaque."""
+
+def prepare(
+    classes: bytes, frequencies: bytes, tables: tuple[tuple[int, bytes, bytes, int], ...], /
+) -> object: ...
+def find_terms(prepared: object, text: str, /) -> tuple[bytes, bytes]: ...
