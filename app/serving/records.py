@@ -276,26 +276,31 @@ class Records(Decoders):
         self._expects_clean = True
         self._row_count = row_count or RowCount()
 
-    def score_one(self, score: Callable[[Values], float], data: Body) -> float | None:
-        """The score of the one record or text in the body of a query; None for any other body."""
-        if self._expects_clean:
+    def scorer(self, score: Callable[[Values], float]) -> Callable[[Body], float | None]:
+        """What gives the score of the one record or text in the body of a query; None for any other body."""
+        decode_clean, count_clean = self.clean.decode_one, self.tally.clean
+
+        def score_one(data: Body) -> float | None:
+            if self._expects_clean:
+                try:
+                    values = decode_clean(data)
+                    found = score(values)
+                except REFUSED:
+                    # Records come from the same sources: the next one is likely to be like this one.
+                    self._expects_clean = False
+                else:
+                    count_clean(values)
+                    return found
             try:
-                values = self.clean.decode_one(data)
+                values = self.decode_one(data)
                 found = score(values)
             except REFUSED:
-                # Records come from the same sources: the next one is likely to be like this one.
-                self._expects_clean = False
-            else:
-                self.tally.clean(values)
-                return found
-        try:
-            values = self.decode_one(data)
-            found = score(values)
-        except REFUSED:
-            # What is wrong is found by others, or that nothing is.
-            return None
-        self._expects_clean = self.tally.look(values)
-        return found
+                # What is wrong is found by others, or that nothing is.
+                return None
+            self._expects_clean = self.tally.look(values)
+            return found
+
+        return score_one
 
     def read_columns(self, read: Callable[[Decoders], Columns]) -> tuple[Columns, Unsure]:
         """What ``read`` finds with decoders, and in which columns something may be unusual.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -113,9 +112,7 @@ def make_servable(
         json_class=b'{"class":' + msgspec.json.encode(student.label) + b",",
         inline_bytes=inline_bytes,
         inline_tensor_bytes=INLINE_TENSOR_BYTES if student.map.kind == "linear" else inline_bytes,
-        score_body=None
-        if inputs.records is None or scorers is None
-        else partial(inputs.records.score_one, scorers.one),
+        score_body=None if inputs.records is None or scorers is None else inputs.records.scorer(scorers.one),
         inputs=inputs,
         score_record=None if scorers is None else scorers.one,
         score_columns=None if scorers is None else scorers.many,

@@ -18,6 +18,7 @@ from core.types import IntArray
 
 GAP: Final = -1
 """Code of a cell without a value."""
+_TEXTS_AT_ONCE: Final = 4096
 
 
 class Texts(Sequence[str]):
@@ -55,11 +56,12 @@ class Texts(Sequence[str]):
         return self.data[self.offsets[place] : self.offsets[place + 1]].tobytes().decode()
 
     def __iter__(self) -> Iterator[str]:
-        data, ends = self.data.tobytes(), self.offsets.tolist()
-        start = ends[0]
-        for end in ends[1:]:
-            yield data[start:end].decode()
-            start = end
+        for first in range(0, len(self), _TEXTS_AT_ONCE):
+            ends = self.offsets[first : first + _TEXTS_AT_ONCE + 1]
+            data, start = self.data[ends[0] : ends[-1]].tobytes(), 0
+            for end in (ends[1:] - ends[0]).tolist():
+                yield data[start:end].decode()
+                start = end
 
     @property
     def lengths(self) -> NDArray[np.int64]:

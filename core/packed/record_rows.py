@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from itertools import repeat
 from math import hypot, isfinite, isinf
-from operator import call, mul
+from operator import call
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -291,16 +291,14 @@ class WeightedScorer:
     @property
     def score(self) -> Callable[[Values], float]:
         """The score at the values of a record, a function of few names. Raises InvalidProblem."""
-        n, end, intercept = self._n, self._end, self._intercept
-        numbers, gets, others = self._numbers, self._gets, self._products[self._end :]
-        each = self._each
+        n, intercept, each = self._n, self._intercept, self._each
+        weights: list[Callable[[Any], Any]] = [coef.__mul__ for coef in self._numbers]
+        weights += [*self._gets, *self._products[self._end :]]
 
         def score(values: Values) -> float:
-            given = values[:n]
             try:
-                if hypot(*given) < MAX_MAGNITUDE:
-                    found = intercept, *map(mul, numbers, given), *map(call, gets, values[n:end])
-                    return sum((*found, *map(call, others, values[end:])) if others else found)
+                if hypot(*values[:n]) < MAX_MAGNITUDE:
+                    return sum((intercept, *map(call, weights, values)))
             except TypeError:
                 # A gap among the numbers, or a category's value that is not written as its key.
                 return each(values)

@@ -24,6 +24,7 @@ from itertools import islice
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stms_client._packed.cell_values import TRUTH, category_key, microseconds_of, number_of
 from stms_client._packed.characters import SPACELESS
@@ -61,6 +62,8 @@ _FIRST_OF_OTHERS: Final = 0x80
 """First byte that is no ASCII character."""
 _BLOCK_BYTES: Final = 1 << 20
 _IS_BLANK: Final = np.isin(np.arange(256), [*b"\t\n\x0b\x0c\r\x1c\x1d\x1e\x1f "])
+_IS_FIRST_OF_WORDS: Final = np.isin(np.arange(256), [*b"ABCDEFGHJKLMOPQRSTUVWXYZabcdefghjklmopqrstuvwxyz"])
+"""Letters that begin neither a number nor how infinity and NaN are written."""
 _LETTERS_OF_WORD: Final = 2
 """Letters of a word, about, in scripts without spaces."""
 _DAY_FIRST: Final = re.compile(r"[0-9]{1,4}[./-][0-9]{1,2}[./-][0-9]{1,4}")
@@ -292,8 +295,12 @@ def _words(text: str) -> float:
     return len(text.split()) + alone / _LETTERS_OF_WORD
 
 
-def _not_numbers(texts: Sequence[str], counts: np.ndarray, total: int) -> list[int]:
+def _not_numbers(texts: Texts, counts: np.ndarray, total: int) -> list[int]:
     """Places of the texts that are no numbers, the first ones if more than a few cells have them."""
+    words = _beginning_with_letters(texts)
+    enough = int(np.searchsorted(counts[words].cumsum(), _most_others(total), "right"))
+    if enough < len(words):
+        return [*map(int, words[: enough + 1])]
     wrong, cells = [], 0
     for place, text in enumerate(texts):
         if number_of(text) is None:
@@ -302,6 +309,13 @@ def _not_numbers(texts: Sequence[str], counts: np.ndarray, total: int) -> list[i
             if cells > _most_others(total):
                 break
     return wrong
+
+
+def _beginning_with_letters(texts: Texts) -> NDArray[np.intp]:
+    """Places of texts whose first letter no number has, not even one that is infinite or NaN."""
+    begins = texts.offsets[:-1]
+    filled = np.flatnonzero(texts.lengths > 0)
+    return filled[_IS_FIRST_OF_WORDS[texts.data[begins[filled]]]]
 
 
 def _most_others(total: int) -> float:

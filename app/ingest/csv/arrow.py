@@ -31,33 +31,60 @@ def open_rows(
     types: of the columns that are read, in place of these. nulls: cells of columns of numbers that become
     nulls. has_line_breaks: whether quoted cells may have some. Raises ArrowInvalid, as the reader does.
     """
-    columns = layout.columns
     if types is None:
-        numbers = [k for table in columns.tables.values() for k in table]
+        numbers = [k for table in layout.columns.tables.values() for k in table]
         types = {k: pa.string() if k in layout.booleans else pa.float64() for k in numbers}
         types |= dict.fromkeys(text_columns(layout), pa.string())
-    return arrow_csv.open_csv(
-        pa.BufferReader(text),
-        read_options=arrow_csv.ReadOptions(
-            use_threads=use_threads,
-            column_names=[str(position) for position in range(columns.count)],
+    options = _options(layout, skip_header, block_bytes, types, nulls, has_line_breaks)
+    options["read_options"].use_threads = use_threads
+    return arrow_csv.open_csv(pa.BufferReader(text), **options)
+
+
+def read_rows(
+    text: pa.Buffer,
+    layout: CsvLayout,
+    *,
+    block_bytes: int,
+    types: Mapping[int, pa.DataType],
+    nulls: Collection[str],
+    has_line_breaks: bool,
+) -> pa.Table:
+    """The columns of ``types`` as `open_rows` reads them, at once and by several threads.
+
+    Raises ArrowInvalid.
+    """
+    options = _options(layout, layout.has_header, block_bytes, types, nulls, has_line_breaks)
+    return arrow_csv.read_csv(pa.BufferReader(text), **options)
+
+
+def _options(
+    layout: CsvLayout,
+    skip_header: bool,
+    block_bytes: int,
+    types: Mapping[int, pa.DataType],
+    nulls: Collection[str],
+    has_line_breaks: bool,
+) -> dict[str, Any]:
+    return {
+        "read_options": arrow_csv.ReadOptions(
+            column_names=[str(position) for position in range(layout.columns.count)],
             skip_rows=int(skip_header),
             block_size=block_bytes,
         ),
-        parse_options=arrow_csv.ParseOptions(
+        "parse_options": arrow_csv.ParseOptions(
             delimiter=layout.separator,
             quote_char='"' if layout.has_quotes else False,
             newlines_in_values=has_line_breaks,
             ignore_empty_lines=False,
         ),
-        convert_options=arrow_csv.ConvertOptions(
+        "convert_options": arrow_csv.ConvertOptions(
             column_types={str(k): kind for k, kind in types.items()},
             include_columns=[str(k) for k in sorted(types)],
             null_values=sorted(nulls),
             strings_can_be_null=False,
             decimal_point=layout.decimal,
         ),
-    )
+    }
 
 
 def text_columns(layout: CsvLayout) -> list[int]:

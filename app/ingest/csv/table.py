@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from app.ingest.cells import AS_TEXT, LEADING_ZERO, NUMBER_PATTERN, Column, number_column, text_column
-from app.ingest.csv.arrow import open_rows, text_columns, texts_of
+from app.ingest.csv.arrow import open_rows, read_rows, text_columns, texts_of
 from app.ingest.csv.layout import CsvLayout
 from core.data.schema import KindSpec
 from core.data.validation import MAX_MAGNITUDE
@@ -58,23 +59,23 @@ class CellReader:
             numbers -= wrong
             found = self._read(numbers, set(positions) - numbers)
         wrong = set(found.unusable)
-        if not tokens and numbers and _has_leading_zero(self.text, self.layout.separator):
-            more, tokens = self._looked_up(numbers, None)
-            wrong |= more
-        elif not tokens:
-            gaps = {k: places for k, places in found.gaps.items() if any(map(len, places))}
-            _, tokens = self._looked_up(set(gaps), gaps)
-        if wrong:
-            found.texts.update(self._read(set(), wrong, labels=False).texts)
-        columns = {
-            k: number_column(np.concatenate(found.numbers[k]), dict(tokens.get(k, {})))
-            for k in numbers - wrong
+        with ThreadPoolExecutor(1) as thread:
+            waiting = thread.submit(self._text_columns, found.texts)
+            if not tokens and numbers and _has_leading_zero(self.text, self.layout.separator):
+                more, tokens = self._looked_up(numbers, None)
+                wrong |= more
+            elif not tokens:
+                gaps = {k: rows for k, rows in found.gaps.items() if len(rows)}
+                _, tokens = self._looked_up(set(gaps), gaps)
+            columns = waiting.result()
+        columns |= {k: number_column(found.numbers[k], dict(tokens.get(k, {}))) for k in numbers - wrong}
+        return columns | self._text_columns(self._read(set(), wrong, labels=False).texts), found.labels
+
+    def _text_columns(self, texts: dict[int, list[pa.Array]]) -> dict[int, Column]:
+        """Columns from chunks of texts, which are taken out of ``texts``."""
+        return {
+            k: text_column(texts.pop(k), self.nulls, self.kinds.get(k), self.layout.decimal) for k in [*texts]
         }
-        columns |= {
-            k: text_column(found.texts.pop(k), self.nulls, self.kinds.get(k), self.layout.decimal)
-            for k in [*found.texts]
-        }
-        return columns, found.labels
 
     def _seems_number(self, position: int) -> bool:
         """Whether the first cells of a column are numbers and gaps, so that it is first read as such."""
@@ -89,32 +90,37 @@ class CellReader:
         types: dict[int, pa.DataType] = dict.fromkeys(numbers, pa.float64()) | dict.fromkeys(texts, _TEXTS)
         read_as_text = text_columns(self.layout) if labels else []
         types |= dict.fromkeys(read_as_text, pa.string())
-        found = _Found(
-            {k: [] for k in numbers},
-            {k: [] for k in texts},
-            {k: [] for k in read_as_text},
-            {k: [] for k in numbers},
-            set(),
+        found = _Found({}, {}, {}, {}, set())
+        if not types:
+            return found
+        table = read_rows(
+            self.text,
+            self.layout,
+            block_bytes=self.block_bytes,
+            types=types,
+            nulls=self._null_cells,
+            has_line_breaks=self.has_line_breaks,
         )
-        for batch in self._batches(types):
-            for k in numbers:
-                found.add_numbers(k, batch.column(str(k)))
-            for k in texts:
-                found.texts[k].append(batch.column(str(k)))
-            for k in read_as_text:
-                found.labels[k] += texts_of(batch, k).to_pylist()
+        for k in numbers:
+            found.add_numbers(k, table.column(str(k)))
+        for k in texts:
+            found.texts[k] = table.column(str(k)).chunks
+        for k in read_as_text:
+            chunks = table.column(str(k)).chunks
+            found.labels[k] = [text for one in chunks for text in pc.utf8_trim_whitespace(one).to_pylist()]
         return found
 
     def _looked_up(
-        self, positions: set[int], gaps: Mapping[int, Sequence[NDArray[np.intp]]] | None
+        self, positions: set[int], gaps: Mapping[int, NDArray[np.intp]] | None
     ) -> tuple[set[int], dict[int, Counter[str]]]:
         """Of columns that seem to hold numbers, those that do not, and the tokens of missing values.
 
-        gaps: places of these in each batch, of columns that hold numbers indeed; None if all are in doubt.
+        gaps: rows of these, of columns that hold numbers indeed; None if all are in doubt.
         """
         wrong: set[int] = set()
         tokens: dict[int, Counter[str]] = {k: Counter() for k in positions}
-        for number, batch in enumerate(self._batches(dict.fromkeys(positions, pa.string()))):
+        start = 0
+        for batch in self._batches(dict.fromkeys(positions, pa.string())):
             for k in positions - wrong:
                 if gaps is None:
                     texts = texts_of(batch, k)
@@ -123,9 +129,12 @@ class CellReader:
                     if not self._are_numbers(pc.filter(texts, pc.invert(is_null))):
                         wrong.add(k)
                 else:
-                    missing = pc.utf8_trim_whitespace(batch.column(str(k)).take(pa.array(gaps[k][number])))
+                    first, stop = np.searchsorted(gaps[k], (start, start + len(batch)))
+                    rows = pa.array(gaps[k][first:stop] - start)
+                    missing = pc.utf8_trim_whitespace(batch.column(str(k)).take(rows))
                 counts = pc.value_counts(missing)
                 tokens[k].update({one["values"].as_py(): one["counts"].as_py() for one in counts})
+            start += len(batch)
         return wrong, {k: counts for k, counts in tokens.items() if k not in wrong}
 
     def _are_numbers(self, texts: pa.Array) -> bool:
@@ -133,6 +142,11 @@ class CellReader:
         is_number = pc.match_substring_regex(texts, pattern)
         is_code = pc.match_substring_regex(texts, LEADING_ZERO)
         return not len(texts) or bool(pc.all(pc.and_not(is_number, is_code)).as_py())
+
+    @property
+    def _null_cells(self) -> set[str]:
+        """The tokens of missing values as they may stand in a cell."""
+        return {f"{before}{token}{after}" for token in self.nulls for before in _SIDES for after in _SIDES}
 
     def _batches(self, types: Mapping[int, pa.DataType]) -> Iterator[pa.RecordBatch]:
         if types:
@@ -142,9 +156,7 @@ class CellReader:
                 skip_header=self.layout.has_header,
                 block_bytes=self.block_bytes,
                 types=types,
-                nulls={
-                    f"{before}{token}{after}" for token in self.nulls for before in _SIDES for after in _SIDES
-                },
+                nulls=self._null_cells,
                 has_line_breaks=self.has_line_breaks,
             )
 
@@ -154,25 +166,25 @@ _SIDES: Final = ("", " ")
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Chunks of columns by position. gaps: places of those of the numbers, in each chunk. unusable: columns
-    with others than finite numbers.
+    """Columns by position. texts: in chunks. gaps: rows of those of the numbers. unusable: columns with
+    others than finite numbers.
     """
 
-    numbers: dict[int, list[NDArray[np.float64]]]
+    numbers: dict[int, NDArray[np.float64]]
     texts: dict[int, list[pa.Array]]
     labels: dict[int | None, list[str]]
-    gaps: dict[int, list[NDArray[np.intp]]]
+    gaps: dict[int, NDArray[np.intp]]
     unusable: set[int]
 
-    def add_numbers(self, position: int, chunk: pa.Array) -> None:
-        """A chunk of a column of numbers."""
-        values: NDArray[Any] = chunk.to_numpy(zero_copy_only=False)
-        is_null = chunk.is_null().to_numpy(zero_copy_only=False) if chunk.null_count else np.empty(0, bool)
-        self.gaps[position].append(np.flatnonzero(is_null))
+    def add_numbers(self, position: int, column: pa.ChunkedArray) -> None:
+        """A column of numbers."""
+        values: NDArray[Any] = column.to_numpy()
+        is_gap = column.is_null().to_numpy() if column.null_count else np.empty(0, bool)
+        self.gaps[position] = np.flatnonzero(is_gap)
         # NaN fails the comparison, so that only numbers of usable size pass.
-        if np.count_nonzero(np.abs(values) <= MAX_MAGNITUDE) + chunk.null_count < len(values):
+        if np.count_nonzero(np.abs(values) <= MAX_MAGNITUDE) + column.null_count < len(values):
             self.unusable.add(position)
-        self.numbers[position].append(values)
+        self.numbers[position] = values
 
 
 def _has_leading_zero(text: pa.Buffer, separator: str) -> bool:
