@@ -171,7 +171,8 @@ def promised(client: RemoteServer, name: str, split: Split, folder: Path) -> lis
         classes = [label for label in dict.fromkeys(given) if (truth == label).any()]
         if not classes:
             continue
-        matches = decisions(client, job["model"], classes, records)
+        # Servers may take a second to see that there is a newer version.
+        matches = decisions(client, f"{job['model']}@{job['version']}", classes, records)
         negatives = sum(int((truth != label).sum()) for label in classes)
         false = sum(int((matches[:, k] & (truth != label)).sum()) for k, label in enumerate(classes))
         allowed = budget + _STANDARD_ERRORS * float(np.sqrt(budget * (1 - budget) / negatives))
