@@ -59,6 +59,9 @@ class SingleTexts:
         else:
             self._prepare()
 
+    def __reduce__(self) -> tuple[type[SingleTexts], tuple[Sequence[TermTable]]]:
+        return SingleTexts, (self._tables,)
+
     def _prepare(self) -> None:
         tables = self._tables
         families = [table.family for table in tables]

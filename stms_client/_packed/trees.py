@@ -234,6 +234,10 @@ class TreesBasis(PackedMap):
             self.divisor,
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What is prepared for compiled code is made again where the trees are unpickled.
+        return {name: value for name, value in self.__dict__.items() if name != "_prepared"}
+
     def row(self, x: Floats) -> Floats:
         if IS_COMPILED:
             return self.block(x)
@@ -269,7 +273,7 @@ class TreesBasis(PackedMap):
     def block(self, X: Floats) -> Floats:
         if IS_COMPILED:
             found = np.empty((*X.shape[:-1], self.sums))
-            add_leaves(self._prepared, np.ascontiguousarray(X), found)
+            add_leaves(self._prepared, np.ascontiguousarray(X, dtype=np.float64), found)
             return found
         sums = np.zeros((len(X), self.sums))
         width = self.values.shape[1]

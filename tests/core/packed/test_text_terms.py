@@ -1,5 +1,7 @@
 """The terms of texts: compiled code and NumPy give the same bits."""
 
+import copy
+import pickle
 from functools import cache
 from pathlib import Path
 
@@ -85,6 +87,14 @@ def test_many_terms_with_the_same_first_bits_are_sorted():
     terms = np.array(sorted(number for number, _ in near[::2]), dtype=np.uint64)
     known = TermTable("words", terms, np.full(len(terms), 1 << 17), 1 << 16)
     assert check([known], " ".join(word for _, word in near * 3)) == len(terms)
+
+
+@compiled
+def test_texts_are_pickled_and_copied():
+    known = tables(("words", "pairs"))
+    texts = SingleTexts(known)
+    for other in (pickle.loads(pickle.dumps(texts)), copy.deepcopy(texts)):
+        np.testing.assert_array_equal(other.find("my card")[1], texts.find("my card")[1])
 
 
 GOOD = (bytes(0x10001), bytes(256 * 8))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from dataclasses import fields, replace
 
 import numpy as np
@@ -52,6 +54,15 @@ def test_rows_and_blocks_are_the_sums_of_walks_bit_for_bit(shape: dict, seed: in
     expected = np.array([walked(trees, x) for x in X])
     np.testing.assert_array_equal(trees.block(X), expected)
     np.testing.assert_array_equal([trees.row(x) for x in X], expected)
+
+
+@pytest.mark.usefixtures("way")
+def test_trees_that_have_answered_are_pickled_and_copied():
+    trees, X = random_trees(0), rows(20)
+    expected = trees.block(X)
+    for other in (pickle.loads(pickle.dumps(trees)), copy.deepcopy(trees)):
+        np.testing.assert_array_equal(other.block(X), expected)
+        assert other.digest == trees.digest
 
 
 @pytest.mark.parametrize("shape", SHAPES[:4])
