@@ -55,8 +55,7 @@ class SingleTexts:
             )
             classes, weights = _constants()
             self._prepared = prepare(classes, weights, tuple(known))
-        else:
-            self._prepare()
+        self._prepare()
 
     def __reduce__(self) -> tuple[type[SingleTexts], tuple[Sequence[TermTable]]]:
         return SingleTexts, (self._tables,)
@@ -71,6 +70,7 @@ class SingleTexts:
             and len(set(families)) == len(tables)
             and set(families) <= {"words", "pairs", _RUNS}
         )
+        self._of_run: Places | None = None
         if not self._is_usual:
             return
         # Behind each table stands a term of no text: what sorts behind all others is never 0.
@@ -84,7 +84,8 @@ class SingleTexts:
 
     def find(self, text: str) -> Found:
         """Columns and values of the known terms of a text."""
-        if IS_COMPILED:
+        # NumPy finds runs of three in the order of their characters, and stored versions keep their bits.
+        if IS_COMPILED and not (self._is_usual and self._of_run is not None and text.isascii()):
             places, weights = find_terms(self._prepared, normalized(text))
             return np.frombuffer(places, dtype=np.int64), np.frombuffer(weights)
         text = cut_text(text)

@@ -75,7 +75,7 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path):
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     here = {
         f"stms_client/{path.relative_to(ROOT / 'stms_client')}"
-        for pattern in ("*.py", "py.typed", "js/*.mjs")
+        for pattern in ("*.py", "*.pyi", "py.typed", "js/*.mjs")
         for path in (ROOT / "stms_client").rglob(pattern)
     }
     assert {name for name in here if "/build/" not in name} == names
