@@ -204,7 +204,7 @@ static Py_ssize_t place_of(const Table *table, uint64_t term)
 static void weigh(Work *work, const Table *table, const Prepared *prepared, Py_ssize_t first_column)
 {
     Py_ssize_t first = work->n_found;
-    /* As NumPy's, sums of int64 go around beyond their range. */
+    /* A sum beyond int64 wraps around, as in NumPy. */
     uint64_t squares = 0;
     for (Py_ssize_t i = 0; i < work->n_terms;) {
         Py_ssize_t start = i;

@@ -196,10 +196,10 @@ class TreesBasis(PackedMap):
     def nbytes(self) -> int:
         """Bytes of the arrays, of ``expected``, and of what rows are compared with."""
         expected = 8 * len(self.test) * self.values.shape[1]
-        nodes = _NODE_BYTES * len(self.test)
-        compared = nodes if IS_COMPILED else 0 if self.index is None else self.index.nbytes
-        size: int = super().nbytes + expected + compared
-        return size
+        size: int = super().nbytes + expected
+        if IS_COMPILED:
+            return size + _NODE_BYTES * len(self.test)
+        return size if self.index is None else size + self.index.nbytes
 
     def ready(self) -> TreesBasis:
         """The trees, once they have what rows are compared with."""

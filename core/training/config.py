@@ -134,7 +134,7 @@ class TrainingConfig:
         if layout is None:
             return self
         students = self.students
-        # The scores of a teacher of all rows are larger than those of the folds', which a budget relies on.
+        # A teacher of all rows may give larger scores than those of the folds, which a budget relies on.
         if self.automatic and self.tuning is None and layout.terms and self.threshold != "fpr":
             students = tuple(spec.of_texts() if isinstance(spec, Automatic) else spec for spec in students)
         return replace(self, features=replace(self.features, layout=layout), students=students)

@@ -43,36 +43,27 @@ _RUNS: Final = "characters3"
 class SingleTexts:
     """Finds the known terms of single texts. tables: of their column, by families.
 
-    Without compiled code those of texts of ASCII that are words, pairs and runs of three characters are found
-    quickly.
+    Compiled or not, the terms of a text have the same order, and so each score has the same bits.
     """
-
-    def __init__(self, tables: Sequence[TermTable]) -> None:
-        self._tables = tables
-        if IS_COMPILED:
-            known = (
-                (FAMILIES.index(table.family), table.terms.tobytes(), table.idf.tobytes(), table.unknown_idf)
-                for table in tables
-            )
-            classes, weights = _constants()
-            self._prepared = prepare(classes, weights, tuple(known))
-        self._prepare()
 
     def __reduce__(self) -> tuple[type[SingleTexts], tuple[Sequence[TermTable]]]:
         return SingleTexts, (self._tables,)
 
-    def _prepare(self) -> None:
-        tables = self._tables
+    def __init__(self, tables: Sequence[TermTable]) -> None:
+        self._tables = tables
         families = [table.family for table in tables]
         unknown = {table.unknown_idf for table in tables}
-        self._is_usual = (
+        is_usual = (
             len(unknown) == 1
             and all(map(len, tables))
             and len(set(families)) == len(tables)
             and set(families) <= {"words", "pairs", _RUNS}
         )
-        self._of_run: Places | None = None
-        if not self._is_usual:
+        if IS_COMPILED:
+            self._prepared = _prepared(tables)
+        # NumPy finds runs in another order than compiled code; stored versions keep the bits of their scores.
+        self._is_by_numpy = is_usual and (_RUNS in families or not IS_COMPILED)
+        if not self._is_by_numpy:
             return
         # Behind each table stands a term of no text: what sorts behind all others is never 0.
         self._terms = np.concatenate([np.append(table.terms, np.uint64(0)) for table in tables])
@@ -85,12 +76,11 @@ class SingleTexts:
 
     def find(self, text: str) -> Found:
         """Columns and values of the known terms of a text."""
-        # NumPy finds runs of three in the order of their characters, and stored versions keep their bits.
-        if IS_COMPILED and not (self._is_usual and self._of_run is not None and text.isascii()):
-            places, weights = find_terms(self._prepared, normalized(text))
-            return np.frombuffer(places, dtype=np.int64), np.frombuffer(weights)
         text = cut_text(text)
-        if not self._is_usual or not text.isascii():
+        if not (self._is_by_numpy and text.isascii()):
+            if IS_COMPILED:
+                places, weights = find_terms(self._prepared, normalized(text))
+                return np.frombuffer(places, dtype=np.int64), np.frombuffer(weights)
             _, columns, values = term_entries(self._tables, [text])
             return columns, values
         words = text.lower().encode().translate(_WORDS).split()
@@ -169,6 +159,16 @@ class SingleTexts:
                 np.divide(own, np.sqrt(np.float64(own.dot(own)) * families), out=values[low:high])
         known = np.flatnonzero(places != self._nowhere)
         return self._columns.take(places.take(known)), values.take(known)
+
+
+def _prepared(tables: Sequence[TermTable]) -> object:
+    """What compiled code looks up terms in."""
+    known = (
+        (FAMILIES.index(table.family), table.terms.tobytes(), table.idf.tobytes(), table.unknown_idf)
+        for table in tables
+    )
+    classes, weights = _constants()
+    return prepare(classes, weights, tuple(known))
 
 
 @cache

@@ -92,9 +92,9 @@ def text_columns(layout: CsvLayout) -> list[int]:
     return [k for k in (layout.columns.label, *layout.columns.index) if k is not None]
 
 
-def texts_of(batch: pa.RecordBatch, position: int) -> pa.Array:
+def texts_of(rows: pa.RecordBatch | pa.Table, position: int) -> pa.Array | pa.ChunkedArray:
     """The cells of a column of labels or indices without whitespace around them."""
-    return pc.utf8_trim_whitespace(batch.column(str(position)))
+    return pc.utf8_trim_whitespace(rows.column(str(position)))
 
 
 def numbers_of(batch: pa.RecordBatch, position: int, layout: CsvLayout) -> NDArray[Any]:

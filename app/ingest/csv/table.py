@@ -106,8 +106,7 @@ class CellReader:
         for k in texts:
             found.texts[k] = table.column(str(k)).chunks
         for k in read_as_text:
-            chunks = table.column(str(k)).chunks
-            found.labels[k] = [text for one in chunks for text in pc.utf8_trim_whitespace(one).to_pylist()]
+            found.labels[k] = texts_of(table, k).to_pylist()
         return found
 
     def _looked_up(

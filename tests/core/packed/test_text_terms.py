@@ -63,6 +63,16 @@ def test_odd_and_long_texts(text):
 
 
 @compiled
+@pytest.mark.parametrize("families", [("words", "pairs"), ("words", "pairs", "characters3"), FAMILIES])
+@pytest.mark.parametrize("text", ["", "my card is lost", "ok-ay card 日本語 Ärger", "my card " * 9000 + "é"])
+def test_terms_have_the_same_order_without_compiled_code(families, text, monkeypatch):
+    found = SingleTexts(tables(families)).find(text)
+    monkeypatch.setattr(single_text, "IS_COMPILED", False)
+    expected = SingleTexts(tables(families)).find(text)
+    assert [part.tobytes() for part in found] == [part.tobytes() for part in expected]
+
+
+@compiled
 def test_known_terms_are_found_at_all():
     assert check(tables(FAMILIES), "my card is lost") > 10
     assert check(tables(("words",)), "card " * 300) == 1
