@@ -45,9 +45,6 @@ class SingleTexts:
     Compiled or not, the terms of a text have the same order, and so each score has the same bits.
     """
 
-    def __reduce__(self) -> tuple[type[SingleTexts], tuple[Sequence[TermTable]]]:
-        return SingleTexts, (self._tables,)
-
     def __init__(self, tables: Sequence[TermTable]) -> None:
         self._tables = tables
         families = [table.family for table in tables]
@@ -72,6 +69,9 @@ class SingleTexts:
         self._starts = [sum(lengths[:place]) for place in range(len(tables))]
         self._columns = np.arange(len(self._terms)) - np.repeat(np.arange(len(tables)), lengths)
         self._of_run = self._places_of_runs(families.index(_RUNS)) if _RUNS in families else None
+
+    def __reduce__(self) -> tuple[type[SingleTexts], tuple[Sequence[TermTable]]]:
+        return SingleTexts, (self._tables,)
 
     def find(self, text: str) -> Found:
         """Columns and values of the known terms of a text."""
