@@ -10,7 +10,10 @@
 #include <stdint.h>
 #include <string.h>
 
-enum { ROWS_AT_ONCE = 64 }; /* which walk one tree after the other, while its nodes are in the cache */
+enum {
+    ROWS_AT_ONCE = 64, /* which walk one tree after the other, while its nodes are in the cache */
+    WALKS_AT_ONCE = 8, /* side by side, so that one does not wait for the node of another */
+};
 
 /* children: where rows go whose feature is at most the threshold, and all others; leaf i is ~i. */
 typedef struct {
@@ -28,24 +31,80 @@ typedef struct {
 
 static const char *NAME = "core.packed._tree_walks.Trees";
 
+/* Replace references to nodes by those to the leaves that rows reach from there; all references are to leaves or
+   to nodes of the trees. */
+static inline void reach(const Node *nodes, const double *const rows[WALKS_AT_ONCE], int32_t at[WALKS_AT_ONCE])
+{
+    int32_t all; /* negative as soon as every reference is to a leaf */
+    do {
+        all = -1;
+        for (int k = 0; k < WALKS_AT_ONCE; k++) {
+            if (at[k] >= 0) {
+                const Node *node = &nodes[at[k]];
+                at[k] = node->children[rows[k][node->feature] > node->threshold];
+            }
+            all &= at[k];
+        }
+    } while (all >= 0);
+}
+
+/* Add the leaf of a tree to the sums of a row. */
+static inline void add(const Trees *trees, Py_ssize_t tree, int32_t leaf, double *sums)
+{
+    const double *values = (const double *)trees->values.buf + (Py_ssize_t)~leaf * trees->width;
+    double *own = sums + ((const int32_t *)trees->output.buf)[tree];
+    for (Py_ssize_t k = 0; k < trees->width; k++)
+        own[k] += values[k];
+}
+
+/* Several trees side by side, for one row. */
+static void walk_row(const Trees *trees, const double *row, double *sums)
+{
+    const int32_t *roots = trees->roots.buf;
+    const double *rows[WALKS_AT_ONCE];
+    int32_t at[WALKS_AT_ONCE];
+    for (int k = 0; k < WALKS_AT_ONCE; k++)
+        rows[k] = row;
+    for (Py_ssize_t tree = 0; tree < trees->n_trees; tree += WALKS_AT_ONCE) {
+        int n = trees->n_trees - tree < WALKS_AT_ONCE ? (int)(trees->n_trees - tree) : WALKS_AT_ONCE;
+        for (int k = 0; k < WALKS_AT_ONCE; k++)
+            at[k] = k < n ? roots[tree + k] : -1;
+        reach(trees->nodes, rows, at);
+        for (int k = 0; k < n; k++)
+            add(trees, tree + k, at[k], sums);
+    }
+}
+
+/* Several rows side by side, through one tree after the other. */
+static void walk_rows(const Trees *trees, const double *first, Py_ssize_t n, double *sums)
+{
+    const int32_t *roots = trees->roots.buf;
+    const double *rows[WALKS_AT_ONCE];
+    int32_t at[WALKS_AT_ONCE];
+    for (Py_ssize_t tree = 0; tree < trees->n_trees; tree++) {
+        for (Py_ssize_t i = 0; i < n; i += WALKS_AT_ONCE) {
+            int some = n - i < WALKS_AT_ONCE ? (int)(n - i) : WALKS_AT_ONCE;
+            for (int k = 0; k < WALKS_AT_ONCE; k++) {
+                rows[k] = first + (i + (k < some ? k : 0)) * trees->n_columns;
+                at[k] = k < some ? roots[tree] : -1;
+            }
+            reach(trees->nodes, rows, at);
+            for (int k = 0; k < some; k++)
+                add(trees, tree, at[k], sums + (i + k) * trees->n_sums);
+        }
+    }
+}
+
 static void walk(const Trees *trees, const double *rows, Py_ssize_t n, double *sums)
 {
-    const int32_t *roots = trees->roots.buf, *output = trees->output.buf;
-    const double *values = trees->values.buf;
     memset(sums, 0, (size_t)(n * trees->n_sums) * sizeof *sums);
-    for (Py_ssize_t tree = 0; tree < trees->n_trees; tree++) {
-        for (Py_ssize_t i = 0; i < n; i++) {
-            const double *row = rows + i * trees->n_columns;
-            int32_t at = roots[tree];
-            while (at >= 0) {
-                const Node *node = &trees->nodes[at];
-                at = node->children[row[node->feature] > node->threshold];
-            }
-            const double *leaf = values + (Py_ssize_t)~at * trees->width;
-            double *own = sums + i * trees->n_sums + output[tree];
-            for (Py_ssize_t k = 0; k < trees->width; k++)
-                own[k] += leaf[k];
-        }
+    for (Py_ssize_t i = 0; i < n; i += ROWS_AT_ONCE) {
+        Py_ssize_t some = n - i < ROWS_AT_ONCE ? n - i : ROWS_AT_ONCE;
+        const double *block = rows + i * trees->n_columns;
+        if (some == 1)
+            walk_row(trees, block, sums + i * trees->n_sums);
+        else
+            walk_rows(trees, block, some, sums + i * trees->n_sums);
     }
     for (Py_ssize_t i = 0; i < n * trees->n_sums; i++)
         sums[i] /= trees->divisor;
@@ -64,9 +123,7 @@ static PyObject *add_leaves(PyObject *Py_UNUSED(module), PyObject *arguments)
         PyErr_SetString(PyExc_ValueError, "rows or sums are not of the shape that belongs to the trees");
     if (!PyErr_Occurred()) {
         PyThreadState *state = PyEval_SaveThread();
-        for (Py_ssize_t i = 0; i < n; i += ROWS_AT_ONCE)
-            walk(trees, (const double *)rows.buf + i * trees->n_columns, n - i < ROWS_AT_ONCE ? n - i : ROWS_AT_ONCE,
-                 (double *)sums.buf + i * trees->n_sums);
+        walk(trees, rows.buf, n, sums.buf);
         PyEval_RestoreThread(state);
     }
     PyBuffer_Release(&rows);

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from core.packed import trees as trees_module
-from tests.core.packed.tree_cases import random_trees, rows
+from tests.core.packed.tree_cases import random_trees, rows, walked
 from tests.sanitizers import run_sanitized
 
 compiled = pytest.mark.skipif(
@@ -91,6 +91,17 @@ def test_rows_and_sums_of_other_shapes_are_refused():
         trees_module.prepare(*arguments(output=lambda array: None))
 
 
+@compiled
+@pytest.mark.parametrize("n", [1, 2, 8, 9, 65, 130])
+@pytest.mark.parametrize("count", [1, 7, 8, 9, 17])
+@pytest.mark.parametrize("wide", [True, False])
+def test_walks_side_by_side_add_the_leaves_in_the_order_of_the_trees(wide: bool, count: int, n: int):
+    trees, X = random_trees(count, trees=count, wide=wide), rows(n)
+    expected = [walked(trees, x) for x in X]
+    np.testing.assert_array_equal(trees.block(X), expected)
+    np.testing.assert_array_equal(trees.row(X[0]), expected[0])
+
+
 SANITIZED = """
 import array, random
 made = random.Random(1)
@@ -99,7 +110,7 @@ def numbers(kind, low, high, n):
     return array.array(kind, [draw(low, high) for _ in range(n)])
 refused = walked = 0
 for _ in range(20_000):
-    nodes, tests, leaves, trees = (made.randrange(0, 9) for _ in range(4))
+    nodes, tests, leaves, trees = (made.randrange(0, most) for most in (9, 9, 9, 20))
     columns, sums = made.randrange(1, 5), made.randrange(1, 4)
     width = made.choice([1, sums])
     far = made.choice([0, 0, 0, 1])
@@ -119,7 +130,7 @@ for _ in range(20_000):
         refused += 1
         continue
     walked += 1
-    for n in (0, 1, 70):
+    for n in (0, 1, 3, 70):
         module.add_leaves(prepared, numbers("d", -1, 1, n * columns), array.array("d", bytes(8 * n * sums)))
 assert min(refused, walked) > 1000, (refused, walked)
 """
