@@ -3,8 +3,8 @@
     python stms_client/build_steps/generate.py
 
 The blocking client in `stms_client/sync` is made from the one for asyncio in `stms_client/aio`, and
-`stms_client/_packed`, which evaluates students, is copied from the core. Every build of the client's and of the
-service's distribution does this.
+`stms_client/_packed`, which evaluates students, is copied from the core. Builds of both distributions do
+this, the client's and the service's.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def generate() -> None:
 def generated() -> dict[Path, str]:
     """The source of every generated module by its path.
 
-    Without the copies of the core in a source distribution of the client, which contains these and not the core.
-    Raises FileNotFoundError where there are neither.
+    The copies of the core are left out in a source distribution of the client, which contains them but not the
+    core. Raises FileNotFoundError where there are neither.
     """
     modules = {
         CLIENT / "sync" / path.name: blocking(path)
