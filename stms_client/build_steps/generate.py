@@ -53,8 +53,8 @@ def generate() -> None:
 def generated() -> dict[Path, str]:
     """The source of every generated module by its path.
 
-    The copies of the core are left out in a source distribution of the client, which contains them but not the
-    core. Raises FileNotFoundError where there are neither.
+    A source distribution of the client contains the copies of the core but not the core: these are left out.
+    Raises FileNotFoundError where there are neither.
     """
     modules = {
         CLIENT / "sync" / path.name: blocking(path)

@@ -11,7 +11,7 @@ from setuptools.command.build_py import build_py
 FOLDER = Path(__file__).parent
 
 
-class GenerateAndBuild(build_py):
+class GenerateAndBuild(build_py):  # type: ignore[misc] # setuptools has no types
     """Generates the modules before they are listed: for wheels, source distributions, editable installs."""
 
     def finalize_options(self) -> None:
