@@ -96,11 +96,8 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path):
 
 
 def test_a_source_distribution_makes_the_same_wheel(clone: Path, wheel: Path, tmp_path: Path):
-    command = [
-        sys.executable,
-        "-c",
-        f"from setuptools import build_meta as b; b.build_sdist({str(tmp_path)!r})",
-    ]
+    program = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
+    command = [sys.executable, "-c", program]
     subprocess.run(command, cwd=clone / "stms_client", check=True, timeout=300, capture_output=True)
     [source] = tmp_path.glob("*.tar.gz")
     assert modules_in(wheel_of(source, tmp_path)) == modules_in(wheel)
