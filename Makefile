@@ -7,13 +7,19 @@ STMS   := $(BIN)/stms
 .DEFAULT_GOAL := help
 # Some machines forbid it: every process of the tests would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo serve test test-all lint check format lock clean bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-learners bench-defaults bench-budgets bench-false-positives bench-serve bench-inputs bench-bundles bench-reach bench-cluster bench-letter bench-dashboard chaos hostile safety differential digests sbom docs screenshots kubernetes
+.PHONY: help demo serve test test-all lint check format lock clean client bench-solvers bench-accuracy bench-query bench-train bench-tuning bench-compact bench-rejections bench-learners bench-defaults bench-budgets bench-false-positives bench-serve bench-inputs bench-bundles bench-reach bench-cluster bench-letter bench-dashboard chaos hostile safety differential digests sbom docs screenshots kubernetes
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
+# Made by every build, too; here again without one whenever a source is newer.
+GENERATED := stms_client/sync/client.py
+$(GENERATED): stms_client/build_steps/generate.py $(wildcard stms_client/aio/*.py core/*.py core/data/*.py core/packed/*.py core/packed/*.pyi)
+	$(PYTHON) $<
+	@touch $@
+
 # Two locked sets: what the service needs, and what its tests need on top. Hashes are checked, nothing is resolved anew.
-$(VENV)/.runtime: requirements/runtime.txt pyproject.toml $(wildcard app/serving/*.c core/packed/*.c)
+$(VENV)/.runtime: requirements/runtime.txt pyproject.toml $(wildcard app/serving/*.c core/packed/*.c) | $(GENERATED)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "STMS needs Python 3.11 or newer")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt
@@ -59,7 +65,7 @@ docs: $(VENV)/.docs ## the documentation site, with strict links and nothing fro
 screenshots: $(VENV)/.dev ## the pictures of docs/dashboard.md, taken in chromium; PICTURES="job class": only these
 	$(BIN)/python -m docs_site.screenshots $(PICTURES)
 
-client: $(VENV)/.dev ## generate the blocking client from the one for asyncio
+client: $(VENV)/.dev ## generate the modules of the client: its blocking half, its copy of the core, documents.py
 	$(BIN)/python -m tests.stms_client.generate
 
 kubernetes: $(VENV)/.dev ## what is made from the Helm chart with real Helm: deploy/kubernetes/stms.yaml

@@ -244,6 +244,9 @@ def checkout(version: str) -> Path:
         with tempfile.TemporaryDirectory(dir=cache) as temporary:
             with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
                 tar.extractall(Path(temporary) / commit, filter="data")
+            generate = Path(temporary) / commit / "stms_client" / "build_steps" / "generate.py"
+            if generate.exists():  # older commits contain the modules that it makes
+                subprocess.run([sys.executable, str(generate)], check=True)
             try:
                 (Path(temporary) / commit).rename(folder)
             except OSError:

@@ -24,15 +24,8 @@ from stms_client.documents import (
     Dataset,
     ImportedBundle,
     ImportedVersion,
-    Inputs,
     Job,
     Key,
-    NewKey,
-    NewWebhook,
-    TokenRevocation,
-    Usage,
-    Version,
-    Webhook,
 )
 from stms_client.errors import InvalidInput, Json, StmsError
 from stms_client.results import Decision, Decisions, Explain, Package
@@ -41,6 +34,7 @@ from stms_client.tables import column_names, columns_of, parquet_of, records_of
 T = TypeVar("T")
 
 _BINARY = "application/octet-stream"
+_JSON = {"Content-Type": "application/json"}
 CONTENT_TYPES = {
     ".csv": "text/csv",
     ".tsv": "text/csv",
@@ -174,7 +168,7 @@ def package(model: str, label: str, etag: str | None, report: str | None) -> Cal
             return None
         return _package(response, response.content, response.headers.get("etag", ""))
 
-    headers = _without_none({"If-None-Match": etag, "X-STMS-Local": report})
+    headers = without_none({"If-None-Match": etag, "X-STMS-Local": report})
     return Call("GET", f"{class_path(model, label)}/package", read, {}, headers)
 
 
@@ -244,7 +238,7 @@ def upload(
         **reading,
     }
     headers = {"Content-Type": CONTENT_TYPES.get(file.suffix.lower(), _BINARY)}
-    return Call("POST", "/v1/datasets", decoded, _without_none(params), headers, file=file)
+    return Call("POST", "/v1/datasets", decoded, without_none(params), headers, file=file)
 
 
 def listed(texts: Iterable[str]) -> str | None:
@@ -266,7 +260,7 @@ def upload_rows(
     """Upload of rows and labels as a data set."""
     params = {"name": name, "filename": f"{name}.npz", "format": "npz", "unlabelled": unlabelled}
     headers = {"Content-Type": CONTENT_TYPES[".npz"]}
-    return Call("POST", "/v1/datasets", decoded, _without_none(params), headers, archive(X, y, test))
+    return Call("POST", "/v1/datasets", decoded, without_none(params), headers, archive(X, y, test))
 
 
 def upload_table(table: Frame, label: str, name: str, reading: Mapping[str, str | None]) -> Call[Dataset]:
@@ -284,7 +278,7 @@ def upload_table(table: Frame, label: str, name: str, reading: Mapping[str, str 
         **reading,
     }
     headers = {"Content-Type": CONTENT_TYPES[f".{ending}"]}
-    return Call("POST", "/v1/datasets", decoded, _without_none(params), headers, content)
+    return Call("POST", "/v1/datasets", decoded, without_none(params), headers, content)
 
 
 def import_head(
@@ -292,7 +286,7 @@ def import_head(
 ) -> Call[ImportedVersion]:
     """Upload of a linear head. Uploading the same head again has no effect."""
     params = {"model": model, "kind": kind, "alias": alias, "rivals": rivals or None, "row_norm": row_norm}
-    return Call("POST", "/v1/teachers", decoded, _without_none(params), {"Content-Type": _BINARY}, file=file)
+    return Call("POST", "/v1/teachers", decoded, without_none(params), {"Content-Type": _BINARY}, file=file)
 
 
 def import_bundle(file: Path, model: str | None, alias: str, allow_older: bool) -> Call[ImportedBundle]:
@@ -302,27 +296,17 @@ def import_bundle(file: Path, model: str | None, alias: str, allow_older: bool) 
         "POST",
         "/v1/bundles",
         decoded,
-        _without_none(params),
+        without_none(params),
         {"Content-Type": "application/x-tar"},
         file=file,
     )
-
-
-def bundle_path(model: str, version: int | str) -> str:
-    """Path of the bundle of a version."""
-    return f"{version_path(model, version)}/bundle"
 
 
 def bundle_part(classes: Sequence[str] | None, teacher: bool) -> dict[str, Any]:
     """Parameters that say what of a version is in its bundle. Raises InvalidInput for no class at all."""
     if classes is not None and not classes:
         raise InvalidInput("Name at least one class, or leave out `classes` for all.")
-    return _without_none({"class": classes, "teacher": None if teacher else "false"})
-
-
-def onnx_path(model: str, version: int | str) -> str:
-    """Path of the students of a version as ONNX models."""
-    return f"{version_path(model, version)}/onnx"
+    return without_none({"class": classes, "teacher": None if teacher else "false"})
 
 
 def submit(
@@ -339,41 +323,17 @@ def submit(
     return _post("/v1/training-jobs", body, decoded, {"Idempotency-Key": key or uuid.uuid4().hex})
 
 
-def correct_labels(
-    job_id: str,
-    corrections: Mapping[int, str | None],
-    rename: Mapping[str, str],
-    keep: str,
-    name: str | None,
-) -> Call[Dataset]:
-    """The rows of a job with corrected labels as a data set. Sending the same again has no effect."""
-    body = {
-        "corrections": [{"row": int(row), "label": label} for row, label in corrections.items()],
-        "rename": dict(rename),
-        "keep": keep,
-        "name": name,
-    }
-    return _post(f"{job_path(job_id)}/labels", body, decoded)
-
-
 def point_alias(model: str, alias: str, version: int, revision: int | None) -> Call[Alias]:
     """Move of an alias that was read at ``revision``, or its creation if that is None."""
     condition = {"If-None-Match": "*"} if revision is None else {"If-Match": f'"{revision}"'}
-    headers = {"Content-Type": "application/json"} | condition
     content = encoded({"version": version})
-    return Call("PUT", alias_path(model, alias), decoded, {}, headers, content, repeatable=False)
+    return Call("PUT", alias_path(model, alias), decoded, {}, _JSON | condition, content, repeatable=False)
 
 
 def delete_alias(model: str, alias: str, revision: int) -> Call[None]:
     """Deletion of an alias that was read at ``revision``."""
     headers = {"If-Match": f'"{revision}"'}
     return Call("DELETE", alias_path(model, alias), lambda _: None, headers=headers)
-
-
-def publish_thresholds(model: str, thresholds: Mapping[str, float], base: int | str) -> Call[Version]:
-    """Publication of a version with other thresholds; each call publishes one."""
-    body = {"base": str(base), "thresholds": {label: float(value) for label, value in thresholds.items()}}
-    return _once(_post(f"{model_path(model)}/versions", body, decoded))
 
 
 def student_path(job_id: str, class_index: int, method: str) -> str:
@@ -386,25 +346,9 @@ def version_path(model: str, version: int | str) -> str:
     return f"{model_path(model)}/versions/{segment(str(version))}"
 
 
-def inputs(model: str, version: int | str, hours: int) -> Call[Inputs]:
-    """Read of what the records of queries to a version were like."""
-    return Call("GET", f"{version_path(model, version)}/inputs", decoded, {"hours": hours})
-
-
 def alias_path(model: str, alias: str) -> str:
     """Path of an alias."""
     return f"{model_path(model)}/aliases/{segment(alias)}"
-
-
-def rotate_key(key_id: str, overlap_seconds: float) -> Call[NewKey]:
-    """Rotation of an API key."""
-    path = f"/v1/keys/{segment(key_id)}/rotate"
-    return _once(_post(path, {"overlap_seconds": overlap_seconds}, decoded))
-
-
-def create_key(body: Mapping[str, Any]) -> Call[NewKey]:
-    """Creation of an API key."""
-    return _once(_post("/v1/keys", _without_none(body), decoded))
 
 
 def revoke_key(key_id: str) -> Call[Key]:
@@ -412,42 +356,26 @@ def revoke_key(key_id: str) -> Call[Key]:
     return Call("DELETE", f"/v1/keys/{segment(key_id)}", decoded)
 
 
-def revoke_tokens(body: Mapping[str, Any]) -> Call[TokenRevocation]:
-    """Revocation of tokens."""
-    return _post("/v1/token-revocations", _without_none(body), decoded)
-
-
-def set_quotas(tenant: str, quotas: Mapping[str, int | None]) -> Call[Usage]:
-    """Change of a tenant's quotas."""
-    headers = {"Content-Type": "application/json"}
-    return Call("PATCH", "/v1/quotas", decoded, {"tenant": tenant}, headers, encoded(dict(quotas)))
-
-
-def fetch_dataset(body: Mapping[str, Any]) -> Call[Dataset]:
-    """A data set that the service fetches from an address."""
-    return replace(_post("/v1/datasets:fetch", _without_none(body), decoded), is_long=True)
-
-
-def create_webhook(body: Mapping[str, Any]) -> Call[NewWebhook]:
-    """Creation of a webhook."""
-    return _once(_post("/v1/webhooks", body, decoded))
-
-
-def change_webhook(webhook_id: str, body: Mapping[str, Any]) -> Call[Webhook]:
-    """Change of a webhook."""
-    headers = {"Content-Type": "application/json"}
-    content = encoded(_without_none(body))
-    return Call("PATCH", webhook_path(webhook_id), decoded, headers=headers, content=content)
-
-
 def webhook_path(webhook_id: str) -> str:
     """Path of a webhook."""
     return f"/v1/webhooks/{segment(webhook_id)}"
 
 
-def get(path: str, _kind: type[T]) -> Call[T]:
+def get(path: str, _kind: type[T], **params: str | float) -> Call[T]:
     """Read of the document at a path. _kind: its type; it is not checked, since it may have further keys."""
-    return Call("GET", path, decoded)
+    return Call("GET", path, decoded, params)
+
+
+def post(
+    path: str, body: object, _kind: type[T], *, repeatable: bool = True, is_long: bool = False
+) -> Call[T]:
+    """An action with a body, and the document of this kind that it returns."""
+    return replace(_post(path, body, decoded), repeatable=repeatable, is_long=is_long)
+
+
+def patch(path: str, body: object, _kind: type[T], **params: str | float) -> Call[T]:
+    """A change of a resource, and the document of this kind that it returns."""
+    return Call("PATCH", path, decoded, params, _JSON, encoded(body))
 
 
 def act(path: str, _kind: type[T]) -> Call[T]:
@@ -467,7 +395,7 @@ def page(path: str, **params: str | float | None) -> Call[Page]:
         link = response.links.get("next", {}).get("url")
         return Page(decoded(response)["data"], link and link.removeprefix(_prefix(response, path)))
 
-    return Call("GET", path, read, _without_none(params))
+    return Call("GET", path, read, without_none(params))
 
 
 def _prefix(response: httpx.Response, path: str) -> str:
@@ -504,9 +432,7 @@ def _post(
     read: Callable[[httpx.Response], T],
     headers: Mapping[str, str] | None = None,
 ) -> Call[T]:
-    return Call(
-        "POST", path, read, {}, {"Content-Type": "application/json", **(headers or {})}, encoded(body)
-    )
+    return Call("POST", path, read, {}, {**_JSON, **(headers or {})}, encoded(body))
 
 
 def encoded(body: object) -> bytes:
@@ -565,12 +491,8 @@ def decoded(response: httpx.Response) -> Any:
         raise StmsError(f"{response.url} answered with something that is not JSON: {error}.") from error
 
 
-def _once(call: Call[T]) -> Call[T]:
-    """A call that is not repeated after it may have had an effect."""
-    return replace(call, repeatable=False)
-
-
-def _without_none(params: Mapping[str, Any]) -> dict[str, Any]:
+def without_none(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters or parts of a body without those that are None."""
     return {name: value for name, value in params.items() if value is not None}
 
 

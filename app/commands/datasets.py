@@ -91,8 +91,7 @@ def fetch(
     Example:  stms datasets fetch "https://bucket.s3.amazonaws.com/letters.csv?X-Amz-…" --label-column letter
     """
     said = {key: value for key, value in reading.texts.items() if value is not None}
-    body = {"url": url, "sha256": sha256, "name": name, "format": file_format, "reading": said}
-    dataset = client.fetch_dataset({key: value for key, value in body.items() if value is not None})
+    dataset = client.fetch_dataset(url, sha256=sha256, name=name, file_format=file_format, reading=said)
     return Answer(dataset, *_shown(dataset))
 
 

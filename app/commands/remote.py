@@ -16,7 +16,7 @@ import typer
 
 from app.commands.output import Answer, CommandFailed, Json, JsonOption, say
 from stms_client import Client, JobEvent, Problem, Retry, StmsError, Unreachable
-from stms_client.calls import Call, encoded, fetch_dataset, import_head
+from stms_client.calls import Call, encoded, import_head
 from stms_client.calls import job_path as _job_path
 from stms_client.calls import segment as _segment
 
@@ -170,10 +170,10 @@ class RemoteServer:
         with _client_errors():
             return cast(Json, self._client.upload_dataset(file, progress=progress, **options))
 
-    def fetch_dataset(self, body: Mapping[str, Any]) -> Json:
-        """Let the server fetch a data set; ``body`` as in `stms_client.calls.fetch_dataset`."""
+    def fetch_dataset(self, url: str, **options: Any) -> Json:
+        """Let the server fetch a data set; ``options`` as in `Client.fetch_dataset`."""
         with _client_errors():
-            return cast(Json, self._client.do(fetch_dataset(body)))
+            return cast(Json, self._client.fetch_dataset(url, **options))
 
     def import_head(self, file: Path, progress: Callable[[int, int], None], **options: Any) -> Json:
         """Upload a linear head as a version of a model; ``options`` as in `stms_client.calls.import_head`."""

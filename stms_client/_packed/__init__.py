@@ -1,1 +1,1 @@
-"""A copy of the part of the core that evaluates students, made by ``make client``."""
+"""The part of the core that evaluates students, which every build copies from `core`."""

@@ -130,7 +130,8 @@ class Datasets(Connection):
         as ``{"label_column": "species"}``.
         """
         body = {"url": url, "sha256": sha256, "name": name, "filename": filename, "format": file_format}
-        return await self.do(calls.fetch_dataset(body | {"reading": dict(reading or {})}))
+        body = calls.without_none(body) | {"reading": dict(reading or {})}
+        return await self.do(calls.post("/v1/datasets:fetch", body, Dataset, is_long=True))
 
     def datasets(self) -> AsyncIterator[ListedDataset]:
         """All data sets, newest first, without their classes and summaries."""

@@ -238,7 +238,13 @@ class Jobs(Connection):
         corrections: labels by row; None takes a label away. rename: new names of the job's classes.
         keep: "all" labels, or only those "given" by the data set and the corrections.
         """
-        return await self.do(calls.correct_labels(job_id, corrections or {}, rename or {}, keep, name))
+        body = {
+            "corrections": [{"row": int(row), "label": label} for row, label in (corrections or {}).items()],
+            "rename": dict(rename or {}),
+            "keep": keep,
+            "name": name,
+        }
+        return await self.do(calls.post(f"{calls.job_path(job_id)}/labels", body, Dataset))
 
     async def cancel_job(self, job_id: str) -> AsyncJob:
         """Stop a job."""

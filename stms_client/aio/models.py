@@ -48,13 +48,16 @@ class Models(Connection):
 
     async def inputs(self, model: str, version: int | str = "latest", *, hours: int = 24) -> Inputs:
         """What the records of queries to a version were like, compared with its rows of training."""
-        return await self.do(calls.inputs(model, version, hours))
+        path = f"{calls.version_path(model, version)}/inputs"
+        return await self.do(calls.get(path, Inputs, hours=hours))
 
     async def publish_thresholds(
         self, model: str, thresholds: Mapping[str, float], *, base: int | str = "latest"
     ) -> Version:
         """Publish ``base`` with other thresholds, by class, as a new version. No alias is moved."""
-        return await self.do(calls.publish_thresholds(model, thresholds, base))
+        numbers = {label: float(value) for label, value in thresholds.items()}
+        path, body = f"{calls.model_path(model)}/versions", {"base": str(base), "thresholds": numbers}
+        return await self.do(calls.post(path, body, Version, repeatable=False))
 
     async def import_head(
         self,
@@ -90,7 +93,8 @@ class Models(Connection):
         repeated. Raises InvalidRequest for a part of a head.
         """
         params = calls.bundle_part(classes, teacher)
-        return await self.save(calls.bundle_path(model, version), Path(file), progress, params)
+        path = f"{calls.version_path(model, version)}/bundle"
+        return await self.save(path, Path(file), progress, params)
 
     async def export_onnx(
         self, model: str, label: str, file: str | Path, *, version: int | str = "latest"
@@ -99,7 +103,8 @@ class Models(Connection):
 
         Raises InvalidRequest for records with dates, texts or vectors, which ONNX cannot say.
         """
-        return await self.save(calls.onnx_path(model, version), Path(file), params={"class": label})
+        path = f"{calls.version_path(model, version)}/onnx"
+        return await self.save(path, Path(file), params={"class": label})
 
     async def import_bundle(
         self,

@@ -47,11 +47,12 @@ class Operation(Connection):
             "rate_limit": rate_limit,
             "rate_burst": rate_burst,
         }
-        return await self.do(calls.create_key(body))
+        return await self.do(calls.post("/v1/keys", calls.without_none(body), NewKey, repeatable=False))
 
     async def rotate_key(self, key_id: str, *, overlap_seconds: float = 0.0) -> NewKey:
         """Replace the secret of an API key. The new one, ``key`` of the result, is shown only here."""
-        return await self.do(calls.rotate_key(key_id, overlap_seconds))
+        path, body = f"/v1/keys/{calls.segment(key_id)}/rotate", {"overlap_seconds": overlap_seconds}
+        return await self.do(calls.post(path, body, NewKey, repeatable=False))
 
     async def revoke_key(self, key_id: str) -> Key:
         """Revoke an API key; a second call changes nothing."""
@@ -61,8 +62,8 @@ class Operation(Connection):
         self, issuer: str, *, sub: str | None = None, jti: str | None = None, reason: str | None = None
     ) -> TokenRevocation:
         """Revoke the token with the id ``jti``, or all that were issued to the subject ``sub`` until now."""
-        body = {"issuer": issuer, "sub": sub, "jti": jti, "reason": reason}
-        return await self.do(calls.revoke_tokens(body))
+        body = calls.without_none({"issuer": issuer, "sub": sub, "jti": jti, "reason": reason})
+        return await self.do(calls.post("/v1/token-revocations", body, TokenRevocation))
 
     def token_revocations(self) -> AsyncIterator[TokenRevocation]:
         """Revocations of tokens that could be valid otherwise, oldest first."""
@@ -82,7 +83,7 @@ class Operation(Connection):
 
     async def set_quotas(self, tenant: str, quotas: Mapping[str, int | None]) -> Usage:
         """Change quotas of a tenant, for operators. None means the default of the server's settings."""
-        return await self.do(calls.set_quotas(tenant, quotas))
+        return await self.do(calls.patch("/v1/quotas", dict(quotas), Usage, tenant=tenant))
 
     def audit(
         self,

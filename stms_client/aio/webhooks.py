@@ -34,7 +34,7 @@ class Webhooks(Connection):
         models: whose events it gets; empty for all. form: "cloudevents" or "slack".
         """
         body = {"name": name, "url": url, "events": list(events), "models": list(models), "form": form}
-        return await self.do(calls.create_webhook(body))
+        return await self.do(calls.post("/v1/webhooks", body, NewWebhook, repeatable=False))
 
     async def change_webhook(
         self,
@@ -56,7 +56,8 @@ class Webhooks(Connection):
             "form": form,
             "enabled": enabled,
         }
-        return await self.do(calls.change_webhook(webhook_id, body))
+        path = calls.webhook_path(webhook_id)
+        return await self.do(calls.patch(path, calls.without_none(body), Webhook))
 
     async def delete_webhook(self, webhook_id: str) -> None:
         """Delete a webhook with its deliveries."""

@@ -1,4 +1,4 @@
-"""Generated from `stms_client/aio/__init__.py` by ``make client``: do not edit."""
+"""The blocking client, which every build makes from the one for asyncio in `stms_client/aio`."""
 
 from stms_client.sync.client import Client
 from stms_client.sync.jobs import Job

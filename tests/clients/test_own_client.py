@@ -18,22 +18,43 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from benchmarks.peers.environments import Offline, environment
+from stms_client.build_steps.generate import generated
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
 REQUIRED = {"httpx", "msgspec"}
-BUILT = ("__pycache__", "*.egg-info", "build")
+BUILT = ("__pycache__", "*.egg-info", "build", "*.so")
+PIP = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
 
 pytestmark = pytest.mark.long
 
 
-def build(source: Path, folder: Path) -> Path:
-    """The wheel of a folder, built without an index by the packages of this environment."""
-    shutil.copytree(source, folder / "source", ignore=shutil.ignore_patterns(*BUILT))
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*command, "--no-index", "-w", folder, folder / "source"], check=True, timeout=300)
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with client and core, and without what builds generate."""
+    folder = tmp_path_factory.mktemp("clone")
+    for name in ("stms_client", "core"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns(*BUILT))
+    for path in generated():
+        (folder / path.relative_to(ROOT)).unlink()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(clone: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the client, built without an index by the packages of this environment."""
+    return wheel_of(clone / "stms_client", tmp_path_factory.mktemp("wheel"))
+
+
+def wheel_of(source: Path, folder: Path) -> Path:
+    subprocess.run([*PIP, "-w", folder, source], check=True, timeout=300)
     [wheel] = folder.glob("*.whl")
     return wheel
+
+
+def modules_in(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {name for name in archive.namelist() if ".dist-info/" not in name}
 
 
 def needed(requirements: list[str] | None) -> Iterator[str]:
@@ -56,11 +77,6 @@ def copy_distribution(name: str, packages: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(ROOT / "stms_client", tmp_path_factory.mktemp("wheel"))
-
-
-@pytest.fixture(scope="module")
 def dependencies(wheel: Path) -> set[str]:
     with zipfile.ZipFile(wheel) as archive:
         [metadata] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
@@ -71,14 +87,20 @@ def dependencies(wheel: Path) -> set[str]:
 
 
 def test_the_wheel_has_the_package_and_nothing_else(wheel: Path):
-    with zipfile.ZipFile(wheel) as archive:
-        names = {name for name in archive.namelist() if ".dist-info/" not in name}
     here = {
         f"stms_client/{path.relative_to(ROOT / 'stms_client')}"
         for pattern in ("*.py", "*.pyi", "py.typed", "js/*.mjs")
         for path in (ROOT / "stms_client").rglob(pattern)
     }
-    assert {name for name in here if "/build/" not in name} == names
+    assert {name for name in here if not {"build", "build_steps"} & {*name.split("/")}} == modules_in(wheel)
+
+
+def test_a_source_distribution_makes_the_same_wheel(clone: Path, wheel: Path, tmp_path: Path):
+    program = f"from setuptools import build_meta; build_meta.build_sdist({str(tmp_path)!r})"
+    command = [sys.executable, "-c", program]
+    subprocess.run(command, cwd=clone / "stms_client", check=True, timeout=300, capture_output=True)
+    [source] = tmp_path.glob("*.tar.gz")
+    assert modules_in(wheel_of(source, tmp_path)) == modules_in(wheel)
 
 
 def test_the_wheel_works_in_an_empty_environment_beside_other_packages_called_app_and_core(

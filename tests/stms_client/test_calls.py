@@ -43,10 +43,10 @@ class Waiting:
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._runner = asyncio.Runner()
-        self._client = AsyncClient(*arguments, **options)
+        self.asynchronous = AsyncClient(*arguments, **options)
 
     def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._client, name)
+        attribute = getattr(self.asynchronous, name)
 
         def call(*arguments: Any, **options: Any) -> Any:
             result = attribute(*arguments, **options)
@@ -55,11 +55,11 @@ class Waiting:
         return call if callable(attribute) else attribute
 
     def __enter__(self) -> Waiting:
-        self._runner.run(self._client.__aenter__())
+        self._runner.run(self.asynchronous.__aenter__())
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._runner.run(self._client.__aexit__())
+        self._runner.run(self.asynchronous.__aexit__())
         self._runner.close()
 
 

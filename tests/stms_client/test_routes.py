@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import inspect
 import io
 import json
 import re
 import tarfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from app.main import create_app
 from app.settings import Settings
-from stms_client import AsyncClient, Client
+from stms_client import Client
+from tests.stms_client.test_calls import Waiting
 
 ANSWER = {
     "id": "x",
@@ -90,9 +91,9 @@ class Recorder:
         return httpx.Response(200, text="") if is_stream else httpx.Response(200, json=ANSWER)
 
 
-def calls(kind: type, values: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def calls(values: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Names of the methods of a client, each with values for the parameters that it needs."""
-    for name, method in inspect.getmembers(kind, inspect.isfunction):
+    for name, method in inspect.getmembers(Client, inspect.isfunction):
         if not name.startswith("_") and name not in NO_ROUTE:
             parameters = list(inspect.signature(method).parameters.values())[1:]
             needed = [
@@ -114,34 +115,29 @@ def packages(labels: list[str]) -> httpx.Response:
     return httpx.Response(200, content=file.getvalue(), headers={"etag": tag, "x-model-version": "1"})
 
 
-def requested(values: dict[str, Any]) -> list[tuple[str, str]]:
-    """Method and path of every request that the methods of the blocking client make."""
+def requested(kind: Any, values: dict[str, Any]) -> list[tuple[str, str]]:
+    """Method and path of every request that the methods of a client make."""
     recorder = Recorder()
-    with Client("http://stms.test", "key") as client:
-        client._http = httpx.Client(base_url="http://stms.test", transport=httpx.MockTransport(recorder))
-        for name, arguments in calls(Client, values):
+    with kind("http://stms.test", "key") as client:
+        asking = client.asynchronous if kind is Waiting else client
+        asking._http = type(asking._http)(
+            base_url="http://stms.test", transport=httpx.MockTransport(recorder)
+        )
+        for name, arguments in calls(values):
             result = getattr(client, name)(**arguments)
             if isinstance(result, Iterator):
                 list(result)
     return recorder.seen
 
 
-async def requested_by_asyncio(values: dict[str, Any]) -> list[tuple[str, str]]:
-    recorder = Recorder()
-    async with AsyncClient("http://stms.test", "key") as client:
-        client._http = httpx.AsyncClient(base_url="http://stms.test", transport=httpx.MockTransport(recorder))
-        for name, arguments in calls(AsyncClient, values):
-            result = getattr(client, name)(**arguments)
-            if isinstance(result, AsyncIterator):
-                [None async for _ in result]
-            else:
-                await result
-    return recorder.seen
-
-
-def test_every_route_has_a_method_of_the_client(tmp_path: Path):
+@pytest.fixture
+def values(tmp_path: Path) -> dict[str, Any]:
     file = tmp_path / "rows.csv"
     file.write_text("x,y\n1,a\n", encoding="utf-8")
+    return VALUES | {"file": file}
+
+
+def test_every_route_has_a_method_of_the_client(tmp_path: Path, values: dict[str, Any]):
     known = routes(tmp_path)
     # A path without parameters is meant before one with them: /counts is no id of a job.
     patterns = sorted(
@@ -149,7 +145,7 @@ def test_every_route_has_a_method_of_the_client(tmp_path: Path):
         key=lambda known: known[1].count("{"),
     )
     asked = set()
-    for verb, path in requested(VALUES | {"file": file}):
+    for verb, path in requested(Client, values):
         fitting = [(one, two) for one, two, pattern in patterns if one == verb and pattern.fullmatch(path)]
         assert fitting, f"the service has no route {verb} {path}"
         asked.add(fitting[0])
@@ -157,8 +153,5 @@ def test_every_route_has_a_method_of_the_client(tmp_path: Path):
     assert known - asked == set(), "write a method in stms_client/aio, then run: make client"
 
 
-def test_the_asynchronous_client_makes_the_same_requests(tmp_path: Path):
-    file = tmp_path / "rows.csv"
-    file.write_text("x,y\n1,a\n", encoding="utf-8")
-    values = VALUES | {"file": file}
-    assert asyncio.run(requested_by_asyncio(values)) == requested(values)
+def test_the_asynchronous_client_makes_the_same_requests(values: dict[str, Any]):
+    assert requested(Waiting, values) == requested(Client, values)
