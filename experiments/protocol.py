@@ -25,7 +25,8 @@ from core.students.linear import LinearStudent
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import prepare
+from core.training.preparation import Preparation
 from core.types import BoolArray, FloatArray
 from experiments.data import Split
 from experiments.paper import METHODS

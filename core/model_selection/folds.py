@@ -22,9 +22,8 @@ from core.features.maps import refitted
 from core.run import Run
 from core.solvers.jit import as_rows, row_norms2
 from core.solvers.threads import one_blas_thread
-from core.students.base import Problem
+from core.students.base import Fold, Problem
 from core.students.difficulty import ScoreRanks
-from core.students.folds import Fold
 from core.teachers.base import Task, Teacher, TeacherSpec
 from core.teachers.distilled import scores_and_weights
 from core.types import FloatArray, IntArray, Matrix

@@ -23,8 +23,7 @@ from core.model_selection.scoring import HeldOutRows, Measure
 from core.model_selection.search import COARSE
 from core.run import Run
 from core.solvers.threads import one_blas_thread
-from core.students.base import StudentSpec
-from core.students.folds import Budget, FoldResult
+from core.students.base import Budget, FoldResult, StudentSpec
 from core.types import BoolArray, FloatArray, IntArray
 
 _MEASURES = (Measure("accuracy"), Measure("f1"), Measure("auc"))

@@ -21,8 +21,7 @@ from core.model_selection.scoring import HeldOutRows, Measure
 from core.model_selection.threshold import choose_threshold
 from core.run import Run
 from core.solvers.threads import one_blas_thread
-from core.students.base import StudentSpec
-from core.students.folds import Budget, FoldResult
+from core.students.base import Budget, FoldResult, StudentSpec
 from core.types import BoolArray, IntArray
 
 FINE = Budget()

@@ -31,7 +31,9 @@ from core.solvers.threads import one_blas_thread
 from core.teachers.base import Teacher
 from core.training.budgeted_choice import choose_within
 from core.training.config import TrainingConfig
+from core.training.preparation import prepare_as_given
 from core.training.stages import Stages
+from core.training.student_training import train_student
 from core.types import BoolArray, FloatArray, IntArray
 
 MOST_HELD_OUT: Final = 6000
@@ -143,12 +145,8 @@ def _f1_of(
     config: TrainingConfig, learnt: LabelledData, measured: LabelledData, targets: list[int], run: Run
 ) -> tuple[float, FloatArray]:
     """Mean F of the first students of ``targets`` on the measured rows, and the rows' shares in it, (n,)."""
-    # Both modules make this choice before they train anything.
-    from core.training.preparation import prepare
-    from core.training.student_training import train_student
-
     spec, silent = config.students[0], run.silent()
-    made = prepare(learnt, replace(config, automatic=False), silent)
+    made = prepare_as_given(learnt, replace(config, automatic=False), silent)
     folds = made.folds(targets, silent) if config.holds_out(spec) else None
     with one_blas_thread():
         examples = made.examples_of(measured)

@@ -22,7 +22,8 @@ from core.solvers.threads import one_blas_thread
 from core.students.gated import GATED, Method
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import prepare
+from core.training.preparation import Preparation
 from core.training.student_training import TrainedStudent, class_batches, train_student
 from core.types import BoolArray, FloatArray, IntArray
 from experiments.data import Split, load
