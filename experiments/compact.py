@@ -15,7 +15,7 @@ from joblib import Parallel, delayed
 
 from core.data.digest import data_digest
 from core.model_selection.metrics import binary_metrics, mean_metrics
-from core.model_selection.setting import some_rows
+from core.model_selection.row_samples import some_rows
 from core.run import Run as CoreRun
 from core.solvers.threads import one_blas_thread
 from core.students.compact import Compact, CompactStudent

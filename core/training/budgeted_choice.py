@@ -37,9 +37,9 @@ from core.model_selection.quick_choice import (
     MapComparison,
     QuickChoice,
     best_of_maps,
-    comparison_rows,
     measure_maps,
 )
+from core.model_selection.row_samples import comparison_rows
 from core.model_selection.setting_search import of_some_classes
 from core.model_selection.time_budget import CAUTION, TimeBudget
 from core.students.trees import RIVALS_OF_A_FOREST

@@ -20,8 +20,9 @@ from core.data.dataset import LabelledData
 from core.data.fold_assignment import fold_assignment
 from core.model_selection.contest import mean_f1
 from core.model_selection.family_choice import can_have_trees, choose_family
+from core.model_selection.metrics import paired_error
 from core.model_selection.quick_choice import QuickChoice, best_of_maps, choose_quickly, measure_maps
-from core.model_selection.setting import some_rows
+from core.model_selection.row_samples import some_rows
 from core.model_selection.setting_points import some_targets
 from core.model_selection.setting_search import ROWS, Setting, of_some_classes, search_setting
 from core.model_selection.setting_time import expected_seconds
@@ -137,7 +138,7 @@ def hold_final(
     run.report("contest", 1, 2)
     searched_f1, searched = _f1_of(config.with_setting(found), learnt, measured, targets, run)
     run.report("contest", 2, 2)
-    error = float(np.sqrt(np.sum((searched - automatic) ** 2)))
+    error = paired_error(searched, automatic)
     return FinalContest(measured.n, learnt.n, automatic_f1, searched_f1, error)
 
 

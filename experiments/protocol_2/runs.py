@@ -15,7 +15,7 @@ from app.domain.training_spec import TrainingSpec
 from app.jobs.solver.session import config_of
 from core.data.dataset import LabelledData
 from core.data.digest import data_digest
-from core.model_selection.setting import some_rows
+from core.model_selection.row_samples import some_rows
 from core.model_selection.tuning_spec import TuningSpec
 from core.run import Run as CoreRun
 from core.solvers.threads import one_blas_thread
