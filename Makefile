@@ -48,12 +48,13 @@ test-all: $(VENV)/.dev $(VENV)/.docs ## every test, with branch coverage and its
 	$(BIN)/python tests/coverage_floor.py core=95 app=90 stms_client=90
 	$(BIN)/python -m container.smoke || { [ $$? = 3 ] && echo "THE CONTAINER WAS NOT TESTED: no engine or no base images, see above."; }
 
-lint: $(VENV)/.dev ## formatting, lint and types
+lint: $(VENV)/.dev ## formatting, lint, imports and types
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy
 
-check: lint test ## formatting, lint, types, tests
+check: lint test ## formatting, lint, imports, types, tests
 
 format: $(VENV)/.dev ## format and fix what can be fixed by itself
 	$(BIN)/ruff format .

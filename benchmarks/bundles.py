@@ -22,7 +22,8 @@ from safetensors.numpy import save_file
 
 from app.domain import bundle
 from app.domain.entities import ModelVersion
-from app.ingest.reading import BundleContent, BundleOrder, Place, check_bundle
+from app.ingest.orders import BundleContent, BundleOrder, Place
+from app.ingest.reading import check_bundle
 from app.services.bundle_export import open_bundle
 from app.services.bundle_import import import_bundle
 from app.services.head_import import import_head

@@ -62,6 +62,7 @@ _GRID: Final = {"C": [1.0, 100.0, 1e4], "margins": [0.1, 1.0], "floors": [0.1, 0
 _TUNING: Final = {"grid": _GRID, "folds": 3}
 _F1: Final = {"rule": "f1", "folds": 3}
 _FPR: Final = {"rule": "fpr", "max_false_positive_rate": 0.1, "folds": 3}
+_EXTRA_COLUMNS: Final = ("view:a:x0", "view:a:x1", "view:b:x2", "view:b:x3", "privileged:x4", "privileged:x5")
 _BASELINES: Final = {"test_fraction": 0.3, "baselines": ["gsvm0", "svm"]}
 
 QUICK: Final[dict[str, tuple[str, Json]]] = {
@@ -154,6 +155,32 @@ JOBS: Final[dict[str, tuple[str, Json]]] = QUICK | {
         },
     ),
     "head, tuned": ("dense", {"teacher": {"model": "head"}, "tuning": _TUNING, "threshold": _FPR}),
+    "automatic": ("dense", {}),
+    "automatic, sparse": ("sparse", {}),
+    "search of scope job": ("dense", {"tuning": {"scope": "job", "folds": 3}}),
+    "forest of all rows": (
+        "dense",
+        {
+            "teacher": {"method": "forest", "trees": 20, "splits": "random", "sample": "all"},
+            "student": {"method": "trees"},
+        },
+    ),
+    **{
+        f"teacher {method}": (
+            "dense",
+            {"teacher": {"method": method, **size}, "student": {"method": student}},
+        )
+        for method, student, size in (
+            ("forest", "trees", {"trees": 20}),
+            ("boosting", "trees", {"iterations": 10}),
+            ("mcodm", "polytope", {}),
+            ("interpolation", "gsvm", {}),
+        )
+    },
+    **{
+        f"student {method}": ("extras", {"student": {"method": method}, "threshold": _F1})
+        for method in ("polytope", "odm", "gpc", "gpc+", "svm+", "multiview", "rivals", "auto")
+    },
 }
 
 
@@ -358,7 +385,10 @@ def checked(response: httpx.Response) -> Json:
 
 
 def _files() -> dict[str, bytes]:
-    """Data sets from a fixed seed: overlapping blobs, counts of terms, and the same counts as svmlight."""
+    """Data sets from a fixed seed: overlapping blobs, counts of terms, and the same counts as svmlight.
+
+    ``extras`` has the columns of ``dense`` as two views and privileged columns.
+    """
     random = np.random.default_rng(20)
     labels = random.integers(0, 4, 300)
     dense = random.normal(size=(4, 6))[labels] + random.normal(scale=1.2, size=(300, 6))
@@ -373,11 +403,14 @@ def _files() -> dict[str, bytes]:
         "dense": _csv(dense, ["abcd"[label] for label in labels]),
         "counts": _csv(counts, [f"t{topic}" for topic in topics]),
         "sparse": ("\n".join(lines) + "\n").encode(),
+        "extras": _csv(dense, ["abcd"[label] for label in labels], _EXTRA_COLUMNS),
     }
 
 
-def _csv(rows: np.ndarray[Any, np.dtype[Any]], labels: Sequence[str]) -> bytes:
-    header = ",".join([*(f"x{column}" for column in range(rows.shape[1])), "label"])
+def _csv(
+    rows: np.ndarray[Any, np.dtype[Any]], labels: Sequence[str], names: Sequence[str] | None = None
+) -> bytes:
+    header = ",".join([*(names or (f"x{column}" for column in range(rows.shape[1]))), "label"])
     lines = [",".join([*map(repr, row), label]) for row, label in zip(rows.tolist(), labels, strict=True)]
     return "\n".join([header, *lines, ""]).encode()
 

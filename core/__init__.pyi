@@ -45,9 +45,9 @@ from core.training.evaluation import Evaluation as Evaluation
 from core.training.evaluation import Evaluator as Evaluator
 from core.training.pipeline import TrainedModel as TrainedModel
 from core.training.pipeline import evaluate as evaluate
+from core.training.pipeline import prepare as prepare
 from core.training.pipeline import train as train
 from core.training.preparation import Preparation as Preparation
-from core.training.preparation import prepare as prepare
 from core.training.student_training import TrainedStudent as TrainedStudent
 from core.training.student_training import train_student as train_student
 from core.types import Progress as Progress

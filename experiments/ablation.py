@@ -43,8 +43,8 @@ from core.students.compact import Compact
 from core.students.gated import GSVM, GSVM0, SVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.preparation import Preparation, prepare
-from core.training.unlabelled import with_unlabelled
+from core.training.pipeline import prepare
+from core.training.preparation import Preparation, with_unlabelled
 from core.types import FloatArray, IntArray
 from experiments.data import DataMissing, load
 from experiments.protocol_2.runs import thirds

@@ -15,15 +15,15 @@ from joblib import Parallel, delayed
 
 from core.data.digest import data_digest
 from core.model_selection.metrics import binary_metrics, mean_metrics
-from core.model_selection.setting import some_rows
+from core.model_selection.row_samples import some_rows
 from core.run import Run as CoreRun
 from core.solvers.threads import one_blas_thread
-from core.students.compact import Compact
-from core.students.compact_student import CompactStudent
+from core.students.compact import Compact, CompactStudent
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import prepare
+from core.training.preparation import Preparation
 from core.training.student_training import TrainedStudent, train_student
 from experiments import timing
 from experiments.data import Split

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias, get_args
 from core.data.scaling_kind import Scaling
 from core.features.spec import FeatureSpec
 from core.model_selection.options import Metric, Strategy
-from core.model_selection.setting import Search
 from core.students.grid import OPEN_GRID, PAPER_GRID, Grid
+from experiments.setting import Search
 
 GridName: TypeAlias = Literal["paper", "open"]
 

@@ -17,7 +17,6 @@ from core.model_selection.joint import JointlyTuned, tune_jointly
 from core.model_selection.metrics import binary_metrics, roc
 from core.model_selection.results import SearchResult
 from core.model_selection.search import tune_student
-from core.model_selection.setting import Report, choose_setting, folds_of
 from core.run import Run as CoreRun
 from core.solvers.threads import one_blas_thread
 from core.students.gated import GATED, GatedSpec, Method
@@ -25,11 +24,13 @@ from core.students.linear import LinearStudent
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import prepare
+from core.training.preparation import Preparation
 from core.types import BoolArray, FloatArray
 from experiments.data import Split
 from experiments.paper import METHODS
 from experiments.plans import Effort, Plan, as_record
+from experiments.setting import Report, choose_setting, folds_of
 from experiments.stats import bootstrap, rounded
 from experiments.store import NeedsProtocol, Record, Run, Store, Work, recipe_of
 from experiments.timing import measure_inference

@@ -9,12 +9,12 @@ from itertools import product
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
-from core.model_selection.setting import Report
 from experiments.compact import CompactCurve, run_of
 from experiments.data import DataMissing, load
 from experiments.plans import CURVES, Effort, GridName, plan_for
 from experiments.probabilities import GRID, Probabilities
 from experiments.protocol import Protocol
+from experiments.setting import Report
 from experiments.store import NeedsProtocol, Run, Store, Work
 
 Part: TypeAlias = Literal["protocol", "probabilities", "compact"]

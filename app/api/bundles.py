@@ -25,7 +25,7 @@ from app.auth.authenticator import authorise
 from app.domain.entities import ApiKey, Json
 from app.domain.errors import InvalidRequest
 from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME
-from app.ingest.reading import BundleContent
+from app.ingest.orders import BundleContent
 from app.processes.fair_queue import Caller
 from app.services import models
 from app.services.bundle_export import BundleFile, Part, open_bundle, students_of

@@ -29,7 +29,7 @@ from app.api.schemas import (
 )
 from app.domain.entities import ApiKey, Dataset
 from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME, USABLE
-from app.ingest.reading import DatasetContent
+from app.ingest.orders import DatasetContent
 from app.processes.fair_queue import Caller
 from app.services import datasets, labels
 from app.store.unit_of_work import Store

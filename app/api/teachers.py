@@ -13,7 +13,7 @@ from app.api.border import BorderRoute
 from app.api.dependencies import Context, Trainer
 from app.api.schemas import VersionView, View
 from app.domain.names import ALIAS, ModelName
-from app.ingest.reading import HeadContent
+from app.ingest.orders import HeadContent
 from app.processes.fair_queue import Caller
 from app.services import models
 from app.services.head_import import import_head

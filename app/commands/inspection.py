@@ -27,7 +27,8 @@ def inspected(file: Path, file_format: str | None, *, unlabelled: str | None, **
     import msgspec
 
     from app.ingest.options import ReadingOptions
-    from app.ingest.reading import DatasetOrder, read_dataset
+    from app.ingest.orders import DatasetOrder
+    from app.ingest.reading import read_dataset
 
     try:
         options = ReadingOptions.parse(unlabelled=unlabelled, **said)

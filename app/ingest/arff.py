@@ -108,7 +108,7 @@ def read_arff_records(
     columns = Columns.of_rows(names, len(names), options, known=known)
     rows.check()
     cells = {k: rows.column(k, (known.kinds or {}).get(names[k])) for k in columns.features}
-    return FeatureRows.of(columns, record_table(columns, cells, known, rows.lines_of), (), rows.lines)
+    return columns.rows(record_table(columns, cells, known, rows.lines_of), (), rows.lines)
 
 
 def _read(path: Path, limits: DatasetLimits, options: ReadingOptions) -> tuple[_Rows, tuple[str, ...]]:

@@ -51,7 +51,7 @@ def read_arrow_records(
         found = cells.read()
         if not found:
             raise invalid_file("The file has no rows of data.", code="no_rows")
-        return FeatureRows.of(cells.columns, record_table(cells.columns, found, known), (), None)
+        return cells.columns.rows(record_table(cells.columns, found, known), (), None)
 
 
 def _read(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from app.domain import bundle
 from app.domain.bundle import BLOCK, Manifest, StudentLine
 from app.domain.errors import InputFault, InvalidRequest, TooLarge, Unprocessable
-from app.ingest.reading import BundleContent, BundleOrder, Place
+from app.ingest.orders import BundleContent, BundleOrder, Place
 from core.data.labels import check_class_names
 from core.data.validation import largest_value
 from core.errors import InvalidPackage, InvalidProblem

@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from app.domain.errors import InputFault, InvalidRequest
 from app.domain.names import find_unusable
 from app.ingest.options import GIVEN, NO_COLUMN, Decision, ReadingOptions
-from app.ingest.raw import NOTHING, Known, invalid_file, invalid_rows
+from app.ingest.raw import NOTHING, FeatureRows, Known, invalid_file, invalid_rows
 from core.data.dataset import MAX_COLUMN_NAME
 from core.data.extras import RawExtras
+from core.data.table import Table
 
 PRIVILEGED: Final = "privileged:"
 SCORE: Final = "score:"
@@ -241,6 +242,13 @@ class Columns:
             teacher_scores=tables.get("teacher_scores"),
             score_classes=_without(SCORE, (names[k] for k in self.scores)) or None,
         )
+
+    def rows(
+        self, X: NDArray[Any] | Table, decisions: tuple[Decision, ...], lines: Sequence[int] | None
+    ) -> FeatureRows:
+        """The rows ``X`` to ask about, of a table with these columns."""
+        ignored = tuple(self.name(k) for k in sorted(self.unread))
+        return FeatureRows(X, self.feature_names, lines, decisions, ignored)
 
     @property
     def variant(self) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ def read_jsonl_records(
     columns = Columns.of_rows(names, len(names), options, known=known)
     cells = file.cells(columns, null_tokens(options.null_values), known.kinds or {})
     table = record_table(columns, cells, known, file.lines_of)
-    return FeatureRows.of(columns, table, (), file.lines)
+    return columns.rows(table, (), file.lines)
 
 
 def _read(path: Path, limits: DatasetLimits) -> tuple[_File, tuple[str, ...]]:

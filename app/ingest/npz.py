@@ -73,7 +73,7 @@ def read_npy_rows(path: Path, limits: DatasetLimits, options: ReadingOptions) ->
     table = _npy_table(path, limits)
     layout = Columns.of_rows(None, table.shape[1], options)
     X = np.array(table[:, layout.features], dtype=np.float64)
-    return FeatureRows.of(layout, X, layout.decisions, None)
+    return layout.rows(X, layout.decisions, None)
 
 
 def _npy_table(path: Path, limits: DatasetLimits) -> NDArray[Any]:

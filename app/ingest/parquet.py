@@ -94,13 +94,11 @@ def read_parquet_rows(
             check_types(schema, columns)
             cells = ArrowCells(columns, known.kinds, null_tokens(options.null_values), limits)
             _read_cells(path, schema, cells)
-            return FeatureRows.of(
-                columns, record_table(columns, cells.read(), known), columns.decisions, None
-            )
+            return columns.rows(record_table(columns, cells.read(), known), columns.decisions, None)
         _check_numbers(schema, columns)
         numbers = _read_numbers(path, schema, columns, rows, "refuse", gaps_are_faults=True)
     X = np.empty((0, 0)) if numbers is None else numbers[0]["X"]
-    return FeatureRows.of(columns, X, columns.decisions, None)
+    return columns.rows(X, columns.decisions, None)
 
 
 @contextmanager

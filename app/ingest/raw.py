@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from numpy.typing import NDArray
 
@@ -19,9 +19,6 @@ from core.data.labels import alike
 from core.data.schema import KindSpec
 from core.data.table import Table
 from core.errors import Fault, InvalidProblem
-
-if TYPE_CHECKING:
-    from app.ingest.columns import Columns
 
 LinesOf: TypeAlias = Callable[[Collection[int]], Mapping[int, int]]
 
@@ -159,18 +156,6 @@ class FeatureRows:
             records = [self.X.record(row) for row in range(self.n)]
             return {"columns": {name: [record[name] for record in records] for name in self.X.names}}
         return {"rows": self.X.tolist()}
-
-    @classmethod
-    def of(
-        cls,
-        columns: Columns,
-        X: NDArray[Any] | Table,
-        decisions: tuple[Decision, ...],
-        lines: Sequence[int] | None,
-    ) -> FeatureRows:
-        """The rows of a table with these columns."""
-        ignored = tuple(columns.name(k) for k in sorted(columns.unread))
-        return cls(X, columns.feature_names, lines, decisions, ignored)
 
 
 def invalid_file(message: str, *, code: str, faults: Sequence[InputFault] = ()) -> InvalidRequest:

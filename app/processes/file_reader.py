@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from app.domain.errors import InvalidRequest, Overloaded, ServiceError, TooLarge, Unavailable
-from app.ingest.reading import BundleContent, DatasetContent, HeadContent, Order, temporary_paths
+from app.ingest.orders import BundleContent, DatasetContent, HeadContent, Order
+from app.ingest.reading import temporary_paths
 from app.processes.fair_queue import Caller, FairQueue, RecentWork
 from app.processes.file_reader_messages import EXIT_MEMORY, OUTCOME, Answer, Failure, Job
 from app.processes.os_process import memory_limit

@@ -24,7 +24,8 @@ from typing import Final
 import msgspec
 
 from app.domain.errors import ServiceError, Unavailable
-from app.ingest.reading import Order, carry_out
+from app.ingest.orders import Order
+from app.ingest.reading import carry_out
 from app.logs import mask_logs
 from app.processes.file_reader_messages import CANCEL, EXIT_MEMORY, Answer, Failure, Job
 from app.processes.os_process import deprioritise, die_with_parent

@@ -15,7 +15,7 @@ from app.domain.errors import (
     Unprocessable,
     UnsupportedFormat,
 )
-from app.ingest.reading import Content, Order
+from app.ingest.orders import Content, Order
 
 EXIT_MEMORY: Final = 3
 """Exit code of a child that ran out of memory."""

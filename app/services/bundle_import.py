@@ -25,7 +25,8 @@ from app.domain.entities import Job, JobState, Json, ModelVersion, StudentRow, S
 from app.domain.errors import Conflict, InputFault, InvalidRequest, ServiceError, Unavailable
 from app.domain.names import check_alias, check_model_name
 from app.domain.training_spec import TrainingSpec
-from app.ingest.reading import BundleContent, BundleOrder, Place, check_bundle
+from app.ingest.orders import BundleContent, BundleOrder, Place
+from app.ingest.reading import check_bundle
 from app.services import models
 from app.services.bundle_export import IMPORTED
 from app.services.models import DEFAULT_ALIAS, LISTED_CLASSES

@@ -19,7 +19,8 @@ from app.domain.near_names import known_names
 from app.ingest.dataset_rows import StoredPart, StoredRow
 from app.ingest.formats import named
 from app.ingest.options import ReadingOptions
-from app.ingest.reading import DatasetContent, DatasetOrder, read_dataset, temporary_paths
+from app.ingest.orders import DatasetContent, DatasetOrder
+from app.ingest.reading import read_dataset, temporary_paths
 from app.services.quotas import require_room, room_for
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, FileWriter, open_blob

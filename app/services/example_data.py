@@ -14,7 +14,7 @@ import numpy as np
 
 from app.domain.entities import Dataset
 from app.domain.errors import Unavailable
-from app.ingest.reading import DatasetContent, DatasetOrder
+from app.ingest.orders import DatasetContent, DatasetOrder
 from app.services.datasets import register_dataset
 from app.settings import Settings
 from app.store.blob_cache import BlobCache

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from app.domain.entities import ModelVersion
 from app.domain.names import check_alias, check_model_name
-from app.ingest.reading import HeadContent, HeadOrder, read_head, temporary_paths
+from app.ingest.orders import HeadContent, HeadOrder
+from app.ingest.reading import read_head, temporary_paths
 from app.services import models
 from app.services.models import DEFAULT_ALIAS, LISTED_CLASSES
 from app.services.quotas import require_room, room_for

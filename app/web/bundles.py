@@ -14,7 +14,7 @@ from app.api.bundles import import_sent, receive_bundle
 from app.api.dependencies import AppContext, Context, Trainer
 from app.domain.entities import ApiKey
 from app.domain.errors import Conflict, InvalidRequest, TooLarge, Unprocessable
-from app.ingest.reading import BundleContent
+from app.ingest.orders import BundleContent
 from app.processes.fair_queue import Caller
 from app.services.bundle_import import SeenBundle, inspect_bundle
 from app.services.models import DEFAULT_ALIAS

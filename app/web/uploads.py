@@ -13,7 +13,7 @@ from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context, Trainer
 from app.domain.entities import ApiKey
 from app.domain.errors import InvalidRequest, TooLarge, UnsupportedFormat
-from app.ingest.reading import DatasetContent
+from app.ingest.orders import DatasetContent
 from app.processes.fair_queue import Caller
 from app.services.example_data import register_example
 from app.web.column_kinds import chosen_kinds, listed_kinds, shown_columns

@@ -51,7 +51,7 @@ def _seconds(processes: int, rows: int, features: Mapping[str, Any], students: i
 def _fit(rows: int, features: dict[str, Any], students: int, begin: Barrier, took: Queue[float]) -> None:
     from core import GSVM, SSVM, FeatureSpec, LabelledData, Run, TrainingConfig
     from core.solvers.threads import one_blas_thread
-    from core.training.preparation import prepare
+    from core.training.pipeline import prepare
 
     with np.load(data_folder() / "letter.npz", allow_pickle=False) as data:
         train = LabelledData.from_arrays(data["X_train"][:rows], data["y_train"][:rows])

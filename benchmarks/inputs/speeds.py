@@ -21,7 +21,8 @@ import msgspec
 import numpy as np
 
 from app.ingest.options import ReadingOptions
-from app.ingest.reading import DatasetOrder, read_dataset
+from app.ingest.orders import DatasetOrder
+from app.ingest.reading import read_dataset
 from benchmarks.load import wrk
 from benchmarks.mixed_models import MANY, MixedModels
 from benchmarks.serve.comparison import Pace, interleaved, print_figures, ratio, require_success

@@ -47,8 +47,7 @@ from core.students.sigmoid import fit_sigmoid
 from core.students.svm_plus import SVMPlus
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
-from core.training.pipeline import train
-from core.training.preparation import prepare
+from core.training.pipeline import prepare, train
 
 ROWS: Final = 200
 SPLITS: Final = 20

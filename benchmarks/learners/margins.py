@@ -32,8 +32,7 @@ from core.students.odm import ODM
 from core.students.svm_plus import SVMPlus
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
-from core.training.pipeline import train
-from core.training.preparation import prepare
+from core.training.pipeline import prepare, train
 
 DATA = Path(os.environ.get("STMS_DATA", "../shared/data"))
 SETS = ("mfeat", "pendigits", "satimage", "segment", "vowel", "yeast")

@@ -33,7 +33,8 @@ from core.students.polytope import PIECES, Polytope
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import prepare
+from core.training.preparation import Preparation
 
 SETS = ("dna", "letter", "mfeat", "pendigits", "satimage", "scene15", "segment", "usps", "vowel", "yeast")
 BUILT_IN = {"digits": load_digits, "iris": load_iris, "wine": load_wine, "breast_cancer": load_breast_cancer}

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from core.data.extras import NO_EXTRAS, Extras, View
 
 if TYPE_CHECKING:
-    from core.features.maps import FeatureMap
+    from core.features.base import FeatureMap
     from core.features.spec import FeatureSpec
     from core.types import FloatArray, IntArray, Matrix
 

@@ -21,7 +21,7 @@ from scipy.linalg import inv
 
 from core.features.base import before_terms, kernel_standardisation
 from core.features.spec import FeatureSpec
-from core.model_selection.quick_choice import comparison_rows
+from core.model_selection.row_samples import comparison_rows
 from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.types import FloatArray, IntArray, Matrix

@@ -20,7 +20,7 @@ from core.features.examples import Examples
 from core.features.maps import fit_feature_map
 from core.features.spec import FeatureSpec
 from core.model_selection.column_factors import learn_column_factors
-from core.model_selection.metrics import f1_shares
+from core.model_selection.metrics import mean_f1_shares, paired_error
 from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.teachers.base import Task
@@ -90,7 +90,7 @@ class Rated:
 
 def is_better(new_f1: float, new: FloatArray, old_f1: float, old: FloatArray) -> bool:
     """Whether a mean F, with the shares of its rows (n,), is two standard errors above another."""
-    return new_f1 - old_f1 > STANDARD_ERRORS * float(np.sqrt(np.sum((new - old) ** 2)))
+    return new_f1 - old_f1 > STANDARD_ERRORS * paired_error(new, old)
 
 
 def mean_f1(labels: IntArray, accepted: BoolArray, targets: Sequence[int]) -> tuple[float, FloatArray]:
@@ -98,8 +98,7 @@ def mean_f1(labels: IntArray, accepted: BoolArray, targets: Sequence[int]) -> tu
 
     accepted: whether each class was answered for each row, (len(targets), n).
     """
-    measured = [f1_shares(labels == target, says) for target, says in zip(targets, accepted, strict=True)]
-    return float(np.mean([f1 for f1, _ in measured])), np.mean([shares for _, shares in measured], axis=0)
+    return mean_f1_shares((labels == target, says) for target, says in zip(targets, accepted, strict=True))
 
 
 class Contest:

@@ -35,9 +35,9 @@ from core.features.maps import fit_feature_map
 from core.features.spec import FeatureSpec
 from core.features.tree_columns import TERMS, has_tree_columns
 from core.model_selection.calibration import brier
-from core.model_selection.metrics import f1_shares
+from core.model_selection.metrics import mean_f1_shares, paired_error
 from core.model_selection.quick_choice import QuickChoice
-from core.model_selection.setting import some_rows
+from core.model_selection.row_samples import some_rows
 from core.run import Run
 from core.solvers.jit import is_sparse
 from core.solvers.threads import one_blas_thread
@@ -191,7 +191,7 @@ def chosen(families: Sequence[Family]) -> Family:
     best = max(families, key=lambda one: one.f1)
 
     def is_close(one: Family) -> bool:
-        return best.f1 - one.f1 <= float(np.sqrt(np.sum((best.shares - one.shares) ** 2)))
+        return best.f1 - one.f1 <= paired_error(best.shares, one.shares)
 
     return min(filter(is_close, families), key=lambda one: (one.brier or 0.0, one.cost))
 
@@ -268,10 +268,9 @@ def f1_of_margins(labels: IntArray, scores: FloatArray) -> tuple[float, FloatArr
 
     scores: (n, K). What is cut is the margin of a class over the best other one.
     """
-    measured = [
-        f1_shares(truth, margin >= best_cut(truth, margin)) for truth, margin in _margins(labels, scores)
-    ]
-    return float(np.mean([f1 for f1, _ in measured])), np.mean([shares for _, shares in measured], axis=0)
+    return mean_f1_shares(
+        (truth, margin >= best_cut(truth, margin)) for truth, margin in _margins(labels, scores)
+    )
 
 
 def mean_brier(labels: IntArray, scores: FloatArray) -> float:

@@ -7,7 +7,7 @@ difficulty of a held-out row come from a teacher that was not fitted to it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,9 +22,8 @@ from core.features.maps import refitted
 from core.run import Run
 from core.solvers.jit import as_rows, row_norms2
 from core.solvers.threads import one_blas_thread
-from core.students.base import Problem
+from core.students.base import Budget, Fold, FoldResult, Problem, StudentSpec
 from core.students.difficulty import ScoreRanks
-from core.students.folds import Fold
 from core.teachers.base import Task, Teacher, TeacherSpec
 from core.teachers.distilled import scores_and_weights
 from core.types import FloatArray, IntArray, Matrix
@@ -159,6 +158,22 @@ class Folds:
             trees=self.teacher.teachers[number].trees,
         )
         return Fold(number, target, problem, self.fold_of != number, rows.single, rows.norms)
+
+    def walk(
+        self, points: Sequence[StudentSpec], places: Sequence[tuple[int, int]], budget: Budget, run: Run
+    ) -> Iterator[tuple[IntArray, FoldResult]]:
+        """Fit all points in each place, a fold's number and a class code, in the threads of ``run``.
+
+        Yields the held-out rows of each place and what ``StudentSpec.walk`` gives, in the order of places.
+        Raises InvalidProblem, Cancelled.
+        """
+
+        def walked(number: int, target: int) -> tuple[IntArray, FoldResult]:
+            fold = self.fold(number, target)
+            return fold.held_out, type(points[0]).walk(points, fold, budget, run)
+
+        pool = Parallel(n_jobs=run.threads, prefer="threads", return_as="generator")
+        yield from pool(delayed(walked)(*place) for place in places)
 
     def class_scores(self, fold: int, target: int) -> FloatArray:
         """S^y of all rows by the teacher of ``fold``, (n,). Raises InvalidProblem for a class left out."""

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from core.model_selection.folds import Folds
-from core.model_selection.metrics import f1_shares
+from core.model_selection.metrics import f1_shares, paired_error
 from core.model_selection.ranking import RankingComparison, compare_rankings
 from core.model_selection.threshold import choose_threshold
 from core.students.base import StudentSpec
@@ -171,7 +171,7 @@ def compare(truth: BoolArray, teacher: BoolArray, student: BoolArray) -> Verdict
         return None
     teacher_f1, of_teacher = f1_shares(truth, teacher)
     student_f1, of_student = f1_shares(truth, student)
-    error = float(np.sqrt(np.sum((of_teacher - of_student) ** 2)))
+    error = paired_error(of_teacher, of_student)
     return Verdict(len(truth), positives, teacher_f1, student_f1, error, int(student.sum()))
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from core.data.validation import not_whole, refuse
@@ -23,8 +22,7 @@ from core.model_selection.scoring import HeldOutRows, Measure
 from core.model_selection.search import COARSE
 from core.run import Run
 from core.solvers.threads import one_blas_thread
-from core.students.base import StudentSpec
-from core.students.folds import Budget, FoldResult
+from core.students.base import Budget, StudentSpec
 from core.types import BoolArray, FloatArray, IntArray
 
 _MEASURES = (Measure("accuracy"), Measure("f1"), Measure("auc"))
@@ -159,17 +157,12 @@ class _JointSearch:
         """Fit and score points on folds and classes. Returns held-out scores, (targets, points, n)."""
         points = [self.points[index] for index in alive]
         values = np.full((len(targets), len(alive), len(self.folds.labels)), np.nan, dtype=np.float32)
-
-        def walk(place: int, number: int) -> tuple[int, IntArray, FoldResult]:
-            fold = self.folds.fold(number, targets[place])
-            return place, fold.held_out, type(points[0]).walk(points, fold, budget, self.run)
-
-        jobs = [(place, int(fold)) for place in range(len(targets)) for fold in some_folds]
+        places = [(int(fold), target) for target in targets for fold in some_folds]
         self.results.gap[alive] = 0.0
         with one_blas_thread():
-            pool = Parallel(n_jobs=self.run.threads, prefer="threads", return_as="generator")
-            for place, held_out, result in pool(delayed(walk)(*job) for job in jobs):
-                values[place][:, held_out] = result.scores
+            walked = self.folds.walk(points, places, budget, self.run)
+            for number, (held_out, result) in enumerate(walked):
+                values[number // len(some_folds)][:, held_out] = result.scores
                 self.results.add_fits(alive, result.gaps, result.seconds)
                 self.done += len(points)
                 self.run.report("tuning", self.done, self.total)

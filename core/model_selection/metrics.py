@@ -155,3 +155,14 @@ def f1_shares(truth: BoolArray, decision: BoolArray) -> tuple[float, FloatArray]
     total = float(denominator.sum())
     f1 = float(numerator.sum()) / total
     return f1, (numerator - f1 * denominator) / total
+
+
+def mean_f1_shares(decided: Iterable[tuple[BoolArray, BoolArray]]) -> tuple[float, FloatArray]:
+    """Mean F of the classes, each with its truth and decisions (n,), and the rows' shares in it, (n,)."""
+    measured = [f1_shares(truth, decision) for truth, decision in decided]
+    return float(np.mean([f1 for f1, _ in measured])), np.mean([shares for _, shares in measured], axis=0)
+
+
+def paired_error(shares: FloatArray, others: FloatArray) -> float:
+    """Standard error of the difference of two F, from the shares (n,) that the same rows have in each."""
+    return float(np.sqrt(np.sum((shares - others) ** 2)))

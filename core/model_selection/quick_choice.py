@@ -28,6 +28,7 @@ from core.data.scaling_kind import Scaling
 from core.features.base import before_terms, kernel_standardisation
 from core.features.choice import USUAL_LANDMARKS, WIDE, rbf_features
 from core.features.spec import MAX_GAMMA, FeatureSpec
+from core.model_selection.row_samples import comparison_rows
 from core.model_selection.time_budget import budget_text
 from core.run import Run
 from core.solvers.threads import one_blas_thread
@@ -36,14 +37,8 @@ from core.teachers.boosting import Boosting
 from core.teachers.forest import Forest
 from core.types import FloatArray, IntArray, Matrix
 
-ROWS: Final = 800
-"""Rows that the maps are compared on."""
 ROWS_WITH_TERMS: Final = 2000
 """The same where there are terms of texts: what they are worth shows on more rows."""
-RAREST: Final = 10
-"""At least so many rows of each class are among them, if there are as many; fewer of more than 40 classes."""
-MOST_CLASSES: Final = 400
-"""Of more classes than this, ``ROWS / RAREST`` stand for all."""
 MOST_KERNEL_ROWS: Final = 500_000
 """Beyond so many rows the features are linear: kernel features would take too much memory."""
 WIDTHS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -283,30 +278,6 @@ def _squared_distances(X: Matrix, spec: FeatureSpec, rows: IntArray) -> tuple[fl
     scaled = standardisation.apply(X[rows])
     dense = scaled if isinstance(scaled, np.ndarray) else scaled.toarray()
     return gamma, cdist(dense, dense, "sqeuclidean")
-
-
-def comparison_rows(
-    labels: IntArray, n_classes: int, seed: int | Sequence[int], limit: int | None = None
-) -> IntArray:
-    """Some 800 rows, or ``limit``, rising: of each class its share, but ten where there are so many.
-
-    Of 40 to 400 classes the least number is smaller; of more classes 80 drawn at random have ten rows each.
-    """
-    n, limit = len(labels), ROWS if limit is None else limit
-    if n <= limit:
-        return np.arange(n)
-    rng = np.random.default_rng(seed)
-    shuffled = rng.permutation(n)
-    if n_classes <= MOST_CLASSES:
-        least = min(RAREST, max(2, limit // (2 * n_classes)))
-        quotas = np.maximum(least, np.bincount(labels, minlength=n_classes) * limit // n)
-    else:
-        quotas = np.zeros(n_classes, dtype=int)
-        quotas[rng.choice(n_classes, limit // RAREST, replace=False)] = RAREST
-    by_class = shuffled[np.argsort(labels[shuffled], kind="stable")]
-    codes = labels[by_class]
-    place = np.arange(n) - np.searchsorted(codes, codes)
-    return np.sort(by_class[place < quotas[codes]])
 
 
 def _kernels(spec: FeatureSpec, X: Matrix, rows: IntArray) -> Iterator[tuple[FeatureSpec, FloatArray]]:

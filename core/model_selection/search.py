@@ -8,21 +8,19 @@ from math import ceil
 from typing import get_args
 
 import numpy as np
-from joblib import Parallel, delayed
 from numpy.typing import NDArray
 
 from core.data.validation import not_whole, out_of_bounds, refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
 from core.model_selection.folds import Folds
-from core.model_selection.metrics import f1_shares
+from core.model_selection.metrics import f1_shares, paired_error
 from core.model_selection.options import Metric, Strategy, ThresholdRule
 from core.model_selection.results import PointContest, SearchResult, SearchResults
 from core.model_selection.scoring import HeldOutRows, Measure
 from core.model_selection.threshold import choose_threshold
 from core.run import Run
 from core.solvers.threads import one_blas_thread
-from core.students.base import StudentSpec
-from core.students.folds import Budget, FoldResult
+from core.students.base import Budget, StudentSpec
 from core.types import BoolArray, IntArray
 
 FINE = Budget()
@@ -148,15 +146,10 @@ class _Search:
     def fit(self, alive: IntArray, new_folds: NDArray[np.intp], budget: Budget) -> Iterator[int]:
         """Fit the points on the folds in parallel; yields the number of fits after each fold."""
         points = [self.points[index] for index in alive]
-
-        def walk(number: int) -> tuple[IntArray, FoldResult]:
-            fold = self.folds.fold(number, self.target)
-            return fold.held_out, type(points[0]).walk(points, fold, budget, self.run)
-
         if budget is FINE:
             self.results.gap[alive] = 0.0
-        pool = Parallel(n_jobs=self.run.threads, prefer="threads", return_as="generator")
-        for held_out, result in pool(delayed(walk)(int(fold)) for fold in new_folds):
+        places = [(int(fold), self.target) for fold in new_folds]
+        for held_out, result in self.folds.walk(points, places, budget, self.run):
             self.values[np.ix_(alive, held_out)] = result.scores
             self.results.add_fits(alive, result.gaps, result.seconds)
             yield len(points)
@@ -207,7 +200,7 @@ class _Search:
             threshold = choose_threshold(*others, self.measure.rule, self.measure.budget)
             measured.append(f1_shares(self.truth[last], values[last] >= threshold))
         (start_f1, of_start), (found_f1, of_found) = measured
-        error = float(np.sqrt(np.sum((of_found - of_start) ** 2)))
+        error = paired_error(of_found, of_start)
         return PointContest(int(last.sum()), start_f1, found_f1, error)
 
     def outcome(self, chosen: int) -> SearchResult:

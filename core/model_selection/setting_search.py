@@ -29,7 +29,7 @@ from core.model_selection.class_thresholds import OWN_RULES
 from core.model_selection.contest import FOLDS, Contest, Entry, Rated, is_better
 from core.model_selection.options import ThresholdRule
 from core.model_selection.quick_choice import MeasuredMap, contest_text, measure_maps, sized
-from core.model_selection.setting import some_rows
+from core.model_selection.row_samples import some_rows
 from core.model_selection.setting_points import (
     MOST_STEPS,
     STEP,

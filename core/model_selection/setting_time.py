@@ -13,7 +13,7 @@ from scipy.linalg import eigh
 from core.data.dataset import LabelledData
 from core.features.choice import WIDE
 from core.model_selection.contest import FOLDS, LANDMARKS
-from core.model_selection.quick_choice import ROWS as SCREENING_ROWS
+from core.model_selection.row_samples import COMPARED_ROWS
 from core.model_selection.setting_points import TARGETS, points_near
 from core.model_selection.setting_search import FINALISTS, MOST_CLASSES, ROWS
 from core.run import Run
@@ -49,7 +49,7 @@ def expected_seconds(data: LabelledData, students: Sequence[StudentSpec], run: R
     X: Any = data.X
     rows, wide = min(data.n, ROWS), sp.issparse(X) or data.d > WIDE
     columns = X.nnz / data.n if sp.issparse(X) else data.d if wide else LANDMARKS
-    maps = min(data.n, SCREENING_ROWS) ** 3 * (_WIDE_MAPS if wide else _MAPS)
+    maps = min(data.n, COMPARED_ROWS) ** 3 * (_WIDE_MAPS if wide else _MAPS)
     classes, finalists = min(data.K, MOST_CLASSES), 3 if wide else FINALISTS
     teachers = finalists * FOLDS * _TEACHER_PASSES * classes
     fits = sum(_fits(one, classes) for one in students) * FOLDS * _STUDENT_PASSES

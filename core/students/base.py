@@ -7,22 +7,26 @@ its hyper-parameters (``core.parameters``), a class that derives from ``Student`
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
+
+from core.errors import Fault, InvalidProblem
 
 if TYPE_CHECKING:
+    from core.features.base import FeatureMap
     from core.features.examples import Examples
     from core.packed import PackedMap, TreesBasis
     from core.packed.forms import Form
     from core.run import Run
-    from core.solvers.solution import Summary
-    from core.students.folds import Budget, Fold, FoldResult
+    from core.solvers.solution import Solution, Summary
     from core.teachers.base import TeacherSpec
-    from core.types import BoolArray, FloatArray, IntArray
+    from core.types import BoolArray, FloatArray, IntArray, Matrix
 
 Need: TypeAlias = Literal["gate_weights", "dense", "privileged", "views", "trees", "held_out"]
 """``"gate_weights"``: the teacher's score as a linear function of φ, distilled where it is none, so that
@@ -34,6 +38,7 @@ every teacher has it. ``"dense"``: raw rows must not be sparse.
 finds as ``problem.examples.privileged`` and ``problem.examples.views``.
 """
 
+Floats: TypeAlias = NDArray[np.float64]
 MetadataValue: TypeAlias = str | float | int
 
 TIE: Final = -float(np.finfo(np.float64).smallest_subnormal)
@@ -129,6 +134,20 @@ class Decision:
     form: Form
 
 
+def folded(
+    feature_map: FeatureMap | None, functions: FloatArray, gate_weights: FloatArray
+) -> tuple[PackedMap, Floats, Floats, tuple[Floats, float]]:
+    """Linear functions of φ, (q, m) or (m,) for one, and the gate, (m,), on the basis of the map.
+
+    Returns the basis, coefficients (q, b) and intercepts (q,) of the functions, and both of the gate. Raises
+    InvalidProblem without a map.
+    """
+    if feature_map is None:
+        raise InvalidProblem(Fault("features", "no_map", "features without a map cannot be packed"))
+    basis, coef, intercept = feature_map.fold(np.vstack([functions, gate_weights]))
+    return basis, coef[:-1], intercept[:-1], (coef[-1], float(intercept[-1]))
+
+
 class Student(ABC):
     """A fitted student of one class.
 
@@ -167,6 +186,80 @@ class Student(ABC):
     def facts(self) -> dict[str, Any]:
         """What the fit found out beside the decision, JSON-ready, e.g. a number of landmarks."""
         return {}
+
+
+class SolvedStudent(Student):
+    """A student whose fit is one convex problem. solution: of that, with its certificate."""
+
+    solution: Solution
+
+    @property
+    def summary(self) -> Summary:  # type: ignore[override]
+        """How the solver ended."""
+        return self.solution.summary()
+
+    def metadata(self) -> dict[str, MetadataValue]:
+        """Objective, gap and status of the solver."""
+        solution = self.solution
+        return {
+            "objective": solution.objective,
+            "relative_gap": solution.relative_gap,
+            "status": solution.status.value,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How exactly to solve: relative duality gap to stop at, and limit of epochs of coordinate descent.
+
+    finish: iteration limit of the full solver, for fits that miss the tolerance; 0 disables it.
+    """
+
+    tolerance: float = 1e-3
+    max_epochs: int = 300
+    finish: int = 100
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fold:
+    """One fold for one class.
+
+    number, target: of the fold, and the code of the class. problem: of all n rows, with the scores of the
+    teacher that was fitted to the rows of the other folds. is_training: the rows to fit to, (n,).
+    single: Φ in float32, (n, m); sums over it stay float64. norms: ‖φ_i‖², (n,).
+    """
+
+    number: int
+    target: int
+    problem: Problem
+    is_training: BoolArray
+    single: Matrix
+    norms: FloatArray
+
+    @property
+    def held_out(self) -> IntArray:
+        """Numbers of the rows that are held out."""
+        return np.flatnonzero(~self.is_training)
+
+    def fit(self, spec: StudentSpec, run: Run) -> Student:
+        """A student of the training rows."""
+        return spec.fit(self.problem.take(np.flatnonzero(self.is_training)), run)
+
+    def held_out_scores(self, student: Student) -> FloatArray:
+        """Scores of the held-out rows, in their order."""
+        return student.scores(self.problem.examples.take(self.held_out))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FoldResult:
+    """Scores of the fold's held-out rows at each point, (points, rows); gaps and seconds, (points,).
+
+    gaps: relative duality gaps reached, 0 where a student has none. seconds: wall time of the fits.
+    """
+
+    scores: NDArray[np.float32]
+    gaps: FloatArray
+    seconds: FloatArray
 
 
 class HeldOutScorer(Protocol):
@@ -263,8 +356,6 @@ class StudentSpec(ABC):
 
         budget: how exactly to solve; the default leaves that to the specifications. Raises Cancelled.
         """
-        from core.students.folds import fit_each
-
         del budget
         return fit_each(specs, fold, run)
 
@@ -286,3 +377,17 @@ class StudentSpec(ABC):
         """What the packed student says about its hyper-parameters."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
         return {name: value for name, value in values.items() if isinstance(value, str | float | int)}
+
+
+def fit_each(specs: Sequence[StudentSpec], fold: Fold, run: Run) -> FoldResult:
+    """Fit every point on its own. Raises InvalidProblem, Cancelled."""
+    scores = np.empty((len(specs), len(fold.held_out)), dtype=np.float32)
+    gaps, seconds = np.zeros(len(specs)), np.empty(len(specs))
+    for index, spec in enumerate(specs):
+        run.check_cancel()
+        started = time.perf_counter()
+        student = fold.fit(spec, run.silent())
+        scores[index] = fold.held_out_scores(student)
+        gaps[index] = student.summary.relative_gap or 0.0
+        seconds[index] = time.perf_counter() - started
+    return FoldResult(scores, gaps, seconds)

@@ -1,20 +1,32 @@
-"""Compact students, with few landmarks of their own instead of the teacher's features: hyper-parameters."""
+"""Compact students, with few landmarks of their own instead of the teacher's features.
+
+``core.students.landmark_fit`` has the descent, in the units of scaled rows; here are the hyper-parameters and
+the decision in those of the raw columns.
+"""
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+import numpy as np
+
+from core.data.validation import row_blocks
 from core.errors import Fault, InvalidProblem
+from core.packed import LinearForm, PackedStudent, RbfBasis
 from core.parameters import Doc, Ge, Gt, Le, check_parameters
-from core.students.base import HeldOutScorer, MetadataValue, Need, Selection, StudentSpec
+from core.students.base import Decision, HeldOutScorer, MetadataValue, Need, Selection, Student, StudentSpec
+from core.students.cost import query_cost
 from core.students.gated import GSVM
 
 if TYPE_CHECKING:
     from core.features.examples import Examples
     from core.run import Run
+    from core.solvers.solution import Summary
     from core.students.base import Problem
-    from core.students.compact_student import CompactStudent
+    from core.students.landmark_fit import FittedNetwork, Floats, Singles
+    from core.types import FloatArray
 
 MAX_LANDMARKS = 1000
 DEFAULT_LANDMARKS = 100
@@ -76,15 +88,35 @@ class Compact(StudentSpec):
 
     def prepare(self, examples: Examples, run: Run) -> None:
         """Scale the rows for the kernel. run: reports stage ``"compact_rows"`` in rows."""
-        from core.students.compact_student import KernelRows
-
         KernelRows.shared(examples, run)
 
     def fit(self, problem: Problem, run: Run) -> CompactStudent:
-        """Fit with the landmarks that the budget allows. run: reports stage ``"student"`` in steps."""
-        from core.students.compact_student import fit_compact
+        """Fit with the landmarks that the budget allows. run: reports stage ``"student"`` in steps.
 
-        return fit_compact(self, problem, self.affordable(problem), run)
+        Raises InvalidProblem, Cancelled.
+        """
+        from core.solvers.solution import Summary
+        from core.students.landmark_fit import fit_network
+
+        started = time.perf_counter()
+        examples = problem.examples
+        rows = KernelRows.shared(examples, run)
+        fitted = fit_network(
+            rows.rows if examples.index is None else rows.rows[examples.index],
+            problem.positive,
+            problem.gate,
+            problem.difficulty(self.difficulty_floor),
+            self.affordable(problem),
+            gate_weight=self.gate_weight,
+            jitter=self.jitter,
+            steps=self.steps,
+            neighbour=rows.neighbour,
+            run=run,
+        )
+        basis = RbfBasis(rows.shift, rows.scale * fitted.scale, fitted.landmarks)
+        summary = Summary(fitted.loss, None, None, fitted.steps, time.perf_counter() - started, None)
+        cost = query_cost(basis, 1) / problem.teacher_cost if problem.teacher_cost else float("nan")
+        return CompactStudent(fitted, rows, cost, summary)
 
     def affordable(self, problem: Problem) -> int:
         """Landmarks that the number or the relative cost allows. Raises InvalidProblem if it is none."""
@@ -179,3 +211,101 @@ class SizeChoice:
     def metadata(self) -> dict[str, MetadataValue]:
         """The budget."""
         return {"budget_max_f1_loss": self.max_f1_loss}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelRows:
+    """All rows, scaled for the kernel.
+
+    shift, scale: (d,), x' = (x − shift)·scale with the kernel's √γ inside scale; γ and scaling are those of
+    the teacher's features, for linear features γ is ``scale_rule``'s.
+    rows: x' of the rows, (N, d) float32. neighbour: ``neighbour_distance`` of them.
+    """
+
+    shift: Floats
+    scale: Floats
+    rows: Singles
+    neighbour: float
+
+    @classmethod
+    def shared(cls, examples: Examples, run: Run) -> KernelRows:
+        """Of all rows, computed once for all classes. run: reports stage ``"compact_rows"`` in rows.
+
+        Raises InvalidProblem for sparse rows, Cancelled.
+        """
+        return examples.shared.get("compact_rows", lambda: cls._of(examples, run))
+
+    @classmethod
+    def _of(cls, examples: Examples, run: Run) -> KernelRows:
+        from core.features.base import kernel_standardisation
+        from core.solvers.threads import one_blas_thread
+        from core.students.landmark_fit import neighbour_distance
+
+        X, spec = examples.all_X, examples.feature_spec
+        if not isinstance(X, np.ndarray) or spec is None:
+            message = "compact students need dense raw rows: their landmarks are dense"
+            raise InvalidProblem(Fault("X", "sparse", message))
+        n, d = X.shape
+        run.report("compact_rows", 0, n)
+        centred, gamma = kernel_standardisation(X, spec)
+        scale = np.sqrt(gamma) * centred.scale
+        rows = np.empty(X.shape, dtype=np.float32)
+        for block in row_blocks(n, d):
+            run.check_cancel()
+            rows[block] = (X[block] - centred.shift) * scale
+            run.report("compact_rows", block.stop, n)
+        with one_blas_thread():
+            neighbour = neighbour_distance(rows, run)
+        return cls(centred.shift, scale, rows, neighbour)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CompactStudent(Student):
+    """A compact student.
+
+    fitted: on scaled rows. rows: how they are scaled. relative_cost: multiplications of its query over the
+    teacher's.
+    """
+
+    fitted: FittedNetwork
+    rows: KernelRows
+    relative_cost: float
+    summary: Summary
+
+    @property
+    def n_landmarks(self) -> int:
+        """p, kernel values in a query."""
+        return len(self.fitted.landmarks)
+
+    def scores(self, examples: Examples) -> FloatArray:
+        """Scores of raw rows (n, d), shape (n,)."""
+        from core.solvers.threads import one_blas_thread
+
+        decision = self.pack()
+        packed = PackedStudent(decision.map, decision.form, threshold=0.0, label="")
+        with one_blas_thread():
+            return packed.scores(examples.X)
+
+    def pack(self) -> Decision:
+        """The decision on raw rows: the column scales are folded into the standardisation."""
+        fitted, rows = self.fitted, self.rows
+        basis = RbfBasis(rows.shift, rows.scale * fitted.scale, fitted.landmarks)
+        form = LinearForm(fitted.coef, fitted.intercept, fitted.gate_coef, fitted.gate_intercept)
+        return Decision(basis, form)
+
+    def metadata(self) -> dict[str, MetadataValue]:
+        """Landmarks, jitter, how the descent ended, loss, and how well the gate follows the teacher."""
+        fitted = self.fitted
+        return {
+            "n_landmarks": self.n_landmarks,
+            "jitter": float(fitted.jitter),
+            "descent_steps": fitted.steps,
+            "descent_ended": "settled" if fitted.settled else "steps",
+            "relative_gradient": fitted.relative_gradient,
+            "loss": fitted.loss,
+            "gate_r2": fitted.gate_r2,
+        }
+
+    def facts(self) -> dict[str, Any]:
+        """Landmarks and relative cost."""
+        return {"n_landmarks": self.n_landmarks, "relative_cost": self.relative_cost}

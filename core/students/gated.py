@@ -1,4 +1,4 @@
-"""Hyper-parameters of the gated SVMs (You et al., AAAI 2018) and their baseline; ``linear`` has the fit."""
+"""The gated SVMs (You et al., AAAI 2018) and their baseline."""
 
 from __future__ import annotations
 
@@ -6,29 +6,24 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
+import numpy as np
+
+from core.errors import Fault, InvalidProblem
 from core.parameters import Doc, Ge, Gt, Le, Lt, check_parameters
 from core.students.base import MetadataValue, Need, StudentSpec
-from core.students.grid import Grid, grid_of
+from core.students.grid import Grid, Point, grid_of
 
 if TYPE_CHECKING:
     from core.run import Run
-    from core.students.base import Problem
-    from core.students.folds import Budget, Fold, FoldResult
+    from core.solvers.gated_hinge import GatedHingeProblem
+    from core.solvers.solution import Solution
+    from core.students.base import Budget, Fold, FoldResult, Problem
     from core.students.linear import LinearStudent
 
 Method: TypeAlias = Literal["gsvm", "gsvm0", "svm"]
 Solver: TypeAlias = Literal["dual_cd", "mm_irls"]
-
-
-class Point(NamedTuple):
-    """C; ε of Eq. (6); ϵ of Eq. (11); and β, the exponent of the class balance."""
-
-    C: float
-    margin: float
-    floor: float
-    balance: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +62,54 @@ class GatedSpec(StudentSpec):
         """(C, ε, ϵ, β) as the method uses them: ϵ = 1 makes every difficulty 1."""
 
     def fit(self, problem: Problem, run: Run) -> LinearStudent:
-        """Fit Eq. (12), see ``core.students.linear.fit_gated``. Raises InvalidProblem, Cancelled."""
-        from core.students.linear import fit_gated
+        """Fit Eq. (12):
 
-        return fit_gated(self, problem, run)
+            min_θ ½‖θ‖² + (C/n) Σ_i b_i d_i⁻¹ [ε + z_i θ·φ_i − z_i S_i]_+
+
+        with d = 1 for gSVM-0, Eq. (8), and with S = 0 and ε = 1 for the SVM. b is 1 in the paper; here it is
+        (n₋/n₊)^β for examples of the class.
+
+        The decision S^y >= θ·φ of Eq. (4) is v·φ >= 0 with v = w_y − θ, as the teacher is linear in the same
+        features. Raises InvalidProblem, Cancelled.
+        """
+        from core.solvers.gated_hinge import GatedHingeProblem
+        from core.students.difficulty import class_weights
+        from core.students.linear import LinearStudent
+
+        C, margin, floor, balance = self.point
+        examples = problem.examples
+        weights = class_weights(problem.positive, balance) if balance else None
+        if not self.uses_gate:
+            difficulty = None if weights is None else 1.0 / weights
+            hinge = GatedHingeProblem.svm(examples.features, problem.signs, C=C, difficulty=difficulty)
+            solution = self._solve(hinge, run)
+            zeros = np.zeros_like(solution.value)
+            return LinearStudent(-solution.value, zeros, solution, examples.feature_map)
+        if problem.gate_weights is None:
+            message = f"{self.name} needs a teacher whose scores are linear in the features"
+            raise InvalidProblem(Fault("teacher", "no_gate", message))
+        difficulty = None if floor == 1.0 else problem.difficulty(floor)
+        if weights is not None:
+            difficulty = 1.0 / weights if difficulty is None else difficulty / weights
+        gated = GatedHingeProblem.gated(
+            examples.features,
+            problem.signs,
+            problem.linear_gate,
+            C=C,
+            margin=margin,
+            difficulty=difficulty,
+        )
+        solution = self._solve(gated, run)
+        decision = problem.gate_weights - solution.value
+        return LinearStudent(decision, problem.gate_weights, solution, examples.feature_map)
+
+    def _solve(self, problem: GatedHingeProblem, run: Run) -> Solution:
+        from core.solvers.dual_cd import solve_dual_cd
+        from core.solvers.mm_irls import solve_mm_irls
+
+        if self.solver == "mm_irls":
+            return solve_mm_irls(problem, tolerance=self.tolerance, max_iterations=self.max_epochs, run=run)
+        return solve_dual_cd(problem, tolerance=self.tolerance, max_epochs=self.max_epochs, run=run)
 
     def grid(self, choice: Any) -> tuple[Self, ...]:
         """The points of a ``Grid``, or of the one named, that differ for this method, C rising first."""
@@ -87,7 +126,8 @@ class GatedSpec(StudentSpec):
         """Fit the points one after another, each started from the solution of its neighbour."""
         from core.students.path import FoldPath
 
-        return FoldPath(fold, run).walk(specs, budget)
+        path = FoldPath(fold, run, uses_gate=cls.uses_gate)
+        return path.walk([spec.point for spec in specs], budget)
 
     def params(self) -> dict[str, Any]:
         """C, ε and ϵ, and β where it is not 0."""

@@ -67,7 +67,16 @@ class GaussianSpec(StudentSpec):
         """Fit it. run: reports stage ``"evidence"`` in iterations. Raises InvalidProblem, Cancelled."""
         from core.students.gaussian_fit import fit_gaussian
 
-        return fit_gaussian(self, problem, run)
+        return fit_gaussian(
+            problem,
+            self.privileged_columns(problem),
+            n_landmarks=self.n_landmarks,
+            max_rows=self.max_rows,
+            evidence_rows=self.evidence_rows,
+            max_iterations=self.max_iterations,
+            tolerance=self.tolerance,
+            run=run,
+        )
 
     @abstractmethod
     def privileged_columns(self, problem: Problem) -> tuple[str, FloatArray] | None:

@@ -40,7 +40,6 @@ from core.students.base import Decision, MetadataValue, Problem, Student
 
 if TYPE_CHECKING:
     from core.features.examples import Examples
-    from core.students.gaussian import GaussianSpec
     from core.types import BoolArray, FloatArray, IntArray
 
 
@@ -104,30 +103,43 @@ class _Kernel:
         return scaled
 
 
-def fit_gaussian(spec: GaussianSpec, problem: Problem, run: Run) -> GaussianStudent:
+def fit_gaussian(
+    problem: Problem,
+    privileged: tuple[str, FloatArray] | None,
+    *,
+    n_landmarks: int,
+    max_rows: int,
+    evidence_rows: int,
+    max_iterations: int,
+    tolerance: float,
+    run: Run,
+) -> GaussianStudent:
     """Choose rows and landmarks, then the hyper-parameters by the evidence, then the posterior of all rows.
 
+    privileged: what the noise depends on, its name and the columns (n, p); None for constant noise. The
+    numbers are those of ``GaussianSpec``.
     run: reports stage ``"student"`` in steps of the search, and its seed draws rows and landmarks.
     Raises InvalidProblem, Cancelled.
     """
     started = time.perf_counter()
-    kernel, privileged = _Kernel.shared(problem.examples), spec.privileged_columns(problem)
+    kernel = _Kernel.shared(problem.examples)
     rng = np.random.default_rng(run.seed)
-    used = _drawn(problem.positive, spec.max_rows, rng)
-    seen = used[_drawn(problem.positive[used], spec.evidence_rows, rng)]
+    used = _drawn(problem.positive, max_rows, rng)
+    seen = used[_drawn(problem.positive[used], evidence_rows, rng)]
     X = kernel.rows(problem.examples.X[used])
-    landmarks = _landmarks(X, problem.positive[used], spec.n_landmarks, rng)
+    landmarks = _landmarks(X, problem.positive[used], n_landmarks, rng)
     source, first_width, noise = "none", 0.0, None
     if privileged is not None:
         source, columns = privileged
         noise_kernel = _Kernel.of_columns(columns[used])
         first_width = log(noise_kernel.gamma)
         columns = noise_kernel.rows(columns[used])
-        noise = Distances.of(columns, choose_landmarks(columns, spec.n_landmarks, rng))
+        noise = Distances.of(columns, choose_landmarks(columns, n_landmarks, rng))
     rows = Rows(problem.signs[used], Distances.of(X, landmarks), noise)
     with one_blas_thread():
-        choice = _choose(spec, rows.take(np.searchsorted(used, seen)), log(kernel.gamma), first_width, run)
-        fitted = Fitted.at(rows, choice.values, tolerance=spec.tolerance, run=run)
+        evidence = rows.take(np.searchsorted(used, seen))
+        choice = _choose(evidence, log(kernel.gamma), first_width, max_iterations, tolerance, run)
+        fitted = Fitted.at(rows, choice.values, tolerance=tolerance, run=run)
         decision = _decision(kernel, landmarks, fitted)
     posterior = fitted.posterior
     settled = posterior.status if choice.converged else Status.MAX_ITERATIONS
@@ -142,21 +154,27 @@ def fit_gaussian(spec: GaussianSpec, problem: Problem, run: Run) -> GaussianStud
     return GaussianStudent(decision, summary, found)
 
 
-def _choose(spec: GaussianSpec, rows: Rows, log_width: float, noise_width: float, run: Run) -> Choice:
+def _choose(
+    rows: Rows, log_width: float, noise_width: float, steps: int, tolerance: float, run: Run
+) -> Choice:
     """Hyper-parameters of GPC, and where there are privileged columns those of GPC+ if they are better."""
-    steps = spec.max_iterations
+
+    def loss_of(rows: Rows, choice: Choice) -> float:
+        """The loss of queries that ``Query`` expects."""
+        return Query.of(Fitted.at(rows, choice.values, tolerance=tolerance, run=run)).loss
+
     total = steps if rows.noise is None else steps * (1 + len(AMPLITUDES))
     found = maximise(
         rows.without_noise(),
         Hyperparameters(log_width),
         max_iterations=steps,
         total=total,
-        tolerance=spec.tolerance,
+        tolerance=tolerance,
         run=run,
     )
     if rows.noise is None:
         return found
-    start, least = with_noise(found.values, noise_width), _loss(spec, rows.without_noise(), found, run)
+    start, least = with_noise(found.values, noise_width), loss_of(rows.without_noise(), found)
     for number, amplitude in enumerate(AMPLITUDES, 1):
         other = maximise(
             rows,
@@ -165,19 +183,14 @@ def _choose(spec: GaussianSpec, rows: Rows, log_width: float, noise_width: float
             largest_amplitude=amplitude,
             finished=number * steps,
             total=total,
-            tolerance=spec.tolerance,
+            tolerance=tolerance,
             run=run,
         )
-        loss = _loss(spec, rows, other, run)
+        loss = loss_of(rows, other)
         if loss >= least:
             break
         found, least = other, loss
     return found
-
-
-def _loss(spec: GaussianSpec, rows: Rows, choice: Choice, run: Run) -> float:
-    """The loss of queries that ``Query`` expects."""
-    return Query.of(Fitted.at(rows, choice.values, tolerance=spec.tolerance, run=run)).loss
 
 
 def _decision(kernel: _Kernel, landmarks: FloatArray, fitted: Fitted) -> Decision:

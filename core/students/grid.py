@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from core.errors import Fault, InvalidProblem
 from core.parameters import Doc, Ge, Gt, Le, MaxLen, MinLen, check_parameters
@@ -11,6 +11,15 @@ from core.parameters import Doc, Ge, Gt, Le, MaxLen, MinLen, check_parameters
 MAX_POINTS = 2000
 MIN_C = 1e-6
 MAX_C = 1e8
+
+
+class Point(NamedTuple):
+    """C; ε of Eq. (6); ϵ of Eq. (11); and β, the exponent of the class balance."""
+
+    C: float
+    margin: float
+    floor: float
+    balance: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ reduce F. After gradient descent g is fitted again, by ridge regression on all r
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,9 +30,6 @@ from core.run import Run
 from core.solvers.rbf_network import Descent, Network, NetworkProblem, descend, rbf_values
 from core.solvers.threads import one_blas_thread
 from core.types import BoolArray, FloatArray
-
-if TYPE_CHECKING:
-    from core.students.compact import Compact
 
 Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
@@ -99,8 +95,10 @@ def fit_network(
     gate: FloatArray,
     difficulty: FloatArray,
     n_landmarks: int,
-    spec: Compact,
     *,
+    gate_weight: float,
+    jitter: float | None,
+    steps: int,
     neighbour: float,
     run: Run = Run(),
 ) -> FittedNetwork:
@@ -109,8 +107,9 @@ def fit_network(
     The result has fewer if there are fewer distinct rows.
 
     rows: (n, d) float32, scaled for the kernel exp(−‖x − l‖²). positive: whether a row is of the class, (n,).
-    gate: S^y, (n,). difficulty: d, (n,). neighbour: ``neighbour_distance`` of the rows, the unit of the
-    jitter. run: reports stage ``"student"`` in steps. The result is bit-for-bit reproducible.
+    gate: S^y, (n,). difficulty: d, (n,). gate_weight: μ. neighbour: ``neighbour_distance`` of the rows.
+    jitter: σ in units of this distance; None takes one of ``JITTERS``. steps: of the descent, at most.
+    run: reports stage ``"student"`` in steps. The result is bit-for-bit reproducible.
 
     Raises InvalidProblem if all rows are of the class or none is; Cancelled.
     """
@@ -125,16 +124,15 @@ def fit_network(
         signs=np.where(positive, 1.0, -1.0),
         targets=(gate - centre) / spread,
         weights=weights / weights.mean(),
-        target_weight=spec.gate_weight,
+        target_weight=gate_weight,
         jitter=0.0,
     )
     with one_blas_thread():
         unit = neighbour / np.sqrt(rows.shape[1])
-        jitter = spec.jitter
         if jitter is None:
-            jitter = _choose_jitter(problem, unit, n_landmarks, spec.steps, run)
+            jitter = _choose_jitter(problem, unit, n_landmarks, steps, run)
         problem = replace(problem, jitter=jitter * unit)
-        descent = _descend(problem, n_landmarks, spec.steps, run)
+        descent = _descend(problem, n_landmarks, steps, run)
         network = descent.network.astype(np.float64)
         gate_coef, loss, r2 = _finish(problem, network, run)
     return FittedNetwork(

@@ -1,4 +1,4 @@
-"""Hyper-parameters of students that optimise a performance measure; ``multiview_fit`` has the fit."""
+"""Students that optimise a performance measure over several views of the columns."""
 
 from __future__ import annotations
 
@@ -6,14 +6,21 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
+import numpy as np
+
+from core.data.extras import View
+from core.packed import LinearForm
 from core.parameters import Doc, Ge, Gt, Le, Lt, check_parameters
-from core.students.base import MetadataValue, Need, StudentSpec
+from core.students.base import Decision, MetadataValue, Need, SolvedStudent, StudentSpec
 from core.students.grid import grid_of
 
 if TYPE_CHECKING:
+    from core.features.examples import Examples
+    from core.features.linear import LinearMap
     from core.run import Run
+    from core.solvers.solution import Solution
     from core.students.base import Problem
-    from core.students.multiview_fit import MultiViewStudent
+    from core.types import FloatArray
 
 CONSISTENCIES = (0.0, 0.01, 1.0)
 """Values of κ that a search tries."""
@@ -61,9 +68,34 @@ class MultiView(StudentSpec):
 
     def fit(self, problem: Problem, run: Run) -> MultiViewStudent:
         """Minimise the objective above. Raises InvalidProblem, Cancelled."""
-        from core.students.multiview_fit import fit_multiview
+        from core.solvers.measures.cutting_planes import MeasureProblem, solve_measure
+        from core.solvers.measures.violation import best_cut
 
-        return fit_multiview(self, problem, run)
+        examples = problem.examples
+        columns = _scaling(examples)
+        rows = columns.transform(examples.X)
+        views = examples.views or (View("all", 0, columns.n_columns),)
+        constant = rows[:, -1:]
+        parts = [np.hstack([rows[:, view.columns], constant]) for view in views]
+        positives = int(problem.positive.sum())
+        whole = MeasureProblem(
+            features=np.hstack(parts),
+            widths=tuple(part.shape[1] for part in parts),
+            positive=problem.positive,
+            measure=self.measure,
+            C=self.C,
+            consistency=self.consistency,
+            k=self.accepted(positives, len(problem.positive)),
+        )
+        limit = self.max_iterations
+        solution = solve_measure(whole, tolerance=self.tolerance, max_iterations=limit, run=run)
+        decision = np.zeros(columns.n_features_out)
+        weights_of_views = np.split(solution.value, np.cumsum(whole.widths)[:-1])
+        for view, weights in zip(views, weights_of_views, strict=True):
+            decision[view.columns] = weights[:-1]
+            decision[-1] += weights[-1]
+        decision[-1] -= best_cut(self.measure, whole.positive, whole.features @ solution.value, whole.k)
+        return MultiViewStudent(decision, solution, columns)
 
     def grid(self, choice: Any) -> tuple[Self, ...]:
         """κ of ``CONSISTENCIES`` times the values of C of a ``Grid``, or of the one named, C rising first."""
@@ -83,3 +115,44 @@ class MultiView(StudentSpec):
         """The fields that the decision depends on."""
         values = {name: value for name, value in self.params().items() if value is not None}
         return values | {"tolerance": self.tolerance}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MultiViewStudent(SolvedStudent):
+    """It answers yes where v·(x', 1) >= threshold, with x' the scaled columns.
+
+    decision: v, (d + 1,), the weights of all views side by side; zeros for columns outside of the views, and
+    last the sum of their constants, less ``best_cut`` of the training rows. columns: the scaling
+    x ↦ (x', 1).
+    """
+
+    decision: FloatArray
+    solution: Solution
+    columns: LinearMap
+
+    def scores(self, examples: Examples) -> FloatArray:
+        """v·(x', 1), (n,)."""
+        from core.run import Run
+        from core.solvers.products import matvec
+
+        return matvec(self.columns.transform(examples.X), self.decision, Run())
+
+    def pack(self) -> Decision:
+        """One linear function of the raw columns, without a gate."""
+        basis, coef, intercept = self.columns.fold(self.decision[np.newaxis])
+        return Decision(basis, LinearForm(coef[0], float(intercept[0]), np.zeros_like(coef[0]), 0.0))
+
+
+def _scaling(examples: Examples) -> LinearMap:
+    """The linear map of the columns: that of the features, or one with the same scaling."""
+    from core.features.linear import LinearMap
+    from core.features.spec import FeatureSpec
+
+    if isinstance(examples.feature_map, LinearMap):
+        return examples.feature_map
+    spec = examples.feature_spec or FeatureSpec()
+
+    def fit() -> LinearMap:
+        return LinearMap.fit(examples.all_X, FeatureSpec("linear", scaling=spec.scaling), 0)
+
+    return examples.shared.get("multiview.scaling", fit)

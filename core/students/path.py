@@ -21,9 +21,9 @@ from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.jit import Rows, as_rows, compiled, row_dot
 from core.solvers.products import entries_per_row
+from core.students.base import Budget, Fold, FoldResult
 from core.students.difficulty import class_weights
-from core.students.folds import Budget, Fold, FoldResult
-from core.students.gated import GatedSpec, Point
+from core.students.grid import Point
 from core.types import FloatArray, IntArray
 
 _MAX_EPOCHS_PER_ROUND = 8
@@ -68,25 +68,23 @@ class FoldPath:
     Rows without non-zero features have the same loss for every θ and are left out.
     """
 
-    def __init__(self, fold: Fold, run: Run) -> None:
+    def __init__(self, fold: Fold, run: Run, *, uses_gate: bool) -> None:
         self._fold, self._run = fold, run.silent()
         self._rows: Rows = as_rows(fold.single)
         self._n_training = int(fold.is_training.sum())
         self._taking_part = np.flatnonzero(fold.is_training & (fold.norms > 0.0))
         self.held_out: IntArray = fold.held_out
         self._signs = fold.problem.signs
-        self._gate: FloatArray = np.zeros(len(self._signs))
+        self._gate: FloatArray = fold.problem.linear_gate if uses_gate else np.zeros(len(self._signs))
         self._piece = max(1, int(_ENTRIES_AT_ONCE / entries_per_row(fold.single)))
         self._rng = np.random.default_rng([run.seed, fold.target, fold.number])
 
-    def walk(self, specs: Sequence[GatedSpec], budget: Budget) -> FoldResult:
-        """Fit the points ``specs`` of one method. Raises Cancelled, checked about every ten milliseconds."""
-        scores = np.empty((len(specs), len(self.held_out)), dtype=np.float32)
-        gaps, seconds = np.empty(len(specs)), np.empty(len(specs))
+    def walk(self, points: Sequence[Point], budget: Budget) -> FoldResult:
+        """Fit the points. Raises Cancelled, checked about every ten milliseconds."""
+        scores = np.empty((len(points), len(self.held_out)), dtype=np.float32)
+        gaps, seconds = np.empty(len(points)), np.empty(len(points))
         started = time.perf_counter()
-        if specs[0].uses_gate:
-            self._gate = self._fold.problem.linear_gate
-        for index, state, task in self._neighbours([spec.point for spec in specs]):
+        for index, state, task in self._neighbours(points):
             products, gaps[index] = self._fit(state, task, budget)
             scores[index] = (self._gate - products)[self.held_out]
             now = time.perf_counter()

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 import numpy as np
 
 from core.errors import Fault, InvalidProblem
+from core.packed import LinearForm, PolytopeForm
 from core.parameters import Doc, Ge, Le, check_parameters
-from core.students.base import TIE, Decision, MetadataValue, Need, Student, StudentSpec
+from core.students.base import TIE, Decision, MetadataValue, Need, Student, StudentSpec, folded
 
 if TYPE_CHECKING:
     from core.features.examples import Examples
@@ -109,15 +110,11 @@ class RivalStudent(Student):
 
     def pack(self) -> Decision:
         """All functions and the gate folded into the basis of the feature map."""
-        from core.packed import LinearForm, PolytopeForm
-
-        if self.feature_map is None:
-            raise InvalidProblem(Fault("features", "no_map", "features without a map cannot be packed"))
-        basis, coef, intercept = self.feature_map.fold(np.vstack([self.decisions, self.gate_weights]))
-        shifted, gate = intercept[:-1] + self.shifts, (coef[-1], float(intercept[-1]))
+        basis, coef, intercept, gate = folded(self.feature_map, self.decisions, self.gate_weights)
+        shifted = intercept + self.shifts
         if len(shifted) == 1:
             return Decision(basis, LinearForm(coef[0], float(shifted[0]), *gate))
-        return Decision(basis, PolytopeForm(coef[:-1], shifted, *gate))
+        return Decision(basis, PolytopeForm(coef, shifted, *gate))
 
     def rival_codes(self) -> tuple[int, ...]:
         """``rivals``."""
@@ -145,7 +142,7 @@ def copy_scores(spec: Rivals, problem: Problem) -> RivalStudent:
     target = int(problem.codes[problem.positive.argmax()])
     known = ~np.isnan(held_out[:, target])
     scores, truth = held_out[known], problem.positive[known]
-    rivals = nearest_rivals(scores, truth, target, _number(spec, *weights.shape))
+    rivals = rejecting_rivals(scores, truth, target, _number(spec, *weights.shape))
     passes = _least(scores, target, rivals, None) >= 0.0
     own: float | None = None
     if truth[passes].any() and not truth[passes].all():
@@ -190,7 +187,7 @@ def _least(scores: FloatArray, target: int, rivals: tuple[int, ...], own: float 
     return least
 
 
-def nearest_rivals(scores: FloatArray, truth: BoolArray, target: int, p: int) -> tuple[int, ...]:
+def rejecting_rivals(scores: FloatArray, truth: BoolArray, target: int, p: int) -> tuple[int, ...]:
     """Codes of p rivals, each the one that rejects most of the rows that those before it leave.
 
     Looked at are the rows of other classes with the largest scores of the class. Of rivals that reject as

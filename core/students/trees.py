@@ -1,17 +1,37 @@
-"""Hyper-parameters of students of trees; ``core.students.tree_student`` has the copy."""
+"""Students that are cut from a teacher's trees: their rivals, and the margin over these as a form."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
+import numpy as np
+
+from core.errors import Fault, InvalidProblem
+from core.packed import LinearForm, PolytopeForm, TreesBasis
+from core.packed.forms import Form
+from core.packed.leaf_index import bytes_of_bits
+from core.packed.trees import INDEX_BYTES
 from core.parameters import Doc, Ge, Le, check_parameters
-from core.students.base import MetadataValue, Need, StudentSpec
+from core.students.base import TIE, Decision, MetadataValue, Need, Problem, Student, StudentSpec
+from core.students.tree_copy import class_copy
+from core.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
+    from core.features.examples import Examples
     from core.run import Run
-    from core.students.base import Problem
-    from core.students.tree_student import TreeStudent
+    from core.solvers.solution import Summary
+
+RIVALS_OF_A_FOREST: Final = (8, 5, 3)
+"""The first number of rivals is taken with which single rows have an index of the leaves.
+
+With an index of 8 rivals a query takes a quarter more time than with 3. Without one, trees are walked, and
+more rivals take no more time.
+"""
+_EVEN: Final = 2.0**-40
+"""Added to the margin over the rest, so that rounding never decides where both are the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +75,136 @@ class Trees(StudentSpec):
 
     def fit(self, problem: Problem, run: Run) -> TreeStudent:
         """Copy the teacher's trees. Raises InvalidProblem for a teacher without trees."""
-        from core.students.tree_student import copy_trees
-
         del run
         return copy_trees(self, problem)
 
     def metadata(self) -> dict[str, MetadataValue]:
         """Nothing: the fitted student says how many rivals it has."""
         return {}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreeStudent(Student):
+    """min_j (S^y − S^j) over the rivals j, and S^y less a share of all other classes' scores together.
+
+    whole: the teacher's trees. copy: the trees of ``classes``, (q,), codes with the student's own among them.
+    form: the margin on them. rivals: codes in the order of the form's functions.
+    """
+
+    whole: TreesBasis
+    copy: TreesBasis
+    form: Form
+    classes: IntArray
+    rivals: tuple[int, ...]
+    summary: Summary
+
+    def scores(self, examples: Examples) -> FloatArray:
+        """Margins of raw rows, (n,), from the teacher's scores, which all students share."""
+        from core.features.tree_sums import sums_of_trees
+
+        return self.of_teacher(sums_of_trees(self.whole, examples))
+
+    def of_teacher(self, scores: FloatArray) -> FloatArray:
+        """The same from the teacher's scores (n, K); NaN where these are."""
+        return self.form.block(scores[:, self.classes].astype(np.float64, copy=False))
+
+    def pack(self) -> Decision:
+        """Copy and form."""
+        return Decision(self.copy, self.form)
+
+    def rival_codes(self) -> tuple[int, ...]:
+        """``rivals``."""
+        return self.rivals
+
+    def metadata(self) -> dict[str, MetadataValue]:
+        """Rivals, trees, and nodes that test something."""
+        return {"rivals": len(self.rivals), "trees": len(self.copy.roots), "nodes": len(self.copy.test)}
+
+    def facts(self) -> dict[str, Any]:
+        """The same."""
+        return dict(self.metadata())
+
+
+def copy_trees(spec: Trees, problem: Problem) -> TreeStudent:
+    """The student of ``problem``. Raises InvalidProblem for a teacher without trees."""
+    from core.solvers.solution import Summary
+
+    started = time.perf_counter()
+    trees = problem.trees
+    if trees is None:
+        message = f"students of kind {spec.name} need a teacher of trees"
+        raise InvalidProblem(Fault("teacher", "no_trees", message))
+    target = int(problem.codes[problem.positive.argmax()])
+    most = trees.sums - 1
+    if not _are_shares(trees):
+        p = most if spec.rivals is None else min(spec.rivals, most)
+        classes, rivals = _kept_classes(problem, target, p, has_shares=False)
+        copy, rest = class_copy(trees, classes), None
+    else:
+        sizes = RIVALS_OF_A_FOREST if spec.rivals is None else (spec.rivals,)
+        classes, rivals, copy = _of_a_forest(problem, trees, target, sizes)
+        rest = spec.rest if len(rivals) < most else None
+    form = _margin(classes, target, rivals, rest)
+    summary = Summary(0.0, None, None, 0, time.perf_counter() - started, None)
+    return TreeStudent(trees, copy, form, classes, tuple(rivals.tolist()), summary)
+
+
+def _of_a_forest(
+    problem: Problem, trees: TreesBasis, target: int, sizes: Sequence[int]
+) -> tuple[IntArray, IntArray, TreesBasis]:
+    """Classes, rivals and copy with the largest number of rivals whose copy has an index.
+
+    The largest of all where no copy has one.
+    """
+    found = []
+    for size in sorted({min(size, trees.sums - 1) for size in sizes}, reverse=True):
+        classes, rivals = _kept_classes(problem, target, size, has_shares=True)
+        found.append((classes, rivals, class_copy(trees, classes)))
+        if bytes_of_bits(found[-1][2]) <= INDEX_BYTES:
+            return found[-1]
+    return found[0]
+
+
+def _kept_classes(problem: Problem, target: int, p: int, *, has_shares: bool) -> tuple[IntArray, IntArray]:
+    """Codes of the classes that a copy with p rivals has, and of the rivals."""
+    rivals = rivals_of_most_score(problem, target, p, has_shares=has_shares)
+    # With all classes in their order the copies of all students are one and the same.
+    all_classes = len(rivals) + 1 == (0 if problem.trees is None else problem.trees.sums)
+    return (np.sort(np.append(rivals, target)) if all_classes else np.concatenate([[target], rivals])), rivals
+
+
+def rivals_of_most_score(problem: Problem, target: int, p: int, *, has_shares: bool) -> IntArray:
+    """Codes of the ``p`` other classes whose rows have the most of the class's score together, (p,).
+
+    All of them, in their order, where p is their number. Scores that are no shares count as odds.
+    """
+    trees = problem.trees
+    K = 0 if trees is None else trees.sums
+    others = np.delete(np.arange(K), target)
+    if p == len(others):
+        return others
+    weight = problem.gate if has_shares else np.exp(np.minimum(problem.gate, 100.0))
+    mass = np.bincount(problem.codes, weights=weight, minlength=K)[others]
+    return others[np.argsort(-mass, kind="stable")[:p]]
+
+
+def _margin(classes: IntArray, target: int, rivals: IntArray, rest: float | None) -> Form:
+    """S^y − S^j for each rival j, and S^y − rest · (1 − Σ S), the sum over ``classes``; None: without it."""
+    own, zero = (classes == target).astype(np.float64), 0.0
+    faces = [own - (classes == rival) for rival in rivals]
+    intercepts = [TIE if rival < target else zero for rival in rivals.tolist()]
+    if rest is not None:
+        faces.append(own + rest)
+        intercepts.append(_EVEN - rest)
+    if not faces:
+        faces, intercepts = [own], [zero]
+    if len(faces) == 1:
+        return LinearForm(faces[0], intercepts[0], own, zero)
+    return PolytopeForm(np.stack(faces), np.array(intercepts), own, zero)
+
+
+def _are_shares(trees: TreesBasis) -> bool:
+    """Whether the sums of every row are shares of 1."""
+    if trees.values.shape[1] != trees.sums or trees.divisor != len(trees.roots):
+        return False
+    return bool(np.allclose(trees.values.sum(axis=1), 1.0, rtol=0.0, atol=1e-9))

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+import numpy as np
+
+from core.data.row_scaling import RowScaling, scale_rows
+from core.errors import Fault, InvalidPackage, InvalidProblem
+from core.packed import PackedTeacher, RbfBasis
+from core.packed.codec import Arrays, take_array
+from core.packed.maps import Floats, frozen_array, with_scaled_rows
 from core.parameters import Doc, Ge, Gt, Le, Lt, check_parameters
+from core.run import Run
 from core.teachers.base import Task, Teacher, TeacherSpec
 
 if TYPE_CHECKING:
-    from core.packed.codec import Arrays
-    from core.run import Run
+    from core.features.examples import Examples
     from core.solvers.solution import Summary
-    from core.teachers.kernel_teacher import KernelTeacher
+    from core.types import FloatArray
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +84,156 @@ class KernelInterpolation(TeacherSpec):
         check_parameters(self, "teacher")
 
     def fit(self, task: Task, run: Run, start: Teacher | None = None) -> KernelTeacher:
-        """Solve for α. The fit depends on nothing but rows, labels and seed, so that it can be repeated."""
-        from core.teachers.kernel_teacher import fit_interpolation
+        """Choose the kernel where it is left open, and solve for α.
+
+        The fit depends on nothing but rows, labels and seed, so that it can be repeated. Raises
+        InvalidProblem, Cancelled.
+        """
+        from core.solvers.kernel.system import solve_kernel_system
+        from core.teachers.kernel_width import choose_kernel
 
         del start
-        return fit_interpolation(self, task, run)
+        X = task.examples.X
+        if not isinstance(X, np.ndarray):
+            raise InvalidProblem(Fault("X", "sparse", "a kernel interpolation needs dense rows"))
+        choice = choose_kernel(
+            X,
+            task.labels,
+            task.n_classes,
+            gamma=self.gamma,
+            scaling=self.scaling,
+            row_scaling=self.row_scaling,
+            jitter=self.jitter,
+            run=run,
+        )
+        n = len(task.labels)
+        landmarks = choice.apply(X).astype(np.float32)
+        one_hot = np.zeros((n, task.n_classes))
+        one_hot[np.arange(n), task.labels] = 1.0
+        solution = solve_kernel_system(
+            landmarks,
+            one_hot,
+            jitter=self.jitter,
+            tolerance=self.tolerance,
+            max_iterations=self.max_iterations,
+            memory_bytes=self.memory_gib * 2.0**30,
+            with_inverse_diagonal=n <= self.left_out,
+            run=run,
+        )
+        left_out = solution.fitted
+        if solution.inverse_diagonal is not None:
+            left_out = one_hot - solution.value / solution.inverse_diagonal[:, None]
+        facts: dict[str, str | float] = {
+            "gamma": choice.gamma,
+            "scaling": choice.scaling,
+            "row_scaling": str(choice.row_scaling),
+            "jitter": solution.jitter,
+        }
+        facts |= {} if choice.error is None else {"left_out_error": choice.error}
+        facts |= {} if solution.condition is None else {"condition": solution.condition}
+        standardisation = choice.standardisation
+        return KernelTeacher(
+            standardisation.shift,
+            standardisation.scale,
+            landmarks,
+            solution.value,
+            left_out,
+            facts,
+            solution.summary(),
+        )
 
     def restore(
         self, arrays: Arrays, n_classes: int, n_features: int, summary: Summary | None
     ) -> KernelTeacher:
         """The teacher with these arrays."""
-        from core.teachers.kernel_teacher import KernelTeacher
-
         del n_features
         return KernelTeacher.restore(arrays, n_classes, summary)
 
     def metadata(self) -> dict[str, str | float | int]:
         """Name and jitter asked for; the fitted teacher adds what was chosen."""
         return {"method": self.name, "jitter": float(self.jitter)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelTeacher(Teacher):
+    """S(x) = Σ_i α_i exp(−‖z − z_i‖²) with z = (x' − shift)·scale.
+
+    x': the scaled row. √γ is a factor of scale.
+    landmarks: z_i, (n, d) float32: the training rows. alpha: (n, K).
+    left_out: scores of the training rows, (n, K): by leave-one-out, or as fitted.
+    facts: γ and scalings as chosen, their leave-one-out error, j as used, and the condition estimate.
+    """
+
+    shift: Floats
+    scale: Floats
+    landmarks: FloatArray
+    alpha: Floats
+    left_out: Floats
+    facts: Mapping[str, str | float]
+    summary: Summary | None = None
+
+    @classmethod
+    def restore(cls, arrays: Arrays, n_classes: int, summary: Summary | None) -> KernelTeacher:
+        """The teacher with these ``arrays``. Raises InvalidPackage, InvalidProblem."""
+        landmarks = take_array(arrays, "landmarks")
+        if landmarks.ndim != 2:
+            raise InvalidPackage("The landmarks of the teacher are not a matrix.")
+        n, d = landmarks.shape
+        try:
+            facts = dict(json.loads(take_array(arrays, "facts").tobytes()))
+            RowScaling(str(facts.get("row_scaling", RowScaling.NONE)))
+        except (ValueError, TypeError) as error:
+            raise InvalidPackage("The facts of the teacher are not those of an interpolation.") from error
+        return cls(
+            frozen_array(take_array(arrays, "shift"), "shift", (d,)),
+            frozen_array(take_array(arrays, "scale"), "scale", (d,)),
+            landmarks,
+            frozen_array(take_array(arrays, "alpha"), "alpha", (n, n_classes)),
+            frozen_array(take_array(arrays, "left_out"), "left_out", (n, n_classes)),
+            facts,
+            summary,
+        )
+
+    @property
+    def row_scaling(self) -> RowScaling:
+        """Of each row; teachers that were stored before it existed have none."""
+        return RowScaling(str(self.facts.get("row_scaling", RowScaling.NONE)))
+
+    def scores(self, examples: Examples, run: Run = Run()) -> FloatArray:
+        """S, (n, K), in float64 as queries compute it, by blocks on the run's threads."""
+        from core.data.scaling import Standardisation
+        from core.solvers.kernel.rows import KernelRows
+        from core.solvers.threads import one_blas_thread
+
+        scaled = scale_rows(examples.X, self.row_scaling)
+        rows = KernelRows(np.ascontiguousarray(Standardisation(self.shift, self.scale).apply(scaled)))
+        kernel = KernelRows(self.landmarks.astype(np.float64))
+        with one_blas_thread(), ThreadPoolExecutor(run.threads) as pool:
+            return kernel.of(rows, self.alpha, pool, run)
+
+    @property
+    def own_scores(self) -> FloatArray:
+        """Scores of the training rows by interpolations without them, (n, K), where there were few enough."""
+        return self.left_out
+
+    def pack(
+        self, examples: Examples, classes: tuple[str, ...], metadata: Mapping[str, Any]
+    ) -> PackedTeacher:
+        """All training rows as landmarks of one kernel, with α."""
+        del examples
+        basis = RbfBasis(self.shift, self.scale, self.landmarks.astype(np.float64))
+        packed = with_scaled_rows(basis, self.row_scaling)
+        return PackedTeacher(
+            packed, self.alpha.T, np.zeros(len(classes)), classes, {**metadata, **self.facts}
+        )
+
+    def arrays(self) -> Arrays:
+        """Everything, the training rows too."""
+        return {
+            "shift": self.shift,
+            "scale": self.scale,
+            "landmarks": self.landmarks,
+            "alpha": self.alpha,
+            "left_out": self.left_out,
+            "facts": np.frombuffer(json.dumps(dict(self.facts), sort_keys=True).encode(), dtype=np.uint8),
+        }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from scipy.linalg import lapack
@@ -22,9 +22,6 @@ from core.features.spec import FeatureSpec
 from core.run import Run
 from core.solvers.kernel.rows import KernelRows
 from core.types import BoolArray, FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from core.teachers.interpolation import KernelInterpolation
 
 _ROWS: Final = 1200
 _FACTORS: Final = tuple(2.0**power for power in range(-3, 5))
@@ -51,15 +48,24 @@ class KernelChoice:
 
 
 def choose_kernel(
-    X: FloatArray, labels: IntArray, n_classes: int, spec: KernelInterpolation, run: Run
+    X: FloatArray,
+    labels: IntArray,
+    n_classes: int,
+    *,
+    gamma: float | None,
+    scaling: str,
+    row_scaling: str,
+    jitter: float,
+    run: Run,
 ) -> KernelChoice:
     """The kernel with the fewest leave-one-out errors, of equal ones that with the least squared error.
 
-    X: (n, d). labels: (n,). Columns are scaled by all rows, errors are those of at most 1200, drawn by the
-    run's seed. Rows stay unscaled unless scaling them saves more errors than one paired standard error.
+    X: (n, d). labels: (n,). gamma, scaling, row_scaling, jitter: those of ``KernelInterpolation``. Columns
+    are scaled by all rows, errors are those of at most 1200, drawn by the run's seed. Rows stay unscaled
+    unless scaling them saves more errors than one paired standard error.
     Raises Cancelled, and InvalidProblem for Hellinger scaling of negative values.
     """
-    candidates = list(_candidates(X, spec, run))
+    candidates = list(_candidates(X, gamma, scaling, row_scaling, run))
     if len(candidates) == 1:
         return candidates[0]
     n = len(labels)
@@ -68,7 +74,7 @@ def choose_kernel(
     best: dict[RowScaling, tuple[LeftOut, KernelChoice]] = {}
     for candidate in candidates:
         run.check_cancel()
-        found = left_out_errors(candidate.apply(X[some]), one_hot, spec.jitter)
+        found = left_out_errors(candidate.apply(X[some]), one_hot, jitter)
         known = best.get(candidate.row_scaling)
         if known is None or found.rank < known[0].rank:
             best[candidate.row_scaling] = found, candidate
@@ -115,31 +121,34 @@ def left_out_errors(rows: FloatArray, one_hot: FloatArray, jitter: float) -> Lef
     return LeftOut(wrong, float(np.mean((scores - one_hot) ** 2)))
 
 
-def _candidates(X: FloatArray, spec: KernelInterpolation, run: Run) -> Iterator[KernelChoice]:
+def _candidates(
+    X: FloatArray, gamma: float | None, scaling: str, row_scaling: str, run: Run
+) -> Iterator[KernelChoice]:
     """Each scaling of the rows and the columns with the γ that is given or those to be tried."""
-    for row_scaling in _row_scalings(X, spec):
+    for of_rows in _row_scalings(X, row_scaling, has_width=gamma is not None):
         run.check_cancel()
-        rows = scale_rows(X, row_scaling)
-        for scaling in _scalings(spec, row_scaling):
-            standardisation, usual = kernel_standardisation(rows, FeatureSpec(kind="kernel", scaling=scaling))
-            for gamma in [usual * factor for factor in _FACTORS] if spec.gamma is None else [spec.gamma]:
-                scale = standardisation.scale * np.sqrt(gamma)
+        rows = scale_rows(X, of_rows)
+        for of_columns in _scalings(scaling, of_rows):
+            spec = FeatureSpec(kind="kernel", scaling=of_columns)
+            standardisation, usual = kernel_standardisation(rows, spec)
+            for width in [usual * factor for factor in _FACTORS] if gamma is None else [gamma]:
+                scale = standardisation.scale * np.sqrt(width)
                 with_width = Standardisation(standardisation.shift, scale)
-                yield KernelChoice(row_scaling, with_width, str(scaling), gamma)
+                yield KernelChoice(of_rows, with_width, str(of_columns), width)
 
 
-def _row_scalings(X: FloatArray, spec: KernelInterpolation) -> tuple[RowScaling, ...]:
+def _row_scalings(X: FloatArray, asked: str, *, has_width: bool) -> tuple[RowScaling, ...]:
     negative = bool(X.min() < 0.0)
-    if spec.row_scaling == "hellinger" and negative:
+    if asked == "hellinger" and negative:
         raise InvalidProblem(Fault("X", "negative", "Hellinger scaling needs values that are not negative."))
-    if spec.row_scaling != "auto":
-        return (RowScaling(spec.row_scaling),)
-    if spec.gamma is not None:
+    if asked != "auto":
+        return (RowScaling(asked),)
+    if has_width:
         return (RowScaling.NONE,)  # A width that is given is one for the rows as they are.
     return tuple(method for method in RowScaling if not (negative and method is RowScaling.HELLINGER))
 
 
-def _scalings(spec: KernelInterpolation, row_scaling: RowScaling) -> tuple[Scaling, ...]:
-    if spec.scaling != "auto":
-        return (Scaling(spec.scaling),)
+def _scalings(asked: str, row_scaling: RowScaling) -> tuple[Scaling, ...]:
+    if asked != "auto":
+        return (Scaling(asked),)
     return _SCALINGS if row_scaling is RowScaling.NONE else (Scaling.NONE,)

@@ -37,17 +37,19 @@ from core.model_selection.quick_choice import (
     MapComparison,
     QuickChoice,
     best_of_maps,
-    comparison_rows,
     measure_maps,
 )
+from core.model_selection.row_samples import comparison_rows
 from core.model_selection.setting_search import of_some_classes
 from core.model_selection.time_budget import CAUTION, TimeBudget
-from core.students.tree_student import RIVALS_OF_A_FOREST
+from core.students.trees import RIVALS_OF_A_FOREST
 from core.teachers.base import Teacher, TeacherSpec
 from core.teachers.boosting import Boosting
 from core.teachers.forest import Forest
 from core.training.config import TrainingConfig
+from core.training.preparation import prepare_as_given
 from core.training.stages import Stages
+from core.training.student_training import train_student
 
 SHARE_OF_MAPS: Final = 0.2
 """Of the budget, for the comparison of maps; the first one is always measured."""
@@ -287,13 +289,9 @@ class _Walk:
 
         Of features and teachers, of a student that makes what all share, and of one after it.
         """
-        # Both modules make this choice before they train anything.
-        from core.training.preparation import prepare
-        from core.training.student_training import train_student
-
         config, silent = self._config.with_choice(choice, data.n), self._run.silent()
         target, times = int(np.bincount(data.y).argmax()), [self._budget.used]
-        made = prepare(data, config, silent)
+        made = prepare_as_given(data, config, silent)
         folds = made.folds([target], silent) if config.holds_out(config.students[0]) else None
         for _ in range(2):
             times.append(self._budget.used)

@@ -15,14 +15,21 @@ from typing import Any
 from joblib import Parallel, delayed
 
 from core.data.dataset import LabelledData
+from core.data.digest import data_digest
 from core.errors import Fault, InvalidProblem
+from core.model_selection.quick_choice import QuickChoice
+from core.model_selection.setting_search import Setting
 from core.packed import PackedStudent, PackedTeacher
 from core.run import Run
 from core.solvers.threads import one_blas_thread
+from core.teachers.base import Teacher
+from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import ClassResult, Evaluation, Evaluator
-from core.training.preparation import Preparation, prepare
+from core.training.preparation import Preparation, checked_config, fit_preparation, with_rest
+from core.training.stages import Stages
 from core.training.student_training import TrainedStudent, class_batches, train_student
+from core.training.tuned_choice import choose_automatically, choose_tuned
 from core.types import Progress, ProgressCallback
 
 __all__ = [
@@ -65,6 +72,44 @@ class TrainedModel:
             "evaluation": None if self.evaluation is None else self.evaluation.as_dict(),
             "seconds": self.seconds,
         }
+
+
+def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run = Run()) -> Preparation:
+    """Fit the feature map and the teacher, and score the training rows (Algorithm 2, line 1).
+
+    What the configuration leaves open is chosen first, see ``core.training.tuned_choice``. Rows without a
+    label take part as ``with_unlabelled`` says. Where the configuration needs held-out scores, a teacher is
+    fitted for each fold, too.
+    run: fold teachers are fitted in its threads; reports those of
+        ``core.training.tuned_choice``, ``"features"``, ``"teacher"``, ``"scores"`` and ``"tuning_teacher"``
+        (in folds). The seed is the configuration's.
+
+    Raises InvalidProblem, also where a search meets a class with one row, or where data or teacher do not
+    offer what a student needs; Cancelled.
+    """
+    config = TrainingConfig() if config is None else config
+    run = run.with_seed(config.seed)
+    known = data.labelled()
+    if not known.n:
+        raise InvalidProblem(Fault("y", "no_labels", "No row has a label; some are needed."))
+    stages, config = Stages(run), checked_config(known, config)
+    choice: QuickChoice | Setting | None = None
+    fitted: Teacher | None = None
+    if config.searches_job:
+        if not isinstance(config.teacher, SSVM):
+            message = (
+                f"a search of scope job has no values to try for a teacher of kind {config.teacher.name}"
+            )
+            raise InvalidProblem(Fault("tuning.scope", "no_grid", message))
+        choice, fitted = choose_tuned(known, config, stages)
+    elif config.automatic:
+        choice, fitted = choose_automatically(known, config, stages)
+    if isinstance(choice, Setting):
+        config = config.with_setting(choice)
+    elif choice is not None:
+        config = config.with_choice(choice, known.n)
+    made = fit_preparation(known, config, stages, choice, fitted)
+    return made if known is data else with_rest(made, data, data_digest(data), run)
 
 
 def measure(evaluator: Evaluator, student: TrainedStudent) -> ClassResult:

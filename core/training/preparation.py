@@ -16,8 +16,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from core.data.column_layout import ColumnLayout
-from core.data.dataset import LabelledData
+from core.data.dataset import LabelledData, validate_rows
 from core.data.digest import data_digest
+from core.data.extras import NO_EXTRAS, Extras
 from core.data.fold_assignment import fold_assignment
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.features.beside_terms import BesideTermsMap
@@ -46,12 +47,9 @@ from core.students.difficulty import ScoreRanks
 from core.teachers.base import Task, Teacher
 from core.teachers.distilled import scores_and_weights
 from core.teachers.linear import LinearTeacher
-from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.needs import check_needs
 from core.training.stages import Stages
-from core.training.tuned_choice import choose_automatically, choose_tuned
-from core.training.unlabelled import with_rest
 from core.types import FloatArray, IntArray, Matrix
 
 C = TypeVar("C", QuickChoice, Setting)
@@ -274,49 +272,37 @@ class Preparation:
         return with_rest(restored, data, digest, run)
 
 
-def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run = Run()) -> Preparation:
-    """Fit the feature map and the teacher, and score the training rows (Algorithm 2, line 1).
+def prepare_as_given(data: LabelledData, config: TrainingConfig, run: Run = Run()) -> Preparation:
+    """``core.training.pipeline.prepare`` for rows that all have a label, with nothing left open to choose."""
+    return fit_preparation(data, checked_config(data, config), Stages(run.with_seed(config.seed)))
 
-    Rows without a label take part as ``core.training.unlabelled`` says. Where the configuration needs
-    held-out scores, a teacher is fitted for each fold, too.
-    run: fold teachers are fitted in its threads; reports those of
-        ``core.training.tuned_choice``, ``"features"``, ``"teacher"``, ``"scores"`` and ``"tuning_teacher"``
-        (in folds). The seed is the configuration's.
 
-    Raises InvalidProblem, also where a search meets a class with one row, or where data or teacher do not
-    offer what a student needs; Cancelled.
+def checked_config(data: LabelledData, config: TrainingConfig) -> TrainingConfig:
+    """The configuration with the layout of the data.
+
+    Raises InvalidProblem where a search meets a class with one row, or where data or teacher do not offer
+    what a student needs.
     """
-    config = TrainingConfig() if config is None else config
-    run = run.with_seed(config.seed)
-    known = data.labelled()
-    if not known.n:
-        raise InvalidProblem(Fault("y", "no_labels", "No row has a label; some are needed."))
-    made = _prepared(known, config, run)
-    return made if known is data else with_rest(made, data, data_digest(data), run)
-
-
-def _prepared(data: LabelledData, config: TrainingConfig, run: Run) -> Preparation:
-    """``prepare`` for rows that all have a label."""
-    stages = Stages(run)
     config = config.with_layout(data.layout)
     if config.tuning is not None:
         refuse_lone_rows(data.y, data.classes)
     check_needs(data, config.teacher, config.students)
-    choice: QuickChoice | Setting | None = None
-    fitted: Teacher | None = None
-    if config.searches_job:
-        if not isinstance(config.teacher, SSVM):
-            message = (
-                f"a search of scope job has no values to try for a teacher of kind {config.teacher.name}"
-            )
-            raise InvalidProblem(Fault("tuning.scope", "no_grid", message))
-        choice, fitted = choose_tuned(data, config, stages)
-    elif config.automatic:
-        choice, fitted = choose_automatically(data, config, stages)
-    if isinstance(choice, Setting):
-        config = config.with_setting(choice)
-    elif choice is not None:
-        config = config.with_choice(choice, data.n)
+    return config
+
+
+def fit_preparation(
+    data: LabelledData,
+    config: TrainingConfig,
+    stages: Stages,
+    choice: QuickChoice | Setting | None = None,
+    fitted: Teacher | None = None,
+) -> Preparation:
+    """Map, teacher and scores, and the teachers of the folds, as ``config`` says after any choice.
+
+    choice: what ``config`` was completed with. fitted: the teacher, if the choice has fitted it. Raises
+    InvalidProblem, Cancelled.
+    """
+    run = stages.run
     with one_blas_thread():
         stages.begin("features", data.n)
         task = _task(data, fit_feature_map(data.X, config.features, config.seed), config, stages)
@@ -441,3 +427,63 @@ def _summary(header: Header) -> Summary | None:
         return msgspec.convert(header.get("summary"), Summary | None)
     except msgspec.ValidationError as error:
         raise InvalidPackage(f"The preparation has an unusable summary: {error}") from error
+
+
+def with_rest(preparation: Preparation, data: LabelledData, digest: str, run: Run = Run()) -> Preparation:
+    """A preparation of the labelled rows of ``data``, with its other rows added after them.
+
+    digest: of all rows. Raises InvalidProblem, Cancelled.
+    """
+    rows = np.flatnonzero(data.y < 0)
+    if not len(rows):
+        return preparation
+    both = with_unlabelled(preparation, data.X[rows], run, data.extras.take(rows))
+    return replace(both, data_digest=digest)
+
+
+def with_unlabelled(
+    preparation: Preparation, X: Any, run: Run = Run(), extras: Extras = NO_EXTRAS
+) -> Preparation:
+    """The same map and teacher, with further rows without labels that students learn from.
+
+    The class of such a row is the one with the teacher's largest score, and its gate and difficulty follow
+    from the scores as those of the other rows do: it is the easier, the larger the teacher's margin.
+
+    X: rows (u, d), dense or sparse like those of the preparation; extras: of these rows. The loss of a row
+    weighs C/n, and n grows.
+    Held-out scores need true labels: folds hold the labelled rows only, so that searches, thresholds and
+    calibrations are those of students without the further rows.
+
+    Raises InvalidProblem, Cancelled.
+    """
+    known, feature_map = preparation.examples, preparation.feature_map
+    rows = validate_rows(X, known.X.shape[1])
+    if sp.issparse(rows) != sp.issparse(known.X):
+        message = "rows without labels must be dense or sparse like the labelled ones"
+        raise InvalidProblem(Fault("X", "other_format", message))
+    with one_blas_thread():
+        features = feature_map.transform(rows)
+        spec = preparation.config.features
+        further = Examples(rows, features, feature_map, spec, all_extras=extras)
+        scores = preparation.teacher.scores(further, run)
+    answers = scores.argmax(axis=1).astype(preparation.labels.dtype)
+    both = Examples(
+        _stacked(known.X, rows),
+        _stacked(known.features, features),
+        feature_map,
+        spec,
+        all_extras=known.extras.followed_by(extras),
+    )
+    all_scores = np.concatenate([preparation.scores, scores])
+    return replace(
+        preparation,
+        task=Task(both, np.concatenate([preparation.labels, answers]), len(preparation.classes)),
+        scores=all_scores,
+        ranks=ScoreRanks.of(all_scores),
+    )
+
+
+def _stacked(first: Matrix, second: Matrix) -> Matrix:
+    if isinstance(first, np.ndarray):
+        return np.concatenate([first, second])
+    return sp.csr_array(sp.vstack([first, second]))

@@ -20,8 +20,9 @@ from core.data.dataset import LabelledData
 from core.data.fold_assignment import fold_assignment
 from core.model_selection.contest import mean_f1
 from core.model_selection.family_choice import can_have_trees, choose_family
+from core.model_selection.metrics import paired_error
 from core.model_selection.quick_choice import QuickChoice, best_of_maps, choose_quickly, measure_maps
-from core.model_selection.setting import some_rows
+from core.model_selection.row_samples import some_rows
 from core.model_selection.setting_points import some_targets
 from core.model_selection.setting_search import ROWS, Setting, of_some_classes, search_setting
 from core.model_selection.setting_time import expected_seconds
@@ -31,7 +32,9 @@ from core.solvers.threads import one_blas_thread
 from core.teachers.base import Teacher
 from core.training.budgeted_choice import choose_within
 from core.training.config import TrainingConfig
+from core.training.preparation import prepare_as_given
 from core.training.stages import Stages
+from core.training.student_training import train_student
 from core.types import BoolArray, FloatArray, IntArray
 
 MOST_HELD_OUT: Final = 6000
@@ -135,7 +138,7 @@ def hold_final(
     run.report("contest", 1, 2)
     searched_f1, searched = _f1_of(config.with_setting(found), learnt, measured, targets, run)
     run.report("contest", 2, 2)
-    error = float(np.sqrt(np.sum((searched - automatic) ** 2)))
+    error = paired_error(searched, automatic)
     return FinalContest(measured.n, learnt.n, automatic_f1, searched_f1, error)
 
 
@@ -143,12 +146,8 @@ def _f1_of(
     config: TrainingConfig, learnt: LabelledData, measured: LabelledData, targets: list[int], run: Run
 ) -> tuple[float, FloatArray]:
     """Mean F of the first students of ``targets`` on the measured rows, and the rows' shares in it, (n,)."""
-    # Both modules make this choice before they train anything.
-    from core.training.preparation import prepare
-    from core.training.student_training import train_student
-
     spec, silent = config.students[0], run.silent()
-    made = prepare(learnt, replace(config, automatic=False), silent)
+    made = prepare_as_given(learnt, replace(config, automatic=False), silent)
     folds = made.folds(targets, silent) if config.holds_out(spec) else None
     with one_blas_thread():
         examples = made.examples_of(measured)

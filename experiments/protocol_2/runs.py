@@ -15,14 +15,15 @@ from app.domain.training_spec import TrainingSpec
 from app.jobs.solver.session import config_of
 from core.data.dataset import LabelledData
 from core.data.digest import data_digest
-from core.model_selection.setting import some_rows
+from core.model_selection.row_samples import some_rows
 from core.model_selection.tuning_spec import TuningSpec
 from core.run import Run as CoreRun
 from core.solvers.threads import one_blas_thread
 from core.students.gated import GATED, Method
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import prepare
+from core.training.preparation import Preparation
 from core.training.student_training import TrainedStudent, class_batches, train_student
 from core.types import BoolArray, FloatArray, IntArray
 from experiments.data import Split, load

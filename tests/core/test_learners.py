@@ -22,8 +22,8 @@ from core.teachers.base import Teacher, TeacherSpec
 from core.teachers.linear import LinearTeacher
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.pipeline import evaluate, train
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import evaluate, prepare, train
+from core.training.preparation import Preparation
 from core.training.student_training import train_student
 
 

@@ -131,9 +131,9 @@ def read_csv_rows(path: Path, limits: DatasetLimits, options: ReadingOptions, kn
         decisions = (*layout.columns.decisions, *layout.decisions, *file.decisions)
     lines = LineNumbers(path, layout, table.rows)
     if table.cells is None:
-        return FeatureRows.of(layout.columns, table.numbers["X"], decisions, lines.all())
+        return layout.columns.rows(table.numbers["X"], decisions, lines.all())
     records = record_table(layout.columns, table.cells, known, lines.of)
-    return FeatureRows.of(layout.columns, records, decisions, lines.all())
+    return layout.columns.rows(records, decisions, lines.all())
 
 
 _NULLS = Decision("null_values", "''", "an empty label is missing; no other cell stands for a missing value")

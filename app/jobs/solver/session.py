@@ -21,8 +21,8 @@ from core.run import Run
 from core.teachers.linear_head import ImportedHead, LinearHead
 from core.training.config import TrainingConfig
 from core.training.evaluation import ClassResult, Evaluator
-from core.training.pipeline import measure
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import measure, prepare
+from core.training.preparation import Preparation
 from core.training.student_training import TrainedStudent, class_batches, train_student
 from core.types import ProgressCallback
 

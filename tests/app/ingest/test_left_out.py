@@ -13,7 +13,8 @@ import pytest
 
 from app.domain.errors import InvalidRequest
 from app.ingest.options import ReadingOptions
-from app.ingest.reading import DatasetContent, DatasetOrder, read_dataset
+from app.ingest.orders import DatasetContent, DatasetOrder
+from app.ingest.reading import read_dataset
 
 ROWS = 200
 FORMATS = ("csv", "csv of texts", "jsonl", "parquet")

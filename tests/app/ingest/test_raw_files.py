@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from app.ingest.options import ReadingOptions
-from app.ingest.reading import DatasetOrder, read_dataset
+from app.ingest.orders import DatasetOrder
+from app.ingest.reading import read_dataset
 
 FOLDER = Path(os.environ.get("STMS_RAW", Path(__file__).parents[4] / "shared" / "raw"))
 SAID: dict[str, dict[str, Any]] = {

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from app.domain.errors import InvalidRequest, Overloaded, ServiceError, TooLarge, Unavailable
-from app.ingest.reading import DatasetContent, DatasetOrder, HeadContent, HeadOrder, read_dataset, read_head
+from app.ingest.orders import DatasetContent, DatasetOrder, HeadContent, HeadOrder
+from app.ingest.reading import read_dataset, read_head
 from app.processes.fair_queue import Caller
 from app.processes.file_reader import FileReader
 from app.processes.reader_process import READER_COMMAND
@@ -325,7 +326,7 @@ def test_the_child_ends_with_a_server_that_is_killed(tmp_path: Path):
     order = order_of(tmp_path)
     command = (sys.executable, "-c", REPLACED.format(expression="time.sleep(500)"))
     code = f"""
-from app.ingest.reading import DatasetContent, DatasetOrder
+from app.ingest.orders import DatasetContent, DatasetOrder
 from app.processes.fair_queue import Caller
 from app.processes.file_reader import FileReader
 reader = FileReader(memory=2**29, seconds=300, max_waiting=1, command={command!r})

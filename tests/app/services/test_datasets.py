@@ -22,7 +22,8 @@ from app.domain.errors import (
     Unavailable,
     UnsupportedFormat,
 )
-from app.ingest.reading import DatasetContent, DatasetOrder, read_dataset
+from app.ingest.orders import DatasetContent, DatasetOrder
+from app.ingest.reading import read_dataset
 from app.services.datasets import (
     dataset_classes,
     delete_dataset,

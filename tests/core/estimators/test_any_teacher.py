@@ -23,7 +23,7 @@ from core.teachers.forest import Forest
 from core.teachers.interpolation import KernelInterpolation
 from core.teachers.scikit import Scikit
 from core.training.config import TrainingConfig
-from core.training.preparation import prepare
+from core.training.pipeline import prepare
 
 X, Y = load_iris(return_X_y=True)
 NAMES = np.array(["setosa", "versicolor", "virginica"])[Y]

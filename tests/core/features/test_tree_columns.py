@@ -22,8 +22,7 @@ from core.teachers.base import TeacherSpec
 from core.teachers.boosting import Boosting
 from core.teachers.forest import Forest
 from core.training.config import AUTOMATIC_STUDENT, TrainingConfig
-from core.training.pipeline import train
-from core.training.preparation import prepare
+from core.training.pipeline import prepare, train
 
 LAYOUT = ColumnLayout(columns=43, dense=3, numbers=(0, 1))
 TEACHERS: list[TeacherSpec] = [

@@ -19,7 +19,7 @@ from core.learners import LABELLERS
 from core.run import Run
 from core.solvers.labels.label_set import LabelSet
 from core.solvers.labels.margin_labels import LabelProblem
-from core.training.preparation import prepare
+from core.training.pipeline import prepare
 
 
 def blobs(K=3, each=30, seed=0):

@@ -35,8 +35,8 @@ from core.students.sigmoid import fit_sigmoid
 from core.students.trees import Trees
 from core.teachers.forest import Forest
 from core.training.config import AUTOMATIC_STUDENT, TrainingConfig
-from core.training.pipeline import train
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import prepare, train
+from core.training.preparation import Preparation
 
 AUTOMATIC = TrainingConfig(
     students=(AUTOMATIC_STUDENT,),

@@ -9,7 +9,7 @@ from core.features.maps import fit_feature_map
 from core.features.spec import FeatureSpec
 from core.model_selection.folds import make_folds, task_of_features, tune_teacher
 from core.run import Run
-from core.students.folds import Budget
+from core.students.base import Budget
 from core.students.gated import GSVM
 from core.teachers.base import Task
 from core.teachers.ssvm import SSVM

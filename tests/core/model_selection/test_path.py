@@ -8,13 +8,17 @@ from core.errors import Cancelled
 from core.run import Run
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.students import path
-from core.students.folds import Budget
+from core.students.base import Budget
 from core.students.gated import GATED, GSVM
 from core.students.grid import PAPER_GRID, Grid
 from core.students.path import FoldPath
 from tests.core.model_selection.conftest import with_features
 
 TIGHT = Budget(tolerance=1e-8, max_epochs=2000, finish=500)
+
+
+def walk(specs, fold, budget, run=Run()):
+    return type(specs[0]).walk(specs, fold, budget, run)
 
 
 def alone(folds, fold, target, spec):
@@ -26,7 +30,7 @@ def alone(folds, fold, target, spec):
 @pytest.mark.parametrize("method", ["gsvm", "gsvm0", "svm"])
 def test_every_point_of_a_walk_is_the_student_fitted_alone(folds, small_grid, method):
     points = GATED[method]().grid(small_grid)
-    walked = FoldPath(folds.fold(1, 0), Run()).walk(points, TIGHT)
+    walked = walk(points, folds.fold(1, 0), TIGHT)
     assert walked.scores.shape == (len(points), int((folds.fold_of == 1).sum()))
     for index, point in enumerate(points):
         if point.margin == 0.0 and point.C == 1000.0:
@@ -37,16 +41,15 @@ def test_every_point_of_a_walk_is_the_student_fitted_alone(folds, small_grid, me
 
 def test_the_class_balance_is_an_axis_of_the_walk(folds):
     points = GSVM().grid(Grid(C=(1.0, 10.0), balances=(0.0, 1.0)))
-    walked = FoldPath(folds.fold(1, 0), Run()).walk(points, TIGHT)
+    walked = walk(points, folds.fold(1, 0), TIGHT)
     for index, point in enumerate(points):
         assert walked.scores[index] == pytest.approx(alone(folds, 1, 0, point), abs=2e-3), point
 
 
 def test_the_gap_reported_is_the_solvers(folds):
     """α, θ(α) and the bounds against the problem as the solvers state it."""
-    one = FoldPath(folds.fold(0, 2), Run())
+    one = FoldPath(folds.fold(0, 2), Run(), uses_gate=True)
     point = GSVM(10.0, 0.5, 0.3)
-    one._gate = one._fold.problem.gate
     (_, state, task), *_ = one._neighbours([point.point])
     _, gap = one._fit(state, task, Budget(tolerance=1e-3))
     rows = folds.fold_of != 0
@@ -67,17 +70,17 @@ def test_held_out_rows_take_no_part(folds):
     """Another truth of the held-out rows changes nothing."""
     points = GSVM().grid(Grid(C=(10.0,), margins=(0.5,)))
     labels = np.where(folds.fold_of == 0, (folds.labels + 1) % 3, folds.labels)
-    before = FoldPath(folds.fold(0, 1), Run()).walk(points, TIGHT)
+    before = walk(points, folds.fold(0, 1), TIGHT)
     other = replace(folds, task=replace(folds.task, labels=labels))
-    after = FoldPath(other.fold(0, 1), Run()).walk(points, TIGHT)
+    after = walk(points, other.fold(0, 1), TIGHT)
     np.testing.assert_array_equal(after.scores, before.scores)
 
 
 def test_where_coordinate_descent_is_not_enough_the_full_solver_goes_on(folds):
     points = (GSVM(1e4, 0.1, 0.2), GSVM(1e4, 0.0, 0.2))
     short = Budget(tolerance=1e-6, max_epochs=2, finish=0)
-    left = FoldPath(folds.fold(0, 0), Run()).walk(points, short)
-    finished = FoldPath(folds.fold(0, 0), Run()).walk(points, replace(short, finish=500))
+    left = walk(points, folds.fold(0, 0), short)
+    finished = walk(points, folds.fold(0, 0), replace(short, finish=500))
     assert left.gaps[0] > 1e-3
     assert finished.gaps[0] <= 1e-6
     assert finished.scores[0] == pytest.approx(alone(folds, 0, 0, points[0]), abs=1e-2)
@@ -88,8 +91,8 @@ def test_sparse_rows_and_rows_without_features_are_walked_too(folds, small_grid)
     dense[5] = 0.0
     dense_folds, sparse_folds = (with_features(folds, one) for one in (dense, sp.csr_array(dense)))
     points = GATED["svm"]().grid(small_grid)
-    one = FoldPath(dense_folds.fold(0, 0), Run()).walk(points, TIGHT)
-    other = FoldPath(sparse_folds.fold(0, 0), Run()).walk(points, TIGHT)
+    one = walk(points, dense_folds.fold(0, 0), TIGHT)
+    other = walk(points, sparse_folds.fold(0, 0), TIGHT)
     assert np.isfinite(one.scores).all()
     assert other.scores == pytest.approx(one.scores, abs=1e-3)
 
@@ -104,22 +107,22 @@ def test_a_walk_costs_far_fewer_epochs_than_fits_from_zero(folds, monkeypatch):
 
     monkeypatch.setattr(path, "sweep", counted)
     points = GATED["gsvm0"]().grid(PAPER_GRID)
-    FoldPath(folds.fold(0, 0), Run()).walk(points, Budget())
+    walk(points, folds.fold(0, 0), Budget())
     together = sum(work)
     work.clear()
     for point in points:
-        FoldPath(folds.fold(0, 0), Run()).walk([point], Budget())
+        walk([point], folds.fold(0, 0), Budget())
     assert together < 0.5 * sum(work)
 
 
 def test_the_kernels_run_as_plain_python_too(folds, monkeypatch):
     points = (GSVM(1.0, 0.5, 0.3),)
-    compiled = FoldPath(folds.fold(0, 0), Run()).walk(points, TIGHT)
+    compiled = walk(points, folds.fold(0, 0), TIGHT)
     for name in ("sweep", "_matvec"):
         kernel = getattr(path, name)
         monkeypatch.setattr(path, name, getattr(kernel, "py_func", kernel))
     effort = replace(TIGHT, tolerance=1e-4)
-    plain = FoldPath(folds.fold(0, 0), Run()).walk(points, effort)
+    plain = walk(points, folds.fold(0, 0), effort)
     assert plain.scores == pytest.approx(compiled.scores, abs=2e-2)
 
 
@@ -131,7 +134,7 @@ def test_a_walk_can_be_cancelled(folds, small_grid):
         return len(asked) > 5
 
     with pytest.raises(Cancelled):
-        FoldPath(folds.fold(0, 0), Run(should_cancel=soon)).walk(GATED["gsvm"]().grid(small_grid), TIGHT)
+        walk(GATED["gsvm"]().grid(small_grid), folds.fold(0, 0), TIGHT, Run(should_cancel=soon))
     assert len(asked) == 6
 
 
@@ -148,11 +151,11 @@ def test_a_walk_in_small_pieces_looks_for_a_cancel_often_and_gives_the_same(
         looks.append(None)
         return False
 
-    whole = FoldPath(given.fold(1, 0), Run(should_cancel=look)).walk(points, Budget())
+    whole = walk(points, given.fold(1, 0), Budget(), Run(should_cancel=look))
     seldom = len(looks)
     monkeypatch.setattr(path, "_ENTRIES_AT_ONCE", 60)
-    pieces = FoldPath(given.fold(1, 0), Run(should_cancel=look)).walk(points, Budget())
+    pieces = walk(points, given.fold(1, 0), Budget(), Run(should_cancel=look))
     assert (pieces.scores == whole.scores).all()
     assert len(looks) - seldom > 3 * seldom
     with pytest.raises(Cancelled):
-        FoldPath(given.fold(1, 0), Run(should_cancel=lambda: True)).walk(points, Budget())
+        walk(points, given.fold(1, 0), Budget(), Run(should_cancel=lambda: True))

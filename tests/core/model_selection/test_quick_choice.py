@@ -14,10 +14,9 @@ from core.data.fold_assignment import fold_assignment
 from core.errors import Cancelled, InvalidPackage
 from core.features import choice as feature_choice
 from core.features.spec import FeatureSpec
-from core.model_selection import quick_choice
+from core.model_selection import quick_choice, row_samples
 from core.model_selection.quick_choice import (
     CHOICE_FOLDS,
-    ROWS,
     FoldChoices,
     MeasuredMap,
     QuickChoice,
@@ -25,10 +24,10 @@ from core.model_selection.quick_choice import (
     _mean_f1,
     best_of_maps,
     choose_quickly,
-    comparison_rows,
     measure_maps,
     sized,
 )
+from core.model_selection.row_samples import COMPARED_ROWS, comparison_rows
 from core.packed.codec import decode, encode
 from core.run import Run
 from core.students.polytope import Polytope
@@ -104,7 +103,7 @@ def test_sparse_rows_of_few_columns_get_a_kernel_where_planes_do_not_do():
 
 
 def test_many_rows_get_landmarks_and_the_same_seed_the_same_choice(monkeypatch):
-    monkeypatch.setattr(quick_choice, "ROWS", 90)
+    monkeypatch.setattr(row_samples, "COMPARED_ROWS", 90)
     data = rings(1100)
     first, second = (choose_quickly(FeatureSpec(), data.X, data.y, data.K, Run(5)) for _ in range(2))
     assert first == second
@@ -120,7 +119,7 @@ def test_rare_classes_are_compared_on_too():
     counts = np.bincount(labels[rows])
     assert counts[2] == 7
     assert counts[1] > 70
-    assert len(rows) <= ROWS + 10
+    assert len(rows) <= COMPARED_ROWS + 10
     assert (np.diff(rows) > 0).all()
 
 
@@ -128,11 +127,11 @@ def test_many_classes_do_not_make_many_rows():
     labels = np.arange(30_000) % 3_000
     rows = comparison_rows(labels, 3_000, 0)
     counts = np.bincount(labels[rows], minlength=3_000)
-    assert (len(rows), sorted(set(counts))) == (ROWS, [0, 10])
+    assert (len(rows), sorted(set(counts))) == (COMPARED_ROWS, [0, 10])
     hundreds = np.bincount(comparison_rows(labels % 300, 300, 0) % 300, minlength=300)
     assert set(hundreds) == {2}
     X = np.random.default_rng(3).normal(size=(30_000, 2)) + labels[:, None]
-    assert choose_quickly(FeatureSpec(), X, labels, 3_000).rows == ROWS
+    assert choose_quickly(FeatureSpec(), X, labels, 3_000).rows == COMPARED_ROWS
 
 
 def test_very_many_rows_get_no_kernel_that_does_not_fit(monkeypatch):
@@ -227,7 +226,7 @@ def test_a_choice_among_many_maps_is_not_flattered_by_noise():
 
 def test_scores_of_chosen_maps_are_repeatable_and_of_all_rows_only():
     rng = np.random.default_rng(0)
-    X, labels = rng.normal(size=(ROWS + 1, 3)), rng.integers(0, 2, ROWS + 1)
+    X, labels = rng.normal(size=(COMPARED_ROWS + 1, 3)), rng.integers(0, 2, COMPARED_ROWS + 1)
     assert measure_maps(FeatureSpec(), X, labels, 2).scores is None
     assert measure_maps(FeatureSpec(), X[:50], labels[:50], 3).scores is None
     first, second = (measure_maps(FeatureSpec(), X[:50], labels[:50], 2, Run(3)).scores for _ in range(2))

@@ -19,7 +19,7 @@ from core.students.gated import GSVM
 from core.students.polytope import Polytope
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
-from core.training.preparation import prepare
+from core.training.pipeline import prepare
 from core.training.student_training import train_student
 from core.types import FloatArray
 

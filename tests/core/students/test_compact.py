@@ -21,14 +21,14 @@ from core.packed import LinearBasis, PackedStudent, RbfBasis
 from core.run import Run
 from core.solvers.rbf_kernels import exponential
 from core.solvers.rbf_network import Network, NetworkProblem, _Sampler, descend, gradient, rbf_values
-from core.students.compact import SIZES, Compact
-from core.students.compact_student import KernelRows
+from core.students.compact import SIZES, Compact, KernelRows
 from core.students.cost import query_cost
 from core.students.gated import GSVM
 from core.students.landmark_fit import JITTERS, _squared_hinge, fit_network, neighbour_distance
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import prepare
+from core.training.preparation import Preparation
 from core.training.student_training import TrainedStudent, train_student
 from tests.core.cases import Case
 
@@ -90,7 +90,17 @@ def case_of(positive, gate=None, difficulty=None) -> Case:
 
 def fit(X, case: Case, size: int = 6, spec: Compact = QUICK, neighbour: float = 0.1):
     rows = X.astype(np.float32)
-    return fit_network(rows, case.positive, case.gate, case.difficulty, size, spec, neighbour=neighbour)
+    return fit_network(
+        rows,
+        case.positive,
+        case.gate,
+        case.difficulty,
+        size,
+        gate_weight=spec.gate_weight,
+        jitter=spec.jitter,
+        steps=spec.steps,
+        neighbour=neighbour,
+    )
 
 
 def random_problem(seed: int, n: int = 40, d: int = 3, **changes) -> NetworkProblem:

@@ -18,8 +18,8 @@ from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.students.gaussian import GPC, GPCPlus
 from core.training.config import TrainingConfig
-from core.training.pipeline import train
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import prepare, train
+from core.training.preparation import Preparation
 from tests.lanes import first_short
 
 CONFIG = TrainingConfig(features=FeatureSpec("linear"))

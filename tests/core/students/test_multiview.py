@@ -22,8 +22,7 @@ from core.students.multiview import CONSISTENCIES, MultiView
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.pipeline import train
-from core.training.preparation import prepare
+from core.training.pipeline import prepare, train
 
 CONFIG = TrainingConfig(features=FeatureSpec("linear"), teacher=SSVM(C=1e3), students=(MultiView(),))
 

@@ -18,8 +18,7 @@ from core.students.odm import BANDS, EXCESSES, ODM, Gate
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.pipeline import train
-from core.training.preparation import prepare
+from core.training.pipeline import prepare, train
 
 CONFIG = TrainingConfig(features=FeatureSpec("nystroem", 20), teacher=SSVM(C=1e3), students=(ODM(),))
 

@@ -16,13 +16,11 @@ from core.model_selection.metrics import binary_metrics
 from core.run import Run
 from core.students.gated import GSVM
 from core.students.grid import OPEN_GRID
-from core.students.polytope import PIECES, Polytope
-from core.students.polytope_fit import initial_pieces
+from core.students.polytope import PIECES, Polytope, initial_pieces
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.pipeline import train
-from core.training.preparation import prepare
+from core.training.pipeline import prepare, train
 
 LINEAR = TrainingConfig(features=FeatureSpec("linear"), teacher=SSVM(C=1e4))
 
@@ -45,7 +43,7 @@ def five():
 
 
 def objective(student, problem, spec, centres, piece_of) -> float:
-    """P of ``core.students.polytope_fit`` as it is written, for a given assignment."""
+    """P of ``core.students.polytope`` as it is written, for a given assignment."""
     bounds = spec.C / (len(problem.positive) * problem.difficulty(spec.difficulty_floor))
     total = 0.0
     for piece, (v, centre) in enumerate(zip(student.decisions, centres, strict=True)):

@@ -14,7 +14,7 @@ from core.features.spec import FeatureSpec
 from core.model_selection.threshold import choose_threshold
 from core.run import Run
 from core.students.automatic import Automatic
-from core.students.rivals import Rivals, _number, nearest_rivals
+from core.students.rivals import Rivals, _number, rejecting_rivals
 from core.teachers.forest import Forest
 from core.teachers.ssvm import SSVM
 from core.training.config import (
@@ -24,8 +24,8 @@ from core.training.config import (
     AUTOMATIC_THRESHOLD,
     TrainingConfig,
 )
-from core.training.pipeline import train
-from core.training.preparation import Preparation, _fold_of, prepare
+from core.training.pipeline import prepare, train
+from core.training.preparation import Preparation, _fold_of
 from core.training.student_training import train_student
 
 CONFIG = TrainingConfig(
@@ -154,8 +154,8 @@ def test_rivals_reject_what_those_before_them_leave():
     # Rows 0 to 3 are of other classes: class 1 rejects rows 0 and 1, class 2 the same by more, class 3 row 2.
     scores = np.array([[1, 2, 3, 0], [1, 2, 3, 0], [1, 0, 0, 1.5], [1, 0.9, 0, 0], [5, 0, 0, 0.0]])
     truth = np.array([False, False, False, False, True])
-    assert nearest_rivals(scores, truth, 0, 3) == (2, 3, 1)
-    assert nearest_rivals(scores, truth, 0, 0) == ()
+    assert rejecting_rivals(scores, truth, 0, 3) == (2, 3, 1)
+    assert rejecting_rivals(scores, truth, 0, 0) == ()
 
 
 def texts(n: int, K: int, dense: int = 0) -> LabelledData:

@@ -19,8 +19,7 @@ from core.students.svm_plus import CORRECTIONS, SVMPlus
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.pipeline import train
-from core.training.preparation import prepare
+from core.training.pipeline import prepare, train
 
 CONFIG = TrainingConfig(
     features=FeatureSpec("nystroem", 20),

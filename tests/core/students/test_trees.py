@@ -25,8 +25,8 @@ from core.teachers.boosting import Boosting
 from core.teachers.forest import Forest
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
-from core.training.pipeline import train
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import prepare, train
+from core.training.preparation import Preparation
 from core.training.student_training import train_student
 from tests.core.packed.tree_cases import random_trees, rows
 from tests.core.teachers.test_forest import clouds
@@ -140,7 +140,7 @@ def test_rivals_are_the_classes_whose_rows_have_most_of_the_score():
 def test_the_default_are_as_many_rivals_of_a_forest_as_have_an_index_and_all_of_boosted_trees(monkeypatch):
     assert len(train_student(prepared(BOOSTING), 0).fitted.rivals) == 4
     preparation = prepared(FOREST)
-    monkeypatch.setattr("core.students.tree_student.RIVALS_OF_A_FOREST", (3, 2, 1))
+    monkeypatch.setattr("core.students.trees.RIVALS_OF_A_FOREST", (3, 2, 1))
     sizes = []
     for p in (3, 2, 1):
         copy = train_student(preparation, 0, Trees(rivals=p)).packed.map
@@ -148,7 +148,7 @@ def test_the_default_are_as_many_rivals_of_a_forest_as_have_an_index_and_all_of_
         assert sizes[-1] == copy.index.bits.nbytes
     assert sizes == sorted(sizes, reverse=True)
     for limit, expected in ((sizes[0], 3), (sizes[0] - 1, 2), (sizes[2], 1), (0, 3)):
-        monkeypatch.setattr("core.students.tree_student.INDEX_BYTES", limit)
+        monkeypatch.setattr("core.students.trees.INDEX_BYTES", limit)
         assert len(train_student(preparation, 0).fitted.rivals) == expected
 
 

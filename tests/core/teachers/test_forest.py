@@ -16,8 +16,7 @@ from core.features.examples import Examples
 from core.run import Run
 from core.teachers.base import Task
 from core.teachers.binning import Bins
-from core.teachers.forest import Forest
-from core.teachers.forest_fit import grown_tree
+from core.teachers.forest import Forest, grown_tree
 from core.teachers.grown_trees import assembled
 from core.types import Progress
 

@@ -21,8 +21,8 @@ from core.students.gated import GSVM
 from core.students.polytope import Polytope
 from core.teachers.interpolation import KernelInterpolation
 from core.training.config import TrainingConfig
-from core.training.pipeline import train
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import prepare, train
+from core.training.preparation import Preparation
 
 SPEC = KernelInterpolation(gamma=0.5, scaling="none", jitter=1e-2, tolerance=1e-9)
 

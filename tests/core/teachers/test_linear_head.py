@@ -13,7 +13,8 @@ from core.features.maps import fit_feature_map
 from core.features.spec import FeatureSpec
 from core.teachers.linear_head import ImportedHead, LinearHead
 from core.training.config import TrainingConfig
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import prepare
+from core.training.preparation import Preparation
 
 RNG = np.random.default_rng(4)
 WEIGHTS, BIAS = RNG.standard_normal((6, 3)), RNG.standard_normal(6)

@@ -19,8 +19,8 @@ from core.teachers.linear_head import ImportedHead, LinearHead
 from core.teachers.outside import OutsideScores
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.pipeline import train
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import prepare, train
+from core.training.preparation import Preparation
 
 RNG = np.random.default_rng(5)
 CODES = np.arange(150) % 3

@@ -14,8 +14,8 @@ from core.errors import InvalidProblem
 from core.students.gated import GSVM, SVM
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
-from core.training.pipeline import train
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import prepare, train
+from core.training.preparation import Preparation
 
 RNG = np.random.default_rng(3)
 MEANS = np.repeat(np.eye(3) * 3.0, 20, axis=0)
@@ -42,7 +42,7 @@ class Curious(SVM):
 
     @classmethod
     def walk(cls, specs, fold, budget, run):
-        from core.students.folds import fit_each
+        from core.students.base import fit_each
 
         return fit_each(specs, fold, run)
 

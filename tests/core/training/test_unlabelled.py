@@ -16,10 +16,9 @@ from core.students.gated import GSVM
 from core.students.polytope import Polytope
 from core.teachers.outside import OutsideScores
 from core.training.config import TrainingConfig
-from core.training.pipeline import train
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import prepare, train
+from core.training.preparation import Preparation, with_unlabelled
 from core.training.student_training import train_student
-from core.training.unlabelled import with_unlabelled
 
 
 def rows(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

@@ -9,15 +9,15 @@ import numpy as np
 from core.data.dataset import LabelledData
 from core.data.scaling_kind import Scaling
 from core.features.spec import FeatureSpec
-from core.model_selection.setting import (
+from core.model_selection.row_samples import some_rows
+from core.run import Run
+from experiments.setting import (
     Search,
     candidate_specs,
     choose_setting,
     folds_of,
     grouped_folds,
-    some_rows,
 )
-from core.run import Run
 
 
 def three_clusters() -> LabelledData:

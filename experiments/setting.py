@@ -23,6 +23,7 @@ from core.features.maps import fit_feature_map, scale_rule
 from core.features.spec import FeatureSpec
 from core.model_selection.joint import overall_score
 from core.model_selection.metrics import binary_metrics
+from core.model_selection.row_samples import some_rows
 from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.students.difficulty import ScoreRanks
@@ -36,7 +37,6 @@ Report = Callable[[str], None]
 # Sufficient to rank candidates; the chosen teacher is fitted with its own tolerance afterwards.
 _TOLERANCE = 1e-2
 _MAX_EPOCHS = 300
-_ROWS_OF_A_CLASS = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +114,6 @@ def candidate_specs(data: LabelledData, search: Search) -> list[FeatureSpec]:
         rule = scale_rule(X, fit_standardisation(X, scaling, of_kernel.layout))
         specs += [replace(base, gamma=float(f"{factor * rule:.4g}")) for factor in search.gamma_factors]
     return specs
-
-
-def some_rows(labels: IntArray, limit: int, seed: int) -> IntArray:
-    """At most about ``limit`` rows, rising: of each class its share, but no fewer than 60 if it has them."""
-    n = len(labels)
-    if n <= limit:
-        return np.arange(n)
-    shuffled = np.random.default_rng(seed).permutation(n)
-    kept = []
-    for code in np.unique(labels):
-        rows = shuffled[labels[shuffled] == code]
-        kept.append(rows[: max(_ROWS_OF_A_CLASS, len(rows) * limit // n)])
-    return np.sort(np.concatenate(kept))
 
 
 def judge(

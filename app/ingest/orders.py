@@ -1,0 +1,135 @@
+"""Orders to a reader process, and what it answers: plain data with a JSON form."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from app.ingest.options import ReadingOptions
+from core.packed.head import Kind
+
+
+class DatasetOrder(msgspec.Struct, frozen=True, tag="dataset"):
+    """Read the data set in ``source`` and write its rows to ``rows``, in the format of stored data sets.
+
+    declared, filename: what the sender said of the format, see `app.ingest.formats.detect`. max_bytes: of the
+    arrays in memory. temp_folder: for large arrays. label_column, unlabelled and the last fields: see
+    `app.ingest.options.ReadingOptions`. is_dry: whether nothing is written.
+    """
+
+    source: str
+    rows: str
+    declared: str | None
+    filename: str | None
+    label_column: str | None
+    max_rows: int
+    max_columns: int
+    max_bytes: int
+    temp_folder: str
+    unlabelled: Literal["accept", "drop", "refuse"] | None = None
+    header: Literal["yes", "no"] | None = None
+    separator: str | None = None
+    decimal: Literal[".", ","] | None = None
+    index_column: str | None = None
+    index_base: Literal[0, 1] | None = None
+    columns: dict[str, str] | None = None
+    null_values: tuple[str, ...] | None = None
+    skip_lines: int | None = None
+    column_names: tuple[str, ...] | None = None
+    encoding: Literal["latin-1", "windows-1252"] | None = None
+    rare_classes: Literal["drop", "keep", "refuse"] | None = None
+    is_dry: bool = False
+
+    @property
+    def options(self) -> ReadingOptions:
+        """What the sender said of the content."""
+        return ReadingOptions(**{name: getattr(self, name) for name in ReadingOptions.__struct_fields__})
+
+
+class DatasetContent(msgspec.Struct, frozen=True, tag="dataset"):
+    """What a data set contains besides its rows. summary: see `app.ingest.validate.summarise`.
+
+    variant: what sets this reading of the file apart from the usual one, see `app.ingest.raw.RawData`.
+    """
+
+    source_format: str
+    variant: tuple[str, ...]
+    rows: int
+    test_rows: int
+    columns: int
+    classes: tuple[str, ...]
+    summary: dict[str, Any]
+
+
+class HeadOrder(msgspec.Struct, frozen=True, tag="head"):
+    """Read the head in ``source``; write the packed head to ``weights`` and its class table to ``labels``.
+
+    kind: see `core.packed.head`. listed: most classes that the result lists by name. max_bytes: of the
+    decompressed weights. rivals, row_norm: see `app.ingest.packed_head`.
+    """
+
+    source: str
+    weights: str
+    labels: str
+    kind: Kind
+    listed: int
+    max_classes: int
+    max_columns: int
+    max_bytes: int
+    rivals: int = 0
+    row_norm: float | None = None
+
+
+class HeadContent(msgspec.Struct, frozen=True, tag="head"):
+    """Size of a head, and the names of its classes if they are few enough to be listed, otherwise none.
+
+    warnings: code and text of each.
+    """
+
+    count: int
+    columns: int
+    classes: tuple[str, ...]
+    warnings: tuple[tuple[str, str], ...] = ()
+
+
+class BundleOrder(msgspec.Struct, frozen=True, tag="bundle"):
+    """Check the bundle in ``source``, see `app.ingest.bundle`; nothing is written.
+
+    listed: most classes that a version lists by name. max_bytes: that may be mapped beside the file.
+    keys: PEM text of the public keys one of which must have signed it; None: signatures are not looked at.
+    """
+
+    source: str
+    listed: int
+    max_classes: int
+    max_columns: int
+    max_bytes: int = 0
+    keys: str | None = None
+
+
+class Place(msgspec.Struct, frozen=True):
+    """Where the content of a member begins in the file, and its bytes."""
+
+    start: int
+    size: int
+
+
+class BundleContent(msgspec.Struct, frozen=True, tag="bundle"):
+    """Where the members of a checked bundle are.
+
+    manifest: its text; digest: its SHA-256. blobs: places of those that it names, by digest. students: place
+    of their lines, if there are any. first: where the header of the first student begins; those of the others
+    follow one after the other. signer: the key that has signed it, see `app.ingest.bundle_signature`.
+    """
+
+    manifest: str
+    digest: str
+    blobs: dict[str, Place]
+    students: Place | None
+    first: int
+    signer: str | None = None
+
+
+Order: TypeAlias = DatasetOrder | HeadOrder | BundleOrder
+Content: TypeAlias = DatasetContent | HeadContent | BundleContent
