@@ -213,6 +213,12 @@ class _SharedReader(FileReader):
         """The session closes it."""
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """Tests that are coroutines run on uvloop, as the program does."""
+    return "asyncio", {"use_uvloop": True}
+
+
 @pytest.fixture(autouse=True)
 def _same_umask() -> Iterator[None]:
     """Restore the umask after each test: commands of the program set it, also in the process of a test."""
