@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 import pytest
 
-from app.domain.entities import JobState
 from app.domain.errors import (
     Conflict,
     InvalidRequest,
@@ -192,17 +191,6 @@ def test_rows_shared_by_two_data_sets_stay_until_both_are_gone(
     delete_dataset(store, second.id)
     with store.read() as uow:
         assert not uow.blobs.exists(first.blob_digest)
-
-
-def test_a_data_set_in_use_is_not_deleted(store: Store, add_job: Any, register: Register) -> None:
-    dataset, _ = register()
-    with store.begin() as uow:
-        job = add_job(uow, dataset_id=dataset.id)
-    with refused_as(Conflict, "dataset_in_use"):
-        delete_dataset(store, dataset.id)
-    with store.begin() as uow:
-        uow.jobs.move(job.id, JobState.CANCELLED)
-    delete_dataset(store, dataset.id)
 
 
 def test_a_data_set_deleted_while_registered_is_a_conflict(
