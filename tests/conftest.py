@@ -60,12 +60,7 @@ ON_ONE_SERVER = (
     tuple(
         f"tests/e2e/test_{name}.py"
         for name in (
-            "odm",
-            "mcodm",
-            "svm_plus",
-            "interpolation",
-            "multiview",
-            "gaussian",
+            "learners",
             "outside_scores",
             "labelling",
             "pages",
@@ -211,6 +206,12 @@ class _SharedReader(FileReader):
 
     def close(self) -> None:
         """The session closes it."""
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """Tests that are coroutines run on uvloop, as the program does."""
+    return "asyncio", {"use_uvloop": True}
 
 
 @pytest.fixture(autouse=True)

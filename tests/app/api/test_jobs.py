@@ -83,8 +83,12 @@ def test_the_same_idempotency_key_gives_the_same_job(client, submit, queue, prob
 def test_jobs_that_cannot_be_trained_are_rejected(client, submit, dataset_id: str, problem: Check):
     body = {"dataset_id": "ds_none", "model": "m"}
     problem(client.post("/v1/training-jobs", json=body), 404, "dataset_not_found")
-    document = problem(submit(classes=["yes", "maybe"]), 400, "unknown_class")
-    assert "maybe" in document["detail"]
+    document = problem(submit(classes=["yes", "maybe", "never"]), 400, "unknown_class")
+    assert [fault["field"] for fault in document["errors"]] == [
+        "hyperparameters.classes.1",
+        "hyperparameters.classes.2",
+    ]
+    assert "'maybe'" in document["detail"]
     problem(submit(model="no/slash"), 422, "invalid_body")
 
 
@@ -95,6 +99,8 @@ def test_a_specification_is_short_and_names_each_class_once(submit, problem: Che
     assert "'yes' is repeated at position 2" in fault["message"]
     long = problem(submit(classes=[f"{number:0>60}" for number in range(1050)]), 400, "too_long")
     assert [fault["field"] for fault in long["errors"]] == ["hyperparameters"]
+    assert "65536" in long["detail"]
+    problem(submit(classes=[f"{number:0>60}" for number in range(900)]), 400, "unknown_class")
 
 
 def test_jobs_beyond_the_queue_limit_are_shed(make_client, csv: bytes, problem: Check):
@@ -135,8 +141,10 @@ def test_an_unchanged_job_is_304(client, submit):
 def test_a_queued_job_is_cancelled_once_and_can_be_retried(client, submit, queue, problem: Check):
     path = submit().headers["location"]
     problem(client.post(f"{path}/retry"), 409, "job_not_retriable")
+    queue.down = True
     cancelled = client.post(f"{path}/cancel")
-    assert (cancelled.status_code, cancelled.json()["state"]) == (202, "cancelled")
+    assert (cancelled.status_code, cancelled.json()["state"]) == (202, "cancelled"), "also without the queue"
+    queue.down = False
     problem(client.post(f"{path}/cancel"), 409, "job_ended")
     retried = client.post(f"{path}/retry")
     assert (retried.status_code, retried.json()["state"], retried.json()["attempt"]) == (202, "queued", 1)
@@ -153,7 +161,8 @@ def test_a_job_is_deleted_when_it_has_ended(client, submit, problem: Check):
 
 
 def test_unknown_jobs_are_404(client, problem: Check):
-    for method, tail in [("GET", ""), ("GET", "/events"), ("GET", "/students"), ("POST", "/cancel")]:
+    trace = ("GET", "/students/1/gsvm/trace")
+    for method, tail in [("GET", ""), ("GET", "/events"), ("GET", "/students"), ("POST", "/cancel"), trace]:
         problem(client.request(method, f"/v1/training-jobs/job_none{tail}"), 404, "job_not_found")
 
 
@@ -213,9 +222,11 @@ def test_a_trace_is_returned_as_stored(client, submit, store: Store, problem: Ch
     with store.begin() as uow:
         uow.students.save(row)
     problem(client.get(path), 404, "trace_not_found")
+    problem(client.get(path.replace(method, "svm")), 404, "student_not_found")
     trace = {"chosen": chosen, "points": [point, point]}
     with store.begin() as uow:
         uow.students.keep_trace(job_id, 1, method, zlib.compress(json.dumps(trace).encode()))
+        uow.students.keep_trace(job_id, 1, method, b"a second one is not wanted")
     about = {"job_id": job_id, "class_index": 1, "label": "yes", "method": method}
     assert client.get(path).json() == about | trace
     rows = client.get(f"/v1/training-jobs/{job_id}/students", params={"method": method}).json()["data"]

@@ -88,68 +88,56 @@ def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(scenario)
 
 
-def test_a_request_over_the_limit_is_429_with_retry_after():
-    async def scenario() -> None:
-        requests = Requests(2)
-        tasks = await requests.enter("/v1/a", "/v1/b")
-        status, headers, body = await requests.ask("/v1/c")
-        assert (status, headers[b"retry-after"]) == (429, b"1")
-        assert headers[b"content-type"] == b"application/problem+json"
-        document = json.loads(body)
-        assert document["code"] == "overloaded"
-        assert document["detail"] == "2 requests are in progress already."
-        assert (await requests.ask("/livez"))[0] == 200, "health checks are always answered"
-        requests.release.set()
-        assert [(await task)[0] for task in tasks] == [200, 200]
-        assert (await requests.ask("/v1/c"))[0] == 200
-
-    run(scenario())
+async def test_a_request_over_the_limit_is_429_with_retry_after():
+    requests = Requests(2)
+    tasks = await requests.enter("/v1/a", "/v1/b")
+    status, headers, body = await requests.ask("/v1/c")
+    assert (status, headers[b"retry-after"]) == (429, b"1")
+    assert headers[b"content-type"] == b"application/problem+json"
+    document = json.loads(body)
+    assert document["code"] == "overloaded"
+    assert document["detail"] == "2 requests are in progress already."
+    assert (await requests.ask("/livez"))[0] == 200, "health checks are always answered"
+    requests.release.set()
+    assert [(await task)[0] for task in tasks] == [200, 200]
+    assert (await requests.ask("/v1/c"))[0] == 200
 
 
-def test_event_streams_do_not_count_once_they_have_started():
-    async def scenario() -> None:
-        requests = Requests(1)
-        streams = []
-        for _ in range(5):
-            streams += await requests.enter("/v1/events")
-        [task] = await requests.enter("/v1/a")
-        assert (await requests.ask("/v1/events"))[0] == 429
-        requests.release.set()
-        for each in [*streams, task]:
-            assert (await each)[0] == 200
-        assert requests.budgets.requests.used == 0
-
-    run(scenario())
+async def test_event_streams_do_not_count_once_they_have_started():
+    requests = Requests(1)
+    streams = []
+    for _ in range(5):
+        streams += await requests.enter("/v1/events")
+    [task] = await requests.enter("/v1/a")
+    assert (await requests.ask("/v1/events"))[0] == 429
+    requests.release.set()
+    for each in [*streams, task]:
+        assert (await each)[0] == 200
+    assert requests.budgets.requests.used == 0
 
 
 @pytest.mark.parametrize("path", ["/v1/fails", "/v1/datasets"])
-def test_a_request_that_fails_or_is_cancelled_is_no_longer_counted(path):
-    async def scenario() -> None:
-        requests = Requests(1)
-        for _ in range(3):
-            task = asyncio.create_task(requests.ask(path))
-            await asyncio.sleep(0.01)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        assert requests.budgets.requests.used == 0
-        requests.release.set()
-        assert (await requests.ask("/v1/a"))[0] == 200
-
-    run(scenario())
+async def test_a_request_that_fails_or_is_cancelled_is_no_longer_counted(path):
+    requests = Requests(1)
+    for _ in range(3):
+        task = asyncio.create_task(requests.ask(path))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert requests.budgets.requests.used == 0
+    requests.release.set()
+    assert (await requests.ask("/v1/a"))[0] == 200
 
 
-def test_requests_without_a_key_have_a_small_budget_of_their_own_and_a_deadline(monkeypatch):
-    async def scenario() -> None:
-        requests = Requests(16)
-        monkeypatch.setattr(middleware, "KEYLESS_SECONDS", 0.2)
-        tasks = await requests.enter("/version", "/docs")
-        assert (await requests.ask("/openapi.json"))[0] == 429
-        [own] = await requests.enter("/v1/a")
-        assert [(await task)[0] for task in tasks] == [408, 408]
-        assert requests.budgets.refused["keyless"] == 1
-        assert (await requests.ask("/livez"))[0] == 200
-        requests.release.set()
-        assert (await own)[0] == 200
-        assert requests.budgets.keyless.used == 0
-
-    run(scenario())
+async def test_requests_without_a_key_have_a_small_budget_of_their_own_and_a_deadline(monkeypatch):
+    requests = Requests(16)
+    monkeypatch.setattr(middleware, "KEYLESS_SECONDS", 0.2)
+    tasks = await requests.enter("/version", "/docs")
+    assert (await requests.ask("/openapi.json"))[0] == 429
+    [own] = await requests.enter("/v1/a")
+    assert [(await task)[0] for task in tasks] == [408, 408]
+    assert requests.budgets.refused["keyless"] == 1
+    assert (await requests.ask("/livez"))[0] == 200
+    requests.release.set()
+    assert (await own)[0] == 200
+    assert requests.budgets.keyless.used == 0

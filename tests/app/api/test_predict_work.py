@@ -139,28 +139,25 @@ def test_callers_alternate_block_by_block():
     assert places[2] - places[0] <= 6
 
 
-def test_a_cancelled_turn_is_given_to_the_next_caller():
-    async def scenario() -> None:
-        turns = FairTurns(1, 1)
-        first = turns.turn("a")
-        await first.__aenter__()
-        entered = asyncio.Event()
+async def test_a_cancelled_turn_is_given_to_the_next_caller():
+    turns = FairTurns(1, 1)
+    first = turns.turn("a")
+    await first.__aenter__()
+    entered = asyncio.Event()
 
-        async def take(caller: str) -> None:
-            async with turns.turn(caller):
-                entered.set()
+    async def take(caller: str) -> None:
+        async with turns.turn(caller):
+            entered.set()
 
-        waiting, next_one = asyncio.create_task(take("b")), asyncio.create_task(take("c"))
-        await asyncio.sleep(0)
-        # The place is given to b in the same step in which b is cancelled.
-        await first.__aexit__(None, None, None)
-        waiting.cancel()
-        await asyncio.wait_for(next_one, 60)
-        assert entered.is_set()
-        async with turns.turn("d"):
-            assert not turns._waiting
-
-    asyncio.run(scenario())
+    waiting, next_one = asyncio.create_task(take("b")), asyncio.create_task(take("c"))
+    await asyncio.sleep(0)
+    # The place is given to b in the same step in which b is cancelled.
+    await first.__aexit__(None, None, None)
+    waiting.cancel()
+    await asyncio.wait_for(next_one, 60)
+    assert entered.is_set()
+    async with turns.turn("d"):
+        assert not turns._waiting
 
 
 def test_other_requests_are_answered_during_many_predictions(client: Client, large, monkeypatch):

@@ -132,19 +132,15 @@ def test_quiet_streams_share_one_statement_a_poll(store, job, open_streams, monk
     assert not streams._jobs
 
 
-def test_polling_ends_with_the_last_stream_and_begins_again(store, job, open_streams):
+async def test_polling_ends_with_the_last_stream_and_begins_again(store, job, open_streams):
     streams = open_streams()
-
-    async def scenario() -> None:
-        for _ in range(2):
-            reading = asyncio.create_task(collect(streams.events(job.id, 1, ([], False))))
-            await asyncio.sleep(0.05)
-            assert not streams._poller.done()
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
-            await asyncio.wait_for(streams._poller, 60)
-
-    run(scenario())
+    for _ in range(2):
+        reading = asyncio.create_task(collect(streams.events(job.id, 1, ([], False))))
+        await asyncio.sleep(0.05)
+        assert not streams._poller.done()
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        await asyncio.wait_for(streams._poller, 60)
 
 
 def test_heartbeats_are_sent_between_events(store, job, open_streams):

@@ -69,7 +69,7 @@ def test_the_number_of_rows_is_bounded_for_any_number_of_addresses(sqlite_store:
     assert max(len(row.details["codes"]) for row in rows) <= 17
 
 
-def test_failed_writes_are_repeated_with_the_next_one(sqlite_store: Store, monkeypatch, caplog):
+async def test_failed_writes_are_repeated_with_the_next_one(sqlite_store: Store, monkeypatch, caplog):
     key, text = create_key(sqlite_store, "camera", {"query"})
     authenticator = Authenticator(Settings(require_keys=True))
     authenticator.replace(all_keys(sqlite_store))
@@ -78,20 +78,17 @@ def test_failed_writes_are_repeated_with_the_next_one(sqlite_store: Store, monke
     def away() -> Any:
         raise Unavailable("The database cannot be used just now.")
 
-    async def story() -> None:
-        audit_writer.record_denial(scope("nonsense"), "invalid_key", "r-1")
-        authenticator.identify(dict(scope(text)["headers"]))
-        with monkeypatch.context() as patched:
-            patched.setattr(sqlite_store, "begin", away)
-            await audit_writer.write(everything=True)
-            audit_writer.record_denial(scope("nonsense"), "invalid_key", "r-2")
-            pending = audit_writer.write(everything=True)
-            audit_writer.record_denial(scope("nonsense"), "key_required", "r-2")
-            await pending
-            audit_writer.record_action(scope(text), "r-3", key, "student.load", "pets")
+    audit_writer.record_denial(scope("nonsense"), "invalid_key", "r-1")
+    authenticator.identify(dict(scope(text)["headers"]))
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite_store, "begin", away)
         await audit_writer.write(everything=True)
-
-    asyncio.run(story())
+        audit_writer.record_denial(scope("nonsense"), "invalid_key", "r-2")
+        pending = audit_writer.write(everything=True)
+        audit_writer.record_denial(scope("nonsense"), "key_required", "r-2")
+        await pending
+        audit_writer.record_action(scope(text), "r-3", key, "student.load", "pets")
+    await audit_writer.write(everything=True)
     [row], _ = list_records(sqlite_store.of_all_tenants(), limit=10, action="request.refused")
     assert row.details == {"count": 3, "codes": {"invalid_key": 2, "key_required": 1}}
     [listed] = all_keys(sqlite_store)
@@ -100,28 +97,24 @@ def test_failed_writes_are_repeated_with_the_next_one(sqlite_store: Store, monke
     assert "student.load of pets is not in the audit log" in caplog.text
 
 
-def test_the_background_task_writes_periodically_and_when_it_stops(sqlite_store: Store, monkeypatch):
+async def test_the_background_task_writes_periodically_and_when_it_stops(sqlite_store: Store, monkeypatch):
     monkeypatch.setattr(module, "_SECONDS", 0.05)
     monkeypatch.setattr(module, "USAGE_SECONDS", 0.1)
     key, text = create_key(sqlite_store, "camera", {"query"})
     authenticator = Authenticator(Settings(require_keys=True))
     authenticator.replace(all_keys(sqlite_store))
-
-    async def story() -> None:
-        audit_writer = AuditWriter(sqlite_store, authenticator)
-        audit_writer.start()
-        authenticator.identify(dict(scope(text)["headers"]))
-        audit_writer.record_denial(scope(), "key_required", "r-1")
-        while all_keys(sqlite_store)[0].last_used_at is None:
-            await asyncio.sleep(0.02)
-        assert len(list_records(sqlite_store.of_all_tenants(), limit=10, action="request.refused")[0]) == 1
-        audit_writer.record_denial(scope(), "key_required", "r-2")
-        await audit_writer.stop()
-        assert len(list_records(sqlite_store.of_all_tenants(), limit=10, action="request.refused")[0]) == 2
-        # Stopping a writer that was never started must return, too.
-        await AuditWriter(sqlite_store, authenticator).stop()
-
-    asyncio.run(story())
+    audit_writer = AuditWriter(sqlite_store, authenticator)
+    audit_writer.start()
+    authenticator.identify(dict(scope(text)["headers"]))
+    audit_writer.record_denial(scope(), "key_required", "r-1")
+    while all_keys(sqlite_store)[0].last_used_at is None:
+        await asyncio.sleep(0.02)
+    assert len(list_records(sqlite_store.of_all_tenants(), limit=10, action="request.refused")[0]) == 1
+    audit_writer.record_denial(scope(), "key_required", "r-2")
+    await audit_writer.stop()
+    assert len(list_records(sqlite_store.of_all_tenants(), limit=10, action="request.refused")[0]) == 2
+    # Stopping a writer that was never started must return, too.
+    await AuditWriter(sqlite_store, authenticator).stop()
     [listed] = all_keys(sqlite_store)
     assert listed.id == key.id
     assert time.time() - (listed.last_used_at or 0) < 60
@@ -142,15 +135,11 @@ def test_restored_counts_are_added_to_newer_ones():
     assert counts == {"a": {"one": 5}, "b": {"two": 1}}
 
 
-def test_a_hanging_database_does_not_delay_the_stop(sqlite_store: Store, monkeypatch, caplog):
+async def test_a_hanging_database_does_not_delay_the_stop(sqlite_store: Store, monkeypatch, caplog):
     monkeypatch.setattr(module, "_STOP_SECONDS", 0.1)
     let_go = threading.Event()
     monkeypatch.setattr(module, "write_denials", lambda *_: let_go.wait(30))
-
-    async def story() -> None:
-        await AuditWriter(sqlite_store, Authenticator(Settings(require_keys=True))).stop()
-
-    asyncio.run(story())
+    await AuditWriter(sqlite_store, Authenticator(Settings(require_keys=True))).stop()
     let_go.set()
     assert "could not be written in time" in caplog.text
 

@@ -16,57 +16,46 @@ from app.domain.errors import RateLimited
 from app.settings import Settings
 
 
-def test_no_more_than_the_allowed_number_goes_on_in_a_second(monkeypatch):
+async def test_no_more_than_the_allowed_number_goes_on_in_a_second(monkeypatch):
     monkeypatch.setattr(paced_turns, "PER_SECOND", 100.0)
+    turns, done = PacedTurns(), list[float]()
 
-    async def story() -> None:
-        turns, done = PacedTurns(), list[float]()
+    async def ask() -> None:
+        await turns.turn("127.0.0.1")
+        done.append(time.monotonic())
 
-        async def ask() -> None:
-            await turns.turn("127.0.0.1")
-            done.append(time.monotonic())
-
-        started = time.monotonic()
-        await asyncio.gather(*[ask() for _ in range(38)])
-        assert len([at for at in done if at - started < 0.005]) <= 9
-        assert time.monotonic() - started >= 0.29
-
-    asyncio.run(story())
+    started = time.monotonic()
+    await asyncio.gather(*[ask() for _ in range(38)])
+    assert len([at for at in done if at - started < 0.005]) <= 9
+    assert time.monotonic() - started >= 0.29
 
 
-def test_networks_alternate_and_probes_do_not_wait_for_others(monkeypatch):
+async def test_networks_alternate_and_probes_do_not_wait_for_others(monkeypatch):
     monkeypatch.setattr(paced_turns, "PER_SECOND", 1000.0)
+    budgets, order = Budgets(Settings()), list[str]()
 
-    async def story() -> None:
-        budgets, order = Budgets(Settings()), list[str]()
+    async def ask(name: str, address: str, is_probe: bool = False) -> None:
+        await budgets.wait_without_key(address, is_probe=is_probe)
+        order.append(name)
 
-        async def ask(name: str, address: str, is_probe: bool = False) -> None:
-            await budgets.wait_without_key(address, is_probe=is_probe)
-            order.append(name)
-
-        flood = [asyncio.create_task(ask("flood", "203.0.113.9")) for _ in range(100)]
-        await asyncio.sleep(0)
-        await asyncio.gather(ask("other", "203.0.113.10"), ask("probe", "203.0.113.9", True))
-        assert order.count("flood") < 60
-        for task in flood[::2]:
-            task.cancel()
-        await asyncio.gather(*flood, return_exceptions=True)
-        assert not budgets.keyless_turns._waiting
-
-    asyncio.run(story())
+    flood = [asyncio.create_task(ask("flood", "203.0.113.9")) for _ in range(100)]
+    await asyncio.sleep(0)
+    await asyncio.gather(ask("other", "203.0.113.10"), ask("probe", "203.0.113.9", True))
+    assert order.count("flood") < 60
+    for task in flood[::2]:
+        task.cancel()
+    await asyncio.gather(*flood, return_exceptions=True)
+    assert not budgets.keyless_turns._waiting
 
 
-def test_large_responses_delay_the_next_turns():
-    async def story() -> None:
-        turns = PacedTurns()
-        turns.charge(0)
-        await turns.turn("127.0.0.1")
-        turns.charge(20_000_000)
-        started = time.monotonic()
-        await turns.turn("127.0.0.1")
-        assert time.monotonic() - started > 0.2
-
-    asyncio.run(story())
+async def test_large_responses_delay_the_next_turns():
+    turns = PacedTurns()
+    turns.charge(0)
+    await turns.turn("127.0.0.1")
+    turns.charge(20_000_000)
+    started = time.monotonic()
+    await turns.turn("127.0.0.1")
+    assert time.monotonic() - started > 0.2
 
 
 @pytest.mark.parametrize(("address", "rate", "limited"), [

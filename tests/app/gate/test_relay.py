@@ -14,7 +14,7 @@ from app.gate.peer import Peer, RelayedRequests
 from app.gate.relay import Relay, _Response
 from app.processes.listener import listen_locally
 from app.server.request_rules import HEAD_BYTES, MAX_HEADERS
-from tests.app.server.wire import Reader, Response, RunningServer, Writer, read_response, run, running
+from tests.app.server.wire import Reader, Response, RunningServer, Writer, read_response, running
 
 
 class Control:
@@ -123,264 +123,211 @@ def request_of(method: str, path: str, body: bytes = b"", *headers: str) -> byte
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def test_the_largest_head_that_a_client_may_send_passes_with_the_headers_of_the_relay(tmp_path):
-    async def story() -> None:
-        async with relayed(tmp_path) as (front, _, _):
-            reader, writer = await front.connect()
-            many = [f"X-{number}: a" for number in range(MAX_HEADERS - 2)]
-            large = f"X-Large: {'a' * (HEAD_BYTES - 200)}"
-            for headers in (many, [large]):
-                answer = await ask(reader, writer, request_of("POST", "/200", b"hi", *headers))
-                assert (answer.status, answer.body) == (200, b"POST hi")
-            answer = await ask(reader, writer, request_of("POST", "/200", b"hi", *many, "X-More: a"))
-            assert answer.status == 431
-
-    run(story)
+async def test_the_largest_head_that_a_client_may_send_passes_with_the_headers_of_the_relay(tmp_path):
+    async with relayed(tmp_path) as (front, _, _):
+        reader, writer = await front.connect()
+        many = [f"X-{number}: a" for number in range(MAX_HEADERS - 2)]
+        large = f"X-Large: {'a' * (HEAD_BYTES - 200)}"
+        for headers in (many, [large]):
+            answer = await ask(reader, writer, request_of("POST", "/200", b"hi", *headers))
+            assert (answer.status, answer.body) == (200, b"POST hi")
+        answer = await ask(reader, writer, request_of("POST", "/200", b"hi", *many, "X-More: a"))
+        assert answer.status == 431
 
 
-def test_a_page_keeps_its_own_referrer_policy(tmp_path):
+async def test_a_page_keeps_its_own_referrer_policy(tmp_path):
     """Without it browsers would send forms with the origin null, which no page has."""
-
-    async def story() -> None:
-        async with relayed(tmp_path) as (front, _, _):
-            for path, policies in (
-                ("/200", [b"no-referrer"]),
-                ("/200/page", [b"no-referrer", b"same-origin"]),
-            ):
-                reader, writer = await front.connect()
-                writer.write(request_of("GET", path, b"", "Connection: close"))
-                lines = (await asyncio.wait_for(reader.read(), 60)).split(b"\r\n")
-                found = [line.partition(b": ")[2] for line in lines if line.startswith(b"referrer-policy")]
-                assert found == policies
-
-    run(story)
+    async with relayed(tmp_path) as (front, _, _):
+        for path, policies in (
+            ("/200", [b"no-referrer"]),
+            ("/200/page", [b"no-referrer", b"same-origin"]),
+        ):
+            reader, writer = await front.connect()
+            writer.write(request_of("GET", path, b"", "Connection: close"))
+            lines = (await asyncio.wait_for(reader.read(), 60)).split(b"\r\n")
+            found = [line.partition(b": ")[2] for line in lines if line.startswith(b"referrer-policy")]
+            assert found == policies
 
 
-def test_nothing_behind_a_response_belongs_to_it():
+async def test_nothing_behind_a_response_belongs_to_it():
     messages: list[Any] = []
 
     async def send(message: Any) -> None:
         messages.append(message)
 
-    async def story() -> None:
-        ok = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-        response = _Response(has_body=True)
-        response.feed(ok + ok.replace(b"200", b"500"))
-        await response.send_on(send, is_started=False)
-        assert (response.status, response.is_complete, response.is_kept) == (200, True, False)
-        assert [message.get("body") for message in messages] == [None, b"ok"]
-
-    run(story)
+    ok = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+    response = _Response(has_body=True)
+    response.feed(ok + ok.replace(b"200", b"500"))
+    await response.send_on(send, is_started=False)
+    assert (response.status, response.is_complete, response.is_kept) == (200, True, False)
+    assert [message.get("body") for message in messages] == [None, b"ok"]
 
 
-def test_requests_and_responses_pass_as_they_are(tmp_path):
-    async def story() -> None:
-        async with relayed(tmp_path) as (front, server, relay):
-            control = server.echo.control
-            reader, writer = await front.connect()
-            for body in (b"", b"small", b"x" * 300_000):
-                answer = await ask(
-                    reader, writer, request_of("POST", "/201/a%20b?q=1&r", body, "X-Mine: yes")
-                )
-                assert (answer.status, answer.body) == (201, b"POST " + body)
-                assert answer.headers["x-own"] == "1"
-                assert control.bodies[-1] == body
-            scope = control.scopes[-1]
-            assert (scope["raw_path"], scope["query_string"]) == (b"/201/a%20b", b"q=1&r")
-            assert scope["client"] == writer.get_extra_info("sockname")
-            assert scope["server"][1] == front.port
-            headers = dict(scope["headers"])
-            assert headers[b"x-mine"] == b"yes"
-            assert b"stms-peer" not in headers
-            assert len(relay._kept) == 1, "the same connection carried all three"
-            assert len({name for name, _ in scope["headers"]}) == len(scope["headers"])
-
-    run(story)
+async def test_requests_and_responses_pass_as_they_are(tmp_path):
+    async with relayed(tmp_path) as (front, server, relay):
+        control = server.echo.control
+        reader, writer = await front.connect()
+        for body in (b"", b"small", b"x" * 300_000):
+            answer = await ask(reader, writer, request_of("POST", "/201/a%20b?q=1&r", body, "X-Mine: yes"))
+            assert (answer.status, answer.body) == (201, b"POST " + body)
+            assert answer.headers["x-own"] == "1"
+            assert control.bodies[-1] == body
+        scope = control.scopes[-1]
+        assert (scope["raw_path"], scope["query_string"]) == (b"/201/a%20b", b"q=1&r")
+        assert scope["client"] == writer.get_extra_info("sockname")
+        assert scope["server"][1] == front.port
+        headers = dict(scope["headers"])
+        assert headers[b"x-mine"] == b"yes"
+        assert b"stms-peer" not in headers
+        assert len(relay._kept) == 1, "the same connection carried all three"
+        assert len({name for name, _ in scope["headers"]}) == len(scope["headers"])
 
 
-def test_a_header_of_the_relay_is_not_taken_from_a_client(tmp_path):
-    async def story() -> None:
-        async with relayed(tmp_path) as (front, server, _relay):
-            reader, writer = await front.connect()
-            forged = Peer(("192.0.2.1", 1), ("192.0.2.2", 2), "1.1").encode().decode()
-            await ask(reader, writer, request_of("GET", "/200", b"", f"stms-peer: {forged}", "STMS-Other: 1"))
-            [scope] = server.echo.control.scopes
-            assert scope["client"] == writer.get_extra_info("sockname")
-            assert not [name for name, _ in scope["headers"] if name.startswith(b"stms-")]
-
-    run(story)
+async def test_a_header_of_the_relay_is_not_taken_from_a_client(tmp_path):
+    async with relayed(tmp_path) as (front, server, _relay):
+        reader, writer = await front.connect()
+        forged = Peer(("192.0.2.1", 1), ("192.0.2.2", 2), "1.1").encode().decode()
+        await ask(reader, writer, request_of("GET", "/200", b"", f"stms-peer: {forged}", "STMS-Other: 1"))
+        [scope] = server.echo.control.scopes
+        assert scope["client"] == writer.get_extra_info("sockname")
+        assert not [name for name, _ in scope["headers"] if name.startswith(b"stms-")]
 
 
-def test_every_response_has_the_headers_of_the_server_once_and_the_id_of_its_request(tmp_path):
-    async def story() -> None:
-        async with relayed(tmp_path) as (front, server, _relay):
-            _reader, writer = await front.connect()
-            writer.write(request_of("GET", "/200/chunked", b"", "X-Request-ID: mine", "Connection: close"))
-            head = (await _reader.read()).partition(b"\r\n\r\n")[0].lower()
-            for name in (b"date:", b"x-content-type-options:", b"referrer-policy:"):
-                assert head.count(name) == 1
-            assert dict(server.echo.control.scopes[0]["headers"])[b"x-request-id"] == b"mine"
-            assert b"transfer-encoding: chunked" in head
-
-    run(story)
+async def test_every_response_has_the_headers_of_the_server_once_and_the_id_of_its_request(tmp_path):
+    async with relayed(tmp_path) as (front, server, _relay):
+        _reader, writer = await front.connect()
+        writer.write(request_of("GET", "/200/chunked", b"", "X-Request-ID: mine", "Connection: close"))
+        head = (await _reader.read()).partition(b"\r\n\r\n")[0].lower()
+        for name in (b"date:", b"x-content-type-options:", b"referrer-policy:"):
+            assert head.count(name) == 1
+        assert dict(server.echo.control.scopes[0]["headers"])[b"x-request-id"] == b"mine"
+        assert b"transfer-encoding: chunked" in head
 
 
 @pytest.mark.parametrize(("method", "status"), [("HEAD", 405), ("GET", 204), ("GET", 304), ("HEAD", 200)])
-def test_responses_without_a_body_end_with_their_head(tmp_path, method, status):
-    async def story() -> None:
-        async with relayed(tmp_path) as (front, _server, _relay):
-            reader, writer = await front.connect()
-            for _ in range(2):
-                writer.write(request_of(method, f"/{status}"))
-                head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
-                assert head.startswith(b"HTTP/1.1 %d" % status)
-
-    run(story)
+async def test_responses_without_a_body_end_with_their_head(tmp_path, method, status):
+    async with relayed(tmp_path) as (front, _server, _relay):
+        reader, writer = await front.connect()
+        for _ in range(2):
+            writer.write(request_of(method, f"/{status}"))
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)
+            assert head.startswith(b"HTTP/1.1 %d" % status)
 
 
-def test_chunked_bodies_pass_in_both_directions(tmp_path):
-    async def story() -> None:
-        async with relayed(tmp_path) as (front, server, _relay):
-            reader, writer = await front.connect()
-            writer.write(request_of("POST", "/200/chunked", b"", "Transfer-Encoding: chunked"))
-            for piece in (b"3\r\nabc\r\n", b"4\r\ndefg\r\n", b"0\r\n\r\n"):
-                writer.write(piece)
-                await asyncio.sleep(0.01)
-            text = await asyncio.wait_for(reader.readuntil(b"\r\n0\r\n\r\n"), 60)
-            assert b"POST abcdefg" in text
-            assert server.echo.control.bodies == [b"abcdefg"]
-
-    run(story)
+async def test_chunked_bodies_pass_in_both_directions(tmp_path):
+    async with relayed(tmp_path) as (front, server, _relay):
+        reader, writer = await front.connect()
+        writer.write(request_of("POST", "/200/chunked", b"", "Transfer-Encoding: chunked"))
+        for piece in (b"3\r\nabc\r\n", b"4\r\ndefg\r\n", b"0\r\n\r\n"):
+            writer.write(piece)
+            await asyncio.sleep(0.01)
+        text = await asyncio.wait_for(reader.readuntil(b"\r\n0\r\n\r\n"), 60)
+        assert b"POST abcdefg" in text
+        assert server.echo.control.bodies == [b"abcdefg"]
 
 
-def test_a_body_is_asked_for_only_if_the_application_reads_it(tmp_path):
-    async def story() -> None:
-        async with relayed(tmp_path) as (front, server, _relay):
-            reader, writer = await front.connect()
-            head = request_of("POST", "/200", b"", "Content-Length: 5", "Expect: 100-continue")
-            writer.write(head)
-            assert (
-                await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60) == b"HTTP/1.1 100 Continue\r\n\r\n"
-            )
-            writer.write(b"hello")
-            assert (await read_response(reader)).body == b"POST hello"
-            writer.write(head.replace(b"/200", b"/401/unread"))
-            assert (await read_response(reader)).status == 401, "without a request for the body"
-            assert server.echo.control.bodies == [b"hello"]
-
-    run(story)
+async def test_a_body_is_asked_for_only_if_the_application_reads_it(tmp_path):
+    async with relayed(tmp_path) as (front, server, _relay):
+        reader, writer = await front.connect()
+        head = request_of("POST", "/200", b"", "Content-Length: 5", "Expect: 100-continue")
+        writer.write(head)
+        assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"hello")
+        assert (await read_response(reader)).body == b"POST hello"
+        writer.write(head.replace(b"/200", b"/401/unread"))
+        assert (await read_response(reader)).status == 401, "without a request for the body"
+        assert server.echo.control.bodies == [b"hello"]
 
 
-def test_a_large_body_that_nobody_reads_is_not_sent_on(tmp_path):
-    async def story() -> None:
-        async with relayed(tmp_path) as (front, server, relay):
-            reader, writer = await front.connect()
-            writer.write(request_of("POST", "/413/unread", b"x" * 1_000_000))
-            assert (await read_response(reader)).status == 413
-            assert (server.echo.control.bodies, relay._kept) == ([], [])
-
-    run(story)
+async def test_a_large_body_that_nobody_reads_is_not_sent_on(tmp_path):
+    async with relayed(tmp_path) as (front, server, relay):
+        reader, writer = await front.connect()
+        writer.write(request_of("POST", "/413/unread", b"x" * 1_000_000))
+        assert (await read_response(reader)).status == 413
+        assert (server.echo.control.bodies, relay._kept) == ([], [])
 
 
-def test_a_client_that_leaves_ends_the_request(tmp_path):
-    async def story() -> None:
-        async with relayed(tmp_path) as (front, server, _relay):
-            control = server.echo.control
-            _, writer = await front.connect()
-            writer.write(request_of("POST", "/200", b"", "Content-Length: 10") + b"part")
-            while not control.scopes:
-                await asyncio.sleep(0.005)
-            writer.close()
-            while not control.left:
-                await asyncio.sleep(0.005)
-            reader, writer = await front.connect()
-            writer.write(request_of("GET", "/200/events"))
-            await asyncio.wait_for(reader.readuntil(b"data: 1\n\n"), 60)
-            writer.close()
-            while control.left < 2:
-                await asyncio.sleep(0.005)
-
-    run(story)
+async def test_a_client_that_leaves_ends_the_request(tmp_path):
+    async with relayed(tmp_path) as (front, server, _relay):
+        control = server.echo.control
+        _, writer = await front.connect()
+        writer.write(request_of("POST", "/200", b"", "Content-Length: 10") + b"part")
+        while not control.scopes:
+            await asyncio.sleep(0.005)
+        writer.close()
+        while not control.left:
+            await asyncio.sleep(0.005)
+        reader, writer = await front.connect()
+        writer.write(request_of("GET", "/200/events"))
+        await asyncio.wait_for(reader.readuntil(b"data: 1\n\n"), 60)
+        writer.close()
+        while control.left < 2:
+            await asyncio.sleep(0.005)
 
 
-def test_endless_responses_end_with_the_process(tmp_path):
-    async def story() -> None:
-        async with relayed(tmp_path) as (front, server, _relay):
-            reader, writer = await front.connect()
-            writer.write(request_of("GET", "/200/events"))
-            await asyncio.wait_for(reader.readuntil(b"data: 1\n\n"), 60)
-            front.stopping[0] = True  # type: ignore[attr-defined]
-            assert (await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 60)).endswith(b"0\r\n\r\n")
-            while not server.echo.control.left:
-                await asyncio.sleep(0.005)
-
-    run(story)
+async def test_endless_responses_end_with_the_process(tmp_path):
+    async with relayed(tmp_path) as (front, server, _relay):
+        reader, writer = await front.connect()
+        writer.write(request_of("GET", "/200/events"))
+        await asyncio.wait_for(reader.readuntil(b"data: 1\n\n"), 60)
+        front.stopping[0] = True  # type: ignore[attr-defined]
+        assert (await asyncio.wait_for(reader.readuntil(b"0\r\n\r\n"), 60)).endswith(b"0\r\n\r\n")
+        while not server.echo.control.left:
+            await asyncio.sleep(0.005)
 
 
-def test_without_the_control_process_requests_are_told_so(tmp_path):
-    async def story() -> None:
-        relay = Relay(tmp_path / "nothing.sock")
-        async with running(app=_Front(relay)) as front:
-            reader, writer = await front.connect()
-            for request in (request_of("GET", "/200"), request_of("POST", "/200", b"hello")):
-                answer = await ask(reader, writer, request)
-                assert (answer.status, answer.headers["retry-after"]) == (503, "1")
-                assert b'"code":"starting"' in answer.body
-
-    run(story)
+async def test_without_the_control_process_requests_are_told_so(tmp_path):
+    relay = Relay(tmp_path / "nothing.sock")
+    async with running(app=_Front(relay)) as front:
+        reader, writer = await front.connect()
+        for request in (request_of("GET", "/200"), request_of("POST", "/200", b"hello")):
+            answer = await ask(reader, writer, request)
+            assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+            assert b'"code":"starting"' in answer.body
 
 
-def test_a_restarted_control_process_is_found_again(tmp_path):
-    async def story() -> None:
-        path = tmp_path / "control.sock"
-        relay = Relay(path)
-        async with running(app=_Front(relay)) as front:
-            reader, writer = await front.connect()
-            for number in range(3):
-                async with _control(path):
-                    assert (await ask(reader, writer, request_of("GET", "/200"))).status == 200, number
-                    assert len(relay._kept) == 1
-                path.unlink()
-            assert (await ask(reader, writer, request_of("GET", "/200"))).status == 503
-            assert (await ask(reader, writer, request_of("POST", "/200", b"x"))).status == 503
-
-    run(story)
+async def test_a_restarted_control_process_is_found_again(tmp_path):
+    path = tmp_path / "control.sock"
+    relay = Relay(path)
+    async with running(app=_Front(relay)) as front:
+        reader, writer = await front.connect()
+        for number in range(3):
+            async with _control(path):
+                assert (await ask(reader, writer, request_of("GET", "/200"))).status == 200, number
+                assert len(relay._kept) == 1
+            path.unlink()
+        assert (await ask(reader, writer, request_of("GET", "/200"))).status == 503
+        assert (await ask(reader, writer, request_of("POST", "/200", b"x"))).status == 503
 
 
-def test_a_response_that_is_cut_off_closes_the_connection(tmp_path):
-    async def story() -> None:
-        async def half(reader: Reader, writer: Writer) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")
-            await writer.drain()
-            writer.close()
+async def test_a_response_that_is_cut_off_closes_the_connection(tmp_path):
+    async def half(reader: Reader, writer: Writer) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")
+        await writer.drain()
+        writer.close()
 
-        server = await asyncio.start_unix_server(half, tmp_path / "control.sock")
-        async with running(app=_Front(Relay(tmp_path / "control.sock"))) as front:
-            reader, writer = await front.connect()
-            writer.write(request_of("GET", "/200"))
-            text = await asyncio.wait_for(reader.read(), 60)
-            assert text.endswith(b"half")
-        server.close()
-
-    run(story)
+    server = await asyncio.start_unix_server(half, tmp_path / "control.sock")
+    async with running(app=_Front(Relay(tmp_path / "control.sock"))) as front:
+        reader, writer = await front.connect()
+        writer.write(request_of("GET", "/200"))
+        text = await asyncio.wait_for(reader.read(), 60)
+        assert text.endswith(b"half")
+    server.close()
 
 
-def test_what_is_no_response_is_an_error(tmp_path):
-    async def story() -> None:
-        async def noise(reader: Reader, writer: Writer) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"nonsense\r\n\r\n")
-            await writer.drain()
-            writer.close()
+async def test_what_is_no_response_is_an_error(tmp_path):
+    async def noise(reader: Reader, writer: Writer) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"nonsense\r\n\r\n")
+        await writer.drain()
+        writer.close()
 
-        server = await asyncio.start_unix_server(noise, tmp_path / "control.sock")
-        async with running(app=_Front(Relay(tmp_path / "control.sock"))) as front:
-            reader, writer = await front.connect()
-            assert (await ask(reader, writer, request_of("GET", "/200"))).status == 503
-        server.close()
-
-    run(story)
+    server = await asyncio.start_unix_server(noise, tmp_path / "control.sock")
+    async with running(app=_Front(Relay(tmp_path / "control.sock"))) as front:
+        reader, writer = await front.connect()
+        assert (await ask(reader, writer, request_of("GET", "/200"))).status == 503
+    server.close()
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -391,14 +338,11 @@ def test_a_peer_is_written_and_read(version, scheme):
         assert Peer.parse(peer.encode()) == peer
 
 
-def test_a_request_that_was_not_relayed_is_refused(tmp_path):
-    async def story() -> None:
-        path = tmp_path / "control.sock"
-        async with _control(path):
-            reader, writer = await asyncio.open_unix_connection(path)
-            writer.write(request_of("GET", "/200"))
-            assert (await asyncio.wait_for(reader.read(), 60)).startswith(b"HTTP/1.1 500")
-            writer.close()
-            await writer.wait_closed()
-
-    run(story)
+async def test_a_request_that_was_not_relayed_is_refused(tmp_path):
+    path = tmp_path / "control.sock"
+    async with _control(path):
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(request_of("GET", "/200"))
+        assert (await asyncio.wait_for(reader.read(), 60)).startswith(b"HTTP/1.1 500")
+        writer.close()
+        await writer.wait_closed()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from app.domain.errors import InvalidRequest, ServiceError, TooLarge
 from app.http.decompression import FREE_BYTES, MAX_RATIO, decompress
+from tests.refusals import refused_as
 
 LIMIT = 1 << 22
 
@@ -75,15 +76,13 @@ def test_the_compression_ratio_is_bounded_for_large_outputs():
     assert len(decompress(zlib.compress(bytes(FREE_BYTES)), 1 << 30)) == FREE_BYTES
     packed = zlib.compress(bytes(2 * FREE_BYTES))
     assert len(packed) * MAX_RATIO < 2 * FREE_BYTES
-    with pytest.raises(TooLarge) as caught:
+    with refused_as(TooLarge, "body_unpacks_too_far"):
         decompress(packed, 1 << 30)
-    assert caught.value.reason == "body_unpacks_too_far"
 
 
 def test_the_number_of_streams_in_a_body_is_bounded():
     """Two million empty streams took 3 s of a core, and no rule of size saw them."""
     empty = zlib.compress(b"")
     assert decompress(empty * 10_000, LIMIT) == b""
-    with pytest.raises(TooLarge, match="10000") as caught:
+    with refused_as(TooLarge, "too_many_members", match="10000"):
         decompress(empty * 1_000_000, 16 << 20)
-    assert caught.value.reason == "too_many_members"

@@ -11,6 +11,7 @@ from pyarrow import parquet
 
 from app.domain.errors import InvalidRequest, TooLarge
 from app.ingest.raw import DatasetLimits
+from tests.refusals import refused_as
 
 LABELS = ["cat", "犬", "cat", "犬"]
 
@@ -73,23 +74,20 @@ def test_columns_that_are_no_numbers_are_named(ingest: Any) -> None:
 @pytest.mark.parametrize("kept", [0.2, 0.7, 0.99])
 def test_a_truncated_file_is_told(ingest: Any, kept: float) -> None:
     content = file_of({"a": np.arange(500.0), "y": ["a", "b"] * 250})
-    with pytest.raises(InvalidRequest) as caught:
+    with refused_as(InvalidRequest, "truncated_upload"):
         ingest(content[: int(kept * len(content))])
-    assert caught.value.reason == "truncated_upload"
 
 
 def test_damaged_pages_are_told(ingest: Any) -> None:
     content = bytearray(file_of({"a": np.random.default_rng(0).normal(size=500), "y": ["a", "b"] * 250}))
     content[4:200] = b"\xff" * 196
-    with pytest.raises(InvalidRequest) as caught:
+    with refused_as(InvalidRequest, "unreadable_file"):
         ingest(bytes(content))
-    assert caught.value.reason == "unreadable_file"
 
 
 def test_empty_large_and_bloated_files_are_refused(ingest: Any) -> None:
-    with pytest.raises(InvalidRequest) as caught:
+    with refused_as(InvalidRequest, "no_rows"):
         ingest(file_of({"a": pa.array([], pa.float64()), "y": pa.array([], pa.string())}))
-    assert caught.value.reason == "no_rows"
     content = file_of({"a": np.zeros(1000), "y": ["a", "b"] * 500})
     for limits in (
         DatasetLimits(999, 10, 10**6),
@@ -106,9 +104,8 @@ def test_one_huge_label_repeated_is_never_unpacked(ingest: Any) -> None:
     huge = pa.DictionaryArray.from_arrays(np.zeros(9000, np.int32), ["x" * 10**6])
     content = file_of({"a": np.arange(9000.0), "y": huge})
     assert len(content) < 2 * 10**6
-    with pytest.raises(InvalidRequest) as caught:
+    with refused_as(InvalidRequest, "label_too_long"):
         ingest(content)
-    assert caught.value.reason == "label_too_long"
 
 
 def test_many_columns_are_read_in_time_that_is_linear_in_their_number(ingest: Any) -> None:

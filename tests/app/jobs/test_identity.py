@@ -3,12 +3,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 from app.domain.errors import Conflict
 from app.jobs import identity as module
 from app.jobs.identity import claim_identity
 from app.settings import Settings
+from tests.refusals import refused_as
 
 
 def test_workers_of_one_folder_never_share_a_name(tmp_path):
@@ -51,9 +50,8 @@ def test_a_name_is_free_again_when_its_process_was_killed(tmp_path):
 def test_too_many_workers_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_MAX_EMBEDDED_WORKERS", 1)
     first = claim_identity(Settings(data_dir=tmp_path))
-    with pytest.raises(Conflict) as refused:
+    with refused_as(Conflict, "too_many_workers"):
         claim_identity(Settings(data_dir=tmp_path))
-    assert refused.value.reason == "too_many_workers"
     first.release()
 
 

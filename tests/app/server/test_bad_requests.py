@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tests.app.server.wire import POST, SLOW, RunningServer, parse_responses, run, running
+from tests.app.server.wire import POST, SLOW, RunningServer, parse_responses, running
 
 HEAD = b"POST /x HTTP/1.1\r\nHost: x\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n"
@@ -58,14 +58,10 @@ async def refuses(up: RunningServer, status: int, *pieces: bytes) -> None:
         CHUNKED + b"\r\n2\r\nhiX\r\n0\r\n\r\n",
     ],
 )
-def test_malformed_and_ambiguous_requests_are_refused(request_: bytes):
-    async def story() -> None:
-        async with running() as up:
-            await refuses(up, 400, request_)
-            assert up.refused == {"bad_request": 1}
-            assert await up.is_serving()
-
-    run(story)
+async def test_malformed_and_ambiguous_requests_are_refused(up: RunningServer, request_: bytes):
+    await refuses(up, 400, request_)
+    assert up.refused == {"bad_request": 1}
+    assert await up.is_serving()
 
 
 @pytest.mark.parametrize(
@@ -78,123 +74,87 @@ def test_malformed_and_ambiguous_requests_are_refused(request_: bytes):
         (431, b"GET /" + b"a" * 300_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n"),
     ],
 )
-def test_the_limits_of_heads_hold_for_any_division_into_pieces(status: int, request_: bytes):
-    async def story() -> None:
-        async with running() as up:
-            await refuses(up, status, request_)
-            pieces = [request_[i : i + 9000] for i in range(0, len(request_), 9000)]
-            [response] = await up.send(*pieces, pause=0.0)
-            assert response.status in (414, 431)
-            assert up.echo.scopes == []
-            assert await up.is_serving()
-
-    run(story)
+async def test_the_limits_of_heads_hold_for_any_division_into_pieces(
+    up: RunningServer, status: int, request_: bytes
+):
+    await refuses(up, status, request_)
+    pieces = [request_[i : i + 9000] for i in range(0, len(request_), 9000)]
+    [response] = await up.send(*pieces, pause=0.0)
+    assert response.status in (414, 431)
+    assert up.echo.scopes == []
+    assert await up.is_serving()
 
 
-def test_a_chunked_body_is_read_and_its_trailers_are_discarded():
-    async def story() -> None:
-        async with running() as up:
-            trailers = (
-                b"X-Forwarded-For: 6.6.6.6\r\nAuthorization: Bearer x\r\nHost: y\r\nExpect: 100-continue\r\n"
-            )
-            last = b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-            request = CHUNKED + b"\r\n2;ext=1\r\nhi\r\n0\r\n" + trailers + b"\r\n"
-            responses = await up.send(request, last)
-            assert [response.body for response in responses] == [b"hi", b""]
-            names = {name for name, _ in up.echo.scopes[0]["headers"]}
-            assert names == {b"host", b"transfer-encoding"}
-
-    run(story)
+async def test_a_chunked_body_is_read_and_its_trailers_are_discarded(up: RunningServer):
+    trailers = b"X-Forwarded-For: 6.6.6.6\r\nAuthorization: Bearer x\r\nHost: y\r\nExpect: 100-continue\r\n"
+    last = b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    request = CHUNKED + b"\r\n2;ext=1\r\nhi\r\n0\r\n" + trailers + b"\r\n"
+    responses = await up.send(request, last)
+    assert [response.body for response in responses] == [b"hi", b""]
+    names = {name for name, _ in up.echo.scopes[0]["headers"]}
+    assert names == {b"host", b"transfer-encoding"}
 
 
 @pytest.mark.parametrize(
     "endless", [b"1;" + b"e" * 200_000, b"0\r\nX: " + b"t" * 200_000, b"0\r\n" + b"a:b\r\n" * 60_000]
 )
-def test_endless_chunk_extensions_and_trailers_are_refused(endless: bytes):
-    async def story() -> None:
-        async with running() as up:
-            pieces = [endless[i : i + 30_000] for i in range(0, len(endless), 30_000)]
-            await refuses(up, 400, CHUNKED + b"\r\n", *pieces)
-            assert up.echo.aborted == 1
-            assert await up.is_serving()
-
-    run(story)
+async def test_endless_chunk_extensions_and_trailers_are_refused(up: RunningServer, endless: bytes):
+    pieces = [endless[i : i + 30_000] for i in range(0, len(endless), 30_000)]
+    await refuses(up, 400, CHUNKED + b"\r\n", *pieces)
+    assert up.echo.aborted == 1
+    assert await up.is_serving()
 
 
-def test_many_tiny_chunks_are_accepted():
-    async def story() -> None:
-        async with running() as up:
-            tiny = b"1\r\nx\r\n" * 30_000
-            pieces = [tiny[i : i + 12_000] for i in range(0, len(tiny), 12_000)]
-            [response] = await up.send(
-                CHUNKED + b"Connection: close\r\n\r\n", *pieces, b"0\r\n\r\n", pause=0.001
-            )
-            assert (response.status, response.body) == (200, b"x" * 30_000)
-
-    run(story)
+async def test_many_tiny_chunks_are_accepted(up: RunningServer):
+    tiny = b"1\r\nx\r\n" * 30_000
+    pieces = [tiny[i : i + 12_000] for i in range(0, len(tiny), 12_000)]
+    [response] = await up.send(CHUNKED + b"Connection: close\r\n\r\n", *pieces, b"0\r\n\r\n", pause=0.001)
+    assert (response.status, response.body) == (200, b"x" * 30_000)
 
 
-def test_an_http_1_0_client_gets_one_response():
-    async def story() -> None:
-        async with running() as up:
-            [response] = await up.send(
-                b"POST /x HTTP/1.0\r\nContent-Length: 2\r\n\r\nhiGET / HTTP/1.0\r\n\r\n"
-            )
-            assert (response.status, response.headers["connection"], response.body) == (200, "close", b"hi")
-
-    run(story)
+async def test_an_http_1_0_client_gets_one_response(up: RunningServer):
+    [response] = await up.send(b"POST /x HTTP/1.0\r\nContent-Length: 2\r\n\r\nhiGET / HTTP/1.0\r\n\r\n")
+    assert (response.status, response.headers["connection"], response.body) == (200, "close", b"hi")
 
 
-def test_responses_that_are_due_precede_the_error():
-    async def story() -> None:
-        async with running() as up:
-            reader, writer = await up.connect()
-            writer.write(SLOW)
-            await asyncio.sleep(0.05)
-            writer.write(POST + b"NONSENSE\r\n\r\n")
-            await asyncio.sleep(0.05)
-            up.echo.proceed.set()
-            responses = parse_responses(await asyncio.wait_for(reader.read(), 60))
-            assert [response.status for response in responses] == [200, 200, 400]
-
-    run(story)
+async def test_responses_that_are_due_precede_the_error(up: RunningServer):
+    reader, writer = await up.connect()
+    writer.write(SLOW)
+    await asyncio.sleep(0.05)
+    writer.write(POST + b"NONSENSE\r\n\r\n")
+    await asyncio.sleep(0.05)
+    up.echo.proceed.set()
+    responses = parse_responses(await asyncio.wait_for(reader.read(), 60))
+    assert [response.status for response in responses] == [200, 200, 400]
 
 
-def test_the_number_of_pipelined_requests_is_limited():
-    async def story() -> None:
-        async with running() as up:
-            reader, writer = await up.connect()
-            writer.write(SLOW + POST * 50)
-            await asyncio.sleep(0.1)
-            up.echo.proceed.set()
-            responses = parse_responses(await asyncio.wait_for(reader.read(), 60))
-            assert [response.status for response in responses] == [200] * 17 + [429]
-            assert responses[-1].headers["retry-after"] == "1"
-            assert b'"code":"too_many_pipelined"' in responses[-1].body
-            assert await up.is_serving()
-
-    run(story)
+async def test_the_number_of_pipelined_requests_is_limited(up: RunningServer):
+    reader, writer = await up.connect()
+    writer.write(SLOW + POST * 50)
+    await asyncio.sleep(0.1)
+    up.echo.proceed.set()
+    responses = parse_responses(await asyncio.wait_for(reader.read(), 60))
+    assert [response.status for response in responses] == [200] * 17 + [429]
+    assert responses[-1].headers["retry-after"] == "1"
+    assert b'"code":"too_many_pipelined"' in responses[-1].body
+    assert await up.is_serving()
 
 
-def test_a_malformed_body_ends_its_request_in_every_state():
-    async def story() -> None:
-        async with running() as up:
-            # The application waits for the rest of the body.
-            await refuses(up, 400, CHUNKED + b"\r\n2\r\nhi", b"BROKEN")
-            assert up.echo.aborted == 1
-            # The application has responded before the body was complete.
-            early = CHUNKED.replace(b"/x", b"/early") + b"\r\n2\r\nhi"
-            [response] = await up.send(early, b"BROKEN")
-            assert response.body == b"no"
-            # The request is pipelined behind another.
-            reader, writer = await up.connect()
-            writer.write(SLOW + CHUNKED + b"\r\n2\r\nhiBROKEN")
-            await asyncio.sleep(0.05)
-            up.echo.proceed.set()
-            responses = parse_responses(await asyncio.wait_for(reader.read(), 60))
-            assert [response.status for response in responses] == [200, 400]
-
-    run(story)
+async def test_a_malformed_body_ends_its_request_in_every_state(up: RunningServer):
+    # The application waits for the rest of the body.
+    await refuses(up, 400, CHUNKED + b"\r\n2\r\nhi", b"BROKEN")
+    assert up.echo.aborted == 1
+    # The application has responded before the body was complete.
+    early = CHUNKED.replace(b"/x", b"/early") + b"\r\n2\r\nhi"
+    [response] = await up.send(early, b"BROKEN")
+    assert response.body == b"no"
+    # The request is pipelined behind another.
+    reader, writer = await up.connect()
+    writer.write(SLOW + CHUNKED + b"\r\n2\r\nhiBROKEN")
+    await asyncio.sleep(0.05)
+    up.echo.proceed.set()
+    responses = parse_responses(await asyncio.wait_for(reader.read(), 60))
+    assert [response.status for response in responses] == [200, 400]
 
 
 @pytest.mark.parametrize(
@@ -204,29 +164,18 @@ def test_a_malformed_body_ends_its_request_in_every_state():
         b"CONNECT x:80 HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nConnection: upgrade\r\nContent-Length: 2\r\n",
     ],
 )
-def test_nothing_behind_connect_is_read(tunnel):
-    async def story() -> None:
-        async with running() as up:
-            assert len(await up.send(tunnel + b"\r\n" + POST)) == 1
-            assert len(up.echo.scopes) <= 1
-
-    run(story)
+async def test_nothing_behind_connect_is_read(up, tunnel):
+    assert len(await up.send(tunnel + b"\r\n" + POST)) == 1
+    assert len(up.echo.scopes) <= 1
 
 
-def test_an_internal_error_is_logged_and_not_shown(monkeypatch, capsys):
-    async def story() -> None:
-        async with running() as up:
-            monkeypatch.setattr("app.server.request_rules.RequestRules.check_head", lambda *_: 1 / 0)
-            await refuses(up, 400, POST)
-
-    run(story)
+async def test_an_internal_error_is_logged_and_not_shown(monkeypatch, capsys):
+    async with running() as up:
+        monkeypatch.setattr("app.server.request_rules.RequestRules.check_head", lambda *_: 1 / 0)
+        await refuses(up, 400, POST)
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_input_after_an_error_is_ignored():
-    async def story() -> None:
-        async with running() as up:
-            await refuses(up, 400, b"GARBAGE\r\n\r\n", POST, POST)
-            assert up.echo.scopes == []
-
-    run(story)
+async def test_input_after_an_error_is_ignored(up: RunningServer):
+    await refuses(up, 400, b"GARBAGE\r\n\r\n", POST, POST)
+    assert up.echo.scopes == []

@@ -15,7 +15,7 @@ import pytest
 from app.domain.entities import ApiKey
 from app.server import protocol, server
 from app.server.fast_path import FastPath
-from tests.app.server.wire import Reader, RunningServer, Writer, read_response, run, running
+from tests.app.server.wire import Reader, RunningServer, Writer, read_response, running
 
 BODY = b'{"x":[1,2]}'
 QUICK = b"POST /v1/models/pets/classes/cat:query HTTP/1.1\r\nhost: x\r\ncontent-length: 11\r\n\r\n" + BODY
@@ -135,6 +135,12 @@ async def connected(max_connections: int = 10) -> AsyncIterator[Client]:
         yield Client(up, *await up.connect())
 
 
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with connected() as opened:
+        yield opened
+
+
 def test_a_response_is_encoded_with_the_common_headers_of_the_moment():
     fast_path = FastPath(lambda _target, _headers, _client: Understood(2, KEY.id))
     common = [(b"date", b"today")]
@@ -174,19 +180,15 @@ def test_heads_are_kept_from_their_second_appearance_within_bounds():
     assert [ask(b"one\r\n"), ask(b"one\r\n")] == [0, 1]
 
 
-def test_a_fast_response_does_not_reach_the_application_and_has_the_common_headers():
-    async def story() -> None:
-        async with connected() as client:
-            headers, body = await client.ask(QUICK)
-            assert (body, headers["x-way"]) == (b"short", "short")
-            common = {"date", "x-content-type-options", "referrer-policy"}
-            assert set(headers) == {*common, "content-length", "x-way"}
-            assert set((await client.ask(SLOW))[0]) == {*common, "content-length"}
-            assert client.app.received == [("/v1/models/pets/classes/dog:query", BODY)]
-            assert (await client.ask(QUICK))[1] == b"short"
-            assert (client.connection.fast_responses, client.server.server_state.total_requests) == (2, 3)
-
-    run(story)
+async def test_a_fast_response_does_not_reach_the_application_and_has_the_common_headers(client: Client):
+    headers, body = await client.ask(QUICK)
+    assert (body, headers["x-way"]) == (b"short", "short")
+    common = {"date", "x-content-type-options", "referrer-policy"}
+    assert set(headers) == {*common, "content-length", "x-way"}
+    assert set((await client.ask(SLOW))[0]) == {*common, "content-length"}
+    assert client.app.received == [("/v1/models/pets/classes/dog:query", BODY)]
+    assert (await client.ask(QUICK))[1] == b"short"
+    assert (client.connection.fast_responses, client.server.server_state.total_requests) == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -199,53 +201,36 @@ def test_a_fast_response_does_not_reach_the_application_and_has_the_common_heade
         QUICK.replace(b"host: x", b"host: x\r\nconnection: upgrade\r\nupgrade: h2c"),
     ],
 )
-def test_ineligible_requests_are_not_offered(request_bytes):
-    async def story() -> None:
-        async with connected() as client:
-            assert (await client.ask(request_bytes))[1] == b"long"
-            assert client.app.offered == []
-
-    run(story)
+async def test_ineligible_requests_are_not_offered(client, request_bytes):
+    assert (await client.ask(request_bytes))[1] == b"long"
+    assert client.app.offered == []
 
 
-def test_a_client_that_waits_for_100_continue_gets_it():
-    async def story() -> None:
-        async with connected() as client:
-            client.writer.write(QUICK.replace(b"host: x", b"host: x\r\nexpect: 100-continue"))
-            assert (await client.reader.readuntil(b"\r\n\r\n")) == b"HTTP/1.1 100 Continue\r\n\r\n"
-            assert (await client.response())[1] == b"long"
-
-    run(story)
+async def test_a_client_that_waits_for_100_continue_gets_it(client: Client):
+    client.writer.write(QUICK.replace(b"host: x", b"host: x\r\nexpect: 100-continue"))
+    assert (await client.reader.readuntil(b"\r\n\r\n")) == b"HTTP/1.1 100 Continue\r\n\r\n"
+    assert (await client.response())[1] == b"long"
 
 
 HEAD_END = len(QUICK) - len(BODY)
 
 
 @pytest.mark.parametrize("cuts", [[10], [HEAD_END], [HEAD_END + 4], [10, HEAD_END, HEAD_END + 4]])
-def test_a_request_in_pieces_is_answered(cuts):
-    async def story() -> None:
-        async with connected() as client:
-            pieces = [QUICK[a:b] for a, b in pairwise([0, *cuts, len(QUICK)])]
-            assert (await client.ask(*pieces))[1] == b"short"
-            assert client.app.received == []
-            assert (await client.ask(QUICK))[1] == b"short"
-
-    run(story)
+async def test_a_request_in_pieces_is_answered(client, cuts):
+    pieces = [QUICK[a:b] for a, b in pairwise([0, *cuts, len(QUICK)])]
+    assert (await client.ask(*pieces))[1] == b"short"
+    assert client.app.received == []
+    assert (await client.ask(QUICK))[1] == b"short"
 
 
-def test_a_head_in_pieces_makes_no_other_head_known():
+async def test_a_head_in_pieces_makes_no_other_head_known(client: Client):
     """The bytes of its first piece would be the beginning of the heads of all requests."""
-
-    async def story() -> None:
-        async with connected() as client:
-            for _ in range(3):
-                assert (await client.ask(QUICK[:40], QUICK[40:]))[1] == b"short"
-            assert client.server.context.fast_path.known == {}
-            # Long enough for a body behind the first bytes.
-            assert (await client.ask(SLOW[:40], SLOW[40:]))[1] == b"long"
-            assert Understood.bodies[-1] == BODY
-
-    run(story)
+    for _ in range(3):
+        assert (await client.ask(QUICK[:40], QUICK[40:]))[1] == b"short"
+    assert client.server.context.fast_path.known == {}
+    # Long enough for a body behind the first bytes.
+    assert (await client.ask(SLOW[:40], SLOW[40:]))[1] == b"long"
+    assert Understood.bodies[-1] == BODY
 
 
 async def left_late(client: Client, first: bytes) -> None:
@@ -257,184 +242,133 @@ async def left_late(client: Client, first: bytes) -> None:
         client.connection.check_timeouts(time.monotonic())
 
 
-def test_a_late_body_is_left_to_the_application():
-    async def story() -> None:
-        async with connected() as client:
-            await left_late(client, QUICK[:-4])
-            assert (await client.ask(QUICK[-4:]))[1] == b"long"
-            assert client.app.received == [("/v1/models/pets/classes/cat:query", BODY)]
-            assert (await client.ask(QUICK))[1] == b"short"
-
-    run(story)
+async def test_a_late_body_is_left_to_the_application(client: Client):
+    await left_late(client, QUICK[:-4])
+    assert (await client.ask(QUICK[-4:]))[1] == b"long"
+    assert client.app.received == [("/v1/models/pets/classes/cat:query", BODY)]
+    assert (await client.ask(QUICK))[1] == b"short"
 
 
-def test_a_large_body_in_pieces_is_left_to_the_application():
-    async def story() -> None:
-        async with connected() as client:
-            body = b" " * (protocol.FAST_BODY_BYTES + 2)
-            request = QUICK[:HEAD_END].replace(b": 11", b": %d" % len(body)) + body
-            assert (await client.ask(request[:-1], request[-1:]))[1] == b"long"
-            assert client.app.received == [("/v1/models/pets/classes/cat:query", body)]
-
-    run(story)
+async def test_a_large_body_in_pieces_is_left_to_the_application(client: Client):
+    body = b" " * (protocol.FAST_BODY_BYTES + 2)
+    request = QUICK[:HEAD_END].replace(b": 11", b": %d" % len(body)) + body
+    assert (await client.ask(request[:-1], request[-1:]))[1] == b"long"
+    assert client.app.received == [("/v1/models/pets/classes/cat:query", body)]
 
 
-def test_a_client_that_leaves_before_its_body_leaves_nothing_behind():
-    async def story() -> None:
-        async with connected() as client:
-            client.writer.write(QUICK[:HEAD_END])
-            await asyncio.sleep(0.02)
-            connection = client.connection
-            assert connection._fast_body is not None
-            client.writer.close()
-            while connection in client.server.server_state.connections:
-                await asyncio.sleep(0.005)
-            assert client.app.received == []
-
-    run(story)
+async def test_a_client_that_leaves_before_its_body_leaves_nothing_behind(client: Client):
+    client.writer.write(QUICK[:HEAD_END])
+    await asyncio.sleep(0.02)
+    connection = client.connection
+    assert connection._fast_body is not None
+    client.writer.close()
+    while connection in client.server.server_state.connections:
+        await asyncio.sleep(0.005)
+    assert client.app.received == []
 
 
-def test_a_body_that_comes_while_the_server_drains_is_answered():
-    async def story() -> None:
-        async with connected() as client:
-            await client.ask(QUICK)
-            client.writer.write(QUICK[:HEAD_END])
-            await asyncio.sleep(0.02)
-            client.server.should_exit = True
-            while not client.connection._draining:
-                await asyncio.sleep(0.005)
-            headers, body = await client.ask(BODY)
-            assert (headers["connection"], body) == ("close", b"long")
-            assert await client.closed()
-
-    run(story)
+async def test_a_body_that_comes_while_the_server_drains_is_answered(client: Client):
+    await client.ask(QUICK)
+    client.writer.write(QUICK[:HEAD_END])
+    await asyncio.sleep(0.02)
+    client.server.should_exit = True
+    while not client.connection._draining:
+        await asyncio.sleep(0.005)
+    headers, body = await client.ask(BODY)
+    assert (headers["connection"], body) == ("close", b"long")
+    assert await client.closed()
 
 
-def test_pipelined_requests_are_answered_in_order():
-    async def story() -> None:
-        async with connected() as client:
-            client.app.proceed.clear()
-            client.writer.write(QUICK + QUICK + SLOW + QUICK + SLOW)
-            assert [(await client.response())[1] for _ in range(2)] == [b"short", b"short"]
-            await asyncio.sleep(0.05)
-            client.app.proceed.set()
-            # A request behind one that the application has not answered yet goes to the application too.
-            assert [(await client.response())[1] for _ in range(3)] == [b"long", b"long", b"long"]
-            assert (await client.ask(QUICK))[1] == b"short"
-
-    run(story)
+async def test_pipelined_requests_are_answered_in_order(client: Client):
+    client.app.proceed.clear()
+    client.writer.write(QUICK + QUICK + SLOW + QUICK + SLOW)
+    assert [(await client.response())[1] for _ in range(2)] == [b"short", b"short"]
+    await asyncio.sleep(0.05)
+    client.app.proceed.set()
+    # A request behind one that the application has not answered yet goes to the application too.
+    assert [(await client.response())[1] for _ in range(3)] == [b"long", b"long", b"long"]
+    assert (await client.ask(QUICK))[1] == b"short"
 
 
-def test_a_client_that_does_not_read_gets_no_fast_response():
-    async def story() -> None:
-        async with connected() as client:
-            await client.ask(QUICK)
-            client.connection.flow.pause_writing()
-            client.writer.write(QUICK)
-            await asyncio.sleep(0.05)
-            assert len(client.app.offered) == 1
-            client.connection.flow.resume_writing()
-            assert (await client.response())[1] == b"long"
-
-    run(story)
+async def test_a_client_that_does_not_read_gets_no_fast_response(client: Client):
+    await client.ask(QUICK)
+    client.connection.flow.pause_writing()
+    client.writer.write(QUICK)
+    await asyncio.sleep(0.05)
+    assert len(client.app.offered) == 1
+    client.connection.flow.resume_writing()
+    assert (await client.response())[1] == b"long"
 
 
-def test_malformed_input_after_a_fast_response_is_refused():
-    async def story() -> None:
-        async with connected() as client:
-            assert (await client.ask(QUICK + b"what is this\r\n\r\n"))[1] == b"short"
-            assert (await asyncio.wait_for(client.reader.read(), 60)).startswith(b"HTTP/1.1 400")
-
-    run(story)
+async def test_malformed_input_after_a_fast_response_is_refused(client: Client):
+    assert (await client.ask(QUICK + b"what is this\r\n\r\n"))[1] == b"short"
+    assert (await asyncio.wait_for(client.reader.read(), 60)).startswith(b"HTTP/1.1 400")
 
 
-def test_no_request_is_started_on_a_closing_connection():
-    async def story() -> None:
-        async with connected() as client:
-            await client.ask(QUICK)
-            client.connection._fast_body = []
-            client.connection.transport.close()
-            client.connection._fall_back_to_asgi()
-            assert await client.closed()
-            assert client.app.received == []
-
-    run(story)
+async def test_no_request_is_started_on_a_closing_connection(client: Client):
+    await client.ask(QUICK)
+    client.connection._fast_body = []
+    client.connection.transport.close()
+    client.connection._fall_back_to_asgi()
+    assert await client.closed()
+    assert client.app.received == []
 
 
-def test_a_draining_server_closes_with_the_next_response():
-    async def story() -> None:
-        async with connected() as client:
-            await client.ask(QUICK)
-            client.server.should_exit = True
-            while not client.connection._draining:
-                await asyncio.sleep(0.005)
-            headers, body = await client.ask(QUICK)
-            assert (headers["connection"], body) == ("close", b"long")
-            assert await client.closed()
-
-    run(story)
+async def test_a_draining_server_closes_with_the_next_response(client: Client):
+    await client.ask(QUICK)
+    client.server.should_exit = True
+    while not client.connection._draining:
+        await asyncio.sleep(0.005)
+    headers, body = await client.ask(QUICK)
+    assert (headers["connection"], body) == ("close", b"long")
+    assert await client.closed()
 
 
-def test_an_idle_connection_is_closed_on_shutdown(monkeypatch):
+async def test_an_idle_connection_is_closed_on_shutdown(monkeypatch):
     monkeypatch.setattr(server, "IDLE_SECONDS", 0.05)
-
-    async def story() -> None:
-        async with connected() as client:
-            await client.ask(QUICK)
-            client.server.should_exit = True
-            assert await client.closed()
-
-    run(story)
+    async with connected() as client:
+        await client.ask(QUICK)
+        client.server.should_exit = True
+        assert await client.closed()
 
 
-def test_after_a_fast_response_a_connection_may_be_idle_but_a_new_head_is_timed():
-    async def story() -> None:
-        async with connected() as client:
-            await client.ask(QUICK)
-            now = time.monotonic()
-            for later in range(3):
-                client.connection.check_timeouts(now + 60 * later)
-            assert (await client.ask(QUICK))[1] == b"short"
-            client.writer.write(QUICK[:10])
-            await asyncio.sleep(0.02)
-            for later in range(3):
-                client.connection.check_timeouts(now + 60 * later)
-            assert (await asyncio.wait_for(client.reader.read(), 60)).startswith(b"HTTP/1.1 408 ")
-
-    run(story)
+async def test_after_a_fast_response_a_connection_may_be_idle_but_a_new_head_is_timed(client: Client):
+    await client.ask(QUICK)
+    now = time.monotonic()
+    for later in range(3):
+        client.connection.check_timeouts(now + 60 * later)
+    assert (await client.ask(QUICK))[1] == b"short"
+    client.writer.write(QUICK[:10])
+    await asyncio.sleep(0.02)
+    for later in range(3):
+        client.connection.check_timeouts(now + 60 * later)
+    assert (await asyncio.wait_for(client.reader.read(), 60)).startswith(b"HTTP/1.1 408 ")
 
 
-def test_the_keep_alive_timeout_applies_after_a_fast_response():
-    async def story() -> None:
-        async with connected() as client:
-            await client.ask(SLOW)
-            client.connection.timeout_keep_alive = 0.1
-            await client.ask(QUICK + QUICK)
-            assert (await client.response())[1] == b"short"
-            assert await client.closed()
-
-    run(story)
+async def test_the_keep_alive_timeout_applies_after_a_fast_response(client: Client):
+    await client.ask(SLOW)
+    client.connection.timeout_keep_alive = 0.1
+    await client.ask(QUICK + QUICK)
+    assert (await client.response())[1] == b"short"
+    assert await client.closed()
 
 
-def test_connection_limits_apply_to_the_fast_path():
-    async def story() -> None:
-        async with connected(max_connections=4) as client:
-            port = client.writer.get_extra_info("peername")[1]
-            assert (await client.ask(QUICK))[1] == b"short"
-            others = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
-            for reader, writer in others:
-                writer.write(QUICK)
-                assert (await read_response(reader)).body == b"short"
-            others.append(await asyncio.open_connection("127.0.0.1", port))
-            assert (await client.ask(QUICK))[1] == b"short"
-            reader, writer = others[-1]
+async def test_connection_limits_apply_to_the_fast_path():
+    async with connected(max_connections=4) as client:
+        port = client.writer.get_extra_info("peername")[1]
+        assert (await client.ask(QUICK))[1] == b"short"
+        others = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        for reader, writer in others:
             writer.write(QUICK)
-            assert (await asyncio.wait_for(reader.read(), 60)).startswith(b"HTTP/1.1 429")
-            for _, writer in others:
-                writer.close()
-                await writer.wait_closed()
-
-    run(story)
+            assert (await read_response(reader)).body == b"short"
+        others.append(await asyncio.open_connection("127.0.0.1", port))
+        assert (await client.ask(QUICK))[1] == b"short"
+        reader, writer = others[-1]
+        writer.write(QUICK)
+        assert (await asyncio.wait_for(reader.read(), 60)).startswith(b"HTTP/1.1 429")
+        for _, writer in others:
+            writer.close()
+            await writer.wait_closed()
 
 
 async def known(client: Client, request: bytes = QUICK) -> None:
@@ -446,128 +380,92 @@ async def known(client: Client, request: bytes = QUICK) -> None:
     assert len(client.app.offered) == offered, "it was not looked at again"
 
 
-def test_a_request_with_a_known_head_is_answered_without_looking_at_it():
-    async def story() -> None:
-        async with connected() as client:
-            await known(client)
-            headers, body = await client.ask(QUICK)
-            assert (body, headers["x-way"], "date" in headers) == (b"short", "short", True)
-            assert Understood.bodies[-1] == BODY
-            client.server.context.fast_path.forget()
-            offered = len(client.app.offered)
-            assert (await client.ask(QUICK))[1] == b"short"
-            assert len(client.app.offered) == offered + 1
-
-    run(story)
+async def test_a_request_with_a_known_head_is_answered_without_looking_at_it(client: Client):
+    await known(client)
+    headers, body = await client.ask(QUICK)
+    assert (body, headers["x-way"], "date" in headers) == (b"short", "short", True)
+    assert Understood.bodies[-1] == BODY
+    client.server.context.fast_path.forget()
+    offered = len(client.app.offered)
+    assert (await client.ask(QUICK))[1] == b"short"
+    assert len(client.app.offered) == offered + 1
 
 
-def test_a_head_with_another_meaning_on_each_connection_is_not_kept():
-    async def story() -> None:
-        async with connected() as client:
-            for number in range(4):
-                assert (await client.ask(QUICK.replace(b"cat", b"shared-cat")))[1] == b"short"
-                assert len(client.app.offered) == number + 1
-
-    run(story)
+async def test_a_head_with_another_meaning_on_each_connection_is_not_kept(client: Client):
+    for number in range(4):
+        assert (await client.ask(QUICK.replace(b"cat", b"shared-cat")))[1] == b"short"
+        assert len(client.app.offered) == number + 1
 
 
 @pytest.mark.parametrize("cuts", [[10], [HEAD_END], [HEAD_END + 4], [10, HEAD_END, HEAD_END + 4]])
-def test_a_known_head_is_answered_in_pieces_too(cuts):
-    async def story() -> None:
-        async with connected() as client:
-            await known(client)
-            pieces = [QUICK[a:b] for a, b in pairwise([0, *cuts, len(QUICK)])]
-            assert (await client.ask(*pieces))[1] == b"short"
-            assert Understood.bodies[-1] == BODY
-            assert (client.app.received, client.connection._held) == ([], b"")
-            assert (await client.ask(QUICK))[1] == b"short"
-
-    run(story)
+async def test_a_known_head_is_answered_in_pieces_too(client, cuts):
+    await known(client)
+    pieces = [QUICK[a:b] for a, b in pairwise([0, *cuts, len(QUICK)])]
+    assert (await client.ask(*pieces))[1] == b"short"
+    assert Understood.bodies[-1] == BODY
+    assert (client.app.received, client.connection._held) == ([], b"")
+    assert (await client.ask(QUICK))[1] == b"short"
 
 
-def test_a_late_body_behind_a_known_head_goes_to_the_application_once():
-    async def story() -> None:
-        async with connected() as client:
-            await known(client)
-            await left_late(client, QUICK[:-4])
-            assert (await client.ask(QUICK[-4:]))[1] == b"long"
-            assert client.app.received == [("/v1/models/pets/classes/cat:query", BODY)]
-            assert (await client.ask(QUICK))[1] == b"short"
-
-    run(story)
+async def test_a_late_body_behind_a_known_head_goes_to_the_application_once(client: Client):
+    await known(client)
+    await left_late(client, QUICK[:-4])
+    assert (await client.ask(QUICK[-4:]))[1] == b"long"
+    assert client.app.received == [("/v1/models/pets/classes/cat:query", BODY)]
+    assert (await client.ask(QUICK))[1] == b"short"
 
 
-def test_known_and_other_requests_are_pipelined_in_order():
-    async def story() -> None:
-        async with connected() as client:
-            await known(client)
-            client.writer.write(QUICK + QUICK + SLOW + QUICK)
-            assert [(await client.response())[1] for _ in range(4)] == [b"short", b"short", b"long", b"long"]
-            assert (await client.ask(QUICK))[1] == b"short"
-
-    run(story)
+async def test_known_and_other_requests_are_pipelined_in_order(client: Client):
+    await known(client)
+    client.writer.write(QUICK + QUICK + SLOW + QUICK)
+    assert [(await client.response())[1] for _ in range(4)] == [b"short", b"short", b"long", b"long"]
+    assert (await client.ask(QUICK))[1] == b"short"
 
 
-def test_a_known_request_that_takes_long_goes_to_the_application():
-    async def story() -> None:
-        async with connected() as client:
-            await known(client)
-            slow = QUICK[:HEAD_END] + b"slow567890a"
-            assert (await client.ask(slow))[1] == b"long"
-            assert client.app.received == [("/v1/models/pets/classes/cat:query", b"slow567890a")]
-            # The head of a request that went to the application is not taken for that of a later one.
-            assert client.connection._head == b""
-
-    run(story)
+async def test_a_known_request_that_takes_long_goes_to_the_application(client: Client):
+    await known(client)
+    slow = QUICK[:HEAD_END] + b"slow567890a"
+    assert (await client.ask(slow))[1] == b"long"
+    assert client.app.received == [("/v1/models/pets/classes/cat:query", b"slow567890a")]
+    # The head of a request that went to the application is not taken for that of a later one.
+    assert client.connection._head == b""
 
 
-def test_a_body_that_is_held_while_the_server_drains_is_answered():
-    async def story() -> None:
-        async with connected() as client:
-            await known(client)
-            client.writer.write(QUICK[:HEAD_END])
-            await asyncio.sleep(0.02)
-            assert client.connection._held
-            client.server.should_exit = True
-            while not client.connection._draining:
-                await asyncio.sleep(0.005)
-            headers, body = await client.ask(BODY)
-            assert (headers["connection"], body) == ("close", b"long")
-            assert await client.closed()
-
-    run(story)
+async def test_a_body_that_is_held_while_the_server_drains_is_answered(client: Client):
+    await known(client)
+    client.writer.write(QUICK[:HEAD_END])
+    await asyncio.sleep(0.02)
+    assert client.connection._held
+    client.server.should_exit = True
+    while not client.connection._draining:
+        await asyncio.sleep(0.005)
+    headers, body = await client.ask(BODY)
+    assert (headers["connection"], body) == ("close", b"long")
+    assert await client.closed()
 
 
-def test_the_keep_alive_timeout_counts_from_the_last_request_with_a_known_head():
-    async def story() -> None:
-        async with connected() as client:
-            await known(client)
-            client.connection.timeout_keep_alive = 0.3
-            client.connection._unset_keepalive_if_required()
-            began = time.monotonic()
-            while time.monotonic() - began < 0.6:
-                assert (await client.ask(QUICK))[1] == b"short"
-            answered = time.monotonic()
-            assert await client.closed()
-            assert time.monotonic() - answered > 0.2
-
-    run(story)
+async def test_the_keep_alive_timeout_counts_from_the_last_request_with_a_known_head(client: Client):
+    await known(client)
+    client.connection.timeout_keep_alive = 0.3
+    client.connection._unset_keepalive_if_required()
+    began = time.monotonic()
+    while time.monotonic() - began < 0.6:
+        assert (await client.ask(QUICK))[1] == b"short"
+    answered = time.monotonic()
+    assert await client.closed()
+    assert time.monotonic() - answered > 0.2
 
 
-def test_a_connection_whose_only_requests_had_known_heads_is_closed_when_idle():
-    async def story() -> None:
-        async with connected() as client:
-            await known(client)
-            port = client.writer.get_extra_info("peername")[1]
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(QUICK)
-            assert (await read_response(reader)).body == b"short"
-            [other] = [one for one in client.server._connections if one is not client_side(client)]
-            assert other.timeout_keep_alive_task is not None
-            writer.close()
-            await writer.wait_closed()
-
-    run(story)
+async def test_a_connection_whose_only_requests_had_known_heads_is_closed_when_idle(client: Client):
+    await known(client)
+    port = client.writer.get_extra_info("peername")[1]
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(QUICK)
+    assert (await read_response(reader)).body == b"short"
+    [other] = [one for one in client.server._connections if one is not client_side(client)]
+    assert other.timeout_keep_alive_task is not None
+    writer.close()
+    await writer.wait_closed()
 
 
 def client_side(client: Client) -> Any:
@@ -593,130 +491,98 @@ async def known_large(client: Client, size: int) -> tuple[bytes, bytes]:
 
 
 @pytest.mark.parametrize("size", [40_000, 900_000])
-def test_a_large_body_behind_a_known_head_is_received_in_place(size):
-    async def story() -> None:
-        async with connected() as client:
-            await known(client)
-            head, body = await known_large(client, size)
-            for _ in range(2):
-                client.writer.write(head + body[:10_000])
-                await asyncio.sleep(0.05)
-                assert client.connection._receiver.filled == 10_000
-                assert Understood.reserved == [size]
-                client.writer.write(body[10_000:] + QUICK)
-                assert (await client.response())[1] == b"short"
-                assert (await client.response())[1] == b"short", "the next one, pipelined"
-                assert Understood.bodies[-2:] == [body, BODY]
-            assert (client.app.received, Understood.reserved) == ([], [])
-            assert client.connection._receiver is None
-
-    run(story)
+async def test_a_large_body_behind_a_known_head_is_received_in_place(client, size):
+    await known(client)
+    head, body = await known_large(client, size)
+    for _ in range(2):
+        client.writer.write(head + body[:10_000])
+        await asyncio.sleep(0.05)
+        assert client.connection._receiver.filled == 10_000
+        assert Understood.reserved == [size]
+        client.writer.write(body[10_000:] + QUICK)
+        assert (await client.response())[1] == b"short"
+        assert (await client.response())[1] == b"short", "the next one, pipelined"
+        assert Understood.bodies[-2:] == [body, BODY]
+    assert (client.app.received, Understood.reserved) == ([], [])
+    assert client.connection._receiver is None
 
 
-def test_a_large_body_is_worked_on_while_it_arrives(monkeypatch):
+async def test_a_large_body_is_worked_on_while_it_arrives(monkeypatch):
     monkeypatch.setattr(Understood, "is_scored", True)
-
-    async def story() -> None:
-        async with connected() as client:
-            await known(client)
-            head, body = await known_large(client, 900_000)
-            Scored.seen.clear()
-            assert (await client.ask(head + body[:10], body[10:]))[1] == b"short"
-            assert Understood.bodies[-1] == body
-            assert (Scored.seen[0] > 10, Scored.seen[-1]) == (True, len(body))
-
-    run(story)
+    async with connected() as client:
+        await known(client)
+        head, body = await known_large(client, 900_000)
+        Scored.seen.clear()
+        assert (await client.ask(head + body[:10], body[10:]))[1] == b"short"
+        assert Understood.bodies[-1] == body
+        assert (Scored.seen[0] > 10, Scored.seen[-1]) == (True, len(body))
 
 
-def test_a_large_body_that_takes_long_goes_to_the_application_whole():
-    async def story() -> None:
-        async with connected() as client:
-            await known(client)
-            await known_large(client, 300_000)
-            head, body = large(300_000, b"slow")
-            assert (await client.ask(head, body))[1] == b"long"
-            assert client.app.received == [("/v1/models/pets/classes/cat:query", body)]
-            assert (await client.ask(QUICK))[1] == b"short"
-
-    run(story)
+async def test_a_large_body_that_takes_long_goes_to_the_application_whole(client: Client):
+    await known(client)
+    await known_large(client, 300_000)
+    head, body = large(300_000, b"slow")
+    assert (await client.ask(head, body))[1] == b"long"
+    assert client.app.received == [("/v1/models/pets/classes/cat:query", body)]
+    assert (await client.ask(QUICK))[1] == b"short"
 
 
-def test_a_large_body_without_room_goes_to_the_application_as_it_arrives():
-    async def story() -> None:
-        async with connected() as client:
-            await known(client)
-            head, body = await known_large(client, MUCH + 1)
-            client.writer.write(head + body[:10])
-            await asyncio.sleep(0.02)
-            assert client.connection._receiver is None
-            client.writer.write(body[10:])
-            assert (await client.response())[1] == b"long"
-            assert client.app.received[-1][1] == body
-
-    run(story)
+async def test_a_large_body_without_room_goes_to_the_application_as_it_arrives(client: Client):
+    await known(client)
+    head, body = await known_large(client, MUCH + 1)
+    client.writer.write(head + body[:10])
+    await asyncio.sleep(0.02)
+    assert client.connection._receiver is None
+    client.writer.write(body[10:])
+    assert (await client.response())[1] == b"long"
+    assert client.app.received[-1][1] == body
 
 
-def test_a_client_that_leaves_within_a_large_body_gives_its_room_back():
-    async def story() -> None:
-        async with connected() as client:
-            await known(client)
-            head, body = await known_large(client, 300_000)
-            client.writer.write(head + body[:1000])
-            await asyncio.sleep(0.02)
-            assert Understood.reserved
-            client.writer.close()
-            while Understood.reserved or client.server._connections:
-                await asyncio.sleep(0.005)
-            assert client.app.received == []
-
-    run(story)
+async def test_a_client_that_leaves_within_a_large_body_gives_its_room_back(client: Client):
+    await known(client)
+    head, body = await known_large(client, 300_000)
+    client.writer.write(head + body[:1000])
+    await asyncio.sleep(0.02)
+    assert Understood.reserved
+    client.writer.close()
+    while Understood.reserved or client.server._connections:
+        await asyncio.sleep(0.005)
+    assert client.app.received == []
 
 
-def test_a_large_body_that_comes_too_slowly_is_refused():
-    async def story() -> None:
-        async with connected() as client:
-            await known(client)
-            head, body = await known_large(client, 300_000)
-            client.writer.write(head + body[:1000])
-            await asyncio.sleep(0.02)
-            now = time.monotonic()
-            for later in range(3):
-                client.connection.check_timeouts(now + 60 * later)
-            answer = await asyncio.wait_for(client.reader.read(), 60)
-            assert answer.startswith(b"HTTP/1.1 408 ")
-            assert Understood.reserved == []
-            assert client.server.context.refused["slow_body"] == 1
-
-    run(story)
+async def test_a_large_body_that_comes_too_slowly_is_refused(client: Client):
+    await known(client)
+    head, body = await known_large(client, 300_000)
+    client.writer.write(head + body[:1000])
+    await asyncio.sleep(0.02)
+    now = time.monotonic()
+    for later in range(3):
+        client.connection.check_timeouts(now + 60 * later)
+    answer = await asyncio.wait_for(client.reader.read(), 60)
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert Understood.reserved == []
+    assert client.server.context.refused["slow_body"] == 1
 
 
-def test_a_large_body_that_comes_while_the_server_drains_is_answered():
-    async def story() -> None:
-        async with connected() as client:
-            await known(client)
-            head, body = await known_large(client, 300_000)
-            client.writer.write(head + body[:1000])
-            await asyncio.sleep(0.02)
-            client.server.should_exit = True
-            while not client.connection._draining:
-                await asyncio.sleep(0.005)
-            await asyncio.sleep(0.05)
-            headers, answer = await client.ask(body[1000:])
-            assert (headers["connection"], answer) == ("close", b"long")
-            assert client.app.received[-1][1] == body
-            assert await client.closed()
-            assert Understood.reserved == []
-
-    run(story)
+async def test_a_large_body_that_comes_while_the_server_drains_is_answered(client: Client):
+    await known(client)
+    head, body = await known_large(client, 300_000)
+    client.writer.write(head + body[:1000])
+    await asyncio.sleep(0.02)
+    client.server.should_exit = True
+    while not client.connection._draining:
+        await asyncio.sleep(0.005)
+    await asyncio.sleep(0.05)
+    headers, answer = await client.ask(body[1000:])
+    assert (headers["connection"], answer) == ("close", b"long")
+    assert client.app.received[-1][1] == body
+    assert await client.closed()
+    assert Understood.reserved == []
 
 
-def test_the_caller_of_a_connection_is_known_by_its_last_head():
-    async def story() -> None:
-        async with connected() as client:
-            await known(client)
-            asked: list[Any] = []
-            client.server.context.fast_path.caller_of = asked.append
-            client.connection.caller()
-            assert asked == [[(b"host", b"x"), (b"content-length", b"11")]]
-
-    run(story)
+async def test_the_caller_of_a_connection_is_known_by_its_last_head(client: Client):
+    await known(client)
+    asked: list[Any] = []
+    client.server.context.fast_path.caller_of = asked.append
+    client.connection.caller()
+    assert asked == [[(b"host", b"x"), (b"content-length", b"11")]]

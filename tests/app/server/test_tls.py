@@ -17,7 +17,7 @@ from app.secret_files import ExposedSecretFile
 from app.server import progress, server
 from app.server.context import ServerContext
 from app.server.tls import BadCertificate, Certificate, expiry
-from tests.app.server.wire import POST, RunningServer, ask, parse_responses, read_response, run, running
+from tests.app.server.wire import POST, RunningServer, ask, parse_responses, read_response, running
 from tests.certificates import CertificateFiles, make_certificate
 
 
@@ -43,58 +43,49 @@ async def refusals(up: RunningServer, count: int) -> None:
         await asyncio.sleep(0.01)
 
 
-def test_requests_are_answered_on_kept_connections(files):
-    async def story() -> None:
-        async with running(certificate=Certificate(files.file, files.key)) as up:
-            reader, writer = await connect(up, trusting(files))
-            for _ in range(3):
-                assert (await ask(reader, writer)).body == b"hi"
-            assert {scope["scheme"] for scope in up.echo.scopes} == {"https"}
-            assert {scope["client"][0] for scope in up.echo.scopes} == {"127.0.0.1"}
-            agreed = writer.get_extra_info("ssl_object")
-            assert agreed.version() == "TLSv1.3"
-            body = b"x" * 3_000_000
-            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
-            assert (await read_response(reader)).body == body
-            writer.close()
-            await writer.wait_closed()
-            while up.server._slot.connections:
-                await asyncio.sleep(0.01)
-
-    run(story)
+async def test_requests_are_answered_on_kept_connections(files):
+    async with running(certificate=Certificate(files.file, files.key)) as up:
+        reader, writer = await connect(up, trusting(files))
+        for _ in range(3):
+            assert (await ask(reader, writer)).body == b"hi"
+        assert {scope["scheme"] for scope in up.echo.scopes} == {"https"}
+        assert {scope["client"][0] for scope in up.echo.scopes} == {"127.0.0.1"}
+        agreed = writer.get_extra_info("ssl_object")
+        assert agreed.version() == "TLSv1.3"
+        body = b"x" * 3_000_000
+        writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        assert (await read_response(reader)).body == body
+        writer.close()
+        await writer.wait_closed()
+        while up.server._slot.connections:
+            await asyncio.sleep(0.01)
 
 
-def test_an_error_is_answered_before_the_connection_ends(files):
-    async def story() -> None:
-        async with running(certificate=Certificate(files.file, files.key)) as up:
-            reader, writer = await connect(up, trusting(files))
-            writer.write(b"nonsense\r\n\r\n")
-            [response] = parse_responses(await asyncio.wait_for(reader.read(), 30))
-            assert response.status == 400
-
-    run(story)
+async def test_an_error_is_answered_before_the_connection_ends(files):
+    async with running(certificate=Certificate(files.file, files.key)) as up:
+        reader, writer = await connect(up, trusting(files))
+        writer.write(b"nonsense\r\n\r\n")
+        [response] = parse_responses(await asyncio.wait_for(reader.read(), 30))
+        assert response.status == 400
 
 
-def test_only_http_1_1_over_tls_1_2_or_newer_is_spoken(files):
-    async def story() -> None:
-        async with running(certificate=Certificate(files.file, files.key)) as up:
-            context = trusting(files)
-            context.set_alpn_protocols(["h2", "http/1.1"])
-            _, writer = await connect(up, context)
-            assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
-            old = trusting(files)
-            # OpenSSL itself offers no version before 1.2 at the usual level.
-            old.set_ciphers("DEFAULT@SECLEVEL=0")
+async def test_only_http_1_1_over_tls_1_2_or_newer_is_spoken(files):
+    async with running(certificate=Certificate(files.file, files.key)) as up:
+        context = trusting(files)
+        context.set_alpn_protocols(["h2", "http/1.1"])
+        _, writer = await connect(up, context)
+        assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "http/1.1"
+        old = trusting(files)
+        # OpenSSL itself offers no version before 1.2 at the usual level.
+        old.set_ciphers("DEFAULT@SECLEVEL=0")
+        with pytest.warns(DeprecationWarning, match="TLSv1_1"):
             old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
-            with pytest.raises((ssl.SSLError, ConnectionResetError)):
-                await connect(up, old)
-            newer = trusting(files)
-            newer.maximum_version = ssl.TLSVersion.TLSv1_2
-            reader, writer = await connect(up, newer)
-            assert (await ask(reader, writer)).status == 200
-
-    with pytest.warns(DeprecationWarning, match="TLSv1_1"):
-        run(story)
+        with pytest.raises((ssl.SSLError, ConnectionResetError)):
+            await connect(up, old)
+        newer = trusting(files)
+        newer.maximum_version = ssl.TLSVersion.TLSv1_2
+        reader, writer = await connect(up, newer)
+        assert (await ask(reader, writer)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -108,41 +99,33 @@ def test_only_http_1_1_over_tls_1_2_or_newer_is_spoken(files):
         pytest.param(b"", id="silent"),
     ],
 )
-def test_what_is_no_handshake_ends_alone(files, monkeypatch, hello: bytes):
+async def test_what_is_no_handshake_ends_alone(files, monkeypatch, hello: bytes):
     monkeypatch.setattr(server, "HANDSHAKE_SECONDS", 0.5)
-
-    async def story() -> None:
-        async with running(certificate=Certificate(files.file, files.key)) as up:
-            reader, writer = await up.connect()
-            writer.write(hello)
-            try:
-                received = await asyncio.wait_for(reader.read(), 30)
-            except ConnectionResetError:
-                received = b""
-            # At most an alert of TLS.
-            assert received[:1] in (b"", b"\x15")
-            await refusals(up, 1)
-            reader, writer = await connect(up, trusting(files))
-            assert (await ask(reader, writer)).status == 200
-
-    run(story)
+    async with running(certificate=Certificate(files.file, files.key)) as up:
+        reader, writer = await up.connect()
+        writer.write(hello)
+        try:
+            received = await asyncio.wait_for(reader.read(), 30)
+        except ConnectionResetError:
+            received = b""
+        # At most an alert of TLS.
+        assert received[:1] in (b"", b"\x15")
+        await refusals(up, 1)
+        reader, writer = await connect(up, trusting(files))
+        assert (await ask(reader, writer)).status == 200
 
 
-def test_handshakes_that_do_not_go_on_give_way(files, monkeypatch):
+async def test_handshakes_that_do_not_go_on_give_way(files, monkeypatch):
     monkeypatch.setattr(server, "_ENDING_SECONDS", 0.1)
     monkeypatch.setattr(server, "_RETRY_SECONDS", 0.1)
-
-    async def story() -> None:
-        certificate = Certificate(files.file, files.key)
-        async with running(certificate=certificate, max_connections=8) as up:
-            for _ in range(64):
-                await up.connect()
-            reader, writer = await asyncio.wait_for(connect(up, trusting(files)), 30)
-            assert (await ask(reader, writer)).status == 200
-            most = up.server.context.max_connections * server.HARD_LIMIT
-            assert up.server.context.handshakes.total() <= most
-
-    run(story)
+    certificate = Certificate(files.file, files.key)
+    async with running(certificate=certificate, max_connections=8) as up:
+        for _ in range(64):
+            await up.connect()
+        reader, writer = await asyncio.wait_for(connect(up, trusting(files)), 30)
+        assert (await ask(reader, writer)).status == 200
+        most = up.server.context.max_connections * server.HARD_LIMIT
+        assert up.server.context.handshakes.total() <= most
 
 
 def test_a_network_has_a_share_of_the_handshakes():
@@ -156,57 +139,49 @@ def test_a_network_has_a_share_of_the_handshakes():
     assert not context.handshakes
 
 
-def test_a_client_that_reads_nothing_is_disconnected(files, monkeypatch):
+async def test_a_client_that_reads_nothing_is_disconnected(files, monkeypatch):
     monkeypatch.setattr(server, "TIMEOUT_CHECK_SECONDS", 0.1)
     monkeypatch.setattr(progress, "READ_SECONDS", 1.0)
-
-    async def story() -> None:
-        async with running(certificate=Certificate(files.file, files.key)) as up:
-            _, writer = await up.connect(ssl=trusting(files), server_hostname="localhost", limit=1024)
-            writer.transport.pause_reading()
-            writer.write(POST.replace(b"/x", b"/large"))
-            while not up.refused.get("slow_reader"):
-                await asyncio.sleep(0.05)
-
-    run(story)
+    async with running(certificate=Certificate(files.file, files.key)) as up:
+        _, writer = await up.connect(ssl=trusting(files), server_hostname="localhost", limit=1024)
+        writer.transport.pause_reading()
+        writer.write(POST.replace(b"/x", b"/large"))
+        while not up.refused.get("slow_reader"):
+            await asyncio.sleep(0.05)
 
 
-def test_a_new_certificate_is_used_by_new_connections(tmp_path, files, monkeypatch):
+async def test_a_new_certificate_is_used_by_new_connections(tmp_path, files, monkeypatch):
     monkeypatch.setattr(server, "TIMEOUT_CHECK_SECONDS", 0.05)
     old = trusting(files)
-
-    async def story() -> None:
-        periodic = PeriodicWork(["connections", "certificate"])
-        certificate = Certificate(files.file, files.key)
-        async with running(certificate=certificate, periodic=periodic) as up:
-            reader, writer = await connect(up, old)
-            assert (await ask(reader, writer)).status == 200
-            (tmp_path / "new").mkdir()
-            new = make_certificate(tmp_path / "new")
-            # First one of the two files, as if the server looked in between.
-            shutil.copy(new.file, files.file)
-            while not periodic.failures["certificate"]:
-                await asyncio.sleep(0.01)
-            again = await connect(up, old)
-            assert (await ask(*again)).status == 200
-            shutil.copy(new.key, files.key)
-            while True:
-                try:
-                    renewed = await connect(up, trusting(new))
-                except ssl.SSLCertVerificationError:
-                    await asyncio.sleep(0.05)
-                else:
-                    break
-            assert (await ask(*renewed)).status == 200
-            with pytest.raises(ssl.SSLCertVerificationError):
-                await connect(up, old)
-            # The first connection was not disturbed.
-            assert (await ask(reader, writer)).status == 200
-
-    run(story)
+    periodic = PeriodicWork(["connections", "certificate"])
+    certificate = Certificate(files.file, files.key)
+    async with running(certificate=certificate, periodic=periodic) as up:
+        reader, writer = await connect(up, old)
+        assert (await ask(reader, writer)).status == 200
+        (tmp_path / "new").mkdir()
+        new = make_certificate(tmp_path / "new")
+        # First one of the two files, as if the server looked in between.
+        shutil.copy(new.file, files.file)
+        while not periodic.failures["certificate"]:
+            await asyncio.sleep(0.01)
+        again = await connect(up, old)
+        assert (await ask(*again)).status == 200
+        shutil.copy(new.key, files.key)
+        while True:
+            try:
+                renewed = await connect(up, trusting(new))
+            except ssl.SSLCertVerificationError:
+                await asyncio.sleep(0.05)
+            else:
+                break
+        assert (await ask(*renewed)).status == 200
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await connect(up, old)
+        # The first connection was not disturbed.
+        assert (await ask(reader, writer)).status == 200
 
 
-def test_clients_show_certificates_where_that_is_required(tmp_path, files, capfd):
+async def test_clients_show_certificates_where_that_is_required(tmp_path, files, capfd):
     authority = make_certificate(tmp_path, "authority")
     good = make_certificate(tmp_path, "camera", signed_by=authority)
     stranger = make_certificate(tmp_path, "stranger")
@@ -217,19 +192,16 @@ def test_clients_show_certificates_where_that_is_required(tmp_path, files, capfd
             context.load_cert_chain(shown.file, shown.key)
         return (await ask(*await connect(up, context))).status
 
-    async def story() -> None:
-        certificate = Certificate(files.file, files.key, authority.file)
-        async with running(certificate=certificate, log_level="info") as up:
-            assert await answer(up, good) == 200
-            for refused in (None, stranger):
-                # In TLS 1.3 a client learns of a refusal only when it reads.
-                with pytest.raises((ssl.SSLError, OSError, asyncio.IncompleteReadError)):
-                    await answer(up, refused)
-            assert up.echo.paths == ["/"]
-            while up.refused.get("tls_handshake", 0) < 2:
-                await asyncio.sleep(0.01)
-
-    run(story)
+    certificate = Certificate(files.file, files.key, authority.file)
+    async with running(certificate=certificate, log_level="info") as up:
+        assert await answer(up, good) == 200
+        for refused in (None, stranger):
+            # In TLS 1.3 a client learns of a refusal only when it reads.
+            with pytest.raises((ssl.SSLError, OSError, asyncio.IncompleteReadError)):
+                await answer(up, refused)
+        assert up.echo.paths == ["/"]
+        while up.refused.get("tls_handshake", 0) < 2:
+            await asyncio.sleep(0.01)
     assert "has shown the certificate of commonName='camera'." in capfd.readouterr().err
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
-
-import uvloop
 
 from app.processes.listener import ProcessContext
 from app.processes.scoreboard import Scoreboard, State
@@ -200,9 +198,3 @@ async def running(
         for writer in up.writers:
             writer.transport.abort()
         await asyncio.wait_for(task, 60)
-
-
-def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Run a test on uvloop, as the program does."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(story())

@@ -27,6 +27,7 @@ from app.services.bundle_import import ImportedBundle, import_bundle
 from app.settings import Settings
 from app.store.unit_of_work import Store
 from tests.app.api.conftest import publish_pets
+from tests.refusals import refused_as
 
 Sign = Callable[..., Path]
 
@@ -103,9 +104,8 @@ def into(sqlite_store: Store, tmp_path: Path) -> Callable[..., ImportedBundle]:
 
 
 def refused(code: str, call: Callable[[], object]) -> str:
-    with pytest.raises(Unprocessable) as caught:
+    with refused_as(Unprocessable, code) as caught:
         call()
-    assert caught.value.reason == code
     assert [fault.field for fault in caught.value.faults] == [bundle.SIGNATURE]
     return caught.value.message
 
@@ -258,9 +258,8 @@ def test_keys_are_read_for_each_import(sqlite_store: Store, sign: Sign, key: Sig
     assert bundle_import.trusted_keys(Settings()) is None
     path = tmp_path / "keys.pem"
     path.write_bytes(b"\xff")
-    with pytest.raises(Unavailable, match="public keys") as caught:
+    with refused_as(Unavailable, "bundle_keys_unreadable", match="public keys"):
         bundle_import.trusted_keys(Settings(bundle_keys=path))
-    assert caught.value.reason == "bundle_keys_unreadable"
     with pytest.raises(Unavailable, match="public keys"):
         bundle_import.trusted_keys(Settings(bundle_keys=tmp_path / "missing.pem"))
     edwards = ed25519.Ed25519PrivateKey.generate().public_key()
@@ -274,8 +273,7 @@ def test_keys_are_read_for_each_import(sqlite_store: Store, sign: Sign, key: Sig
         with pytest.raises(ValueError, match=r"1 to 100|curves|PEM"):
             read_keys(text)
     path.write_bytes(b"no key")
-    with pytest.raises(Unavailable, match="cannot use the public keys") as caught:
+    with refused_as(Unavailable, "bundle_keys_unreadable", match="cannot use the public keys"):
         import_bundle(
             sqlite_store, sign(key), created_by="tests", model="copy", limits=Settings(bundle_keys=path)
         )
-    assert caught.value.reason == "bundle_keys_unreadable"

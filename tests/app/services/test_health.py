@@ -13,7 +13,7 @@ from app.services.health import ComputedOncePerSecond, Probes, database_health
 from app.store.unit_of_work import Store
 
 
-def test_any_number_of_probes_share_one_computation_a_second():
+async def test_any_number_of_probes_share_one_computation_a_second():
     calls: list[str] = []
 
     def compute() -> int:
@@ -21,38 +21,31 @@ def test_any_number_of_probes_share_one_computation_a_second():
         time.sleep(0.05)
         return len(calls)
 
-    async def scenario() -> None:
-        answer = ComputedOncePerSecond(compute, "test")
-        assert set(await asyncio.gather(*[answer.get() for _ in range(300)])) == {1}
-        assert await answer.get() == 1
-        answer.seconds = 0.0
-        assert await answer.get() == 2
-        answer.close()
-
-    asyncio.run(scenario())
+    answer = ComputedOncePerSecond(compute, "test")
+    assert set(await asyncio.gather(*[answer.get() for _ in range(300)])) == {1}
+    assert await answer.get() == 1
+    answer.seconds = 0.0
+    assert await answer.get() == 2
+    answer.close()
     assert len(calls) == 2
     assert set(calls) == {"stms-test_0"}
 
 
-def test_a_computation_that_hangs_delays_its_callers_by_a_bounded_time(monkeypatch: pytest.MonkeyPatch):
+async def test_a_computation_that_hangs_delays_its_callers_by_a_bounded_time(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(health, "PATIENCE_SECONDS", 0.1)
     release = threading.Event()
-
-    async def scenario() -> None:
-        answer = ComputedOncePerSecond(lambda: release.wait(300), "test", seconds=0.0)
-        started = time.monotonic()
-        assert await asyncio.gather(*[answer.get() for _ in range(50)]) == [None] * 50
-        assert await answer.get() is None, "and later ones do not wait at all"
-        assert time.monotonic() - started < 60
-        release.set()
-        while await answer.get() is not True:
-            await asyncio.sleep(0.01)
-        answer.close()
-
-    asyncio.run(scenario())
+    answer = ComputedOncePerSecond(lambda: release.wait(300), "test", seconds=0.0)
+    started = time.monotonic()
+    assert await asyncio.gather(*[answer.get() for _ in range(50)]) == [None] * 50
+    assert await answer.get() is None, "and later ones do not wait at all"
+    assert time.monotonic() - started < 60
+    release.set()
+    while await answer.get() is not True:
+        await asyncio.sleep(0.01)
+    answer.close()
 
 
-def test_a_computation_that_fails_is_logged_and_repeated(caplog: pytest.LogCaptureFixture):
+async def test_a_computation_that_fails_is_logged_and_repeated(caplog: pytest.LogCaptureFixture):
     results = [ValueError("once"), b"text"]
 
     def compute() -> bytes:
@@ -61,13 +54,10 @@ def test_a_computation_that_fails_is_logged_and_repeated(caplog: pytest.LogCaptu
             raise result
         return result
 
-    async def scenario() -> None:
-        answer = ComputedOncePerSecond(compute, "test", seconds=0.0)
-        assert await answer.get() is None
-        assert await answer.get() == b"text"
-        answer.close()
-
-    asyncio.run(scenario())
+    answer = ComputedOncePerSecond(compute, "test", seconds=0.0)
+    assert await answer.get() is None
+    assert await answer.get() == b"text"
+    answer.close()
     assert "once" in caplog.text
 
 
@@ -81,7 +71,7 @@ class _Queue:
         """Answer."""
 
 
-def test_a_database_that_does_not_answer_is_asked_once(sqlite_store: Store):
+async def test_a_database_that_does_not_answer_is_asked_once(sqlite_store: Store):
     healthy = database_health(sqlite_store, _Queue(), 4.0)
     assert [each.name for each in healthy.checks if each.ok] == ["database", "schema", "job_engine"]
     assert healthy.figures is not None
@@ -99,14 +89,10 @@ def test_a_database_that_does_not_answer_is_asked_once(sqlite_store: Store):
     assert not any(each.ok for each in lost.checks)
     assert [each.name for each in lost.checks if each.needed] == ["database", "schema"]
     assert lost.figures is None
-
-    async def scenario() -> None:
-        probes = Probes(lambda: lost, lambda _open: b"")
-        assert probes.metrics() == ({"database": False}, None)
-        await probes.refresh()
-        checks, figures = probes.metrics()
-        assert not any(checks.values())
-        assert figures is None
-        probes.close()
-
-    asyncio.run(scenario())
+    probes = Probes(lambda: lost, lambda _open: b"")
+    assert probes.metrics() == ({"database": False}, None)
+    await probes.refresh()
+    checks, figures = probes.metrics()
+    assert not any(checks.values())
+    assert figures is None
+    probes.close()

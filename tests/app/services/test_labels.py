@@ -18,6 +18,7 @@ from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from core.labelling.base import Labelling
 from core.solvers.solution import Summary
+from tests.refusals import refused_as
 
 X = np.arange(8.0).reshape(4, 2)
 Y = np.array(["a", "b", "a", "b"])
@@ -45,7 +46,7 @@ def test_a_data_set_that_cannot_take_other_classes_is_refused(
     with sqlite_store.begin() as uow:
         digest, _ = uow.blobs.put([found.to_bytes()])
         job = add_job(uow, dataset_id=dataset.id, labels_digest=digest)
-    with pytest.raises(Unprocessable) as refused:
+    with refused_as(Unprocessable, code):
         corrected_dataset(
             sqlite_store,
             files,
@@ -57,4 +58,3 @@ def test_a_data_set_that_cannot_take_other_classes_is_refused(
             created_by="tests",
             limits=Settings(),
         )
-    assert refused.value.reason == code

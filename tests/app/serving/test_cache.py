@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import gc
 import math
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any
+from collections.abc import AsyncIterator, Iterable
 
 import numpy as np
 import pytest
@@ -113,20 +113,19 @@ def shelf() -> Shelf:
     return Shelf()
 
 
-def run(
-    shelf: Shelf,
-    story: Callable[[ModelCache], Coroutine[Any, Any, Any]],
-    budget: int = 10_000,
-    move_seconds: float = 60.0,
-) -> Any:
-    async def main() -> Any:
-        cache = ModelCache(shelf, budget=budget, serve=make_servable, move_seconds=move_seconds)
-        try:
-            return await story(cache)
-        finally:
-            cache.close()
+@contextlib.asynccontextmanager
+async def opened(shelf: Shelf, budget: int = 10_000, move_seconds: float = 60.0) -> AsyncIterator[ModelCache]:
+    cache = ModelCache(shelf, budget=budget, serve=make_servable, move_seconds=move_seconds)
+    try:
+        yield cache
+    finally:
+        cache.close()
 
-    return asyncio.run(main())
+
+@pytest.fixture
+async def cache(shelf: Shelf) -> AsyncIterator[ModelCache]:
+    async with opened(shelf) as made:
+        yield made
 
 
 async def refresh(cache: ModelCache, shelf: Shelf, since: float = 0.0) -> None:
@@ -152,217 +151,181 @@ def slowly(shelf: Shelf, number: int) -> threading.Event:
     return go_on
 
 
-def test_a_student_is_loaded_once(shelf: Shelf):
-    async def story(cache: ModelCache) -> None:
-        assert cache.get("pets", "cat") is None
-        loaded = await cache.student("pets", "cat")
-        assert cache.get("pets", "cat") is loaded
-        assert await cache.student("pets", "cat") is loaded
-        assert shelf.reads == ["pets", (1, "cat")]
-        assert (len(cache), cache.size) == (1, 100)
-
-    run(shelf, story)
+async def test_a_student_is_loaded_once(shelf: Shelf, cache: ModelCache):
+    assert cache.get("pets", "cat") is None
+    loaded = await cache.student("pets", "cat")
+    assert cache.get("pets", "cat") is loaded
+    assert await cache.student("pets", "cat") is loaded
+    assert shelf.reads == ["pets", (1, "cat")]
+    assert (len(cache), cache.size) == (1, 100)
 
 
-def test_references_to_one_version_share_its_students(shelf: Shelf):
-    async def story(cache: ModelCache) -> None:
-        assert await cache.student("pets", "cat") is await cache.student("pets@1", "cat")
-        assert shelf.reads == ["pets", (1, "cat"), "pets@1"]
-
-    run(shelf, story)
+async def test_references_to_one_version_share_its_students(shelf: Shelf, cache: ModelCache):
+    assert await cache.student("pets", "cat") is await cache.student("pets@1", "cat")
+    assert shelf.reads == ["pets", (1, "cat"), "pets@1"]
 
 
-def test_misses_at_the_same_time_load_once(shelf: Shelf):
-    async def story(cache: ModelCache) -> None:
-        shelf.gate.clear()
-        waiting = [asyncio.create_task(cache.student("pets", "cat")) for _ in range(20)]
-        await asyncio.sleep(0.05)
-        shelf.gate.set()
-        assert len({id(served) for served in await asyncio.gather(*waiting)}) == 1
-        assert shelf.reads == ["pets", (1, "cat")]
-
-    run(shelf, story)
+async def test_misses_at_the_same_time_load_once(shelf: Shelf, cache: ModelCache):
+    shelf.gate.clear()
+    waiting = [asyncio.create_task(cache.student("pets", "cat")) for _ in range(20)]
+    await asyncio.sleep(0.05)
+    shelf.gate.set()
+    assert len({id(served) for served in await asyncio.gather(*waiting)}) == 1
+    assert shelf.reads == ["pets", (1, "cat")]
 
 
-def test_a_cancelled_caller_does_not_cancel_the_load(shelf: Shelf):
-    async def story(cache: ModelCache) -> None:
-        shelf.gate.clear()
-        first, second = (asyncio.create_task(cache.student("pets", "cat")) for _ in range(2))
-        await asyncio.sleep(0.05)
-        first.cancel()
-        shelf.gate.set()
-        assert (await second).model == "pets"
-        assert first.cancelled()
-
-    run(shelf, story)
+async def test_a_cancelled_caller_does_not_cancel_the_load(shelf: Shelf, cache: ModelCache):
+    shelf.gate.clear()
+    first, second = (asyncio.create_task(cache.student("pets", "cat")) for _ in range(2))
+    await asyncio.sleep(0.05)
+    first.cancel()
+    shelf.gate.set()
+    assert (await second).model == "pets"
+    assert first.cancelled()
 
 
-def test_unknown_names_are_cached_for_a_second(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
-    async def story(cache: ModelCache) -> None:
-        for _ in range(3):
-            with pytest.raises(NotFound):
-                await cache.student("cars", "cat")
-            with pytest.raises(NotFound):
-                await cache.student("pets", "bird")
-        assert shelf.reads == ["cars", "pets", (1, "bird")]
-        await refresh(cache, shelf)
+async def test_unknown_names_are_cached_for_a_second(
+    shelf: Shelf, cache: ModelCache, monkeypatch: pytest.MonkeyPatch
+):
+    for _ in range(3):
         with pytest.raises(NotFound):
             await cache.student("cars", "cat")
-        assert shelf.reads[-1] == "cars"
-        monkeypatch.setattr(cache_module, "MISSING_SECONDS", -1.0)
         with pytest.raises(NotFound):
             await cache.student("pets", "bird")
-        with pytest.raises(NotFound):
-            await cache.student("pets", "bird")
-        assert shelf.reads[-2:] == [(1, "bird"), (1, "bird")]
-
-    run(shelf, story)
-
-
-def test_the_cache_of_unknown_names_is_bounded(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(cache_module, "_MAX_MISSING", 3)
-
-    async def story(cache: ModelCache) -> None:
-        for i in range(10):
-            with pytest.raises(NotFound):
-                await cache.student("pets", f"bird{i}")
-        assert len(cache._missing) <= 3
-
-    run(shelf, story)
+    assert shelf.reads == ["cars", "pets", (1, "bird")]
+    await refresh(cache, shelf)
+    with pytest.raises(NotFound):
+        await cache.student("cars", "cat")
+    assert shelf.reads[-1] == "cars"
+    monkeypatch.setattr(cache_module, "MISSING_SECONDS", -1.0)
+    with pytest.raises(NotFound):
+        await cache.student("pets", "bird")
+    with pytest.raises(NotFound):
+        await cache.student("pets", "bird")
+    assert shelf.reads[-2:] == [(1, "bird"), (1, "bird")]
 
 
-def test_a_failed_load_is_retried(shelf: Shelf):
-    async def story(cache: ModelCache) -> None:
-        shelf.error = Unavailable("The database is down.")
-        with pytest.raises(Unavailable):
-            await cache.student("pets", "cat")
-        shelf.error = None
-        assert (await cache.student("pets", "cat")).version == 1
-
-    run(shelf, story)
-
-
-def test_a_moved_reference_is_preloaded_before_queries_use_it(shelf: Shelf):
-    async def story(cache: ModelCache) -> None:
-        for label in ("cat", "dog"):
-            await cache.student("pets", label)
-        await cache.teacher("pets")
-        shelf.publish(2)
-        shelf.gate.clear()
-        refreshing = asyncio.create_task(refresh(cache, shelf))
-        await asyncio.sleep(0.05)
-        found = cache.get("pets", "cat")
-        assert found is not None
-        assert found.version == 1, "the old version answers while the new one is loaded"
-        shelf.gate.set()
-        await refreshing
-        for label in ("cat", "dog"):
-            found = cache.get("pets", label)
-            assert found is not None
-            assert found.version == 2
-        reads = len(shelf.reads)
-        assert (await cache.teacher("pets")).version == 2
-        assert len(shelf.reads) == reads
-
-    run(shelf, story)
-
-
-def test_a_class_that_cannot_be_preloaded_fails_its_own_queries_alone(
-    shelf: Shelf, caplog: pytest.LogCaptureFixture
+async def test_the_cache_of_unknown_names_is_bounded(
+    shelf: Shelf, cache: ModelCache, monkeypatch: pytest.MonkeyPatch
 ):
-    async def story(cache: ModelCache) -> None:
-        for label in ("cat", "dog"):
-            await cache.student("pets", label)
-        shelf.publish(2)
-        shelf.damaged = {(2, "cat")}
-        await refresh(cache, shelf)
-        served = cache.get("pets", "dog")
-        assert served is not None
-        assert served.version == 2
-        with pytest.raises(Unavailable):
-            await cache.student("pets", "cat")
-        assert cache.moves_failed == {"error": 1, "timeout": 0}
-        assert cache.moving_since == math.inf
-        # The second move back and forth fails again, but does not log again.
-        for latest in (1, 2):
-            shelf.latest = latest
-            await refresh(cache, shelf)
-        assert cache.moves_failed == {"error": 2, "timeout": 0}
-        shelf.damaged = set()
-        assert (await cache.student("pets", "cat")).version == 2
+    monkeypatch.setattr(cache_module, "_MAX_MISSING", 3)
+    for i in range(10):
+        with pytest.raises(NotFound):
+            await cache.student("pets", f"bird{i}")
+    assert len(cache._missing) <= 3
 
-    run(shelf, story)
+
+async def test_a_failed_load_is_retried(shelf: Shelf, cache: ModelCache):
+    shelf.error = Unavailable("The database is down.")
+    with pytest.raises(Unavailable):
+        await cache.student("pets", "cat")
+    shelf.error = None
+    assert (await cache.student("pets", "cat")).version == 1
+
+
+async def test_a_moved_reference_is_preloaded_before_queries_use_it(shelf: Shelf, cache: ModelCache):
+    for label in ("cat", "dog"):
+        await cache.student("pets", label)
+    await cache.teacher("pets")
+    shelf.publish(2)
+    shelf.gate.clear()
+    refreshing = asyncio.create_task(refresh(cache, shelf))
+    await asyncio.sleep(0.05)
+    found = cache.get("pets", "cat")
+    assert found is not None
+    assert found.version == 1, "the old version answers while the new one is loaded"
+    shelf.gate.set()
+    await refreshing
+    for label in ("cat", "dog"):
+        found = cache.get("pets", label)
+        assert found is not None
+        assert found.version == 2
+    reads = len(shelf.reads)
+    assert (await cache.teacher("pets")).version == 2
+    assert len(shelf.reads) == reads
+
+
+async def test_a_class_that_cannot_be_preloaded_fails_its_own_queries_alone(
+    shelf: Shelf, cache: ModelCache, caplog: pytest.LogCaptureFixture
+):
+    for label in ("cat", "dog"):
+        await cache.student("pets", label)
+    shelf.publish(2)
+    shelf.damaged = {(2, "cat")}
+    await refresh(cache, shelf)
+    served = cache.get("pets", "dog")
+    assert served is not None
+    assert served.version == 2
+    with pytest.raises(Unavailable):
+        await cache.student("pets", "cat")
+    assert cache.moves_failed == {"error": 1, "timeout": 0}
+    assert cache.moving_since == math.inf
+    # The second move back and forth fails again, but does not log again.
+    for latest in (1, 2):
+        shelf.latest = latest
+        await refresh(cache, shelf)
+    assert cache.moves_failed == {"error": 2, "timeout": 0}
+    shelf.damaged = set()
+    assert (await cache.student("pets", "cat")).version == 2
     assert caplog.text.count("could not be preloaded") == 1
 
 
-def test_a_class_missing_in_the_new_version_is_unknown_after_the_move(shelf: Shelf):
-    async def story(cache: ModelCache) -> None:
-        await cache.student("pets", "cat")
+async def test_a_class_missing_in_the_new_version_is_unknown_after_the_move(shelf: Shelf, cache: ModelCache):
+    await cache.student("pets", "cat")
+    await cache.student("pets", "fox")
+    shelf.classes[2] = {"cat"}
+    shelf.publish(2)
+    await refresh(cache, shelf)
+    assert (await cache.student("pets", "cat")).version == 2
+    with pytest.raises(NotFound):
         await cache.student("pets", "fox")
-        shelf.classes[2] = {"cat"}
-        shelf.publish(2)
-        await refresh(cache, shelf)
-        assert (await cache.student("pets", "cat")).version == 2
-        with pytest.raises(NotFound):
-            await cache.student("pets", "fox")
-        assert (await cache.student("pets@1", "fox")).version == 1
-
-    run(shelf, story)
+    assert (await cache.student("pets@1", "fox")).version == 1
 
 
-def test_a_version_number_resolves_until_it_is_deleted(shelf: Shelf):
-    async def story(cache: ModelCache) -> None:
+async def test_a_version_number_resolves_until_it_is_deleted(shelf: Shelf, cache: ModelCache):
+    await cache.student("pets@1", "cat")
+    shelf.publish(2)
+    await refresh(cache, shelf)
+    shelf.reads.clear()
+    assert (await cache.student("pets@1", "cat")).version == 1
+    assert shelf.reads == []
+    del shelf.versions[1]
+    await refresh(cache, shelf)
+    assert cache.get("pets@1", "cat") is None
+    with pytest.raises(NotFound):
         await cache.student("pets@1", "cat")
-        shelf.publish(2)
-        await refresh(cache, shelf)
-        shelf.reads.clear()
-        assert (await cache.student("pets@1", "cat")).version == 1
-        assert shelf.reads == []
-        del shelf.versions[1]
-        await refresh(cache, shelf)
-        assert cache.get("pets@1", "cat") is None
-        with pytest.raises(NotFound):
-            await cache.student("pets@1", "cat")
-
-    run(shelf, story)
 
 
-def test_a_deleted_reference_is_unknown(shelf: Shelf):
-    async def story(cache: ModelCache) -> None:
+async def test_a_deleted_reference_is_unknown(shelf: Shelf, cache: ModelCache):
+    await cache.student("pets", "cat")
+    del shelf.versions[1]
+    await refresh(cache, shelf)
+    with pytest.raises(NotFound):
         await cache.student("pets", "cat")
-        del shelf.versions[1]
-        await refresh(cache, shelf)
-        with pytest.raises(NotFound):
-            await cache.student("pets", "cat")
-
-    run(shelf, story)
 
 
-def test_a_move_during_the_first_resolution_is_not_missed(shelf: Shelf):
-    async def story(cache: ModelCache) -> None:
-        # resolve() reads version 1 and stands still before it hands it over; meanwhile the alias moves.
-        real, looked, go_on = shelf.resolve, threading.Event(), threading.Event()
+async def test_a_move_during_the_first_resolution_is_not_missed(shelf: Shelf, cache: ModelCache):
+    # resolve() reads version 1 and stands still before it hands it over; meanwhile the alias moves.
+    real, looked, go_on = shelf.resolve, threading.Event(), threading.Event()
 
-        def slow(reference: str) -> ModelVersion:
-            found = real(reference)
-            if not looked.is_set():
-                looked.set()
-                assert go_on.wait(120)
-            return found
+    def slow(reference: str) -> ModelVersion:
+        found = real(reference)
+        if not looked.is_set():
+            looked.set()
+            assert go_on.wait(120)
+        return found
 
-        shelf.resolve = slow  # type: ignore[method-assign]
-        asking = asyncio.create_task(cache.student("pets", "cat"))
-        assert await asyncio.to_thread(looked.wait, 120)
-        shelf.publish(2)
-        await refresh(cache, shelf)
-        go_on.set()
-        assert (await asking).version == 2
-
-    run(shelf, story)
+    shelf.resolve = slow  # type: ignore[method-assign]
+    asking = asyncio.create_task(cache.student("pets", "cat"))
+    assert await asyncio.to_thread(looked.wait, 120)
+    shelf.publish(2)
+    await refresh(cache, shelf)
+    go_on.set()
+    assert (await asking).version == 2
 
 
-def test_the_budget_evicts_the_least_recently_used(shelf: Shelf):
-    async def story(cache: ModelCache) -> None:
+async def test_the_budget_evicts_the_least_recently_used(shelf: Shelf):
+    async with opened(shelf, budget=250) as cache:
         await cache.student("pets", "cat")
         await cache.student("pets", "dog")
         cache.get("pets", "cat")
@@ -370,8 +333,6 @@ def test_the_budget_evicts_the_least_recently_used(shelf: Shelf):
         assert cache.get("pets", "dog") is None
         assert cache.get("pets", "cat") is not None
         assert cache.size == 200
-
-    run(shelf, story, budget=250)
 
 
 def test_a_value_larger_than_the_budget_is_kept_alone():
@@ -400,48 +361,37 @@ def test_a_shared_part_is_counted_once_while_in_use():
     assert lru.size == 44
 
 
-def test_students_on_one_map_count_it_once(shelf: Shelf):
+async def test_students_on_one_map_count_it_once(shelf: Shelf, cache: ModelCache):
     basis = RbfBasis(np.zeros(2), np.ones(2), np.eye(2))
     shelf.maps = {"cat": basis, "dog": basis}
-
-    async def story(cache: ModelCache) -> None:
-        for label in ("cat", "dog"):
-            await cache.student("pets", label)
-        assert cache.size == 2 * shelf.size + sum(array.nbytes for array in basis.arrays().values())
-
-    run(shelf, story)
+    for label in ("cat", "dog"):
+        await cache.student("pets", label)
+    assert cache.size == 2 * shelf.size + sum(array.nbytes for array in basis.arrays().values())
 
 
-def test_local_students_are_loaded_without_a_thread(shelf: Shelf):
-    async def story(cache: ModelCache) -> None:
-        await cache.student("pets", "cat")
-        assert cache.get("pets", "dog") is None
-        shelf.near = {"dog"}
-        found = cache.get("pets", "dog")
-        assert found is not None
-        assert found.student.label == "dog"
-        shelf.near = set()
-        assert cache.get("pets", "dog") is found
-
-    run(shelf, story)
+async def test_local_students_are_loaded_without_a_thread(shelf: Shelf, cache: ModelCache):
+    await cache.student("pets", "cat")
+    assert cache.get("pets", "dog") is None
+    shelf.near = {"dog"}
+    found = cache.get("pets", "dog")
+    assert found is not None
+    assert found.student.label == "dog"
+    shelf.near = set()
+    assert cache.get("pets", "dog") is found
 
 
-def test_the_classes_of_a_head_are_found_in_its_table(shelf: Shelf):
+async def test_the_classes_of_a_head_are_found_in_its_table(shelf: Shelf, cache: ModelCache):
     head = PackedHead.from_bytes(
         encode(head_header("head"), {"weights": np.eye(3), "bias": np.zeros(3)}), PackedLabels.of(CLASSES)
     )
     shelf.teacher = lambda found: (head, 10)  # type: ignore[method-assign,assignment,return-value]
-
-    async def story(cache: ModelCache) -> None:
-        served = await cache.teacher("pets")
-        assert served.teacher is head
-        assert dict(served.codes) == {"cat": 0, "dog": 1, "fox": 2}
-
-    run(shelf, story)
+    served = await cache.teacher("pets")
+    assert served.teacher is head
+    assert dict(served.codes) == {"cat": 0, "dog": 1, "fox": 2}
 
 
-def test_a_move_has_a_time_limit(shelf: Shelf):
-    async def story(cache: ModelCache) -> None:
+async def test_a_move_has_a_time_limit(shelf: Shelf):
+    async with opened(shelf, move_seconds=0.05) as cache:
         await cache.student("pets", "cat")
         go_on = slowly(shelf, 2)
         shelf.publish(2)
@@ -453,34 +403,29 @@ def test_a_move_has_a_time_limit(shelf: Shelf):
         assert (await asking).version == 2
         assert shelf.reads.count((2, "cat")) == 1, "the load that was begun is used"
 
-    run(shelf, story, move_seconds=0.05)
 
-
-def test_classes_are_preloaded_side_by_side_and_leave_a_loader_to_queries(shelf: Shelf):
+async def test_classes_are_preloaded_side_by_side_and_leave_a_loader_to_queries(
+    shelf: Shelf, cache: ModelCache
+):
     shelf.classes[1] = shelf.classes[2] = set("abcdefgh")
-
-    async def story(cache: ModelCache) -> None:
-        for label in "abcdefgh":
-            await cache.student("pets", label)
-        go_on = slowly(shelf, 2)
-        shelf.publish(2)
-        follow(cache, shelf)
-        await asyncio.sleep(0.02)
-        assert (await cache.student("pets@1", "a")).version == 1
-        cache.drop("pets", 1, "b")
-        assert (await cache.student("pets@1", "b")).version == 1
-        go_on.set()
-        await cache.settle("default/pets")
-        assert [cache.get("pets", label) is not None for label in "abcdefgh"] == [True] * 8
-
-    run(shelf, story)
+    for label in "abcdefgh":
+        await cache.student("pets", label)
+    go_on = slowly(shelf, 2)
+    shelf.publish(2)
+    follow(cache, shelf)
+    await asyncio.sleep(0.02)
+    assert (await cache.student("pets@1", "a")).version == 1
+    cache.drop("pets", 1, "b")
+    assert (await cache.student("pets@1", "b")).version == 1
+    go_on.set()
+    await cache.settle("default/pets")
+    assert [cache.get("pets", label) is not None for label in "abcdefgh"] == [True] * 8
 
 
-def test_an_alias_that_keeps_moving_does_not_extend_the_time_limit(shelf: Shelf):
+async def test_an_alias_that_keeps_moving_does_not_extend_the_time_limit(shelf: Shelf):
     for number in range(1, 500):
         shelf.classes[number] = set(CLASSES)
-
-    async def story(cache: ModelCache) -> None:
+    async with opened(shelf, move_seconds=0.1) as cache:
         await cache.student("pets", "cat")
         shelf.gate.clear()
         started = time.monotonic()
@@ -494,70 +439,57 @@ def test_an_alias_that_keeps_moving_does_not_extend_the_time_limit(shelf: Shelf)
         assert time.monotonic() - started >= 0.1
         assert number < 499, "the moves went on for 5 s, fifty times the limit"
 
-    run(shelf, story, move_seconds=0.1)
 
-
-def test_the_lag_is_that_of_the_oldest_move(shelf: Shelf):
-    async def story(cache: ModelCache) -> None:
-        await cache.student("pets", "cat")
-        assert cache.moving_since == math.inf
-        go_on = slowly(shelf, 2)
-        shelf.publish(2)
-        follow(cache, shelf, since=7.0)
-        assert cache.moving_since == 7.0
-        go_on.set()
-        await cache.settle("default/pets")
-        assert cache.moving_since == math.inf
-
-    run(shelf, story)
+async def test_the_lag_is_that_of_the_oldest_move(shelf: Shelf, cache: ModelCache):
+    await cache.student("pets", "cat")
+    assert cache.moving_since == math.inf
+    go_on = slowly(shelf, 2)
+    shelf.publish(2)
+    follow(cache, shelf, since=7.0)
+    assert cache.moving_since == 7.0
+    go_on.set()
+    await cache.settle("default/pets")
+    assert cache.moving_since == math.inf
 
 
 @pytest.mark.parametrize("then", ["back", "on", "gone"])
-def test_a_move_is_cancelled_when_the_alias_moves_again(shelf: Shelf, then: str):
+async def test_a_move_is_cancelled_when_the_alias_moves_again(shelf: Shelf, cache: ModelCache, then: str):
     shelf.classes[3] = set(CLASSES)
-
-    async def story(cache: ModelCache) -> None:
-        await cache.student("pets", "cat")
-        go_on = slowly(shelf, 2)
-        shelf.publish(2)
-        follow(cache, shelf)
-        await asyncio.sleep(0.01)
-        if then == "on":
-            shelf.publish(3)
-        else:
-            shelf.latest = 1 if then == "back" else 9
-        await refresh(cache, shelf)
-        go_on.set()
-        await asyncio.sleep(0.05)
-        if then == "gone":
-            assert cache.get("pets", "cat") is None
-        else:
-            assert (await cache.student("pets", "cat")).version == (3 if then == "on" else 1)
-
-    run(shelf, story)
+    await cache.student("pets", "cat")
+    go_on = slowly(shelf, 2)
+    shelf.publish(2)
+    follow(cache, shelf)
+    await asyncio.sleep(0.01)
+    if then == "on":
+        shelf.publish(3)
+    else:
+        shelf.latest = 1 if then == "back" else 9
+    await refresh(cache, shelf)
+    go_on.set()
+    await asyncio.sleep(0.05)
+    if then == "gone":
+        assert cache.get("pets", "cat") is None
+    else:
+        assert (await cache.student("pets", "cat")).version == (3 if then == "on" else 1)
 
 
-def test_closing_cancels_running_moves(shelf: Shelf):
-    async def story(cache: ModelCache) -> None:
-        await cache.student("pets", "cat")
-        shelf.publish(2)
-        shelf.gate.clear()
-        follow(cache, shelf)
-        await asyncio.sleep(0.02)
-        cache.close()
-        shelf.gate.set()
-        await cache.settle("default/pets")
-        served = cache.get("pets", "cat")
-        assert served is not None
-        assert served.version == 1
-
-    run(shelf, story)
+async def test_closing_cancels_running_moves(shelf: Shelf, cache: ModelCache):
+    await cache.student("pets", "cat")
+    shelf.publish(2)
+    shelf.gate.clear()
+    follow(cache, shelf)
+    await asyncio.sleep(0.02)
+    cache.close()
+    shelf.gate.set()
+    await cache.settle("default/pets")
+    served = cache.get("pets", "cat")
+    assert served is not None
+    assert served.version == 1
 
 
-def test_references_that_are_not_used_are_forgotten(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
+async def test_references_that_are_not_used_are_forgotten(shelf: Shelf, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(references_module, "UNUSED_SECONDS", 0.0)
-
-    async def story(cache: ModelCache) -> None:
+    async with opened(shelf) as cache:
         for name in ("pets", "pets@1"):
             await cache.student(name, "cat")
         for _ in range(3):
@@ -569,8 +501,6 @@ def test_references_that_are_not_used_are_forgotten(shelf: Shelf, monkeypatch: p
         shelf.publish(2)
         await refresh(cache, shelf)
         assert (await cache.student("pets", "cat")).version == 2
-
-    run(shelf, story)
 
 
 def test_the_number_of_references_is_bounded(monkeypatch: pytest.MonkeyPatch):
@@ -591,56 +521,44 @@ def test_a_move_does_not_bring_an_evicted_reference_back():
     assert references.of_models(["pets"]) == []
 
 
-def test_students_of_a_version_share_its_encoder(shelf: Shelf):
+async def test_students_of_a_version_share_its_encoder(shelf: Shelf, cache: ModelCache):
     shelf.versions[1] = dataclasses.replace(version(1), encoder_digest="0" * 64)
-
-    async def story(cache: ModelCache) -> None:
-        cat, dog = await cache.students("pets", ["cat", "dog"])
-        assert cat.inputs is dog.inputs
-        assert cat.inputs.records is not None
-        assert cat.score_record is not None
-        assert cat.score_record((2.0, 1.0)) == 2.0
-        assert shelf.reads.count((1, "encoder")) == 1
-        assert cache.size >= 2 * shelf.size + cat.inputs.records.nbytes
-        teacher = await cache.teacher("pets")
-        assert teacher.inputs is cat.inputs
-        assert await cache.inputs(shelf.versions[1]) is cat.inputs
-        cache.drop("default", "pets")
-        assert cache.size == 0
-
-    run(shelf, story)
+    cat, dog = await cache.students("pets", ["cat", "dog"])
+    assert cat.inputs is dog.inputs
+    assert cat.inputs.records is not None
+    assert cat.score_record is not None
+    assert cat.score_record((2.0, 1.0)) == 2.0
+    assert shelf.reads.count((1, "encoder")) == 1
+    assert cache.size >= 2 * shelf.size + cat.inputs.records.nbytes
+    teacher = await cache.teacher("pets")
+    assert teacher.inputs is cat.inputs
+    assert await cache.inputs(shelf.versions[1]) is cat.inputs
+    cache.drop("default", "pets")
+    assert cache.size == 0
 
 
-def test_what_is_counted_of_a_version_outlives_it(shelf: Shelf):
+async def test_what_is_counted_of_a_version_outlives_it(shelf: Shelf, cache: ModelCache):
     shelf.versions[1] = dataclasses.replace(version(1), encoder_digest="0" * 64, profile_digest="1" * 64)
-
-    async def story(cache: ModelCache) -> None:
-        for records in (1, 2):
-            inputs = (await cache.student("pets", "cat")).inputs
-            assert inputs.records is not None
-            assert inputs.records.tally.profile == fit_profile(numbers_table(), numbers_encoder())
-            inputs.records.tally.add([[1.0] * records, [2.0] * records])
-            del inputs
-            cache.drop("default", "pets")
-            gc.collect()
-        assert shelf.reads.count((1, "profile")) == 2
-        found = cache.tallies.take()
-        assert [(one.qualified_model, taken.records) for one, taken in found] == [
-            ("default/pets", 1),
-            ("default/pets", 2),
-        ]
-
-    run(shelf, story)
-
-
-def test_the_encoder_of_a_version_is_freed_with_its_last_student(shelf: Shelf):
-    shelf.versions[1] = dataclasses.replace(version(1), encoder_digest="0" * 64)
-
-    async def story(cache: ModelCache) -> None:
-        await cache.student("pets", "cat")
+    for records in (1, 2):
+        inputs = (await cache.student("pets", "cat")).inputs
+        assert inputs.records is not None
+        assert inputs.records.tally.profile == fit_profile(numbers_table(), numbers_encoder())
+        inputs.records.tally.add([[1.0] * records, [2.0] * records])
+        del inputs
         cache.drop("default", "pets")
         gc.collect()
-        await cache.student("pets", "cat")
-        assert shelf.reads.count((1, "encoder")) == 2
+    assert shelf.reads.count((1, "profile")) == 2
+    found = cache.tallies.take()
+    assert [(one.qualified_model, taken.records) for one, taken in found] == [
+        ("default/pets", 1),
+        ("default/pets", 2),
+    ]
 
-    run(shelf, story)
+
+async def test_the_encoder_of_a_version_is_freed_with_its_last_student(shelf: Shelf, cache: ModelCache):
+    shelf.versions[1] = dataclasses.replace(version(1), encoder_digest="0" * 64)
+    await cache.student("pets", "cat")
+    cache.drop("default", "pets")
+    gc.collect()
+    await cache.student("pets", "cat")
+    assert shelf.reads.count((1, "encoder")) == 2

@@ -16,7 +16,7 @@ from benchmarks.in_process import gated
 from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed.encoder import Encoder
 from tests.app.api.conftest import RememberingQueue
-from tests.app.server.wire import read_response, run, running
+from tests.app.server.wire import read_response, running
 from tests.app.serving.written_records import RECORD, encoder
 from tests.trace_files import files_below
 
@@ -27,7 +27,7 @@ HEAD = b"POST /v1/models/pets/classes/a:query HTTP/1.1\r\nHost: x\r\nAuthorizati
 @pytest.mark.parametrize(
     ("known", "body", "most"), [(None, BODY, 10), (encoder(), json.dumps({"record": RECORD}).encode(), 13)]
 )
-def test_a_warm_query_passes_few_files(
+async def test_a_warm_query_passes_few_files(
     sqlite_store: Store, sqlite_address: str, tmp_path: Path, known: Encoder | None, body: bytes, most: int
 ):
     weights = np.eye(2) if known is None else np.ones((2, known.layout.columns))
@@ -38,20 +38,16 @@ def test_a_warm_query_passes_few_files(
     settings = Settings.model_validate(wanted)
     app = gated(create_app(settings, queue=RememberingQueue()))
     request = HEAD % key.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body
-
-    async def story() -> None:
-        async with running(app=app, fast_path=app.fast_path) as server:
-            reader, writer = await server.connect()
-            # Loaded, seen, and known.
-            for _ in range(4):
-                writer.write(request)
-                assert (await read_response(reader)).status == 200
-            with files_below("data_received") as files:
-                writer.write(request)
-                response = await read_response(reader)
-            assert response.status == 200
-            assert response.body.startswith(b'{"match":true,"score":')
-            assert {"server/protocol.py", "serving/query/responses.py", "auth/rate_limit.py"} <= files
-            assert len(files) <= most, sorted(files)
-
-    run(story)
+    async with running(app=app, fast_path=app.fast_path) as server:
+        reader, writer = await server.connect()
+        # Loaded, seen, and known.
+        for _ in range(4):
+            writer.write(request)
+            assert (await read_response(reader)).status == 200
+        with files_below("data_received") as files:
+            writer.write(request)
+            response = await read_response(reader)
+        assert response.status == 200
+        assert response.body.startswith(b'{"match":true,"score":')
+        assert {"server/protocol.py", "serving/query/responses.py", "auth/rate_limit.py"} <= files
+        assert len(files) <= most, sorted(files)

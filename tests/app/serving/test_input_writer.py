@@ -216,26 +216,22 @@ def test_counts_do_not_overflow():
     assert total([most, struct.pack("<2I", 5, 7)]) == struct.pack("<2I", 2**32 - 1, 2**31 + 7)
 
 
-def test_the_task_writes_every_minute_and_at_its_end(store: Store):
+async def test_the_task_writes_every_minute_and_at_its_end(store: Store):
     version = published(store)
     process = Process(store, version)
-
-    async def story() -> None:
-        periodic = PeriodicWork(["inputs"])
-        writer = InputWriter(store, process.tallies, process.metrics, periodic, seconds=0.01)
-        writer.start()
-        process.count(1)
-        async with asyncio.timeout(60):
-            while not await asyncio.to_thread(rows_of, store, version):
-                await asyncio.sleep(0.01)
-        await writer.stop()
-        writer = InputWriter(store, process.tallies, process.metrics, periodic)
-        writer.start()
-        process.count(7)
-        await writer.stop()
-        assert periodic.failures == {"inputs": 0}
-
-    asyncio.run(story())
+    periodic = PeriodicWork(["inputs"])
+    writer = InputWriter(store, process.tallies, process.metrics, periodic, seconds=0.01)
+    writer.start()
+    process.count(1)
+    async with asyncio.timeout(60):
+        while not await asyncio.to_thread(rows_of, store, version):
+            await asyncio.sleep(0.01)
+    await writer.stop()
+    writer = InputWriter(store, process.tallies, process.metrics, periodic)
+    writer.start()
+    process.count(7)
+    await writer.stop()
+    assert periodic.failures == {"inputs": 0}
     assert sum(row.records for row in rows_of(store, version)) == 8
 
 

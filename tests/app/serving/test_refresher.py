@@ -20,6 +20,7 @@ from app.serving import refresher
 from app.serving.loader import RegistryChanges
 from app.serving.refresher import Refresher, Registry
 from app.settings import Settings
+from tests.refusals import refused_as
 
 TEXT = new_text("key_" + "1" * 24)
 HEADERS = {b"authorization": b"Bearer " + TEXT.encode()}
@@ -84,129 +85,107 @@ class World:
         self.refresher = Refresher(self.book, self.authenticator, self.cache, seconds=seconds)  # type: ignore[arg-type]
 
 
-def test_only_changes_after_the_last_revision_are_read():
-    async def story() -> None:
-        world = World()
-        for _ in range(3):
-            await world.refresher.refresh()
-        assert (world.book.asked, len(world.cache.followed)) == ([None, 1, 1], 1)
-        world.book.now, world.book.models = 5, ["cars"]
-        await world.refresher.refresh("cars")
-        assert (world.book.asked[-1], len(world.cache.followed)) == (1, 1), "nothing of model cars is served"
-        assert world.cache.settled == ["cars"]
-        world.book.now, world.book.models = 6, ["cars", "pets"]
+async def test_only_changes_after_the_last_revision_are_read():
+    world = World()
+    for _ in range(3):
         await world.refresher.refresh()
-        assert (world.book.asked[-1], len(world.cache.followed)) == (5, 2)
-        await world.refresher.stop()
+    assert (world.book.asked, len(world.cache.followed)) == ([None, 1, 1], 1)
+    world.book.now, world.book.models = 5, ["cars"]
+    await world.refresher.refresh("cars")
+    assert (world.book.asked[-1], len(world.cache.followed)) == (1, 1), "nothing of model cars is served"
+    assert world.cache.settled == ["cars"]
+    world.book.now, world.book.models = 6, ["cars", "pets"]
+    await world.refresher.refresh()
+    assert (world.book.asked[-1], len(world.cache.followed)) == (5, 2)
+    await world.refresher.stop()
 
-    asyncio.run(story())
 
-
-def test_a_registry_that_goes_back_is_reported(caplog: pytest.LogCaptureFixture):
-    async def story() -> None:
-        world = World()
-        world.book.now = 9
-        await world.refresher.refresh()
-        world.book.now = 4
-        await world.refresher.refresh()
-        assert len(world.cache.followed) == 2, "the references are resolved again"
-        await world.refresher.stop()
-
-    asyncio.run(story())
+async def test_a_registry_that_goes_back_is_reported(caplog: pytest.LogCaptureFixture):
+    world = World()
+    world.book.now = 9
+    await world.refresher.refresh()
+    world.book.now = 4
+    await world.refresher.refresh()
+    assert len(world.cache.followed) == 2, "the references are resolved again"
+    await world.refresher.stop()
     assert "the registry went back from revision 9 to 4" in caplog.text
 
 
-def test_new_keys_are_accepted_after_a_new_revision():
-    async def story() -> None:
-        world = World()
-        with pytest.raises(Unavailable):
-            world.authenticator.identify(HEADERS)
-        await world.refresher.refresh()
-        with pytest.raises(NotAuthenticated):
-            world.authenticator.identify(HEADERS)
-        world.book.known, world.book.models = [KEY], []
-        world.book.now = 2
-        await world.refresher.refresh()
-        assert world.authenticator.identify(HEADERS) is KEY
-        await world.refresher.stop()
-
-    asyncio.run(story())
+async def test_new_keys_are_accepted_after_a_new_revision():
+    world = World()
+    with pytest.raises(Unavailable):
+        world.authenticator.identify(HEADERS)
+    await world.refresher.refresh()
+    with pytest.raises(NotAuthenticated):
+        world.authenticator.identify(HEADERS)
+    world.book.known, world.book.models = [KEY], []
+    world.book.now = 2
+    await world.refresher.refresh()
+    assert world.authenticator.identify(HEADERS) is KEY
+    await world.refresher.stop()
 
 
-def test_a_change_is_not_confirmed_while_the_registry_cannot_be_read():
-    async def story() -> None:
-        world = World()
-        world.book.damage = Unavailable("The database is down.")
-        with pytest.raises(Unavailable) as caught:
-            await world.refresher.refresh("pets")
-        assert caught.value.reason == "registry_unavailable"
-        assert world.refresher.failing_since is not None
-        assert (world.cache.followed, world.cache.settled) == ([], [])
-        world.book.damage = None
+async def test_a_change_is_not_confirmed_while_the_registry_cannot_be_read():
+    world = World()
+    world.book.damage = Unavailable("The database is down.")
+    with refused_as(Unavailable, "registry_unavailable"):
         await world.refresher.refresh("pets")
-        assert world.refresher.failing_since is None
-        assert world.book.asked == [None, None], "what was not followed is read again"
-        assert len(world.cache.followed) == 1
-        await world.refresher.stop()
+    assert world.refresher.failing_since is not None
+    assert (world.cache.followed, world.cache.settled) == ([], [])
+    world.book.damage = None
+    await world.refresher.refresh("pets")
+    assert world.refresher.failing_since is None
+    assert world.book.asked == [None, None], "what was not followed is read again"
+    assert len(world.cache.followed) == 1
+    await world.refresher.stop()
 
-    asyncio.run(story())
 
-
-def test_a_version_that_cannot_be_read_is_no_failure_of_the_registry(caplog: pytest.LogCaptureFixture):
-    async def story() -> None:
-        world = World()
-        world.book.damage = ValueError("no JSON")
-        for _ in range(3):
-            await world.refresher.refresh()
-        assert world.refresher.failing_since is None
-        assert world.cache.followed == [{}], "references without a version are resolved by their queries"
-        await world.refresher.stop()
-
-    asyncio.run(story())
+async def test_a_version_that_cannot_be_read_is_no_failure_of_the_registry(caplog: pytest.LogCaptureFixture):
+    world = World()
+    world.book.damage = ValueError("no JSON")
+    for _ in range(3):
+        await world.refresher.refresh()
+    assert world.refresher.failing_since is None
+    assert world.cache.followed == [{}], "references without a version are resolved by their queries"
+    await world.refresher.stop()
     assert caplog.text.count("could not be resolved together") == 1
 
 
-def test_the_lag_counts_from_the_last_poll_or_the_oldest_move():
-    async def story() -> None:
-        world = World()
+async def test_the_lag_counts_from_the_last_poll_or_the_oldest_move():
+    world = World()
+    await world.refresher.refresh()
+    assert 0.0 <= world.refresher.lag_seconds < 300.0
+    world.cache.moving_since = time.monotonic() - 700.0
+    assert 700.0 <= world.refresher.lag_seconds < 1000.0
+    world.cache.moving_since = math.inf
+    world.book.error = Unavailable("The database is down.")
+    before = world.refresher.lag_seconds
+    await asyncio.sleep(0.05)
+    with pytest.raises(Unavailable):
         await world.refresher.refresh()
-        assert 0.0 <= world.refresher.lag_seconds < 300.0
-        world.cache.moving_since = time.monotonic() - 700.0
-        assert 700.0 <= world.refresher.lag_seconds < 1000.0
-        world.cache.moving_since = math.inf
-        world.book.error = Unavailable("The database is down.")
-        before = world.refresher.lag_seconds
-        await asyncio.sleep(0.05)
-        with pytest.raises(Unavailable):
-            await world.refresher.refresh()
-        assert world.refresher.lag_seconds >= before + 0.05
-        await world.refresher.stop()
-
-    asyncio.run(story())
+    assert world.refresher.lag_seconds >= before + 0.05
+    await world.refresher.stop()
 
 
 def test_the_default_poll_interval_is_below_a_second():
     assert Settings().refresh_seconds <= 0.5
 
 
-def test_a_database_failure_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture):
-    async def story() -> None:
-        world = World(seconds=0.005)
-        world.book.known = [KEY]
-        await world.refresher.start()
-        world.book.error = Unavailable("The database is down.")
-        while world.refresher.failing_since is None:
-            await asyncio.sleep(0.01)
-        assert world.authenticator.identify(HEADERS) is KEY
-        world.book.error = None
-        while world.refresher.failing_since is not None:
-            await asyncio.sleep(0.01)
-        await world.refresher.stop()
-        asked = len(world.book.asked)
-        await asyncio.sleep(0.05)
-        assert len(world.book.asked) == asked, "nothing goes on after the end"
-
-    asyncio.run(story())
+async def test_a_database_failure_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture):
+    world = World(seconds=0.005)
+    world.book.known = [KEY]
+    await world.refresher.start()
+    world.book.error = Unavailable("The database is down.")
+    while world.refresher.failing_since is None:
+        await asyncio.sleep(0.01)
+    assert world.authenticator.identify(HEADERS) is KEY
+    world.book.error = None
+    while world.refresher.failing_since is not None:
+        await asyncio.sleep(0.01)
+    await world.refresher.stop()
+    asked = len(world.book.asked)
+    await asyncio.sleep(0.05)
+    assert len(world.book.asked) == asked, "nothing goes on after the end"
     assert caplog.text.count("cannot be read") == 1
     assert caplog.text.count("can be read again") == 1
 

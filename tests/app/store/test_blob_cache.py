@@ -18,6 +18,7 @@ from app.domain.errors import NotFound, Unavailable
 from app.store import blob_cache, cache_usage
 from app.store.blob_cache import BLOCK_BYTES, SMALL_BYTES, BlobCache, CacheFull
 from core.errors import InvalidPackage
+from tests.refusals import refused_as
 
 SMALL = os.urandom(1000)
 LARGE = os.urandom(SMALL_BYTES + 3 * BLOCK_BYTES + 17)
@@ -303,9 +304,8 @@ def test_what_a_crash_left_half_written_is_removed_later(files: BlobCache):
 def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path):
     (tmp_path / "file").write_bytes(b"")
     files = BlobCache(tmp_path / "file" / "cache", 10)
-    with pytest.raises(Unavailable, match="cache on disk") as caught:
+    with refused_as(Unavailable, "cache_unusable", match="cache on disk"):
         files.open(digest_of(SMALL), Shelf(SMALL))
-    assert caught.value.reason == "cache_unusable"
     with pytest.raises(Unavailable):
         _ = files.folder
 

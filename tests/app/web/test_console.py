@@ -18,6 +18,7 @@ from app.services.models import get_version
 from app.store.unit_of_work import Store
 from app.web.console import _example, parsed_row
 from tests.app.web.conftest import Person, Things
+from tests.refusals import at_fault
 
 Enter = Callable[..., Person]
 
@@ -93,9 +94,8 @@ def test_what_is_wrong_with_a_question_is_shown_beside_it(sign_in: Enter, things
 def test_a_version_without_its_data_set_has_no_examples(client: Any, things: Things, store: Store) -> None:
     key, _ = create_key(store, "Ada", {"train"})
     version = replace(get_version(store, "pets", "1"), dataset_digest="f" * 64)
-    with pytest.raises(InvalidRequest) as caught:
+    with at_fault(InvalidRequest, "no_dataset"):
         _example(client.context, key, version, "cat", "class")
-    assert caught.value.faults[0].code == "no_dataset"
 
 
 def test_a_limited_key_asks_its_models_only(sign_in: Enter, things: Things) -> None:
@@ -115,6 +115,5 @@ def test_a_row_may_have_the_names_of_its_columns(text: str) -> None:
 
 
 def test_a_row_of_any_length_is_not_taken() -> None:
-    with pytest.raises(InvalidRequest) as caught:
+    with at_fault(InvalidRequest, "wrong_row"):
         parsed_row(json.dumps([0.123456] * 30_000))
-    assert caught.value.faults[0].code == "wrong_row"

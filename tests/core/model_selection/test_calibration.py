@@ -14,6 +14,7 @@ from core.errors import InvalidPackage, InvalidProblem
 from core.model_selection.calibration import brier, fit_calibration, reliability
 from core.packed import IsotonicCalibration, LinearBasis, LinearForm, PackedStudent, SigmoidCalibration
 from core.packed.codec import decode, encode
+from tests.refusals import at_fault
 
 CALIBRATIONS = [
     SigmoidCalibration(2.0, -0.5),
@@ -236,6 +237,5 @@ def test_a_query_loads_no_training_library_for_a_probability():
     ],
 )
 def test_probabilities_that_fall_or_leave_their_range_are_refused(knots, values, code: str):
-    with pytest.raises(InvalidProblem) as caught:
+    with at_fault(InvalidProblem, code):
         IsotonicCalibration(np.array(knots), np.array(values))
-    assert caught.value.faults[0].code == code

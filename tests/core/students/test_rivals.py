@@ -27,6 +27,7 @@ from core.training.config import (
 from core.training.pipeline import prepare, train
 from core.training.preparation import Preparation, _fold_of
 from core.training.student_training import train_student
+from tests.refusals import at_fault
 
 CONFIG = TrainingConfig(
     features=FeatureSpec("linear"),
@@ -199,9 +200,8 @@ def test_students_of_many_classes_have_fewer_rivals(n_classes, n_features, expec
 
 
 def test_a_teacher_of_trees_is_refused_before_anything_is_fitted():
-    with pytest.raises(InvalidProblem, match="linear in the features") as raised:
+    with at_fault(InvalidProblem, "not_linear", match="linear in the features"):
         prepare(blobs(1.0), replace(CONFIG, teacher=Forest()))
-    assert raised.value.faults[0].code == "not_linear"
 
 
 def test_a_teacher_that_is_not_linear_is_refused():

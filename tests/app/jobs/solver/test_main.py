@@ -42,6 +42,7 @@ from core.solvers.kernel import system, tile_file
 from core.training.pipeline import train
 from core.types import Progress
 from tests.app.jobs.conftest import is_alive, wait_for
+from tests.refusals import at_fault
 
 
 def register(store: Store, folder: Path, name: str, unlabelled: str | None = None, **arrays: Any) -> Dataset:
@@ -542,9 +543,8 @@ def test_rows_without_a_label_are_not_measured(sqlite_store, iris, tmp_path, fil
 
 def test_rows_that_cannot_be_split_are_refused(sqlite_store, iris, files):
     spec = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.01}})
-    with pytest.raises(InvalidProblem) as refused:
+    with at_fault(InvalidProblem, field="evaluation.test_fraction"):
         load_job_data(sqlite_store, files, iris.id, spec)
-    assert refused.value.faults[0].field == "evaluation.test_fraction"
 
 
 def test_another_data_set_is_coded_with_the_classes_of_training(sqlite_store, iris, tmp_path, files):

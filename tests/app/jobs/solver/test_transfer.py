@@ -12,6 +12,7 @@ from app.domain.errors import NotFound, Unavailable
 from app.jobs.solver.transfer import Transfer
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
+from tests.refusals import refused_as
 
 CONTENT = os.urandom(9 * 1024**2)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
@@ -63,6 +64,5 @@ def test_content_without_stored_chunks_cannot_be_finished(store: Store, files: B
 def test_a_file_that_left_the_cache_is_an_error(store: Store, files: BlobCache):
     transfer = Transfer.of(files, CONTENT)
     files.discard(DIGEST)
-    with pytest.raises(NotFound) as caught:
+    with refused_as(NotFound, "parcel_lost"):
         transfer.store_chunks(store, files)
-    assert caught.value.reason == "parcel_lost"

@@ -19,6 +19,7 @@ from app.serving.open_inference import operations
 from app.serving.open_inference.paths import parse_path
 from app.serving.open_inference.requests import parse_inference
 from app.serving.open_inference.tensors import DTYPES
+from tests.refusals import refused_as
 
 CAT = "/v2/models/pets:cat/infer"
 ROWS = [[1.0, 5.0, 0.0], [0.25, -1.0, 7.0]]
@@ -438,9 +439,8 @@ def test_binary_data_must_match_their_description(standing, refused, edit: Calla
 
 @pytest.mark.parametrize("length", [b"", b"-1", b"x", b"99999"])
 def test_a_length_of_the_json_part_is_a_number_within_the_body(length: bytes):
-    with pytest.raises(InvalidRequest) as caught:
+    with refused_as(InvalidRequest, "bad_header_length"):
         parse_inference(json.dumps(request()).encode(), length, parse_path(CAT.encode()), 3, 10)
-    assert caught.value.reason == "bad_header_length"
 
 
 @pytest.mark.parametrize(

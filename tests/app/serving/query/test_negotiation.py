@@ -7,6 +7,7 @@ import pytest
 
 from app.domain.errors import InvalidRequest, UnsupportedFormat
 from app.serving.query.negotiation import DEFAULT_FORMAT, OF_CLASSES, MediaType, negotiate
+from tests.refusals import refused_as
 
 
 @pytest.mark.parametrize(
@@ -88,6 +89,5 @@ def test_shape_and_type_of_a_tensor_are_read():
     ],
 )
 def test_tensor_headers_are_checked_for_json_bodies_too(name: bytes, value: bytes):
-    with pytest.raises(InvalidRequest) as refusal:
+    with refused_as(InvalidRequest, "bad_header"):
         negotiate({name: value}, b"")
-    assert refusal.value.reason == "bad_header"
