@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,11 @@ from rich.table import Table
 
 from app.commands.datasets import send_file
 from app.commands.demo.report import METHODS, means
-from app.commands.demo.temporary_server import sigterm_as_exit, temporary_server
 from app.commands.job_progress import follow, job_path, report_end
 from app.commands.output import CommandFailed, print_failure
-from app.commands.remote import RemoteServer, connect
+from app.commands.remote import RemoteServer
 from app.domain.event_text import percent
+from benchmarks.deployment import job_service
 
 # Feature vectors as in the paper; ε = 1 and ϵ = 0.3 are the defaults.
 FEATURES = {
@@ -73,12 +72,7 @@ def run(names: list[str]) -> dict[str, dict[str, float]]:
     """Run all data sets on one server. Returns the content of the last line."""
     console = Console(width=100, highlight=False)
     figures: dict[str, dict[str, float]] = {}
-    with (
-        sigterm_as_exit(),
-        tempfile.TemporaryDirectory(prefix="stms-bench-") as folder,
-        temporary_server(Path(folder)) as server,
-        connect(server.address, server.key) as client,
-    ):
+    with job_service() as (client, _):
         for name in names:
             dataset = send_file(client, data_folder() / f"{name}.npz")
             for grid, C in GRIDS.items():

@@ -60,7 +60,7 @@ def measure(size: LetterSize, *, fanout: bool, overhead: bool) -> dict[str, Any]
         if fanout:
             limits.append(two_processes_speedup(size.rows, _features(size), size.students_side_by_side))
         for workers in counts if number % 2 == 0 else reversed(counts):
-            with cluster(workers) as service, service.client() as client:
+            with cluster(workers) as service, service.service_client() as client:
                 dataset = _upload(service, client, size)
                 for name, given in _jobs(size).items():
                     # As for jobs with pauses between them: each worker has a spare solver ready.

@@ -39,8 +39,8 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from app.commands.demo.temporary_server import sigterm_as_exit, temporary_server
-from app.commands.remote import RemoteServer, connect
+from app.commands.remote import RemoteServer
+from benchmarks.deployment import job_service
 from benchmarks.inputs import jobs, pipelines, speeds
 from benchmarks.inputs.sets import SETS, RawSet, splits
 from benchmarks.load import WrkMissing
@@ -179,13 +179,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := set(parts) - set(PARTS):
         made.error(f"there is no part {min(unknown)!r}, only {', '.join(PARTS)}")
     found: dict[str, Any] = dict.fromkeys(("accepted", "f1", "promises"))
-    with (
-        sigterm_as_exit(),
-        tempfile.TemporaryDirectory(prefix="stms-bench-") as folder,
-        temporary_server(Path(folder)) as server,
-        connect(server.address, server.key) as client,
-    ):
-        measurement = _Measurement(client, Path(folder), given)
+    with job_service() as (client, folder):
+        measurement = _Measurement(client, folder, given)
         for part in found:
             if part in parts:
                 found[part] = getattr(measurement, part)()

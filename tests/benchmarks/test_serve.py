@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -25,7 +26,7 @@ import pytest
 from benchmarks import peers, scale
 from benchmarks.load import Load, WrkMissing, bursts, constant_rate, wrk
 from benchmarks.peers.environments import Offline
-from benchmarks.processes import cpu_seconds, family, free_port, running, wait_until_it_answers
+from benchmarks.processes import Process, cpu_seconds, family, free_port
 from benchmarks.serve import __main__ as program
 from benchmarks.serve import bulk, comparison, fleet, formats, single, students, swap, targets
 from benchmarks.serve.comparison import Pace, interleaved, ratio, require_success
@@ -206,11 +207,10 @@ def test_cpu_time_is_that_of_a_process_and_its_children():
 
 
 def test_a_process_that_does_not_answer_is_reported_with_its_log(tmp_path, cores):
-    with (
-        running([sys.executable, "-c", "print('no such luck')"], cores[0], tmp_path) as process,
-        pytest.raises(RuntimeError, match="no such luck"),
-    ):
-        wait_until_it_answers(process, f"http://127.0.0.1:{free_port()}/", tmp_path)
+    command = [sys.executable, "-c", "print('no such luck')"]
+    process = Process("unlucky", command, tmp_path, cores=cores[0], url=f"http://127.0.0.1:{free_port()}/")
+    with pytest.raises(RuntimeError, match="no such luck"), process:
+        pass
 
 
 # What the clients of the swap find wrong
@@ -342,12 +342,12 @@ def test_formats_are_compared(cores):
     assert all(value > 0 for value in found.values())
 
 
-def test_mlserver_is_left_out_where_it_cannot_be_had(monkeypatch, capsys, cores):
+def test_mlserver_is_left_out_where_it_cannot_be_had(monkeypatch, capsys, cores, tmp_path):
     def offline(*_: object) -> None:
         raise Offline("out of reach")
 
     monkeypatch.setattr(peers, "environment", offline)
-    ours = Service(None, "http://127.0.0.1:1", "key", "admin", Path("log"))  # type: ignore[arg-type]
+    ours = Service(folder=tmp_path)
     assert single._mlserver(ours, b"", {}, cores, SMALL) is None
     assert "MLServer is left out: out of reach" in capsys.readouterr().err
 
@@ -383,8 +383,9 @@ def test_the_alias_moves_three_times_with_a_restart_around_the_second(monkeypatc
         traffic.requests += 50
 
     monkeypatch.setattr(swap.time, "sleep", sleep)
-    process = SimpleNamespace(send_signal=lambda number: events.append(f"{number!r} at {traffic.requests}"))
-    ours = SimpleNamespace(process=process, pids=lambda: next(pids))
+    ours = mock.MagicMock()
+    ours["api-0"].send = lambda number: events.append(f"{number!r} at {traffic.requests}")
+    type(ours).pids = mock.PropertyMock(side_effect=lambda: next(pids))
     swap._story(ours, traffic, admin, 1000)
     assert events == ["<Signals.SIGHUP: 1> at 300"]
     assert admin.moved == [(200, 1), (350, 3), (400, 2)]
