@@ -3,7 +3,7 @@
 Usage::
 
     python -m benchmarks.digests BEFORE [AFTER] [--quick] [--fits-only]
-    make digests BEFORE=main
+    python -m benchmarks.digests main .
 
 BEFORE and AFTER are commits, or folders with a checkout (anything that contains a slash, and ``.``); AFTER is
 the current checkout with its uncommitted changes unless given. Do not edit a folder while it is in use.

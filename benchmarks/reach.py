@@ -1,4 +1,4 @@
-"""Local evaluation beside HTTP, on one real server: ``python -m benchmarks.reach``, ``make bench-reach``.
+"""Local evaluation beside HTTP, on one real server: ``python -m benchmarks.reach``.
 
 The last line is a JSON object:
 
