@@ -170,9 +170,14 @@ class Deployment:
         return self.urls[0]
 
     @property
+    def ports(self) -> list[int]:
+        """Of all servers."""
+        return [int(url.rpartition(":")[2]) for url in self.urls]
+
+    @property
     def port(self) -> int:
         """Of the first server."""
-        return int(self.url.rpartition(":")[2])
+        return self.ports[0]
 
     @property
     def first_key(self) -> str:

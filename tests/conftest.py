@@ -60,11 +60,7 @@ ON_ONE_SERVER = (
     tuple(
         f"tests/e2e/test_{name}.py"
         for name in (
-            "odm",
-            "mcodm",
-            "svm_plus",
-            "interpolation",
-            "multiview",
+            "learners",
             "gaussian",
             "outside_scores",
             "labelling",

@@ -40,7 +40,7 @@ class Client:
     def __init__(self, deployment: Deployment, number: int, key: str | None = None) -> None:
         self.number = number
         self.key = key
-        self._port = int(deployment.urls[number].rpartition(":")[2])
+        self._port = deployment.ports[number]
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def ask(

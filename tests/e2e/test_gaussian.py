@@ -90,19 +90,3 @@ def test_other_formats_and_the_open_inference_protocol_give_the_same(
     outputs = {one["name"]: one["data"] for one in answer.json()["outputs"]}
     np.testing.assert_allclose(outputs["score"], expected, rtol=1e-9)
     np.testing.assert_allclose(outputs["probability"], norm.cdf(expected), rtol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("student", "status", "field"),
-    [
-        ({"method": "gpc", "n_landmarks": 1}, 422, "hyperparameters.student.n_landmarks"),
-        ({"method": "gpc", "privileged": "teacher"}, 422, "hyperparameters.student.privileged"),
-        ({"method": "gpc+", "privileged": "labels"}, 422, "hyperparameters.student.privileged"),
-    ],
-)
-def test_a_wrong_hyper_parameter_is_named(
-    http: httpx.Client, job: Json, problem: Call, student: Json, status: int, field: str
-):
-    body = {"dataset_id": job["dataset_id"], "model": MODEL, "hyperparameters": {"student": student}}
-    response = http.post("/v1/training-jobs", json=body)
-    assert [fault["field"] for fault in problem(response, status, "invalid_body")["errors"]] == [field]
