@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from app.commands.datasets import send_file
+from benchmarks.data import data_folder
 from benchmarks.defaults import job, read
 from benchmarks.deployment import job_service
 
@@ -45,7 +45,7 @@ def summary(found: Sequence[Json], budget: float) -> Json:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.budgets", description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("STMS_DATA", "../shared/data")))
+    parser.add_argument("--data", type=Path, default=data_folder())
     parser.add_argument("--set", default="letter")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--runs", type=int, default=10)

@@ -63,6 +63,7 @@ from app.serving.query.negotiation import DEFAULT_FORMAT
 from app.serving.query.requests import RequestLimits
 from app.serving.servable import make_servable
 from benchmarks.compact import TASKS, WIDE, wide
+from benchmarks.data import data_folder, raw_folder
 from benchmarks.defaults_peers import Split, encoded, figures, mixed_splits, peers
 from benchmarks.deployment import job_service
 from benchmarks.inputs.jobs import kinds_of, upload
@@ -347,8 +348,8 @@ def _measured(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code: 0 when at least one set was measured."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("STMS_DATA", "../shared/data")))
-    parser.add_argument("--raw", type=Path, default=Path(os.environ.get("STMS_RAW", "../shared/raw")))
+    parser.add_argument("--data", type=Path, default=data_folder())
+    parser.add_argument("--raw", type=Path, default=raw_folder())
     parser.add_argument("--sets", nargs="+", default=None)
     parser.add_argument("--rows", type=int, default=None)
     parser.add_argument("--quick", action="store_true")

@@ -35,7 +35,7 @@ from typing import Any, Final
 import httpx
 import numpy as np
 
-from benchmarks.accuracy import data_folder
+from benchmarks.data import data_folder
 from benchmarks.deployment import Deployment
 from benchmarks.digests import ROOT, checked, checkout
 from benchmarks.processes import cpu_seconds, family

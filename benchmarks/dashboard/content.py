@@ -22,7 +22,7 @@ from app.store.engine import open_engine
 from app.store.tables import job_students, jobs
 from app.store.unit_of_work import Store
 from benchmarks.deployment import prepare_database
-from benchmarks.published import linear_student, linear_teacher, publish
+from benchmarks.published import publish_linear
 from benchmarks.serve.service import digits
 
 CLASSES: Final = 10_000
@@ -111,9 +111,7 @@ def open_store(folder: Path) -> Store:
 
 def _version(store: Store) -> str:
     """A version of the model "many" with few packed students; its rows are added by `_measure`."""
-    weights = np.eye(8)
-    students = {str(k): linear_student(str(k), row) for k, row in enumerate(weights)}
-    return str(publish(store, "many", students, linear_teacher(list(students), weights)).job_id)
+    return str(publish_linear(store, "many", np.eye(8)).job_id)
 
 
 def _measure(store: Store, job_ids: list[str], random: np.random.Generator) -> None:

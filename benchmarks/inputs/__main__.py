@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -40,6 +39,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from app.commands.remote import RemoteServer
+from benchmarks.data import raw_folder
 from benchmarks.deployment import job_service
 from benchmarks.inputs import jobs, pipelines, speeds
 from benchmarks.inputs.sets import SETS, RawSet, splits
@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--sets", nargs="+", default=None, choices=sorted(SETS), metavar="NAME")
     made.add_argument("--rows", type=int, default=None, help="most rows to learn from [12000]")
     made.add_argument("--minutes", type=float, default=float("inf"))
-    made.add_argument("--raw", type=Path, default=Path(os.environ.get("STMS_RAW", "../shared/raw")))
+    made.add_argument("--raw", type=Path, default=raw_folder())
     made.add_argument("--quick", action="store_true")
     return made
 

@@ -38,7 +38,7 @@ from app.processes.os_process import IDLE_NICENESS
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
 from benchmarks.deployment import Deployment
-from benchmarks.published import linear_student, linear_teacher, publish
+from benchmarks.published import publish_linear
 from benchmarks.safety.crowds import WAYS, Target
 from benchmarks.safety.prober import COLUMNS, Latencies, Prober, take_precedence
 
@@ -201,9 +201,7 @@ def _prepare(store: Store) -> dict[str, str]:
     """Publish the models of both; returns the other key and the key of the crowd."""
     random = np.random.default_rng(0)
     for name, classes, columns in (("other", 4, COLUMNS), ("own", _CROWD_CLASSES, _CROWD_COLUMNS)):
-        weights = random.normal(size=(classes, columns))
-        students = {str(k): linear_student(str(k), row) for k, row in enumerate(weights)}
-        publish(store, name, students, linear_teacher(list(students), weights))
+        publish_linear(store, name, random.normal(size=(classes, columns)))
     return {
         "other": create_key(store, "other", {"query"}, {"other"})[1],
         "crowd": create_key(store, "crowd", {"train"}, rate_limit=_CROWD_LIMIT)[1],

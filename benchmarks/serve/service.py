@@ -10,7 +10,7 @@ import numpy as np
 
 from app.store.unit_of_work import Store
 from benchmarks.deployment import Deployment
-from benchmarks.published import linear_student, linear_teacher, publish
+from benchmarks.published import publish_linear
 
 FEATURES = 64
 CLASSES = 10
@@ -47,9 +47,7 @@ class Service(Deployment):
 
 def digits(store: Store) -> None:
     """A model of ten classes, each one weight vector."""
-    weights = np.random.default_rng(0).normal(size=(CLASSES, FEATURES))
-    students = {str(k): linear_student(str(k), row) for k, row in enumerate(weights)}
-    publish(store, "digits", students, linear_teacher(list(students), weights))
+    publish_linear(store, "digits", np.random.default_rng(0).normal(size=(CLASSES, FEATURES)))
 
 
 def row(features: int = FEATURES) -> list[float]:

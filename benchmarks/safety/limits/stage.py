@@ -16,7 +16,7 @@ from app.store.unit_of_work import Store
 from benchmarks.deployment import Deployment
 from benchmarks.postgres import postgres
 from benchmarks.processes import answers, command_line, open_files
-from benchmarks.published import linear_student, linear_teacher, publish
+from benchmarks.published import publish_linear
 from benchmarks.safety.crowds import Target
 from benchmarks.safety.prober import COLUMNS, Prober
 
@@ -54,8 +54,10 @@ class Stage(Deployment):
         self._quotas = dict(quotas or {})
 
     def _fill(self, store: Store) -> None:
-        _publish(store, "other", 4, COLUMNS)
-        _publish(store.of_tenant("attacker"), "own", OWN_CLASSES, _OWN_COLUMNS)
+        random = np.random.default_rng(0)
+        publish_linear(store, "other", random.normal(size=(4, COLUMNS)))
+        attacker = store.of_tenant("attacker")
+        publish_linear(attacker, "own", random.normal(size=(OWN_CLASSES, _OWN_COLUMNS)))
         for name, (tenant, scope) in _KEYS.items():
             self.keys[name] = create_key(store.of_tenant(tenant), name, {scope})[1]
         if self._quotas:
@@ -149,9 +151,3 @@ def submit(client: httpx.Client, dataset: str, model: str, **hyperparameters: An
     return client.post(
         "/v1/training-jobs", content=json.dumps(body), headers={"Content-Type": "application/json"}
     )
-
-
-def _publish(store: Store, model: str, classes: int, columns: int) -> None:
-    weights = np.random.default_rng(0).normal(size=(classes, columns))
-    students = {str(k): linear_student(str(k), row) for k, row in enumerate(weights)}
-    publish(store, model, students, linear_teacher(list(students), weights))
