@@ -1,14 +1,16 @@
-"""Bad input over real connections gets the right status and problem document, and changes no stored data."""
+"""Bad input over real connections gets the right status and problem document, and changes no stored data.
+
+Here is one fault of a kind: each fault of a file is in tests/app/ingest and tests/core/data with its place,
+each of a query in tests/app/api/test_query.py, and each attack with its status and code in benchmarks/hostile.
+"""
 
 from __future__ import annotations
 
 import io
 import json
-import pickle
 import re
 import socket
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import quote
@@ -119,7 +121,7 @@ def parquet_bytes(**columns: Any) -> bytes:
     return buffer.getvalue()
 
 
-# Wrong shape, ragged or empty rows, NaN and infinities: in files
+# Ragged or empty rows and infinities in files
 
 
 @pytest.mark.parametrize(
@@ -157,146 +159,7 @@ def test_a_column_at_fault_is_named_by_its_header(refused):
     assert "'größe'" in document["errors"][0]["message"]
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("test_part", [False, True])
-def test_a_value_that_is_not_finite_is_named_in_arrays(refused, npz, iris, bad, test_part):
-    X, y = iris
-    spoilt = X.copy()
-    spoilt[41, 2] = bad
-    given = (
-        {"X_train": X, "y_train": y, "X_test": spoilt, "y_test": y} if test_part else {"X": spoilt, "y": y}
-    )
-    document = refused(npz(**given), "npz", 400, "invalid_dataset")
-    assert places(document) == [("X_test" if test_part else "X", 41, 2, "not_finite")]
-
-
-def test_a_value_that_is_not_finite_is_named_in_svmlight_and_parquet(refused):
-    lines = "1 1:0.5 3:1\n2 1:0.25 3:inf\n1 2:1\n2 2:3\n"
-    assert places(refused(lines, "svmlight", 400, "invalid_dataset")) == [("X", 1, 2, "not_finite")]
-    # NaN and null are gaps, which a table may have.
-    table = parquet_bytes(
-        a=[1.0, 2.0, float("inf"), 4.0], b=[1.0, None, float("nan"), 4.0], label=["x", "y", "x", "y"]
-    )
-    assert places(refused(table, "parquet", 400, "invalid_dataset")) == [("X", 2, 0, "not_finite")]
-    table = parquet_bytes(a=[1.0, 2.0, float("inf"), 4.0], label=["x", "y", "x", "y"])
-    assert places(refused(table, "parquet", 400, "invalid_dataset")) == [("X", 2, 0, "not_finite")]
-
-
-def test_arrays_of_the_wrong_shape_are_refused(refused, npz, iris):
-    X, y = iris
-    flat = refused(npz(X=X.ravel(), y=y), "npz", 400, "invalid_dataset")
-    assert places(flat) == [("X", None, None, "wrong_shape")]
-    cube = refused(npz(X=X.reshape(150, 2, 2), y=y), "npz", 400, "invalid_dataset")
-    assert places(cube) == [("X", None, None, "wrong_shape")]
-    short = refused(npz(X=X, y=y[:-1]), "npz", 400, "invalid_dataset")
-    assert places(short) == [("y", None, None, "wrong_length")]
-    narrow = refused(npz(X_train=X, y_train=y, X_test=X[:, :3], y_test=y), "npz", 400, "invalid_dataset")
-    assert places(narrow) == [("X_test", None, None, "wrong_columns")]
-    empty = refused(npz(X=X[:0], y=y[:0]), "npz", 400, "invalid_dataset")
-    assert ("X", None, None, "empty") in places(empty)
-    bare = refused(npz(X=X[:, :0], y=y), "npz", 400, "invalid_dataset")
-    assert places(bare) == [("X", None, None, "no_columns")]
-
-
-def test_a_file_without_rows_or_without_labels_is_refused(refused, npz, iris):
-    refused("", "csv", 400, "empty_file")
-    refused("\n\n\n", "csv", 400, "empty_file")
-    refused("a,b,label\n", "csv", 400, "no_rows")
-    refused("1\n2\n3\n", "csv", 400, "one_column")
-    refused(npz(X=iris[0]), "npz", 400, "missing_array")
-    assert refused(GOOD, "csv", 400, "no_label_column", label_column="colour")["errors"]
-
-
-# Wrong shape, ragged or empty rows, NaN and infinities: in queries
-
-
-@pytest.mark.parametrize(
-    ("header", "cell", "field", "column", "code"),
-    [
-        ("privileged:depth", "nan", "privileged", 0, "missing_value"),
-        ("privileged:depth", "deep", "privileged", 0, "not_a_number"),
-        ("score:tulip", "1e999", "teacher_scores", 0, "not_a_number"),
-    ],
-)
-def test_a_bad_value_of_an_extra_is_named_by_field_row_and_column(refused, header, cell, field, column, code):
-    text = f"a,{header},label\n1,2,x\n2,3,y\n3,{cell},x\n4,5,y\n"
-    # Scores of a class that no label names are a further fault.
-    assert places(refused(text, "csv", 400, "invalid_dataset"))[0] == (field, 2, column, code)
-
-
-def test_extras_that_do_not_fit_the_rows_are_named(refused, npz, iris):
-    X, y = iris
-    views = {"views": np.array([[0, 2], [1, 4]]), "view_names": ["petal", "sepal"]}
-    for field, code, arrays in [
-        ("privileged", "wrong_length", {"privileged": X[1:]}),
-        ("teacher_scores", "wrong_columns", {"teacher_scores": X[:, :2]}),
-        ("views", "overlapping", views),
-    ]:
-        document = refused(npz(X=X, y=y, **arrays), "npz", 400, "invalid_dataset")
-        assert [(error["field"], error["code"]) for error in document["errors"]] == [(field, code)]
-    scores = "a,score:x,score:z,label\n1,2,0,x\n2,3,0,y\n3,1,0,x\n4,5,0,y\n"
-    document = refused(scores, "csv", 400, "invalid_dataset")
-    assert [error["code"] for error in document["errors"]] == ["unknown_class", "missing_class"]
-
-
-def test_a_missing_label_is_named_and_the_answer_says_how_to_keep_the_row(refused):
-    document = refused("a,b,label\n1,2,x\n2,3,\n3,4,y\n1,1,x\n2,2,y\n", "csv", 400, "invalid_dataset")
-    assert places(document) == [("y", 1, None, "empty_label")]
-    assert "unlabelled=accept" in document["errors"][0]["message"]
-
-
-@pytest.mark.parametrize("path", [QUERY, PREDICT])
-@pytest.mark.parametrize(
-    ("body", "code", "place"),
-    [
-        ('{"x": [1, 2, 3]}', "wrong_columns", ("x", 0, None)),
-        ('{"x": [1, 2, 3, 4, 5]}', "wrong_columns", ("x", 0, None)),
-        ('{"x": []}', "wrong_columns", ("x", 0, None)),
-        ('{"x": [1, 2, NaN, 4]}', "not_finite", ("x", 0, 2)),
-        ('{"x": [1, Infinity, 3, 4]}', "not_finite", ("x", 0, 1)),
-        ('{"x": [-Infinity, 2, 3, 4]}', "not_finite", ("x", 0, 0)),
-        ('{"x": [1, 2, 3, 1e400]}', "too_large", ("x", 0, 3)),
-        ('{"x": [1, 2, 3, 1e200]}', "too_large", ("x", 0, 3)),
-        ('{"x": [1, 2, "3", 4]}', "not_numeric", ("x", 0, 2)),
-        ('{"x": [1, 2, null, 4]}', "not_numeric", ("x", 0, 2)),
-        ('{"x": [1, 2, true, 4]}', "not_numeric", ("x", 0, 2)),
-        ('{"x": [[1, 2, 3, 4]]}', "wrong_shape", ("x", 0, 0)),
-        ('{"x": 1}', "wrong_shape", ("x", 0, None)),
-        ('{"rows": [[1, 2, 3, 4], [1, 2, 3]]}', "wrong_columns", ("rows", 1, None)),
-        ('{"rows": [[1, 2, 3, 4], []]}', "wrong_columns", ("rows", 1, None)),
-        ('{"rows": [[1, 2, 3, 4], [1, 2, 3, NaN]]}', "not_finite", ("rows", 1, 3)),
-        ('{"rows": [[1, 2, 3, 4], [1, -Infinity, 3, 4]]}', "not_finite", ("rows", 1, 1)),
-        ('{"rows": [[1, 2, 3, 4], 5]}', "wrong_shape", ("rows", 1, None)),
-        ('{"rows": []}', "empty", ("rows", None, None)),
-        (
-            '{"rows": [[1, 2, 3, 4], {"indices": [4], "values": [1]}]}',
-            "wrong_columns",
-            ("rows.indices", 1, None),
-        ),
-    ],
-)
-def test_a_bad_row_of_a_query_is_named(http, problem, nothing_is_stored, path, body, code, place):
-    document = problem(http.post(path, content=body), 400, code)
-    assert places(document)[0] == (*place, code)
-
-
-@pytest.mark.parametrize("path", [QUERY, PREDICT])
-@pytest.mark.parametrize(
-    ("body", "code"),
-    [
-        (b"", "empty"),
-        (b"{", "malformed_json"),
-        (b'{"x": [1, 2, 3, 4]', "malformed_json"),
-        (b"\xff\xfe", "malformed_json"),
-        (b"[1, 2, 3, 4]", "wrong_body"),
-        (b"{}", "wrong_body"),
-        (b'{"x": [1, 2, 3, 4], "rows": [[1, 2, 3, 4]]}', "wrong_body"),
-        (b'{"x": [1, 2, 3, 4], "y": 1}', "wrong_body"),
-        (b"[" * 50_000, "wrong_body"),
-    ],
-)
-def test_a_query_that_is_no_query_is_refused(http, problem, nothing_is_stored, path, body, code):
-    problem(http.post(path, content=body), 400, code)
+# Queries
 
 
 @pytest.mark.parametrize("path", [QUERY, PREDICT])
@@ -361,38 +224,6 @@ def test_a_job_for_something_unknown_is_refused(http, problem, nothing_is_stored
 # Labels
 
 
-def test_a_single_class_is_refused(refused, npz, iris):
-    lines = GOOD.replace("yes", "no")
-    assert places(refused(lines, "csv", 400, "invalid_dataset")) == [("y", None, None, "single_class")]
-    alone = npz(X=iris[0], y=np.zeros(150, dtype=int))
-    assert places(refused(alone, "npz", 400, "invalid_dataset")) == [("y", None, None, "single_class")]
-
-
-def test_a_class_with_one_example_is_refused(refused):
-    document = refused(GOOD + "5,5,lonely\n", "csv", 400, "invalid_dataset")
-    assert places(document) == [("y", None, None, "class_too_small")]
-    assert "'lonely'" in document["detail"]
-
-
-def test_labels_of_a_test_part_must_be_known(refused, npz, iris):
-    X, y = iris
-    strange = np.where(np.arange(150) == 7, "tulip", y)
-    document = refused(npz(X_train=X, y_train=y, X_test=X, y_test=strange), "npz", 400, "invalid_dataset")
-    assert places(document) == [("y_test", 7, None, "unknown_class")]
-
-
-def test_labels_that_cannot_be_classes_are_refused(refused, npz, iris):
-    X, y = iris
-    fractions = refused(npz(X=X, y=np.linspace(0, 1, 150)), "npz", 400, "invalid_dataset")
-    assert fractions["errors"][0]["field"] == "y"
-    square = refused(npz(X=X, y=np.tile(y, (2, 1)).T), "npz", 400, "invalid_dataset")
-    assert places(square) == [("y", None, None, "wrong_shape")]
-    twins = GOOD.replace("yes", "e\u0301").replace("no", "\u00e9")
-    assert places(refused(twins, "csv", 400, "invalid_dataset"))[0][3] == "ambiguous_label"
-    long = refused(GOOD.replace("yes", "y" * 300), "csv", 400, "invalid_dataset")
-    assert places(long)[0][3] == "label_too_long"
-
-
 ODD_NAMES = [
     "a/b",
     "c:d",
@@ -454,7 +285,7 @@ def test_constant_and_duplicate_columns_and_more_columns_than_rows_are_warned_of
     assert [result["match"] for result in answers["results"]] == [label == "left" for label in labels]
 
 
-# Truncated uploads, files of the wrong kind, files that are too large
+# Truncated uploads, and files that are too large
 
 
 def cut_off(service: Any, head: str, body: bytes, *, abruptly: bool = False) -> bytes:
@@ -515,48 +346,9 @@ def test_a_binary_file_cut_off_before_it_was_sent_is_refused(refused, npz, iris,
     refused(table[: int(share * len(table))], "parquet", 400, "truncated_upload")
 
 
-def test_a_damaged_archive_is_refused(refused, npz, iris):
-    X, y = iris
-    archive = bytearray(npz(X=X, y=y))
-    archive[len(archive) // 2] ^= 0xFF
-    refused(bytes(archive), "npz", 400, "truncated_upload")
-
-
 def test_a_csv_cut_off_within_a_line_is_ragged(refused):
     document = refused(GOOD[:-5], "csv", 400, "invalid_dataset")
     assert places(document) == [("X", 9, None, "ragged_row")]
-
-
-def zipped(name: str, content: bytes) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(name, content)
-    return buffer.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("content", "file_format", "code"),
-    [
-        (b"\x89PNG\r\n\x1a\n" + bytes(100), None, "wrong_format"),
-        (b"%PDF-1.7\n", "csv", "wrong_format"),
-        (b"\x1f\x8b\x08" + bytes(100), "csv", "wrong_format"),
-        (pickle.dumps({"X": [[1.0]], "y": [1]}), None, "wrong_format"),
-        (GOOD.encode(), "npz", "wrong_format"),
-        (GOOD.encode(), "parquet", "wrong_format"),
-        (b"PAR1" + bytes(100), "csv", "wrong_format"),
-        (bytes(range(256)), "csv", "wrong_format"),
-        (GOOD.encode(), "xlsx", "unsupported_format"),
-        (zipped("letter.txt", b"Dear Sir"), "npz", "unsupported_format"),
-    ],
-)
-def test_a_file_of_the_wrong_kind_is_refused(refused, content, file_format, code):
-    refused(content, file_format, 415, code)
-
-
-def test_pickled_objects_are_never_read(refused, npz, iris):
-    X, y = iris
-    document = refused(npz(X=X, y=y.astype(object)), "npz", 400, "pickled_objects")
-    assert document["errors"][0]["field"] == "y"
 
 
 def test_a_file_over_the_limit_is_refused(refused, service, problem, nothing_is_stored):
@@ -568,15 +360,6 @@ def test_a_file_over_the_limit_is_refused(refused, service, problem, nothing_is_
 
     with service.client("train") as client:
         problem(client.post("/v1/datasets", content=endless()), 413, "body_too_large")
-
-
-def test_an_archive_that_would_inflate_beyond_memory_is_refused(refused):
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": "<f8", "fortran_order": False, "shape": (10**6, 10**5)}
-    )
-    document = refused(zipped("X.npy", header.getvalue() + bytes(10_000)), "npz", 400, "missing_array")
-    assert "'y'" in document["detail"]
 
 
 # Hyper-parameters and parameters out of bounds
