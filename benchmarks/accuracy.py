@@ -10,11 +10,8 @@ data sets are read from $STMS_DATA or ../shared/data. The last line is JSON, in 
 from __future__ import annotations
 
 import json
-import os
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -22,11 +19,12 @@ from rich.table import Table
 
 from app.commands.datasets import send_file
 from app.commands.demo.report import METHODS, means
-from app.commands.demo.temporary_server import sigterm_as_exit, temporary_server
 from app.commands.job_progress import follow, job_path, report_end
 from app.commands.output import CommandFailed, print_failure
-from app.commands.remote import RemoteServer, connect
+from app.commands.remote import RemoteServer
 from app.domain.event_text import percent
+from benchmarks.data import data_folder
+from benchmarks.deployment import job_service
 
 # Feature vectors as in the paper; ε = 1 and ϵ = 0.3 are the defaults.
 FEATURES = {
@@ -36,11 +34,6 @@ FEATURES = {
 # The loss weights of teacher and students: the end of the paper's grid, and beyond it.
 GRIDS = {"paper's grid": (1e3, 1e3), "open grid": (3e4, 1e5)}
 TARGETS = {"letter": {"teacher": 95.0, "gsvm": 92.0}, "satimage": {"gsvm": 86.0}}
-
-
-def data_folder() -> Path:
-    """Folder of the benchmark data sets."""
-    return Path(os.environ.get("STMS_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
 def train(client: RemoteServer, dataset_id: str, name: str, C: tuple[float, float]) -> list[dict[str, Any]]:
@@ -73,12 +66,7 @@ def run(names: list[str]) -> dict[str, dict[str, float]]:
     """Run all data sets on one server. Returns the content of the last line."""
     console = Console(width=100, highlight=False)
     figures: dict[str, dict[str, float]] = {}
-    with (
-        sigterm_as_exit(),
-        tempfile.TemporaryDirectory(prefix="stms-bench-") as folder,
-        temporary_server(Path(folder)) as server,
-        connect(server.address, server.key) as client,
-    ):
+    with job_service() as (client, _):
         for name in names:
             dataset = send_file(client, data_folder() / f"{name}.npz")
             for grid, C in GRIDS.items():

@@ -14,17 +14,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from app.commands.datasets import send_file
-from app.commands.demo.temporary_server import sigterm_as_exit, temporary_server
-from app.commands.remote import connect
+from benchmarks.data import data_folder
 from benchmarks.defaults import job, read
+from benchmarks.deployment import job_service
 
 Json = dict[str, Any]
 ALLOWED: Final = 1.2
@@ -47,7 +45,7 @@ def summary(found: Sequence[Json], budget: float) -> Json:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.budgets", description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("STMS_DATA", "../shared/data")))
+    parser.add_argument("--data", type=Path, default=data_folder())
     parser.add_argument("--set", default="letter")
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--runs", type=int, default=10)
@@ -56,13 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if split is None:
         parser.error(f"there is no set {given.set} in {given.data}")
     found: list[Json] = []
-    with (
-        sigterm_as_exit(),
-        tempfile.TemporaryDirectory(prefix="stms-bench-") as folder,
-        temporary_server(Path(folder), STMS_SOLVER_NICENESS="0") as server,
-        connect(server.address, server.key) as client,
-    ):
-        path = Path(folder) / f"{given.set}.npz"
+    with job_service(STMS_SOLVER_NICENESS="0") as (client, folder):
+        path = folder / f"{given.set}.npz"
         split.write(path)
         dataset, classes = send_file(client, path)["id"], [str(label) for label in split.classes]
         for seed in range(given.runs):

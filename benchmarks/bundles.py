@@ -33,7 +33,7 @@ from app.store.blob_cache import BlobCache
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
+from benchmarks.published import publish_linear
 
 COLUMNS = 16
 LIMITS = Settings(max_classes=2_000_000)
@@ -91,8 +91,7 @@ def students(store: Store, classes: int) -> ModelVersion:
     """A trained version with a student for each of so many classes."""
     weights = np.random.default_rng(0).normal(size=(classes, COLUMNS))
     names = [f"class {number}" for number in range(classes)]
-    packed = {label: linear_student(label, row) for label, row in zip(names, weights, strict=True)}
-    return publish(store, "faces", packed, linear_teacher(names, weights))
+    return publish_linear(store, "faces", weights, names)
 
 
 def export(path: Path, target: Path) -> str:

@@ -17,7 +17,6 @@ percentages and ratios to the teacher, and of 100 landmarks for all classes "com
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import sys
 import time
@@ -29,6 +28,7 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, cpu_count, delayed
 
+from benchmarks.data import data_folder
 from core.data.dataset import LabelledData
 from core.data.scaling_kind import Scaling
 from core.features.spec import FeatureSpec
@@ -70,11 +70,6 @@ TASKS = {
     ),
     WIDE: Task(FeatureSpec("linear")),
 }
-
-
-def data_folder() -> Path:
-    """Folder of the benchmark data sets."""
-    return Path(os.environ.get("STMS_DATA") or Path(__file__).parents[2] / "shared" / "data")
 
 
 def read(path: Path, task: Task) -> tuple[LabelledData, LabelledData]:

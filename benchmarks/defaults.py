@@ -42,7 +42,6 @@ import math
 import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -56,16 +55,17 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 from sklearn.metrics import f1_score
 
 from app.commands.datasets import send_file
-from app.commands.demo.temporary_server import sigterm_as_exit, temporary_server
 from app.commands.job_progress import follow, job_path
-from app.commands.remote import RemoteServer, connect
+from app.commands.remote import RemoteServer
 from app.domain.entities import ModelVersion
 from app.serving.query.evaluate import answer_class
 from app.serving.query.negotiation import DEFAULT_FORMAT
 from app.serving.query.requests import RequestLimits
 from app.serving.servable import make_servable
 from benchmarks.compact import TASKS, WIDE, wide
+from benchmarks.data import data_folder, raw_folder
 from benchmarks.defaults_peers import Split, encoded, figures, mixed_splits, peers
+from benchmarks.deployment import job_service
 from benchmarks.inputs.jobs import kinds_of, upload
 from benchmarks.inputs.sets import TABLES
 from benchmarks.inputs.sets import Split as CellSplit
@@ -348,8 +348,8 @@ def _measured(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit code: 0 when at least one set was measured."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.defaults", description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("STMS_DATA", "../shared/data")))
-    parser.add_argument("--raw", type=Path, default=Path(os.environ.get("STMS_RAW", "../shared/raw")))
+    parser.add_argument("--data", type=Path, default=data_folder())
+    parser.add_argument("--raw", type=Path, default=raw_folder())
     parser.add_argument("--sets", nargs="+", default=None)
     parser.add_argument("--rows", type=int, default=None)
     parser.add_argument("--quick", action="store_true")
@@ -363,13 +363,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     is_stored = given.store is not None and given.store.is_file()
     found: dict[str, dict[str, Json]] = json.loads(given.store.read_text()) if is_stored else {}
     names = [name for name in given.sets or (*SETS, *TABLES) if name not in found]
-    with (
-        sigterm_as_exit(),
-        tempfile.TemporaryDirectory(prefix="stms-bench-") as folder,
-        temporary_server(Path(folder), STMS_SOLVER_NICENESS=str(given.niceness)) as server,
-        connect(server.address, server.key) as client,
-    ):
-        for name, measured in _measured(client, given, names, options, Path(folder)):
+    with job_service(STMS_SOLVER_NICENESS=str(given.niceness)) as (client, folder):
+        for name, measured in _measured(client, given, names, options, folder):
             found[name] = measured
             if given.store is not None:
                 given.store.write_text(json.dumps(found), encoding="utf-8")

@@ -3,7 +3,7 @@
 Usage::
 
     python -m benchmarks.digests BEFORE [AFTER] [--quick] [--fits-only]
-    make digests BEFORE=main
+    python -m benchmarks.digests main .
 
 BEFORE and AFTER are commits, or folders with a checkout (anything that contains a slash, and ``.``); AFTER is
 the current checkout with its uncommitted changes unless given. Do not edit a folder while it is in use.
@@ -47,7 +47,8 @@ from typing import Any, Final
 import httpx
 import numpy as np
 
-from benchmarks.processes import free_port, running, two_cores, wait_until_it_answers
+from benchmarks.deployment import QUICK_SOLVERS, Deployment
+from benchmarks.processes import two_cores
 
 Json = dict[str, Any]
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -291,26 +292,12 @@ def train(
     Returns the digest of each artifact by its name, and one line for each job that did not succeed. A job
     that the server answers with 422 has the one artifact `REFUSED` under the job's name.
     """
-    port = free_port()
-    with tempfile.TemporaryDirectory(prefix="stms-digests-") as name:
-        folder = Path(name)
-        command = [sys.executable, "-P", "-m", "app.cli", "serve"]
-        with running(command, core, folder, _environment(tree, folder, port)) as server:
-            wait_until_it_answers(server, f"http://127.0.0.1:{port}/readyz", folder)
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, trust_env=False) as http:
-                return _run_jobs(http, version, jobs)
-
-
-def _environment(tree: Path, folder: Path, port: int) -> dict[str, str]:
-    return {
-        "PYTHONPATH": str(tree),
-        "STMS_HOST": "127.0.0.1",
-        "STMS_PORT": str(port),
-        "STMS_DATA_DIR": str(folder / "data"),
-        "STMS_SOLVER_THREADS": "1",
-        "STMS_SOLVER_NICENESS": "0",
-        "STMS_REQUIRE_KEYS": "false",
-    }
+    settings = QUICK_SOLVERS | {"STMS_REQUIRE_KEYS": "false"}
+    with (
+        Deployment(serve=True, is_new=False, settings=settings, cores=core, tree=tree) as server,
+        server.client(seconds=60) as http,
+    ):
+        return _run_jobs(http, version, jobs)
 
 
 def _run_jobs(

@@ -30,7 +30,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -40,6 +39,7 @@ from typing import Any
 
 from joblib import Parallel, cpu_count, delayed
 
+from benchmarks.data import data_folder
 from benchmarks.defaults import read
 from benchmarks.defaults_peers import Split
 from core.data.dataset import LabelledData
@@ -261,7 +261,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("STMS_DATA", "../shared/data")))
+    parser.add_argument("--data", type=Path, default=data_folder())
     parser.add_argument("--sets", nargs="+", default=None)
     parser.add_argument("--rows", type=int, default=None)
     parser.add_argument("--quick", action="store_true")

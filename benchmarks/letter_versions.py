@@ -24,7 +24,6 @@ import json
 import os
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -36,9 +35,10 @@ from typing import Any, Final
 import httpx
 import numpy as np
 
-from benchmarks.accuracy import data_folder
+from benchmarks.data import data_folder
+from benchmarks.deployment import Deployment
 from benchmarks.digests import ROOT, checked, checkout
-from benchmarks.processes import cpu_seconds, family, free_port, running, wait_until_it_answers
+from benchmarks.processes import cpu_seconds, family
 
 Json = dict[str, Any]
 _KNOWN: Final[Json] = {"threshold": {"rule": "zero"}, "calibration": {"kind": "none"}}
@@ -138,26 +138,15 @@ def measure(before: Version, after: Version, rounds: int) -> Json:
 @contextmanager
 def serving(name: str, tree: Path, rows: bytes, guard: bool) -> Iterator[Version]:
     """A server from ``tree`` that has the data set. guard: students are compared as the version does it."""
-    port = free_port()
-    address = f"http://127.0.0.1:{port}"
-    with tempfile.TemporaryDirectory(prefix="stms-letter-") as temporary:
-        folder = Path(temporary)
-        environment = {
-            "PYTHONPATH": str(tree),
-            "STMS_PORT": str(port),
-            "STMS_DATA_DIR": str(folder / "data"),
-            "STMS_REQUIRE_KEYS": "false",
-        }
-        command = [sys.executable, "-P", "-m", "app.cli", "serve"]
-        with (
-            running(command, None, folder, environment) as server,
-            httpx.Client(base_url=address, timeout=600, trust_env=False) as http,
-        ):
-            wait_until_it_answers(server, f"{address}/readyz", folder)
-            response = http.post("/v1/datasets", params={"format": "npz"}, content=rows)
-            comparable = not guard and '"guard"' in http.get("/openapi.json").text
-            extra: Json = {"guard": {"kind": "off"}} if comparable else {}
-            yield Version(name, http, server.pid, checked(response)["id"], extra)
+    settings = {"STMS_REQUIRE_KEYS": "false"}
+    with (
+        Deployment(serve=True, is_new=False, settings=settings, tree=tree) as server,
+        server.client(seconds=600) as http,
+    ):
+        response = http.post("/v1/datasets", params={"format": "npz"}, content=rows)
+        comparable = not guard and '"guard"' in http.get("/openapi.json").text
+        extra: Json = {"guard": {"kind": "off"}} if comparable else {}
+        yield Version(name, http, server["serve"].pid, checked(response)["id"], extra)
 
 
 def _until_idle(*versions: Version) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -87,3 +88,16 @@ def publish(
             profile_digest=None if profile is None else uow.blobs.put([profile.to_bytes()])[0],
             alias=alias,
         )
+
+
+def publish_linear(
+    store: Store, model: str, weights: ArrayLike, labels: Sequence[str] = (), **options: Any
+) -> ModelVersion:
+    """Publish a model whose class k has the score ``weights[k]``·x, weights (K, d), with threshold 0.
+
+    labels: of the classes; by default their numbers. options: of `publish`.
+    """
+    rows = np.asarray(weights, dtype=np.float64)
+    names = labels or [str(k) for k in range(len(rows))]
+    students = {label: linear_student(label, row) for label, row in zip(names, rows, strict=True)}
+    return publish(store, model, students, linear_teacher(names, rows), **options)

@@ -12,75 +12,23 @@ p50_us, p99_us, empty_fastapi_p50_us, requests
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
 import random
 import socket
 import statistics
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 
-from benchmarks.processes import free_port, two_cores, wait_for_port
+from benchmarks.peers import empty_route
+from benchmarks.processes import two_cores
+from benchmarks.serve.service import FEATURES, Service, digits
 
-FEATURES = 64
 TURNS = 60
 REQUESTS_A_TURN = 150
 WARM_UP = 500
 MEASURED_SECONDS = 12.0
-
-
-def empty_server(port: int, core: int) -> None:
-    """A FastAPI application with empty routes."""
-    import uvicorn
-    from fastapi import FastAPI
-
-    app = FastAPI()
-
-    @app.get("/empty")
-    async def empty() -> None:
-        return None
-
-    @app.post("/empty")
-    async def empty_post() -> None:
-        return None
-
-    _pin(core)
-    uvicorn.run(app, port=port, access_log=False, log_level="warning", http="httptools", loop="uvloop")
-
-
-def our_server(port: int, core: int, folder: str) -> None:
-    """The service with its production settings."""
-    _pin(core)
-    os.environ["STMS_LOG_LEVEL"] = "WARNING"
-    command = [sys.executable, "-P", "-m", "app.cli", "api", "--data-dir", folder, "--port", str(port)]
-    os.execv(sys.executable, command)
-
-
-def prepare(folder: Path) -> str:
-    """Create a database with a model of ten classes. Returns an API key."""
-    from app.services.keys import create_key
-    from app.settings import Settings
-    from app.store.engine import open_engine
-    from app.store.migrate import upgrade
-    from app.store.unit_of_work import Store
-    from benchmarks.published import linear_student, linear_teacher, publish
-
-    address = Settings(data_dir=folder).app_database_url
-    upgrade(address)
-    store = Store(open_engine(address))
-    try:
-        weights = np.random.default_rng(0).normal(size=(10, FEATURES))
-        students = {str(k): linear_student(str(k), row) for k, row in enumerate(weights)}
-        publish(store, "digits", students, linear_teacher(list(students), weights))
-        return create_key(store, "benchmark", {"query"}, {"digits"})[1]
-    finally:
-        store.dispose()
 
 
 class Connection:
@@ -130,43 +78,27 @@ def request(method: str, path: str, body: bytes = b"", key: str = "") -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-@contextmanager
-def running(target: Callable[..., None], *arguments: object) -> Iterator[None]:
-    """Context manager of a server in its own process, ready for requests."""
-    process = multiprocessing.get_context("spawn").Process(target=target, args=arguments)
-    process.start()
-    try:
-        wait_for_port(int(str(arguments[0])), 20.0, 0.05)
-        yield
-    finally:
-        process.terminate()
-        process.join(15)
-        if process.is_alive():
-            process.kill()
-
-
 def measure() -> dict[str, float]:
     """Measure both servers alternately."""
     server_core, client_core = two_cores()
     _pin(client_core)
     row = [round(random.Random(0).gauss(0, 1) + i / 7, 6) for i in range(FEATURES)]
     body = json.dumps({"x": row}).encode()
-    our_port, empty_port = free_port(), free_port()
-    with tempfile.TemporaryDirectory(prefix="stms-bench-") as folder:
-        key = prepare(Path(folder))
-        with (
-            running(empty_server, empty_port, server_core),
-            running(our_server, our_port, server_core, folder),
-        ):
-            contestants = {
-                "empty": Connection(empty_port, request("GET", "/empty")),
-                "empty_post": Connection(empty_port, request("POST", "/empty", body)),
-                "ours": Connection(our_port, request("POST", "/v1/models/digits/classes/3:query", body, key)),
-            }
-            print(contestants["ours"].ask().decode(), end="\n\n")
-            seconds = _alternate(contestants)
-            for connection in contestants.values():
-                connection.close()
+    settings = {"STMS_LOG_LEVEL": "WARNING"}
+    with (
+        empty_route(server_core) as empty_port,
+        Service(prepare=digits, cores=server_core, settings=settings) as ours,
+    ):
+        asked = request("POST", "/v1/models/digits/classes/3:query", body, ours.keys["query"])
+        contestants = {
+            "empty": Connection(empty_port, request("GET", "/empty")),
+            "empty_post": Connection(empty_port, request("POST", "/empty", body)),
+            "ours": Connection(ours.port, asked),
+        }
+        print(contestants["ours"].ask().decode(), end="\n\n")
+        seconds = _alternate(contestants)
+        for connection in contestants.values():
+            connection.close()
     p50 = {name: statistics.median(values) * 1e6 for name, values in seconds.items()}
     for name, value in p50.items():
         print(f"{name:12} p50 {value:7.1f} µs   p99 {np.quantile(seconds[name], 0.99) * 1e6:7.1f} µs")

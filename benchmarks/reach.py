@@ -1,4 +1,4 @@
-"""Local evaluation beside HTTP, on one real server: ``python -m benchmarks.reach``, ``make bench-reach``.
+"""Local evaluation beside HTTP, on one real server: ``python -m benchmarks.reach``.
 
 The last line is a JSON object:
 
@@ -21,7 +21,6 @@ import json
 import shutil
 import statistics
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,10 +31,10 @@ import httpx
 import numpy as np
 import onnxruntime
 
-from app.commands.demo.temporary_server import TemporaryServer, temporary_server
 from app.serving.open_inference.grpc.descriptors import message_classes
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
+from benchmarks.deployment import Deployment
 from benchmarks.processes import free_port
 from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed import PackedStudent
@@ -110,20 +109,20 @@ def cost_ratio(
     return round(statistics.median(ratios), 2)
 
 
-def grpc_cost(server: TemporaryServer, port: int, rounds: int, times: int) -> float:
+def grpc_cost(server: Deployment, port: int, rounds: int, times: int) -> float:
     """The cost of an inference of one row over gRPC by that over HTTP, in binary form both."""
     row = np.random.default_rng(0).normal(size=(1, COLUMNS)).astype("<f8")
     message = message_classes()["ModelInferRequest"](model_name="linear:A")
     message.inputs.add(name="x", datatype="FP64", shape=list(row.shape))
     message.raw_input_contents.append(row.tobytes())
-    data, authorization = message.SerializeToString(), f"Bearer {server.key}"
+    data, authorization = message.SerializeToString(), f"Bearer {server.first_key}"
     tensor = {"name": "x", "shape": list(row.shape), "datatype": "FP64"}
     tensor |= {"parameters": {"binary_data_size": row.nbytes}}
     head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
     headers = {"authorization": authorization, "inference-header-content-length": str(len(head))}
     body = head + row.tobytes()
     with (
-        httpx.Client(base_url=server.address, headers=headers) as http,
+        httpx.Client(base_url=server.url, headers=headers) as http,
         grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
     ):
         infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
@@ -137,11 +136,11 @@ def grpc_cost(server: TemporaryServer, port: int, rounds: int, times: int) -> fl
         return cost_ratio(http, by_grpc, by_http, rounds, times)
 
 
-def poll_cost(server: TemporaryServer, rounds: int, times: int) -> float:
+def poll_cost(server: Deployment, rounds: int, times: int) -> float:
     """Processor time of a poll by that of a query, both by one client."""
     path = "/v1/models/linear/classes/A"
     x = {"x": np.random.default_rng(0).normal(size=COLUMNS).tolist()}
-    with httpx.Client(base_url=server.address, headers={"authorization": f"Bearer {server.key}"}) as http:
+    with httpx.Client(base_url=server.url, headers={"authorization": f"Bearer {server.first_key}"}) as http:
         tag = {"if-none-match": http.get(f"{path}/package").headers["etag"]}
         return cost_ratio(
             http,
@@ -152,11 +151,11 @@ def poll_cost(server: TemporaryServer, rounds: int, times: int) -> float:
         )
 
 
-def revocation(server: TemporaryServer, stms: Client, evaluators: int) -> float:
+def revocation(server: Deployment, stms: Client, evaluators: int) -> float:
     """Seconds until the last of some evaluators refused, after their key was revoked."""
     key = stms.create_key("evaluators", scopes=["download"])
     x = [0.0] * COLUMNS
-    with Client(server.address, key["key"]) as asking:
+    with Client(server.url, key["key"]) as asking:
         locals_ = [asking.local("linear", ["A"], poll=POLL, max_stale=600.0) for _ in range(evaluators)]
         for local in locals_:
             local.__enter__()
@@ -222,9 +221,9 @@ def bundle_equal(stms: Client, folder: Path) -> bool:
     return packages[0] is not None and packages[1] is not None and packages[0].content == packages[1].content
 
 
-def publish_all(server: TemporaryServer) -> None:
+def publish_all(server: Deployment) -> None:
     """Publish a linear student of 16 columns, and one of every form."""
-    store = Store(open_engine(f"sqlite:///{server.data_dir / 'stms.sqlite'}"))
+    store = Store(open_engine(f"sqlite:///{server.data / 'stms.sqlite'}"))
     rng = np.random.default_rng(0)
     linear = linear_student("A", rng.normal(size=COLUMNS))
     publish(store, "linear", {"A": linear}, linear_teacher(["A", "B"], rng.normal(size=(2, COLUMNS))))
@@ -247,13 +246,10 @@ def main() -> None:
     wished = parser.parse_args()
     found: dict[str, Any] = {}
     port = free_port()
-    with (
-        tempfile.TemporaryDirectory() as name,
-        temporary_server(Path(name), STMS_GRPC_PORT=str(port)) as server,
-    ):
-        folder = Path(name)
+    with Deployment(serve=True, is_new=False, settings={"STMS_GRPC_PORT": str(port)}) as server:
+        folder = server.folder
         publish_all(server)
-        with Client(server.address, server.key) as stms:
+        with Client(server.url, server.first_key) as stms:
             found |= speeds(stms, wished.rounds)
             print(found, flush=True)
             found["local_difference"] = difference(stms, min(wished.rows, 20_000))

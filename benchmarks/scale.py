@@ -24,9 +24,7 @@ import json
 import os
 import random
 import shutil
-import signal
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -37,7 +35,8 @@ from typing import IO
 
 import numpy as np
 
-from benchmarks.processes import family, free_port, two_cores, wait_for_port
+from benchmarks.deployment import Deployment, prepare_database
+from benchmarks.processes import family, two_cores, wait_for_port
 from benchmarks.query import Connection, request
 
 STARTS = 5
@@ -88,44 +87,24 @@ def copy_seconds(source: Path, target: Path) -> float:
     return seconds
 
 
-class Service:
-    """A server with its own folder, which can be started and stopped repeatedly."""
+class Service(Deployment):
+    """A server with its own folder, which can be started and stopped repeatedly. key: may everything."""
 
     def __init__(self, folder: Path, core: int) -> None:
-        from app.services.keys import create_key
-        from app.settings import Settings
-        from app.store.engine import open_engine
-        from app.store.migrate import upgrade
-        from app.store.unit_of_work import Store
-
-        self.folder, self.core, self.port = folder, core, free_port()
-        address = Settings(data_dir=folder).app_database_url
-        upgrade(address)
-        store = Store(open_engine(address))
-        self.key = create_key(store, "benchmark", {"admin"}, set())[1]
-        store.dispose()
-        self.process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        command = ["taskset", "--cpu-list", str(self.core), sys.executable, "-P", "-m", "app.cli", "api"]
-        command += ["--data-dir", str(self.folder), "--port", str(self.port)]
-        quiet = os.environ | {"STMS_LOG_LEVEL": "WARNING", "STMS_REQUIRE_KEYS": "true"}
-        self.process = subprocess.Popen(command, env=quiet)
-
-    def stop(self) -> None:
-        if self.process is not None:
-            self.process.send_signal(signal.SIGTERM)
-            self.process.wait(60)
-            self.process = None
+        settings = {"STMS_LOG_LEVEL": "WARNING", "STMS_REQUIRE_KEYS": "true"}
+        super().__init__(folder, api=1, settings=settings, cores=core)
+        self.server = self["api-0"]
+        self.data.mkdir(parents=True)
+        self.key = prepare_database(self.database, {"admin": {"admin"}})["admin"]
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        self.start()
+        self.server.start()
         try:
             wait_for_port(self.port, 60.0, 0.005)
             yield
         finally:
-            self.stop()
+            self.server.end()
 
     def query(self, row: int, x: list[float]) -> bytes:
         body = json.dumps({"x": x}).encode()
@@ -133,9 +112,8 @@ class Service:
 
     def memory(self) -> dict[str, float]:
         """Resident memory of all processes in MiB: all of it, and the part that is mapped files."""
-        assert self.process is not None
         sums = dict.fromkeys(("VmRSS", "RssAnon", "RssFile"), 0.0)
-        for pid in family(self.process.pid):
+        for pid in family(self.server.pid):
             lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
             fields = dict(line.split(":", 1) for line in lines)
             for name in sums:
@@ -147,7 +125,7 @@ def import_seconds(service: Service, head: Path) -> float:
     """Seconds from the first byte sent until the classes can be queried."""
     from stms_client import Client
 
-    with service.running(), Client(f"http://127.0.0.1:{service.port}", service.key) as client:
+    with service.running(), Client(service.url, service.key) as client:
         started = time.perf_counter()
         version = client.import_head(head, "faces")
         seconds = time.perf_counter() - started
@@ -157,14 +135,14 @@ def import_seconds(service: Service, head: Path) -> float:
 
 def first_answer_seconds(service: Service, x: list[float]) -> float:
     """Seconds from the start of a process to its first answer; the process is stopped afterwards."""
-    service.start()
+    service.server.start()
     started = time.perf_counter()
     try:
         wait_for_port(service.port, 60.0, 0.005)
         Connection(service.port, service.query(7, x), timeout=120.0).close()
         return time.perf_counter() - started
     finally:
-        service.stop()
+        service.server.end()
 
 
 def p50s(million: Service, ten: Service, classes: int, x: list[float]) -> dict[str, float]:
@@ -173,7 +151,7 @@ def p50s(million: Service, ten: Service, classes: int, x: list[float]) -> dict[s
 
     draw = random.Random(1)
     with million.running(), ten.running():
-        with Client(f"http://127.0.0.1:{million.port}", million.key) as client:
+        with Client(million.url, million.key) as client:
             list(client.models())
             before = million.memory()
         connections = {
@@ -243,7 +221,7 @@ def measure(folder: Path, classes: int, columns: int) -> dict[str, float]:
         ratio = results[f"{name}_p50_us"] / results["ten_p50_us"]
         results[f"million{'' if name == 'million' else '_new'}_p50_vs_ten"] = round(ratio, 3)
     print(results, flush=True)
-    shutil.rmtree(million.folder / "cache")
+    shutil.rmtree(million.data / "cache")
     results["fetch_seconds"] = round(first_answer_seconds(million, x), 2)
     return results
 

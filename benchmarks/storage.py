@@ -26,7 +26,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from app.commands.demo.temporary_server import TemporaryServer, temporary_server
+from benchmarks.deployment import Deployment
 
 COLUMNS = 100
 _BLOCK = 10_000
@@ -40,7 +40,7 @@ def main() -> None:
     report: dict[str, Any] = {"bytes": rows * COLUMNS * 8}
     with tempfile.TemporaryDirectory(prefix="stms-storage-") as name:
         folder = Path(name)
-        with temporary_server(folder) as server:
+        with Deployment(folder, serve=True, is_new=False) as server:
             report["idle_anonymous"] = memory(api_of(server))["RssAnon"] // _MB
             for kind, write in (("npy", write_npy), ("npz", write_npz)):
                 file = folder / f"rows.{kind}"
@@ -50,10 +50,10 @@ def main() -> None:
                 file.unlink()
 
 
-def measured(server: TemporaryServer, file: Path) -> dict[str, float]:
+def measured(server: Deployment, file: Path) -> dict[str, float]:
     """Upload a file, load its data set in new processes, and delete it."""
-    headers = {"Authorization": f"Bearer {server.key}"}
-    client = httpx.Client(base_url=server.address, headers=headers, timeout=600, trust_env=False)
+    headers = {"Authorization": f"Bearer {server.first_key}"}
+    client = httpx.Client(base_url=server.url, headers=headers, timeout=600, trust_env=False)
     with watched(api_of(server)) as most:
         begun = time.perf_counter()
         answer = client.post("/v1/datasets", params={"filename": file.name}, content=pieces_of(file))
@@ -65,7 +65,7 @@ def measured(server: TemporaryServer, file: Path) -> dict[str, float]:
             sys.executable,
             "-m",
             "benchmarks.storage_load",
-            str(server.data_dir),
+            str(server.data),
             answer.json()["id"],
             state,
         ]
@@ -114,7 +114,7 @@ def pieces_of(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-def api_of(server: TemporaryServer) -> int:
+def api_of(server: Deployment) -> int:
     """Process id of the API."""
     for status in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -122,7 +122,7 @@ def api_of(server: TemporaryServer) -> int:
             environment = (status.parent / "environ").read_bytes()
         except OSError:
             continue
-        if b"api" in words and f"STMS_DATA_DIR={server.data_dir}".encode() in environment.split(b"\0"):
+        if b"api" in words and f"STMS_DATA_DIR={server.data}".encode() in environment.split(b"\0"):
             return int(status.parent.name)
     raise RuntimeError("there is no API process")
 

@@ -34,6 +34,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
+from benchmarks.data import arrays_of, data_folder
 from benchmarks.liblinear import TARGET_CS, TOLERANCE, compare_teachers, fastest, stopwatch, tolerances
 from core.data.dataset import LabelledData
 from core.features.maps import fit_feature_map
@@ -64,9 +65,8 @@ TARGETS: dict[str, tuple[Callable[[float, float], bool], float]] = {
 
 def letter() -> LabelledData:
     """The training part of letter, or random mixtures of its size."""
-    path = Path(os.environ.get("STMS_DATA") or Path(__file__).parents[2] / "shared" / "data") / "letter.npz"
-    if path.is_file():
-        with np.load(path, allow_pickle=False) as arrays:
+    if (data_folder() / "letter.npz").is_file():
+        with arrays_of("letter") as arrays:
             return LabelledData.from_arrays(arrays["X_train"], arrays["y_train"])
     print("letter.npz is not there (set STMS_DATA): random mixtures of its size take its place\n")
     X, y = mixtures(15_000, 16, 26)

@@ -21,11 +21,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
+from benchmarks.data import training_part
 from core.data.dataset import LabelledData
 from core.features.maps import fit_feature_map
 from core.features.spec import FeatureSpec
@@ -65,11 +65,6 @@ class Cost:
         return Cost(self.wall + other.wall, self.cpu + other.cpu)
 
 
-def data_folder() -> Path:
-    """Folder of the benchmark data sets."""
-    return Path(os.environ.get("STMS_DATA") or Path(__file__).parents[2] / "shared" / "data")
-
-
 def timed(work: Callable[[], T]) -> tuple[T, Cost]:
     wall, cpu = time.perf_counter(), time.process_time()
     result = work()
@@ -78,8 +73,7 @@ def timed(work: Callable[[], T]) -> tuple[T, Cost]:
 
 def folds_of(name: str, n_threads: int | None) -> Folds:
     """Features of the training rows, ten folds, and the teacher's C."""
-    with np.load(data_folder() / f"{name}.npz", allow_pickle=False) as arrays:
-        data = LabelledData.from_arrays(arrays["X_train"].astype(np.float64), arrays["y_train"])
+    data = LabelledData.from_arrays(*training_part(name))
     features = fit_feature_map(data.X, FEATURES[name], 0).transform(data.X)
     return make_folds(
         task_of_features(features, data.y, data.K),

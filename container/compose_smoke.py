@@ -1,4 +1,4 @@
-"""Test of the Compose project under failures: `make compose-smoke`.
+"""Test of the Compose project under failures: `make container`.
 
     python -m container.compose_smoke
 

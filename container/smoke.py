@@ -1,4 +1,4 @@
-"""Builds the image and tests the whole workflow with it: `make container-smoke`.
+"""Builds the image and tests the whole workflow with it: `make container`.
 
     python -m container.smoke
 

@@ -47,9 +47,10 @@ from core.training.pipeline import prepare
 from core.training.preparation import Preparation, with_unlabelled
 from core.types import FloatArray, IntArray
 from experiments.data import DataMissing, load
+from experiments.markdown import pipe_table
 from experiments.protocol_2.runs import thirds
 from experiments.report.figures import STYLE
-from experiments.store import Record, Run, Store, Work, recipe_of
+from experiments.store import Record, Run, Store, Work, make_missing, recipe_of
 
 SETS = ("vowel", "yeast", "satimage", "letter")
 LABELLED = (10, 30, 100)
@@ -165,14 +166,6 @@ def _part(data: LabelledData, rows: IntArray) -> LabelledData:
     return replace(data, X=data.X[rows], y=data.y[rows])
 
 
-def run_all(draws: Sequence[Draw], folder: Path, store: Store, n_threads: int) -> None:
-    """Every record that is missing. Raises DataMissing, InvalidProblem."""
-    for draw in draws:
-        work = Ablation(draw, folder, store, n_threads)
-        for name, new in work.steps():
-            print(f"{work.run.key(name)}: {'made' if new else 'stored'}", flush=True)
-
-
 Values = dict[str, dict[str, list[float]]]
 """Mean F in per cent by regime and student: of each set, the mean of its draws, in the order of the sets."""
 
@@ -245,11 +238,8 @@ def markdown(values: Values, sizes: dict[str, int], seeds: int) -> str:
         _TEXT.format(targets=_TARGETS, sets=", ".join(SETS), seeds=seeds),
         "![Mean F by rows with labels](ablation.svg)",
         "",
-        "| rows | sets | teacher | "
-        + " | ".join(f"{family}, {part}" for family in FAMILIES for part in PARTS)
-        + " |",
-        "| --- | ---: | ---: |" + " ---: |" * (len(FAMILIES) * len(PARTS)),
     ]
+    rows = []
     for regime, own in values.items():
         cells = [regime, str(sizes[regime]), f"{np.mean(own[TEACHER]):.1f}"]
         for family in FAMILIES:
@@ -257,8 +247,9 @@ def markdown(values: Values, sizes: dict[str, int], seeds: int) -> str:
                 mean = float(np.mean(own[f"{family}, {part}"]))
                 beside = "" if part == PARTS[0] else f" ({_shown(*gain(own, family, part))})"
                 cells.append(f"{mean:.1f}{beside}")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, "", *(f"- {one}" for one in findings(values)), ""])
+        rows.append(cells)
+    columns = ("rows", "sets", "teacher", *(f"{family}, {part}" for family in FAMILIES for part in PARTS))
+    return "\n".join([*lines, *pipe_table(columns, rows), "", *(f"- {one}" for one in findings(values)), ""])
 
 
 def findings(values: Values) -> Iterator[str]:
@@ -335,7 +326,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if not given.report_only:
             draws = [Draw(name, seed, rows) for seed in range(seeds) for name in given.sets]
-            run_all(draws, given.data, store, given.threads)
+            make_missing(Ablation(draw, given.data, store, given.threads) for draw in draws)
     except DataMissing as error:
         print(error, file=sys.stderr)
         return 1

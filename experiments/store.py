@@ -11,7 +11,7 @@ import hashlib
 import json
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -136,6 +136,21 @@ class Work(ABC):
                 seconds = round(time.perf_counter() - started, 3)
                 self.store.write(key, self.recipe, {**record, "seconds": seconds})
             yield name, new
+
+
+def make_missing(works: Iterable[Work]) -> float:
+    """Make every record that is missing, and print each; returns the wall seconds of all, earlier ones too.
+
+    Raises DataMissing, InvalidProblem.
+    """
+    seconds = 0.0
+    for work in works:
+        for name, new in work.steps():
+            record: Record = work.store.read(work.run.key(name), work.recipe) or {}
+            seconds += float(record["seconds"])
+            state = "made" if new else "stored"
+            print(f"{work.run.key(name)}: {state}, {record['seconds']:.1f} s", flush=True)
+    return seconds
 
 
 def body(record: Record) -> Record:

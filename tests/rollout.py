@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import io
-import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import httpx
 import numpy as np
 
+from benchmarks.processes import Process
 from tests.late_proxy import LateProxy
 
 QUERIES = 10_000
 CLIENTS = 16
 LATE_SECONDS = 3.0
-READY_SECONDS = 120.0
 ANSWER_SECONDS = 60.0
 """How long a busy machine may take for what is no query."""
 _BODY = b'{"x": [1, 2]}'
 _HEAD = b"POST /v1/models/faces/classes/a:query HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n"
-_POLL_SECONDS = 0.1
 
 
 @dataclass
@@ -41,22 +39,6 @@ class Rollout:
     ended_after: float = 0.0
 
 
-def start_server(
-    command: Sequence[object], port: int, environment: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    """Start a server and wait until it is ready for queries at a port of loopback."""
-    process = subprocess.Popen(list(map(str, command)), env=dict(environment))
-    deadline = time.monotonic() + READY_SECONDS
-    while True:
-        try:
-            if httpx.get(f"http://127.0.0.1:{port}/readyz/queries", trust_env=False).is_success:
-                return process
-        except httpx.TransportError:
-            assert process.poll() is None, "the server ended by itself"
-        assert time.monotonic() < deadline
-        time.sleep(_POLL_SECONDS)
-
-
 def import_faces(port: int, headers: Mapping[str, str] | None = None) -> None:
     """Import the head that the queries ask: the score of class a is the first number of the row."""
     head = io.BytesIO()
@@ -68,7 +50,7 @@ def import_faces(port: int, headers: Mapping[str, str] | None = None) -> None:
     assert sent.status_code == 201, sent.text
 
 
-def roll_out(old: subprocess.Popen[bytes], old_port: int, new_port: int, key: str = "") -> Rollout:
+def roll_out(old: Process, old_port: int, new_port: int, key: str = "") -> Rollout:
     """End the old server under queries to both; the balancer sends it clients for `LATE_SECONDS` more."""
     authorization = f"Authorization: Bearer {key}\r\n".encode() if key else b""
     query = _HEAD % len(_BODY) + authorization + b"\r\n" + _BODY
@@ -83,7 +65,7 @@ def roll_out(old: subprocess.Popen[bytes], old_port: int, new_port: int, key: st
             ]
             while found.answers.total() < QUERIES // 10:
                 await asyncio.sleep(0.01)
-            old.terminate()
+            old.begin_end()
             began = time.monotonic()
             ending = asyncio.create_task(asyncio.to_thread(old.wait))
             while time.monotonic() < began + LATE_SECONDS:

@@ -11,6 +11,7 @@ import typer.main
 
 from app.cli import build
 from app.settings import Settings
+from benchmarks.__main__ import GROUPS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -54,10 +55,10 @@ def test_every_setting_is_documented_with_its_default():
 @pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
 def test_make_targets_that_are_named_exist(path: Path):
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-    assert (
-        set(re.findall(r"(?:`|^ {4})make ([a-z-]+)", path.read_text(encoding="utf-8"), re.MULTILINE))
-        <= targets
-    )
+    text = path.read_text(encoding="utf-8")
+    assert set(re.findall(r"(?:`|^ {4})make ([a-z-]+)", text, re.MULTILINE)) <= targets
+    for group, name in re.findall(r"make (verify|bench|study) NAME=([\w.]+)", text):
+        assert name in GROUPS[group]
 
 
 SHOWN_COMMAND = re.compile(r"(?:^|`|\$\(|[ ]{2})(stms [a-z](?:(?![ ]{2}stms )[^`#\n])*)", re.MULTILINE)

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from benchmarks.chaos.deployment import Deployment
 from benchmarks.chaos.event_log import EventLog
+from benchmarks.chaos.service import FaultyService
 from benchmarks.chaos.workloads import Workload
 from stms_client import (
     Client,
@@ -77,7 +77,7 @@ class ClientPool:
     """
 
     def __init__(
-        self, deployment: Deployment, workloads: Sequence[Workload], *, number: int, seed: int
+        self, deployment: FaultyService, workloads: Sequence[Workload], *, number: int, seed: int
     ) -> None:
         self._deployment, self._workloads = deployment, list(workloads)
         self._event_log: EventLog = deployment.event_log
@@ -157,7 +157,7 @@ class ClientPool:
             raise RunOver
 
     @property
-    def deployment(self) -> Deployment:
+    def deployment(self) -> FaultyService:
         """The deployment under test."""
         return self._deployment
 

@@ -16,11 +16,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.chaos.deployment import Deployment, Instance
 from benchmarks.chaos.event_log import Interval
-from benchmarks.chaos.programs import command_line, descendants, is_alive, marked
+from benchmarks.chaos.programs import marked
+from benchmarks.chaos.service import FaultyService, Instance
 from benchmarks.chaos.takeovers import ORDERLY, Case, Takeovers
 from benchmarks.postgres import Postgres, Shutdown
+from benchmarks.processes import command_line, descendants, is_alive
 
 LONG_OUTAGE = "postgres_long"
 _HUNG_SECONDS = 30.0
@@ -89,7 +90,7 @@ class Faults:
     broken: errors of the injection itself, for which the service is not to blame.
     """
 
-    def __init__(self, deployment: Deployment, takeovers: Takeovers | None = None) -> None:
+    def __init__(self, deployment: FaultyService, takeovers: Takeovers | None = None) -> None:
         self._deployment, self._takeovers = deployment, takeovers
         self._event_log = deployment.event_log
         self._lock = threading.Lock()

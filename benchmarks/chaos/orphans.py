@@ -5,8 +5,9 @@ from __future__ import annotations
 import threading
 import time
 
-from benchmarks.chaos.deployment import Deployment
-from benchmarks.chaos.programs import command_line, descendants, marked
+from benchmarks.chaos.programs import marked
+from benchmarks.chaos.service import FaultyService
+from benchmarks.processes import command_line, descendants
 
 _POLL_SECONDS = 1.0
 _MISSES = 20
@@ -18,7 +19,7 @@ _LAST_SECONDS = 15.0
 class Orphans:
     """A thread that searches for orphans until `stop`. found: command lines by process id."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: FaultyService) -> None:
         self._deployment = deployment
         self._stopping = threading.Event()
         self._seen: dict[int, int] = {}

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import random
-import signal
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.chaos.event_log import EventLog, Interval, Intervals
-from benchmarks.starting import Starter
+from benchmarks.processes import Process, with_variable
 
 MARK = "STMS_CHAOS_RUN"
 """Environment variable that marks the programs and, by inheritance, all their descendants."""
@@ -27,8 +23,8 @@ class Program:
     """One supervised program. downtime: intervals in which it was down or stopped, or none of its query
     processes answered. control_downtime: those in which its control process was killed or stopped.
 
-    command: program and arguments. environ: variables added to the environment, from which all other
-    settings of the service are removed. starts: how often it, or a query process of it, was started anew.
+    command: program and arguments. environ: its whole environment. starts: how often it, or a query process
+    of it, was started anew.
     """
 
     def __init__(
@@ -40,18 +36,11 @@ class Program:
         event_log: EventLog,
     ) -> None:
         self.name = name
-        self.log = folder / f"{name}.log"
+        self.process = Process(name, command, folder, environ)
         self.downtime = Intervals(event_log)
         self.control_downtime = Intervals(event_log)
-        self._command = [str(part) for part in command]
-        # The caller's STMS_ variables configure another service and are not inherited.
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith("STMS_")}
-        self._environ = inherited | dict(environ)
-        self._folder = folder
         self._event_log = event_log
         self._lock = threading.RLock()
-        self._starter = Starter()
-        self._process: subprocess.Popen[bytes] | None = None
         self._should_run = False
         self._restart_at: float | None = None
         self._down: Interval | None = None
@@ -61,25 +50,16 @@ class Program:
     def pid(self) -> int | None:
         """Process id; None while it does not run."""
         with self._lock:
-            alive = self._process is not None and self._process.poll() is None
-            return self._process.pid if alive and self._process is not None else None
+            return self.process.pid if self.process.is_running else None
 
     def start(self) -> None:
         """Start the program, and have it restarted whenever it ends."""
         with self._lock:
             self._should_run = True
             self._restart_at = None
-            with self.log.open("ab") as output:
-                self._process = self._starter.start(
-                    self._command,
-                    cwd=self._folder,
-                    env=self._environ,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=output,
-                )
+            self.process.start()
             self.starts += 1
-            self._event_log.record("started", program=self.name, pid=self._process.pid)
+            self._event_log.record("started", program=self.name, pid=self.process.pid)
             if self._down is not None:
                 self.downtime.finish(self._down)
                 self._down = None
@@ -102,15 +82,13 @@ class Program:
     def restart_if_ended(self, rng: random.Random) -> None:
         """Restart the program a short random time after it ended."""
         with self._lock:
-            if not self._should_run or self._process is None:
+            if not self._should_run or self.process.is_running:
                 return
-            code = self._process.poll()
-            if code is None:
-                return
+            code = self.process.code
             if self._restart_at is None:
                 self._restart_at = time.monotonic() + rng.uniform(*_RESTART_SECONDS)
                 self.mark_down(f"ended with {code}")
-                self._event_log.record("ended", program=self.name, pid=self._process.pid, code=code)
+                self._event_log.record("ended", program=self.name, pid=self.process.pid, code=code)
             elif time.monotonic() >= self._restart_at:
                 self.start()
 
@@ -118,19 +96,10 @@ class Program:
         """End the program for good. Returns its exit code, or None if it had to be killed."""
         with self._lock:
             self._should_run = False
-            process = self._process
-        if process is None:
-            return 0
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGCONT)
-        process.terminate()
-        try:
-            return process.wait(_STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._event_log.report(f"{self.name} did not end within {_STOP_SECONDS:.0f} s and is killed")
-            process.kill()
-            process.wait()
-            return None
+        code = self.process.end(_STOP_SECONDS)
+        if code is None:
+            self._event_log.report(f"{self.name} did not end within {_STOP_SECONDS:.0f} s and was killed")
+        return code
 
 
 class Supervisor:
@@ -154,60 +123,6 @@ class Supervisor:
                 program.restart_if_ended(self._rng)
 
 
-def descendants(pid: int) -> list[int]:
-    """Process ids of all living descendants of a process."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            state, parent = _state_and_parent(int(entry.name))
-            if state not in "ZX":
-                parents[int(entry.name)] = parent
-    found = [pid]
-    for known in found:
-        found += [child for child, parent in parents.items() if parent == known]
-    return found[1:]
-
-
-def command_line(pid: int) -> str:
-    """Program and arguments of a process; empty if it has ended."""
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def is_alive(pid: int) -> bool:
-    """Whether the process runs and is not a zombie."""
-    return _state_and_parent(pid)[0] not in "ZX"
-
-
-def parent_of(pid: int) -> int:
-    """Process id of the parent; 0 if the process has ended."""
-    return _state_and_parent(pid)[1]
-
-
 def marked(mark: str) -> list[int]:
     """Process ids of all living processes whose environment has this mark."""
-    wanted = f"{MARK}={mark}".encode()
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and is_alive(int(entry.name)):
-            try:
-                environ = (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            if wanted in environ.split(b"\0"):
-                found.append(int(entry.name))
-    return found
-
-
-def _state_and_parent(pid: int) -> tuple[str, int]:
-    """State letter (X for a process that has ended) and process id of the parent."""
-    try:
-        # The program's name, in parentheses, may contain spaces and parentheses.
-        fields = (
-            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-        )
-    except OSError:
-        return "X", 0
-    return fields[0], int(fields[1])
+    return with_variable(f"{MARK}={mark}")

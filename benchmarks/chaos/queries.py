@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import quote, urlsplit
 
-from benchmarks.chaos.deployment import Deployment, Instance
+from benchmarks.chaos.service import FaultyService, Instance
 from benchmarks.chaos.workloads import Reference
 
 _PAUSE_SECONDS = 0.02
@@ -42,7 +42,7 @@ class Query:
 class Queries:
     """One client per server, querying until `stop`. wrong: answers that differ from the reference run."""
 
-    def __init__(self, deployment: Deployment, references: Mapping[str, Reference], seed: int) -> None:
+    def __init__(self, deployment: FaultyService, references: Mapping[str, Reference], seed: int) -> None:
         self._deployment = deployment
         self._references = list(references.values())
         self._stopping = threading.Event()

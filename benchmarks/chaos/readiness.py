@@ -13,7 +13,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 
-from benchmarks.chaos.deployment import Deployment, Instance
+from benchmarks.chaos.service import FaultyService, Instance
 
 GRACE_SECONDS = 3.0
 """Time in which a server must notice that the database is down."""
@@ -41,7 +41,7 @@ class Probe:
 class Readiness:
     """One thread per server that calls /readyz four times a second until `stop`."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: FaultyService) -> None:
         self._deployment = deployment
         self._stopping = threading.Event()
         self._lock = threading.Lock()

@@ -15,13 +15,13 @@ import numpy as np
 from benchmarks.chaos import workloads
 from benchmarks.chaos.audit import Audit
 from benchmarks.chaos.clients import ClientPool
-from benchmarks.chaos.deployment import Deployment, embedded_deployment, shared_deployment
 from benchmarks.chaos.event_log import EventLog
 from benchmarks.chaos.faults import EMBEDDED, LONG_OUTAGE, SHARED, Faults, Kind
 from benchmarks.chaos.orphans import Orphans
 from benchmarks.chaos.plan import carry_out, plan
 from benchmarks.chaos.queries import Queries
 from benchmarks.chaos.readiness import Readiness
+from benchmarks.chaos.service import FaultyService, embedded_deployment, shared_deployment
 from benchmarks.chaos.takeovers import Takeovers
 from stms_client import Client
 
@@ -79,7 +79,7 @@ def embedded(folder: Path, event_log: EventLog, mark: str, size: Size) -> Outcom
 
 
 def _run(
-    opened: AbstractContextManager[Deployment],
+    opened: AbstractContextManager[FaultyService],
     kinds: Sequence[Kind],
     event_log: EventLog,
     folder: Path,
@@ -155,7 +155,7 @@ def _drain(pool: ClientPool, event_log: EventLog, size: Size) -> None:
 
 
 def _details(
-    deployment: Deployment, pool: ClientPool, queries: Queries, readiness: Readiness, audit: Audit
+    deployment: FaultyService, pool: ClientPool, queries: Queries, readiness: Readiness, audit: Audit
 ) -> dict[str, Any]:
     outages = [query for query in queries.done if deployment.outages.overlapping(query.began, query.ended)]
     during = Counter(

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import psycopg
 
-from benchmarks.chaos.deployment import Deployment
 from benchmarks.chaos.event_log import Interval, Intervals
+from benchmarks.chaos.service import FaultyService
 
 ORDERLY = "terminate_worker"
 """A worker that receives SIGTERM returns its work itself."""
@@ -46,7 +46,7 @@ class Case:
 class Takeovers:
     """A thread that polls the owners of all work units until `stop`."""
 
-    def __init__(self, deployment: Deployment) -> None:
+    def __init__(self, deployment: FaultyService) -> None:
         self._deployment = deployment
         self._event_log = deployment.event_log
         self._lock = threading.Lock()

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from benchmarks.accuracy import data_folder
+from benchmarks.data import data_folder
 from stms_client import Client
 
 _NYSTROEM = {"kind": "nystroem", "n_components": 150}

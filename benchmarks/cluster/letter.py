@@ -22,9 +22,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy import FEATURES, GRIDS, data_folder
+from benchmarks.accuracy import FEATURES, GRIDS
 from benchmarks.cluster.limit import two_processes_speedup
 from benchmarks.cluster.service import Cluster, cluster, run_job
+from benchmarks.data import arrays_of, data_folder
 from stms_client import Client
 
 _SOLVING = ("features", "teacher", "scores", "tuning_teacher")
@@ -60,7 +61,7 @@ def measure(size: LetterSize, *, fanout: bool, overhead: bool) -> dict[str, Any]
         if fanout:
             limits.append(two_processes_speedup(size.rows, _features(size), size.students_side_by_side))
         for workers in counts if number % 2 == 0 else reversed(counts):
-            with cluster(workers) as service, service.client() as client:
+            with cluster(workers) as service, service.service_client() as client:
                 dataset = _upload(service, client, size)
                 for name, given in _jobs(size).items():
                     # As for jobs with pauses between them: each worker has a spare solver ready.
@@ -143,7 +144,7 @@ def _features(size: LetterSize) -> dict[str, Any]:
 
 def _upload(service: Cluster, client: Client, size: LetterSize) -> str:
     file = service.folder / "letter.npz"
-    with np.load(data_folder() / "letter.npz", allow_pickle=False) as data:
+    with arrays_of("letter") as data:
         given = {name: data[name] for name in ("X_train", "y_train", "X_test", "y_test")}
     given["X_train"], given["y_train"] = given["X_train"][: size.rows], given["y_train"][: size.rows]
     np.savez(file, **given)

@@ -13,9 +13,8 @@ from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
-import numpy as np
-
-from benchmarks.accuracy import GRIDS, data_folder
+from benchmarks.accuracy import GRIDS
+from benchmarks.data import arrays_of
 
 _WAIT_SECONDS = 300.0
 
@@ -53,7 +52,7 @@ def _fit(rows: int, features: dict[str, Any], students: int, begin: Barrier, too
     from core.solvers.threads import one_blas_thread
     from core.training.pipeline import prepare
 
-    with np.load(data_folder() / "letter.npz", allow_pickle=False) as data:
+    with arrays_of("letter") as data:
         train = LabelledData.from_arrays(data["X_train"][:rows], data["y_train"][:rows])
     C = GRIDS["open grid"]
     made = prepare(train, TrainingConfig(features=FeatureSpec(**features), teacher=SSVM(C[0])))

@@ -40,7 +40,7 @@ class ManySize:
 
 def measure(size: ManySize) -> dict[str, Any]:
     """All figures of this page."""
-    with cluster(1) as service, service.client() as client, service.client("other") as other:
+    with cluster(1) as service, service.service_client() as client, service.service_client("other") as other:
         big = _upload(service, client, size)
         small = _upload(service, other, ManySize(classes=3, rows_a_class=10, columns=4))
         run_job(other, small, "warm-up", _FEW)
@@ -91,7 +91,7 @@ class _Watch:
                 thread.join()
 
     def _look(self) -> None:
-        with self._service.client() as client:
+        with self._service.service_client() as client:
             while not self._stopping.wait(_PAUSE_SECONDS):
                 started = time.perf_counter()
                 document = client.job(self._job_id)
@@ -106,7 +106,7 @@ class _Watch:
         self.pages.append(time.perf_counter() - started)
 
     def _submit(self) -> None:
-        with self._service.client("other") as client:
+        with self._service.service_client("other") as client:
             while not self._stopping.is_set():
                 _, told = run_job(client, self._small, "small", _FEW)
                 at = {event["type"]: _moment(event["at"]) for event in told}

@@ -43,7 +43,7 @@ class QuerySize:
 
 def measure(size: QuerySize) -> dict[str, Any]:
     """Measure the figures of this module."""
-    with cluster(cores(), threads=1) as service, service.client() as client:
+    with cluster(cores()) as service, service.service_client() as client:
         small = _upload(service, client, _SMALL_ROWS)
         big = _upload(service, client, _ROWS)
         run_job(client, small, "asked", _SMALL)

@@ -3,44 +3,32 @@
 from __future__ import annotations
 
 import os
-import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Any
 
-from app.services.keys import create_key
-from app.store.engine import open_engine
-from app.store.migrate import upgrade
-from app.store.unit_of_work import Store
-from benchmarks.chaos.event_log import EventLog
-from benchmarks.chaos.programs import Program
+from benchmarks.deployment import Deployment
 from benchmarks.postgres import postgres
-from benchmarks.processes import cpu_seconds, family, free_port, wait_for_port
+from benchmarks.processes import Process, cpu_seconds, family
 from stms_client import Client
 
-_START_SECONDS = 90.0
 _IDLE_SECONDS = 120.0
 _QUIET_LOOKS = 3
 _QUIET_CORES = 0.15
 """Processor time of an idle worker, in cores."""
-_ROOT = Path(__file__).parents[2]
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """A running cluster. keys: API keys of two tenants and an administrator, by name. folder: for files."""
+class Cluster(Deployment):
+    """A server and workers, each with one solver thread, and keys of two tenants and an administrator."""
 
-    url: str
-    keys: Mapping[str, str]
-    folder: Path
-    server: Program
-    workers: tuple[Program, ...]
+    def __init__(self, workers: int, database: str) -> None:
+        keys = {"one": {"train"}, "other": {"train"}, "administrator": {"admin"}}
+        settings = {"STMS_SOLVER_THREADS": "1", "STMS_LOG_LEVEL": "WARNING"}
+        super().__init__(api=1, workers=workers, database=database, keys=keys, settings=settings)
+        self.workers = [process for process in self.processes.values() if process.name != "api-0"]
 
-    def client(self, tenant: str = "one") -> Client:
+    def service_client(self, tenant: str = "one") -> Client:
         """A client with the key of a tenant."""
         return Client(self.url, self.keys[tenant], timeout=600)
 
@@ -64,35 +52,13 @@ class Cluster:
 
 
 @contextmanager
-def cluster(workers: int, *, threads: int = 1) -> Iterator[Cluster]:
-    """Context manager of a server and ``workers`` workers, each with ``threads`` solver threads."""
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stms-cluster-")))
-        server = stack.enter_context(postgres(settings={"max_connections": "200"}))
-        address = server.create_database("stms")
-        keys = _prepare(address)
-        port = free_port()
-        event_log = EventLog()
-        # The service runs with its default settings; the caller's STMS_ variables are not inherited.
-        environ = {
-            "PYTHONPATH": str(_ROOT),
-            "STMS_DATABASE_URL": address,
-            "STMS_DATA_DIR": str(folder / "data"),
-            "STMS_SOLVER_THREADS": str(threads),
-            "STMS_LOG_LEVEL": "WARNING",
-        }
-        command = [sys.executable, "-P", "-m", "app.cli"]
-        programs = [Program("api", [*command, "api", "--port", str(port)], environ, folder, event_log)]
-        programs += [
-            Program(f"worker-{n}", [*command, "worker"], environ, folder, event_log) for n in range(workers)
-        ]
-        for program in programs:
-            stack.callback(program.stop)
-            program.start()
-        wait_for_port(port, _START_SECONDS, 0.1)
-        found = Cluster(f"http://127.0.0.1:{port}", keys, folder, programs[0], tuple(programs[1:]))
-        _wait_for_workers(found, workers)
-        yield found
+def cluster(workers: int) -> Iterator[Cluster]:
+    """Context manager of a server and ``workers`` workers with a temporary PostgreSQL server."""
+    with (
+        postgres(settings={"max_connections": "200"}) as server,
+        Cluster(workers, server.create_database("stms")) as running,
+    ):
+        yield running
 
 
 def run_job(
@@ -109,37 +75,14 @@ def events(client: Client, job_id: str) -> list[dict[str, Any]]:
     return list(client.pages(f"/v1/training-jobs/{job_id}/events", limit=1000))
 
 
-def _family_cpu_seconds(program: Program) -> float:
-    pid = program.pid
-    if pid is None:
-        return 0.0
+def _family_cpu_seconds(worker: Process) -> float:
     try:
-        return cpu_seconds(family(pid))
+        return cpu_seconds(family(worker.pid))
     except OSError:
         # A solver ended after the processes were listed; measure again.
-        return _family_cpu_seconds(program)
+        return _family_cpu_seconds(worker)
 
 
 def cores() -> int:
     """Number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
-
-
-def _prepare(address: str) -> dict[str, str]:
-    upgrade(address)
-    store = Store(open_engine(address))
-    try:
-        keys = {name: create_key(store, name, {"train"})[1] for name in ("one", "other")}
-        return keys | {"administrator": create_key(store, "administrator", {"admin"})[1]}
-    finally:
-        store.dispose()
-
-
-def _wait_for_workers(found: Cluster, number: int) -> None:
-    deadline = time.monotonic() + _START_SECONDS
-    with found.client("administrator") as client:
-        while sum(worker["alive"] for worker in client.pages("/v1/workers")) < number:
-            if time.monotonic() > deadline:
-                said = "\n".join(worker.log.read_text(errors="replace")[-2000:] for worker in found.workers)
-                raise RuntimeError(f"The workers did not start:\n{said}")
-            time.sleep(0.1)

@@ -17,13 +17,13 @@ import numpy as np
 
 from app.domain.curves import pack
 from app.domain.entities import Job, JobState, StudentRow, StudentState, new_id
-from app.services.keys import create_key
 from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.tables import job_students, jobs
 from app.store.unit_of_work import Store
-from benchmarks import query
-from benchmarks.published import linear_student, linear_teacher, publish
+from benchmarks.deployment import prepare_database
+from benchmarks.published import publish_linear
+from benchmarks.serve.service import digits
 
 CLASSES: Final = 10_000
 _BINS: Final = 10
@@ -43,10 +43,10 @@ class Content:
 
 def fill(folder: Path) -> Content:
     """Make the database in ``folder``."""
-    query_key = query.prepare(folder)
+    keys = {"query": {"query"}, "operator": {"operator"}}
+    texts = prepare_database(Settings(data_dir=folder).app_database_url, keys, digits)
     store = open_store(folder)
     try:
-        operator_key = create_key(store, "benchmark operator", {"operator"})[1]
         random = np.random.default_rng(0)
         versions = [_version(store) for _ in range(2)]
         _measure(store, versions, random)
@@ -72,7 +72,7 @@ def fill(folder: Path) -> Content:
             "health": "/ui/health",
             "traffic": "/ui/traffic",
         }
-        return Content(query_key, operator_key, running, ended, pages)
+        return Content(texts["query"], texts["operator"], running, ended, pages)
     finally:
         store.dispose()
 
@@ -111,9 +111,7 @@ def open_store(folder: Path) -> Store:
 
 def _version(store: Store) -> str:
     """A version of the model "many" with few packed students; its rows are added by `_measure`."""
-    weights = np.eye(8)
-    students = {str(k): linear_student(str(k), row) for k, row in enumerate(weights)}
-    return str(publish(store, "many", students, linear_teacher(list(students), weights)).job_id)
+    return str(publish_linear(store, "many", np.eye(8)).job_id)
 
 
 def _measure(store: Store, job_ids: list[str], random: np.random.Generator) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import httpx
 
-from benchmarks import query
 from benchmarks.dashboard.content import Content
-from benchmarks.processes import free_port, two_cores
+from benchmarks.deployment import Deployment
+from benchmarks.processes import two_cores
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,10 @@ class Site:
 def serve(folder: Path, content: Content) -> Iterator[Site]:
     """Run a server on the database in ``folder`` and sign in to it."""
     server_core, _ = two_cores()
-    port = free_port()
-    with query.running(query.our_server, port, server_core, str(folder)):
+    settings = {"STMS_DATA_DIR": str(folder), "STMS_LOG_LEVEL": "WARNING"}
+    with Deployment(folder, api=1, is_new=False, settings=settings, cores=server_core) as server:
         answer = httpx.post(
-            f"http://127.0.0.1:{port}/ui/sign-in",
+            f"{server.url}/ui/sign-in",
             headers={"sec-fetch-site": "same-origin"},
             data={"key": content.operator_key},
             trust_env=False,
@@ -59,4 +59,4 @@ def serve(folder: Path, content: Content) -> Iterator[Site]:
         )
         if answer.status_code != 303:
             raise RuntimeError(answer.text)
-        yield Site(folder, content, port, answer.headers["set-cookie"].partition(";")[0])
+        yield Site(folder, content, server.port, answer.headers["set-cookie"].partition(";")[0])

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
 import random
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -15,17 +14,15 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from benchmarks.digests import ROOT, checkout
-from benchmarks.processes import family, free_port, running, two_cores, wait_until_it_answers
-from benchmarks.query import FEATURES, Connection, request
+import numpy as np
 
-_PREPARE: Final = "import sys; from pathlib import Path; from benchmarks.query import prepare; "
-_PREPARE_CALL: Final = "print(prepare(Path(sys.argv[1])))"
-_SERVE: Final = (
-    "import sys; from benchmarks.query import our_server; our_server(*map(int, sys.argv[1:3]), sys.argv[3])"
-)
+from benchmarks.deployment import ROOT, Deployment
+from benchmarks.digests import checkout
+from benchmarks.processes import two_cores
+from benchmarks.query import Connection, request
+from benchmarks.serve.service import CLASSES, FEATURES
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,23 +90,28 @@ def _before_traces() -> str:
 
 
 @contextmanager
-def _server(tree: Path, folder: Path, environ: Mapping[str, str]) -> Iterator[Contestant]:
-    """A server of the program in ``tree``, with a database of its own."""
+def _server(tree: Path, folder: Path, settings: Mapping[str, str]) -> Iterator[Contestant]:
+    """A server of the program in ``tree``, with a database and a head of its own."""
     folder.mkdir()
-    environ = {"PYTHONPATH": str(tree), **environ}
     server_core, _ = two_cores()
-    prepare = [sys.executable, "-c", _PREPARE + _PREPARE_CALL, str(folder)]
-    made = subprocess.run(
-        prepare, check=True, capture_output=True, text=True, cwd=tree, env={**os.environ, **environ}
-    )
-    key, port = made.stdout.split()[-1], free_port()
-    row = [round(random.Random(0).gauss(0, 1), 6) for _ in range(FEATURES)]
-    body = json.dumps({"x": row}).encode()
-    command = [sys.executable, "-c", _SERVE, str(port), str(server_core), str(folder)]
-    with running(command, None, folder, environ) as process:
-        wait_until_it_answers(process, f"http://127.0.0.1:{port}/livez", folder)
-        asked = request("POST", "/v1/models/digits/classes/3:query", body, key)
-        yield Contestant(Connection(port, asked), family(process.pid))
+    given = {"STMS_LOG_LEVEL": "WARNING", **settings}
+    with Deployment(folder, api=1, is_new=False, settings=given, cores=server_core, tree=tree) as server:
+        server.keys["admin"] = (server.data / "admin.key").read_text(encoding="ascii").strip()
+        with server.client("admin") as http:
+            params = {"model": "digits", "kind": "head"}
+            http.post("/v1/teachers", params=params, content=_head()).raise_for_status()
+        row = [round(random.Random(0).gauss(0, 1), 6) for _ in range(FEATURES)]
+        body = json.dumps({"x": row}).encode()
+        asked = request("POST", "/v1/models/digits/classes/3:query", body, server.keys["admin"])
+        yield Contestant(Connection(server.port, asked), server.pids)
+
+
+def _head() -> bytes:
+    """A head of ten classes as npz."""
+    file = io.BytesIO()
+    weights = np.random.default_rng(0).normal(size=(CLASSES, FEATURES))
+    np.savez(file, weights=weights, labels=np.array([str(k) for k in range(CLASSES)]))
+    return file.getvalue()
 
 
 @contextmanager

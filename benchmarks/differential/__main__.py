@@ -21,10 +21,11 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from benchmarks.deployment import ROOT
 from benchmarks.differential.comparison import compare
 from benchmarks.differential.listed import KINDS
 from benchmarks.differential.requests import Generator
-from benchmarks.differential.servers import ROOT, both, knowing_and_not, worktree
+from benchmarks.differential.servers import both, knowing_and_not, worktree
 
 _BEFORE_KNOWN_HEADS: Final = "448f484"
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from benchmarks.processes import free_port, running, wait_until_it_answers
+from benchmarks.deployment import ROOT, environment
+from benchmarks.processes import Process, free_port
 
-ROOT: Final = Path(__file__).parents[2]
 _SETTINGS: Final = {
     # The addresses of all cases are the same, and their number is no property of a head.
     "STMS_AUTH_FAILURE_RATE": "0",
@@ -39,7 +38,7 @@ def create_database(folder: Path, tree: Path) -> dict[str, str]:
     """Create the database with the program of a tree; returns the API keys by name."""
     folder.mkdir()
     command = [sys.executable, "-P", str(Path(__file__).with_name("database.py")), str(folder)]
-    done = subprocess.run(command, env=_environ(tree), check=True, capture_output=True, text=True)
+    done = subprocess.run(command, env=environment(tree=tree), check=True, capture_output=True, text=True)
     keys: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
     return keys
 
@@ -73,16 +72,7 @@ def knowing_and_not(folder: Path) -> Iterator[tuple[tuple[int, int], dict[str, s
 @contextmanager
 def _served(data: Path, tree: Path, command: list[str], probe: str) -> Iterator[int]:
     port = free_port()
-    environ = _SETTINGS | {"STMS_DATA_DIR": str(data), "PYTHONPATH": str(tree)}
-    # The caller's own settings configure another service.
-    unset = [f"--unset={name}" for name in os.environ if name.startswith("STMS_")]
-    given = [f"{name}={value}" for name, value in environ.items()]
-    program = ["env", *unset, *given, sys.executable, "-P", *command, str(port)]
-    with running(program, None, data) as process:
-        wait_until_it_answers(process, f"http://127.0.0.1:{port}{probe}", data)
+    environ = environment(_SETTINGS | {"STMS_DATA_DIR": str(data)}, tree)
+    program = [sys.executable, "-P", *command, str(port)]
+    with Process("server", program, data, environ, url=f"http://127.0.0.1:{port}{probe}"):
         yield port
-
-
-def _environ(tree: Path) -> Mapping[str, str]:
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
-    return inherited | {"PYTHONPATH": str(tree)}

@@ -141,7 +141,7 @@ def browser() -> list[Attack]:
 def _answer(number: int, server: Server) -> Answer:
     """The answer to one step; the first call has the browser take all steps."""
     if not server.browsed:
-        server.browsed.update(_browse(server.keyless))
+        server.browsed.update(_browse(("127.0.0.1", server.keyless.port)))
     answers = server.browsed.get(number, [])
     # Of several answers, e.g. one to a preflight and one to the request, the worst counts.
     return max(answers, key=lambda answer: answer.status != 403, default=NOTHING)

@@ -176,8 +176,8 @@ def run(folder: Path, only: Set[str] | None = None) -> Report:
         report.same_answer = again == answer
         report.same_state = server.keyless_state() == state
         with server.client("") as client:
-            report.alive = server.process.poll() is None and client.get("/readyz").status_code == 200
-    log = server.log.read_text(encoding="utf-8", errors="replace")
+            report.alive = server["api-0"].is_running and client.get("/readyz").status_code == 200
+    log = server["api-0"].log.read_text(encoding="utf-8", errors="replace")
     report.stumbled = log[log.find(_STUMBLE) :][:_SHOWN] if _STUMBLE in log else ""
     return report
 

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import statistics
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import numpy as np
 
 from app.domain.names import DEFAULT_TENANT
 from app.gate.relay import MAX_KEPT
 from app.processes.manager import FOLDER_PREFIX
 from app.services.keys import create_key, revoke_key
-from app.settings import Settings
-from app.store.engine import POOL_SIZE, open_engine
-from app.store.migrate import upgrade
+from app.store.engine import POOL_SIZE
 from app.store.unit_of_work import Store
+from benchmarks.deployment import Deployment
 from benchmarks.hostile.record_models import publish_models
 from benchmarks.hostile.wire import Answer
-from benchmarks.processes import family, free_port, memory, open_files, reset_peaks, wait_until_it_answers
+from benchmarks.processes import memory, open_files, reset_peaks
 from benchmarks.published import linear_student, linear_teacher, publish
 
-STMS = Path(sys.executable).with_name("stms")
 MODEL_CLASSES = ("cat", "dog", "größe/1:x", "日本")
 WEIGHTS = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-1.0, -1.0, -1.0]])
 DATABASE = "stms.sqlite"
@@ -81,36 +75,39 @@ _WARM_QUERIES = 400
 _QUESTION = {"x": [1.0, 2.0, 3.0]}
 
 
-@dataclass
-class Server:
-    """The running server. address: host and port. keys: API keys by name. folder: its data.
+class Server(Deployment):
+    """A running server, which must end without a fault. keys: API keys by name.
 
-    dataset: id of a stored data set. kept: ids that later attacks need, by name. temporary: folder of its
-    temporary files. log: file of its output. keyless: address of a second server, with data of its own and
-    without API keys. browsed: answers to the steps of `benchmarks.hostile.browser`.
+    dataset: id of a stored data set. kept: ids that later attacks need, by name. keyless: a second server,
+    with data of its own and without API keys. browsed: answers to the steps of `benchmarks.hostile.browser`.
     """
 
-    process: subprocess.Popen[bytes]
-    address: tuple[str, int]
-    keys: dict[str, str]
-    folder: Path
-    keyless_process: subprocess.Popen[bytes]
-    keyless: tuple[str, int]
-    dataset: str = ""
-    kept: dict[str, str] = field(default_factory=dict)
-    browsed: dict[int, list[Answer]] = field(default_factory=dict)
+    def __init__(self, folder: Path) -> None:
+        self.temporary = folder / "temporary"
+        settings = LIMITS | {"TMPDIR": str(self.temporary)}
+        super().__init__(folder, api=1, settings=settings, prepare=self._fill)
+        self.keyless = Deployment(
+            folder / "keyless", api=1, settings=settings, arguments=["--no-keys"], prepare=_publish
+        )
+        self.dataset = ""
+        self.kept: dict[str, str] = {}
+        self.browsed: dict[int, list[Answer]] = {}
+
+    def _fill(self, store: Store) -> None:
+        """Publish the models, and make `KEYS` and `QUOTAS`."""
+        _publish(store)
+        for name, (tenant, scope, models) in KEYS.items():
+            key, self.keys[name] = create_key(store.of_tenant(tenant), name, {scope}, models)
+            if name == "revoked":
+                revoke_key(store, key.id)
+        with store.begin() as uow:
+            for tenant, quotas in QUOTAS.items():
+                uow.quotas.set_quotas(tenant, quotas)
 
     @property
-    def url(self) -> str:
-        return "http://{}:{}".format(*self.address)
-
-    @property
-    def temporary(self) -> Path:
-        return self.folder / "temporary"
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "log"
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        return "127.0.0.1", self.port
 
     def authorization(self, key: str) -> list[tuple[bytes, bytes]]:
         """The Authorization header with one of `keys`; no header for an empty name."""
@@ -120,15 +117,10 @@ class Server:
         """The id in the text of one of `keys`."""
         return "_".join(self.keys[key].split("_")[1:3])
 
-    def client(self, key: str) -> httpx.Client:
-        """A well-behaved client."""
-        headers = {name.decode(): value.decode() for name, value in self.authorization(key)}
-        return httpx.Client(base_url=self.url, headers=headers, trust_env=False, timeout=60)
-
     def keyless_state(self) -> list[object]:
         """What the server without keys tells a program of this machine that it has."""
         targets = ("/v1/keys", "/v1/datasets", "/v1/training-jobs", "/v1/models", "/v1/models/pets")
-        with httpx.Client(base_url="http://{}:{}".format(*self.keyless), trust_env=False) as client:
+        with self.keyless.client() as client:
             return [client.get(target).raise_for_status().json() for target in targets]
 
     def private(self) -> list[str]:
@@ -157,56 +149,21 @@ def running_server(folder: Path) -> Iterator[Server]:
 
     Raises AssertionError if an exit code is not 0.
     """
-    keys = _prepare(folder)
+    server = Server(folder)
+    server.temporary.mkdir()
     (folder / "keyless").mkdir()
-    _prepare(folder / "keyless", with_keys=False)
-    (folder / "temporary").mkdir()
-    with (
-        _running(folder, folder) as (process, address),
-        _running(folder / "keyless", folder, "--no-keys") as (
-            keyless_process,
-            keyless,
-        ),
-    ):
-        yield Server(process, address, keys, folder, keyless_process, keyless)
-
-
-@contextmanager
-def _running(
-    folder: Path, parent: Path, *options: str
-) -> Iterator[tuple[subprocess.Popen[bytes], tuple[str, int]]]:
-    """One server and its address. parent: has the folder of temporary files."""
-    port = free_port()
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
-    environ = inherited | LIMITS | {"TMPDIR": str(parent / "temporary")}
-    with (folder / "log").open("wb") as output:
-        process = subprocess.Popen(
-            [STMS, "api", "--port", str(port), "--data-dir", str(folder), *options],
-            env=environ,
-            stdout=output,
-            stderr=output,
-            cwd=folder,
-        )
-    try:
-        wait_until_it_answers(process, f"http://127.0.0.1:{port}/readyz", folder)
-        yield process, ("127.0.0.1", port)
-    finally:
-        process.terminate()
-        try:
-            code = process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
-    log = (folder / "log").read_text(encoding="utf-8", errors="replace")
-    assert code == 0, f"The server ended with {code}:\n{log[-4000:]}"
+    with server, server.keyless:
+        yield server
+        for each in (server.keyless, server):
+            codes = each.end()
+            assert set(codes.values()) == {0}, f"{codes}\n{each.said()}"
 
 
 def resources(server: Server) -> Resources:
     """Current resources of the server."""
     rss, peak = memory(_processes(server))
     opened: Counter[str] = Counter()
-    database = server.folder / DATABASE
+    database = server.data / DATABASE
     for pid in _processes(server):
         opened.update(open_files(pid))
     of_database = {target for target in opened if ".sqlite" in Path(target).name}
@@ -217,7 +174,7 @@ def resources(server: Server) -> Resources:
 
 
 def _processes(server: Server) -> list[int]:
-    return family(server.process.pid) + family(server.keyless_process.pid)
+    return server.pids + server.keyless.pids
 
 
 def watch_peak(server: Server) -> int:
@@ -250,11 +207,7 @@ def measure_query(server: Server) -> tuple[bytes, float]:
     return answer.content, statistics.median(seconds)
 
 
-def _prepare(folder: Path, *, with_keys: bool = True) -> dict[str, str]:
-    """Create a database with four models and, if wanted, `KEYS` and `QUOTAS`. Returns the keys by name."""
-    address = f"sqlite:///{folder / DATABASE}"
-    upgrade(address)
-    store = Store(open_engine(Settings(data_dir=folder).app_database_url))
+def _publish(store: Store) -> None:
     students = {
         label: linear_student(label, row, threshold=0.5)
         for label, row in zip(MODEL_CLASSES, WEIGHTS, strict=True)
@@ -262,13 +215,3 @@ def _prepare(folder: Path, *, with_keys: bool = True) -> dict[str, str]:
     for model in ("pets", "private"):
         publish(store, model, students, linear_teacher(MODEL_CLASSES, WEIGHTS))
     publish_models(store)
-    keys = {}
-    for name, (tenant, scope, models) in KEYS.items() if with_keys else ():
-        key, keys[name] = create_key(store.of_tenant(tenant), name, {scope}, models)
-        if name == "revoked":
-            revoke_key(store, key.id)
-    with store.begin() as uow:
-        for tenant, quotas in QUOTAS.items() if with_keys else ():
-            uow.quotas.set_quotas(tenant, quotas)
-    store.dispose()
-    return keys

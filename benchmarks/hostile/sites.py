@@ -100,7 +100,9 @@ def _sent(method: str, target: str, body: bytes, headers: tuple[Header, ...], ve
         kind = [(b"Content-Type", b"text/plain")] if body else []
         given = [*headers, *kind, (b"Content-Length", b"%d" % len(body))]
         return exchange(
-            server.keyless, [head(method, target, given, host=False, version=version), body], method=method
+            ("127.0.0.1", server.keyless.port),
+            [head(method, target, given, host=False, version=version), body],
+            method=method,
         )
 
     return act

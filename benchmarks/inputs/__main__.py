@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -39,8 +38,9 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from app.commands.demo.temporary_server import sigterm_as_exit, temporary_server
-from app.commands.remote import RemoteServer, connect
+from app.commands.remote import RemoteServer
+from benchmarks.data import raw_folder
+from benchmarks.deployment import job_service
 from benchmarks.inputs import jobs, pipelines, speeds
 from benchmarks.inputs.sets import SETS, RawSet, splits
 from benchmarks.load import WrkMissing
@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--sets", nargs="+", default=None, choices=sorted(SETS), metavar="NAME")
     made.add_argument("--rows", type=int, default=None, help="most rows to learn from [12000]")
     made.add_argument("--minutes", type=float, default=float("inf"))
-    made.add_argument("--raw", type=Path, default=Path(os.environ.get("STMS_RAW", "../shared/raw")))
+    made.add_argument("--raw", type=Path, default=raw_folder())
     made.add_argument("--quick", action="store_true")
     return made
 
@@ -179,13 +179,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if unknown := set(parts) - set(PARTS):
         made.error(f"there is no part {min(unknown)!r}, only {', '.join(PARTS)}")
     found: dict[str, Any] = dict.fromkeys(("accepted", "f1", "promises"))
-    with (
-        sigterm_as_exit(),
-        tempfile.TemporaryDirectory(prefix="stms-bench-") as folder,
-        temporary_server(Path(folder)) as server,
-        connect(server.address, server.key) as client,
-    ):
-        measurement = _Measurement(client, Path(folder), given)
+    with job_service() as (client, folder):
+        measurement = _Measurement(client, folder, given)
         for part in found:
             if part in parts:
                 found[part] = getattr(measurement, part)()

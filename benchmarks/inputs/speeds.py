@@ -26,7 +26,7 @@ from app.ingest.reading import read_dataset
 from benchmarks.load import wrk
 from benchmarks.mixed_models import MANY, MixedModels
 from benchmarks.serve.comparison import Pace, interleaved, print_figures, ratio, require_success
-from benchmarks.serve.service import service
+from benchmarks.serve.service import Service
 
 _CONNECTIONS: Final = 32
 
@@ -35,7 +35,7 @@ def queries(cores: tuple[int, int], pace: Pace) -> dict[str, float]:
     """The figures of queries. cores: of the server and of the load."""
     models = MixedModels()
     server_core, client_core = cores
-    with service(models.publish, server_core) as ours:
+    with Service(prepare=models.publish, cores=server_core) as ours:
 
         def rate(model: str, body: Mapping[str, Any], connections: int = _CONNECTIONS) -> Callable[[], float]:
             data, url = json.dumps(body).encode(), ours.query(model, "a")

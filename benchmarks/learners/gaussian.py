@@ -19,12 +19,10 @@ processor time of the longest fit of GPC or GPC+ to the rows of the first split.
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -33,6 +31,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
+from benchmarks.data import arrays_of, present
 from core.data.dataset import LabelledData
 from core.data.extras import RawExtras
 from core.features.spec import FeatureSpec
@@ -97,14 +96,10 @@ def measure(quick: bool) -> dict[str, Any]:
 
 def tasks() -> Iterator[Task]:
     """The tasks whose files are there; the others are named on standard error."""
-    folder = Path(os.environ.get("STMS_DATA") or Path(__file__).parents[3] / "shared" / "data")
-    for name, tasks_of in (("cwru_lupi", _bearings), ("mfeat", _digits)):
-        path = folder / f"{name}.npz"
-        if not path.is_file():
-            print(f"{name} is left out: there is no {path}", file=sys.stderr)
-            continue
-        with np.load(path, allow_pickle=False) as arrays:
-            yield from tasks_of(arrays)
+    tasks_of = {"cwru_lupi": _bearings, "mfeat": _digits}
+    for name in present([*tasks_of]):
+        with arrays_of(name) as arrays:
+            yield from tasks_of[name](arrays)
 
 
 def _bearings(arrays: Any) -> Iterator[Task]:

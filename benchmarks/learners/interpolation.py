@@ -13,16 +13,15 @@ scaling are chosen by the teacher itself, on leave-one-out errors of training ro
 
 from __future__ import annotations
 
-import os
 import resource
 import statistics
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.data import arrays_of
 from core.data.dataset import LabelledData
 from core.features.examples import Examples
 from core.features.spec import FeatureSpec
@@ -79,8 +78,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 def parts(quick: bool) -> tuple[LabelledData, LabelledData]:
     """Rows to learn and rows to measure. Raises FileNotFoundError where the data are missing."""
-    folder = Path(os.environ.get("STMS_DATA") or Path(__file__).parents[3] / "shared" / "data")
-    with np.load(folder / "mnist.npz", allow_pickle=False) as arrays:
+    with arrays_of("mnist") as arrays:
         X, y = arrays["X_train"], arrays["y_train"]
         if not quick:
             data = LabelledData.from_arrays(X, y)

@@ -12,14 +12,13 @@ the name of the SVM behind it, the difference to its error, [mean, half of a 95 
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.data import arrays_of
 from core.data.dataset import LabelledData
 from core.data.extras import Extras
 from core.features.spec import FeatureSpec
@@ -34,7 +33,6 @@ from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.pipeline import prepare, train
 
-DATA = Path(os.environ.get("STMS_DATA", "../shared/data"))
 SETS = ("mfeat", "pendigits", "satimage", "segment", "vowel", "yeast")
 PLAIN = ((SVM(), ODM(gate="none")), (GSVM0(), ODM()))
 """Pairs without and with a gate; the first of each pair is the SVM."""
@@ -123,7 +121,7 @@ def seconds_of(data: LabelledData) -> float:
 
 def load(name: str) -> LabelledData:
     """The training part of a set, with its privileged columns; classes with fewer than ten rows left out."""
-    with np.load(DATA / f"{name}.npz", allow_pickle=False) as arrays:
+    with arrays_of(name) as arrays:
         X, y = arrays["X_train"].astype(np.float64), arrays["y_train"]
         privileged = arrays["Xpriv_train"].astype(np.float64) if "Xpriv_train" in arrays else None
     kept = np.flatnonzero(np.isin(y, [code for code in np.unique(y) if (y == code).sum() >= 10]))
@@ -134,7 +132,7 @@ def load(name: str) -> LabelledData:
 def mfeat_views() -> LabelledData:
     """mfeat by its view ``zer``, with the view ``fac`` as privileged columns."""
     data = load("mfeat")
-    with np.load(DATA / "mfeat.npz", allow_pickle=False) as arrays:
+    with arrays_of("mfeat") as arrays:
         names, offsets = arrays["view_names"].tolist(), arrays["view_offsets"]
     columns = {name: slice(offsets[k], offsets[k + 1]) for k, name in enumerate(names)}
     privileged = np.ascontiguousarray(data.X[:, columns["fac"]])

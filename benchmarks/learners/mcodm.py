@@ -12,15 +12,13 @@ of the paired differences; the splits of a set share rows, so that they are some
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.data import present, training_part
 from core.data.fold_assignment import fold_assignment
 from core.features.examples import Examples
 from core.features.maps import fit_feature_map
@@ -69,16 +67,10 @@ def measure(quick: bool) -> dict[str, Any]:
 
 def sets(rows: int) -> Iterator[tuple[str, Any, Any]]:
     """Rows (n, d) and codes (n,) of each set whose file is there; the others are named on standard error."""
-    folder = Path(os.environ.get("STMS_DATA") or Path(__file__).parents[3] / "shared" / "data")
-    for name in SETS:
-        path = folder / f"{name}.npz"
-        if not path.is_file():
-            print(f"{name} is left out: there is no {path}", file=sys.stderr)
-            continue
-        with np.load(path, allow_pickle=False) as arrays:
-            drawn = np.random.default_rng(0).permutation(len(arrays["y_train"]))[:rows]
-            X = arrays["X_train"][drawn].astype(np.float64)
-            yield name, X, np.unique(arrays["y_train"][drawn], return_inverse=True)[1]
+    for name in present(SETS):
+        X, y = training_part(name)
+        drawn = np.random.default_rng(0).permutation(len(y))[:rows]
+        yield name, X[drawn], np.unique(y[drawn], return_inverse=True)[1]
 
 
 def measure_split(X: Any, y: Any, seed: int) -> dict[str, tuple[float, float]]:

@@ -16,22 +16,20 @@ scene15, of any measure, at C = 1e4.
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, TypeAlias, get_args
 
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
+from benchmarks.data import arrays_of
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.measures.cutting_planes import MeasureProblem, solve_measure
 from core.solvers.measures.violation import Measure, best_cut
 
-DATA = Path(os.environ.get("STMS_DATA", "../shared/data"))
 SETS = ("mfeat", "scene15")
 SPLITS = 3
 MEASURES: tuple[Measure, ...] = get_args(Measure)
@@ -180,7 +178,7 @@ def longest_fit(views: Views) -> float:
 
 def load(name: str) -> Views:
     """The training part of a set."""
-    with np.load(DATA / f"{name}.npz", allow_pickle=False) as arrays:
+    with arrays_of(name) as arrays:
         X, y, offsets = arrays["X_train"].astype(np.float64), arrays["y_train"], arrays["view_offsets"]
     spread = X.std(axis=0)
     X = (X - X.mean(axis=0)) / np.where(spread > 0.0, spread, 1.0)

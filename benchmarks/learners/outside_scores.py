@@ -11,10 +11,8 @@ second third.
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +22,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from benchmarks.data import training_part
 from core.data.dataset import LabelledData
 from core.data.extras import RawExtras
 from core.features.spec import FeatureSpec
@@ -37,7 +36,6 @@ from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.pipeline import train
 
-DATA = Path(os.environ.get("STMS_DATA", "../shared/data"))
 TEACHERS: dict[str, Callable[[], Any]] = {
     "forest": lambda: RandomForestClassifier(300, random_state=0),
     "network": lambda: make_pipeline(StandardScaler(), MLPClassifier((100,), max_iter=200, random_state=0)),
@@ -72,8 +70,7 @@ def measure(quick: bool = False) -> dict[str, Any]:
 
 def thirds(rows: int) -> list[tuple[Any, Any]]:
     """Rows and labels of three parts of letter's training part, of at most so many rows each."""
-    with np.load(DATA / "letter.npz", allow_pickle=False) as arrays:
-        X, y = arrays["X_train"].astype(np.float64), arrays["y_train"]
+    X, y = training_part("letter")
     dealt = np.random.default_rng(1).permutation(len(y))[: 3 * rows]
     return [(X[part], y[part]) for part in np.array_split(dealt, 3)]
 

@@ -13,10 +13,8 @@ Two thirds of the training part of each set are learnt, a third is measured. Qui
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Final, Literal
 
@@ -24,6 +22,7 @@ import numpy as np
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.metrics import f1_score
 
+from benchmarks.data import data_folder
 from core.data.dataset import LabelledData
 from core.data.fold_assignment import fold_assignment
 from core.packed import LinearForm, PackedStudent, RbfBasis
@@ -46,10 +45,9 @@ _ROWS, _MANY_ROWS = 200, 10_000
 
 def measure(quick: bool) -> dict[str, Any]:
     """The figures above, JSON-ready."""
-    folder = Path(os.environ.get("STMS_DATA") or Path(__file__).parents[3] / "shared" / "data")
     found: dict[str, dict[str, float]] = {}
     for name in SETS[:2] if quick else SETS:
-        data = load(name, folder).train
+        data = load(name, data_folder()).train
         part = fold_assignment(data.y, 3, 0) == 0
         learnt, measured = data.take(np.flatnonzero(~part)), data.take(np.flatnonzero(part))
         for splits in ("best", "random"):

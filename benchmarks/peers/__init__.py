@@ -10,6 +10,7 @@ own, which are created from ``requirements/`` at the first use.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -18,9 +19,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks import deployment
 from benchmarks.peers.environments import environment
 from benchmarks.peers.scripts import BENTO, TRAIN
-from benchmarks.processes import free_port, running, wait_until_it_answers
+from benchmarks.processes import Process, free_port
 
 FEATURES = 64
 JSON = {"Content-Type": "application/json"}
@@ -61,6 +63,13 @@ def fastapi_route(core: int, *, features: int = FEATURES) -> Iterator[str]:
 
 
 @contextmanager
+def empty_route(core: int) -> Iterator[int]:
+    """A FastAPI application whose routes GET and POST /empty do nothing. Yields its port."""
+    with _own("benchmarks.peers.empty_route", core) as port:
+        yield port
+
+
+@contextmanager
 def mlserver(core: int, *, features: int = FEATURES) -> Iterator[str]:
     """MLServer's scikit-learn runtime without worker processes. Yields a URL for POSTs of `mlserver_body`.
 
@@ -90,8 +99,8 @@ def serve_mlserver(home: Path, folder: Path, core: int | None) -> Iterator[str]:
     (folder / "settings.json").write_text(json.dumps(settings))
     (folder / "model-settings.json").write_text(json.dumps(model))
     origin = f"http://127.0.0.1:{ports[0]}"
-    with running([home / "bin" / "mlserver", "start", "."], core, folder) as process:
-        wait_until_it_answers(process, f"{origin}/v2/models/peer/ready", folder)
+    command: list[str | Path] = [home / "bin" / "mlserver", "start", "."]
+    with Process("mlserver", command, folder, cores=core, url=f"{origin}/v2/models/peer/ready"):
         yield origin
 
 
@@ -114,9 +123,9 @@ def bentoml(core: int, *, features: int = FEATURES) -> Iterator[str]:
             "127.0.0.1",
         ]
         command += ["--port", str(port)]
-        own = {"BENTOML_HOME": folder, "BENTOML_DO_NOT_TRACK": "true", "DO_NOT_TRACK": "1"}
-        with running(command, core, Path(folder), own) as process:
-            wait_until_it_answers(process, f"http://127.0.0.1:{port}/readyz", Path(folder))
+        own = os.environ | {"BENTOML_HOME": folder, "BENTOML_DO_NOT_TRACK": "true", "DO_NOT_TRACK": "1"}
+        url = f"http://127.0.0.1:{port}/readyz"
+        with Process("bentoml", command, Path(folder), own, cores=core, url=url):
             yield f"http://127.0.0.1:{port}/query"
 
 
@@ -124,10 +133,9 @@ def bentoml(core: int, *, features: int = FEATURES) -> Iterator[str]:
 def _own(module: str, core: int, *arguments: str) -> Iterator[int]:
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="stms-peer-") as folder:
-        path = {"PYTHONPATH": str(HERE.parent.parent)}
         command = [sys.executable, "-m", module, str(port), *arguments]
-        with running(command, core, Path(folder), path) as process:
-            wait_until_it_answers(process, f"http://127.0.0.1:{port}/openapi.json", Path(folder))
+        url = f"http://127.0.0.1:{port}/openapi.json"
+        with Process("peer", command, Path(folder), deployment.environment(), cores=core, url=url):
             yield port
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
+from benchmarks.data import data_folder
 from core.data.dataset import LabelledData
 from core.features.spec import FeatureSpec
 from core.model_selection.metrics import binary_metrics
@@ -44,7 +44,7 @@ ROWS = 3000
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rejections", description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("STMS_DATA", "../shared/data")))
+    parser.add_argument("--data", type=Path, default=data_folder())
     parser.add_argument("--sets", nargs="+", default=[BLOBS, *BUILT_IN, *SETS])
     options = parser.parse_args(arguments)
     specs: dict[str, StudentSpec] = {"gsvm": GSVM(), **{str(p): Polytope(pieces=p) for p in PIECES}}

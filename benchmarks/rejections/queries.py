@@ -23,7 +23,7 @@ from benchmarks.peers import json_body
 from benchmarks.processes import two_cores
 from benchmarks.published import linear_teacher, publish
 from benchmarks.serve.comparison import interleaved, print_figures, ratio, require_success
-from benchmarks.serve.service import row, service
+from benchmarks.serve.service import Service, row
 from core.packed import LinearBasis, LinearForm, PackedMap, PackedStudent, PolytopeForm, RbfBasis
 
 PIECES = (1, 2, 4, 8)
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     os.sched_setaffinity(0, {cores[1]})
     figures: dict[str, float] = {}
     try:
-        with service(publish_models, cores[0]) as ours:
+        with Service(prepare=publish_models, cores=cores[0]) as ours:
 
             def p50(model: str, pieces: int) -> Callable[[], float]:
                 url, body = ours.query(model, f"p{pieces}"), json_body(row(MAPS[model].n_columns))

@@ -23,28 +23,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import subprocess
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
-from pathlib import Path
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 import numpy as np
 
 from app.processes.os_process import IDLE_NICENESS
 from app.services.keys import create_key
-from app.settings import Settings
-from app.store.engine import open_engine
-from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
-from benchmarks.processes import free_port, wait_until_it_answers
-from benchmarks.published import linear_student, linear_teacher, publish
+from benchmarks.deployment import Deployment
+from benchmarks.published import publish_linear
 from benchmarks.safety.crowds import WAYS, Target
 from benchmarks.safety.prober import COLUMNS, Latencies, Prober, take_precedence
 
@@ -176,70 +170,42 @@ def service(cores: Collection[int]) -> Iterator[tuple[Prober, Target, Any]]:
 
     cores: of all processes of the service.
     """
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="stms-fairness-")))
-        key, crowd_key = _prepare(folder)
-        port = free_port()
-        options = ["--port", str(port), "--api-processes", str(_PROCESSES)]
-        api = stack.enter_context(_running(folder, cores, "api", *options))
-        wait_until_it_answers(api, f"http://127.0.0.1:{port}/readyz", folder)
-        target = Target("127.0.0.1", port, crowd_key, "own", _CROWD_COLUMNS, "", "")
+    # As docs/operations.md advises for a machine that answers queries and trains.
+    solvers = {
+        "STMS_SOLVER_THREADS": str(max(1, len(cores) - 1)),
+        "STMS_SOLVER_NICENESS": str(IDLE_NICENESS),
+    }
+    keys: dict[str, str] = {}
+    with Deployment(
+        api=1,
+        arguments=["--api-processes", _PROCESSES],
+        prepare=lambda store: keys.update(_prepare(store)),
+        settings=_ENVIRONMENT | solvers,
+        cores=",".join(map(str, cores)),
+    ) as running:
+        target = Target("127.0.0.1", running.port, keys["crowd"], "own", _CROWD_COLUMNS, "", "")
         dataset = _post(target, "/v1/datasets?name=large", _large_csv(), "text/csv")["id"]
         body = json.dumps({"dataset_id": dataset, "model": "large"}).encode()
         job = _post(target, "/v1/training-jobs", body, "application/json")["id"]
-        target = Target("127.0.0.1", port, crowd_key, "own", _CROWD_COLUMNS, job, dataset)
+        target = replace(target, job=job, dataset=dataset)
 
         def start_worker() -> None:
             _cancel_jobs(target)
-            stack.enter_context(_running(folder, cores, "worker"))
+            running.add("worker").start()
             time.sleep(8.0)
 
-        yield Prober(port, key), target, start_worker
+        yield Prober(running.port, keys["other"]), target, start_worker
 
 
-@contextmanager
-def _running(folder: Path, cores: Collection[int], *command: str) -> Iterator[subprocess.Popen[bytes]]:
-    unset = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
-    environment = unset | _ENVIRONMENT | {"STMS_DATA_DIR": str(folder / "data")}
-    environment["PYTHONPATH"] = str(Path(__file__).parents[2])
-    # As docs/operations.md advises for a machine that answers queries and trains.
-    environment["STMS_SOLVER_THREADS"] = str(max(1, len(cores) - 1))
-    environment["STMS_SOLVER_NICENESS"] = str(IDLE_NICENESS)
-    pinned = ["taskset", "--cpu-list", ",".join(map(str, cores))]
-    with (folder / "log").open("ab") as log:
-        process = subprocess.Popen(
-            [*pinned, sys.executable, "-P", "-m", "app.cli", *command],
-            cwd=folder,
-            env=environment,
-            stderr=log,
-        )
-    try:
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _prepare(folder: Path) -> tuple[str, str]:
-    """A new database with the models of both; returns the other key and the key of the crowd."""
-    (folder / "data").mkdir(mode=0o700)
-    address = Settings(data_dir=folder / "data").app_database_url
-    upgrade(address)
-    store = Store(open_engine(address))
+def _prepare(store: Store) -> dict[str, str]:
+    """Publish the models of both; returns the other key and the key of the crowd."""
     random = np.random.default_rng(0)
-    try:
-        for name, classes, columns in (("other", 4, COLUMNS), ("own", _CROWD_CLASSES, _CROWD_COLUMNS)):
-            weights = random.normal(size=(classes, columns))
-            students = {str(k): linear_student(str(k), row) for k, row in enumerate(weights)}
-            publish(store, name, students, linear_teacher(list(students), weights))
-        other = create_key(store, "other", {"query"}, {"other"})[1]
-        return other, create_key(store, "crowd", {"train"}, rate_limit=_CROWD_LIMIT)[1]
-    finally:
-        store.dispose()
+    for name, classes, columns in (("other", 4, COLUMNS), ("own", _CROWD_CLASSES, _CROWD_COLUMNS)):
+        publish_linear(store, name, random.normal(size=(classes, columns)))
+    return {
+        "other": create_key(store, "other", {"query"}, {"other"})[1],
+        "crowd": create_key(store, "crowd", {"train"}, rate_limit=_CROWD_LIMIT)[1],
+    }
 
 
 def _large_csv() -> bytes:

@@ -25,17 +25,16 @@ from typing import Final
 
 import numpy as np
 
-from app.services.keys import create_key
 from app.services.models import point_alias
 from app.settings import Settings
-from app.store.engine import open_engine
-from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
+from benchmarks.deployment import Deployment
 from benchmarks.postgres import postgres
+from benchmarks.processes import Process
 from benchmarks.published import linear_student, linear_teacher, publish
 from benchmarks.safety.consistency import ACCEPTED, REFUSED, Change, Query, Verdict, check
 from benchmarks.safety.history_local import MAX_STALE, LocalReader
-from benchmarks.safety.history_servers import Client, Servers
+from benchmarks.safety.history_servers import Client, servers
 
 PROCESSES: Final = 4
 MODELS: Final = ("m0", "m1", "m2")
@@ -78,9 +77,9 @@ class Recording:
 class History:
     """The clients and the writers of one run of at least ``wanted`` queries and ``seconds`` seconds."""
 
-    def __init__(self, servers: Servers, admin: str, wanted: int, seconds: float, seed: int) -> None:
-        self._servers = servers
-        self._admin = admin
+    def __init__(self, deployment: Deployment, wanted: int, seconds: float, seed: int) -> None:
+        self._servers = deployment
+        self._admin = deployment.keys["administrator"]
         self._seed = seed
         self._wanted = wanted
         self._until = time.monotonic() + seconds
@@ -135,7 +134,7 @@ class History:
         """Answer queries with the students of one process, as a program beside it."""
         recording = self._recording
         reader = LocalReader(
-            f"http://127.0.0.1:{self._servers.ports[number % PROCESSES]}",
+            self._servers.urls[number % PROCESSES],
             PROCESSES + number,
             recording.keys,
             recording.local,
@@ -228,8 +227,7 @@ class History:
             await asyncio.sleep(_RESTART_PAUSE * self._random.uniform(0.5, 1.5))
             number = self._random.randrange(PROCESSES)
             self._down.add(number)
-            await self._servers.stop(number, how)
-            await self._servers.start(number)
+            await asyncio.to_thread(_restart_server, self._servers[f"api-{number}"], how)
             self._down.discard(number)
             self._recording.counts[f"restarts by {how.name}"] += 1
 
@@ -241,29 +239,27 @@ class History:
         return Client(self._servers, number, self._admin)
 
 
-def prepare(address: str) -> str:
-    """Publish the models, whose scores tell their versions; returns the text of an administrator's key."""
-    upgrade(address)
-    store = Store(open_engine(address))
+def _restart_server(server: Process, how: signal.Signals) -> None:
+    server.send(how)
+    server.wait()
+    server.start()
+    server.wait_until_ready()
+
+
+def publish_models(store: Store) -> None:
+    """Publish the models, whose scores tell their versions."""
     for model in MODELS:
         for version in range(1, VERSIONS + 1):
             students = {label: linear_student(label, [float(version), 0.0]) for label in CLASSES}
             publish(store, model, students, linear_teacher(CLASSES, version * np.eye(2)))
         point_alias(store, Settings(), model, "live", 1)
-    _, text = create_key(store, "administrator", ["admin"])
-    store.dispose()
-    return text
 
 
-async def record(address: str, folder: Path, wanted: int, seconds: float, seed: int) -> Recording:
-    """Start the processes, record, and end them."""
-    admin = prepare(address)
-    servers = Servers(PROCESSES, folder, address)
-    try:
-        await asyncio.gather(*(servers.start(number) for number in range(PROCESSES)))
-        return await History(servers, admin, wanted, seconds, seed).run()
-    finally:
-        servers.kill()
+def record(address: str, folder: Path, wanted: int, seconds: float, seed: int) -> Recording:
+    """Start the servers, record, and end them."""
+    keys = {"administrator": {"admin"}}
+    with servers(PROCESSES, folder, address, prepare=publish_models, keys=keys) as deployment:
+        return asyncio.run(History(deployment, wanted, seconds, seed).run())
 
 
 def report(recording: Recording, verdict: Verdict, local: Verdict) -> Mapping[str, float]:
@@ -300,7 +296,7 @@ def main() -> int:
     wanted, seconds = (QUICK_QUERIES, QUICK_SECONDS) if arguments.quick else (QUERIES, SECONDS)
     with tempfile.TemporaryDirectory() as folder, postgres() as server:
         address = server.create_database("history")
-        recording = asyncio.run(record(address, Path(folder), wanted, seconds, arguments.seed))
+        recording = record(address, Path(folder), wanted, seconds, arguments.seed)
     verdict = check(recording.changes, recording.queries, BOUND_SECONDS)
     figures = report(recording, verdict, check(recording.changes, recording.local, LOCAL_BOUND_SECONDS))
     unexpected = [

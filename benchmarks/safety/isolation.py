@@ -48,7 +48,7 @@ from app.store.tables import dataset_classes, datasets
 from app.store.unit_of_work import Store
 from benchmarks.in_process import gated
 from benchmarks.postgres import NoPostgres, postgres
-from benchmarks.published import linear_student, linear_teacher, publish
+from benchmarks.published import publish_linear
 from benchmarks.safety.isolation_probes import CSV, WEBHOOK_URL, Names, Probe, routes
 from benchmarks.token_issuer import issuer_setting, key_set, public_jwk, token
 
@@ -392,10 +392,7 @@ async def _refresh(*services: Service) -> None:
 
 
 def _publish(store: Store, model: str, label: str) -> None:
-    weights = [[1.0, 0.0], [0.0, 1.0]]
-    labels = (label, "other")
-    students = {name: linear_student(name, row) for name, row in zip(labels, weights, strict=True)}
-    publish(store, model, students, linear_teacher(labels, weights))
+    publish_linear(store, model, [[1.0, 0.0], [0.0, 1.0]], (label, "other"))
 
 
 async def _documented(service: Service) -> set[str]:

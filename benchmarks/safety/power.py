@@ -34,8 +34,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.chaos.isolation import NotSupported
+from benchmarks.deployment import environment
 from benchmarks.power_states import Operation, acknowledge, crash_states, normal_synchronous, read_log
-from benchmarks.safety.power_service import JOB_SECONDS, SET_UP, Service, environ, use
+from benchmarks.safety.power_service import JOB_SECONDS, SET_UP, service, settings, use
 from stms_client import Client
 
 _SOURCE: Final = Path(__file__).parents[1] / "power.c"
@@ -107,11 +108,13 @@ def record(folder: Path, log: Path, jobs: int) -> str:
     recorded = {"LD_PRELOAD": str(library), "STMS_POWER_LOG": str(log)}
     # The tables are created under the recorder, too, since the states are rebuilt from nothing.
     program = [sys.executable, "-c", SET_UP, str(data)]
-    made = subprocess.run(program, env=environ(data) | recorded, check=True, capture_output=True, text=True)
+    made = subprocess.run(
+        program, env=environment(settings(data) | recorded), check=True, capture_output=True, text=True
+    )
     key = made.stdout.strip()
     acknowledge(log, {"kind": "key", "id": "_".join(key.split("_")[1:3])})
-    with Service(data, recorded) as service:
-        use(service.url, key, partial(acknowledge, log), folder, jobs)
+    with service(data, recorded) as running:
+        use(running.url, key, partial(acknowledge, log), folder, jobs)
     return key
 
 
@@ -189,7 +192,7 @@ def _wrong_version(one: Callable[..., Any], fact: Mapping[str, Any]) -> str | No
 
 def resume(folder: Path, key: str, told: Sequence[Mapping[str, Any]]) -> list[str]:
     """Start the service on the state, have it end all jobs, and audit it again."""
-    with Service(folder, {}) as service, Client(service.url, key, timeout=30) as client:
+    with service(folder) as running, Client(running.url, key, timeout=30) as client:
         deadline = time.monotonic() + JOB_SECONDS
         while unfinished := [job for job in client.jobs() if job["state"] not in _ENDED]:
             if time.monotonic() > deadline:

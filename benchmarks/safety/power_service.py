@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -14,11 +10,7 @@ import httpx
 import numpy as np
 from sklearn.datasets import load_iris
 
-from app.services.keys import create_key
-from app.store.engine import open_engine
-from app.store.migrate import upgrade
-from app.store.unit_of_work import Store
-from benchmarks.processes import free_port
+from benchmarks.deployment import QUICK_SOLVERS, Deployment, prepare_database
 from stms_client import Client
 
 SET_UP: Final = (
@@ -28,63 +20,21 @@ SET_UP: Final = (
 """Program for another process, whose writes are recorded from the first one on."""
 
 JOB_SECONDS: Final = 300.0
-_START_SECONDS: Final = 240.0
-_ROOT: Final = Path(__file__).parents[2]
 
 
-def environ(data: Path) -> dict[str, str]:
-    """Environment of a service on a data folder, without the caller's own settings."""
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
-    own = {"STMS_DATA_DIR": str(data), "STMS_SOLVER_THREADS": "1", "STMS_SPARE_SOLVER": "false"}
-    return inherited | own | {"PYTHONPATH": str(_ROOT), "STMS_SOLVER_NICENESS": "0"}
+def settings(data: Path) -> dict[str, str]:
+    """Of a service on a data folder."""
+    return {"STMS_DATA_DIR": str(data), **QUICK_SOLVERS}
 
 
 def set_up(data: Path) -> str:
     """Create the tables and the first key; returns it."""
-    address = f"sqlite:///{data / 'stms.sqlite'}"
-    upgrade(address)
-    store = Store(open_engine(address))
-    try:
-        return create_key(store, "power", {"admin", "train"})[1]
-    finally:
-        store.dispose()
+    return prepare_database(f"sqlite:///{data / 'stms.sqlite'}", {"power": {"admin", "train"}})["power"]
 
 
-class Service:
-    """`stms serve` on a data folder, as a context manager. url: its address. more: environment variables."""
-
-    def __init__(self, data: Path, more: Mapping[str, str]) -> None:
-        port = free_port()
-        self.url = f"http://127.0.0.1:{port}"
-        command = [sys.executable, "-P", "-m", "app.cli", "serve", "--port", str(port)]
-        self._log = data.with_suffix(".log")
-        with self._log.open("ab") as output:
-            self._process = subprocess.Popen(
-                command, env=environ(data) | dict(more), stdout=output, stderr=output, cwd=data.parent
-            )
-
-    def __enter__(self) -> Service:
-        deadline = time.monotonic() + _START_SECONDS
-        while not self._is_ready():
-            if self._process.poll() is not None or time.monotonic() > deadline:
-                self.__exit__()
-                raise RuntimeError(self._log.read_text(errors="replace")[-3000:])
-            time.sleep(0.2)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.terminate()
-        try:
-            self._process.wait(30)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _is_ready(self) -> bool:
-        try:
-            return httpx.get(f"{self.url}/readyz", timeout=5).is_success
-        except httpx.TransportError:
-            return False
+def service(data: Path, more: Mapping[str, str] | None = None) -> Deployment:
+    """`stms serve` on a data folder that was set up. more: environment variables."""
+    return Deployment(data.parent, serve=True, is_new=False, settings=settings(data) | dict(more or {}))
 
 
 def use(url: str, key: str, told: Callable[[dict[str, Any]], None], folder: Path, jobs: int) -> None:

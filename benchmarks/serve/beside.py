@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serve.service import digits, service
+from benchmarks.serve.service import Service, digits
 
 
 def tabs(*, quick: bool) -> dict[str, Any]:
@@ -36,8 +36,8 @@ def memory() -> dict[str, Any]:
     forms = {"serve": ("serve", 1), "api": ("api", 1), "api of four": ("api", 4)}
     found = {}
     for name, (command, processes) in forms.items():
-        with service(digits, None, command=command, api_processes=processes) as running:
-            found[name] = round(sum(map(_proportional_mb, running.pids())))
+        with Service(prepare=digits, serve=command == "serve", processes=processes) as running:
+            found[name] = round(sum(map(_proportional_mb, running.pids)))
     return {"memory_mb": found}
 
 

@@ -25,7 +25,7 @@ from benchmarks.serve.comparison import (
     ratio,
     require_success,
 )
-from benchmarks.serve.service import FEATURES, digits, service
+from benchmarks.serve.service import FEATURES, Service, digits
 
 ROWS = 10_000
 CONNECTIONS = 4
@@ -35,7 +35,7 @@ def measure(cores: tuple[int, int], pace: Pace, *, rows: int = ROWS) -> dict[str
     """Measure the figures of this module."""
     server_core, client_core = cores
     body = np.random.default_rng(2).standard_normal((rows, FEATURES), dtype=np.float32).tobytes()
-    with service(digits, server_core) as ours:
+    with Service(prepare=digits, cores=server_core) as ours:
         url = ours.query("digits", "3")
         headers = ours.headers(
             Content_Type="application/octet-stream",

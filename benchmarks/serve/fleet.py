@@ -16,7 +16,7 @@ from benchmarks.load import Load, constant_rate, wrk
 from benchmarks.peers import json_body
 from benchmarks.processes import cpu_seconds
 from benchmarks.serve.comparison import Pace, interleaved, print_figures, ratio, require_success
-from benchmarks.serve.service import Service, digits, row, service
+from benchmarks.serve.service import Service, digits, row
 
 CONNECTIONS = 32
 
@@ -25,7 +25,10 @@ def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
     """Measure the figures of this module."""
     server_core, client_core = cores
     body = json_body(row())
-    with service(digits, server_core) as one, service(digits, server_core, api_processes=2) as two:
+    with (
+        Service(prepare=digits, cores=server_core) as one,
+        Service(prepare=digits, cores=server_core, processes=2) as two,
+    ):
 
         def busy(server: Service, seconds: float = pace.seconds) -> Load:
             query, headers = server.query("digits", "3"), server.headers()
@@ -46,7 +49,7 @@ def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
 
         def cpu(load: Callable[[Service], Load], server: Service) -> Callable[[], float]:
             def once() -> float:
-                pids = server.pids()
+                pids = server.pids
                 before = cpu_seconds(pids)
                 requests = require_success(load(server)).requests
                 return (cpu_seconds(pids) - before) / requests * 1e6

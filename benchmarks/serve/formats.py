@@ -29,7 +29,7 @@ from benchmarks import peers
 from benchmarks.load import request_head, wrk
 from benchmarks.mixed_models import MixedModels
 from benchmarks.serve.comparison import Pace, interleaved, print_figures, ratio, require_success
-from benchmarks.serve.service import FEATURES, digits, row, service
+from benchmarks.serve.service import FEATURES, Service, digits, row
 
 CONNECTIONS: Final = 32
 PAUSE: Final = 150e-6
@@ -50,7 +50,7 @@ def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
         mixed.publish(store)
 
     with ExitStack() as stack:
-        ours = stack.enter_context(service(models, server_core))
+        ours = stack.enter_context(Service(prepare=models, cores=server_core))
         x, headers = row(), ours.headers()
         tensor = {"name": "x", "shape": [1, FEATURES], "datatype": "FP64"}
         size = {"parameters": {"binary_data_size": 8 * FEATURES}}

@@ -38,7 +38,7 @@ from benchmarks.serve.comparison import (
     ratio,
     require_success,
 )
-from benchmarks.serve.service import Service, digits, row, service
+from benchmarks.serve.service import Service, digits, row
 
 CONNECTIONS = 32
 _BURSTS_PER_SECOND: Final = 100
@@ -50,7 +50,7 @@ def measure(cores: tuple[int, int], pace: Pace, *, with_mlserver: bool) -> dict[
     server_core, client_core = cores
     body = peers.json_body(row())
     with ExitStack() as stack:
-        ours = stack.enter_context(service(digits, server_core))
+        ours = stack.enter_context(Service(prepare=digits, cores=server_core))
         url, headers = ours.query("digits", "3"), ours.headers()
         answer = ours.ask(url, body, headers)
         print(answer.decode(), flush=True)

@@ -24,7 +24,7 @@ from benchmarks.load import wrk
 from benchmarks.peers import json_body
 from benchmarks.published import publish
 from benchmarks.serve.comparison import Figures, Pace, interleaved, print_figures, ratio, require_success
-from benchmarks.serve.service import row, service
+from benchmarks.serve.service import Service, row
 from core.packed import LinearForm, PackedStudent, PackedTeacher, RbfBasis
 
 COLUMNS = 16
@@ -57,7 +57,7 @@ def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
         publish(store, "compact", compact, teacher)
 
     body = json_body(row(COLUMNS))
-    with service(publish_models, cores[0]) as ours:
+    with Service(prepare=publish_models, cores=cores[0]) as ours:
         urls = {
             "kernel_student": ours.query("full", TARGET),
             "compact_student": ours.query("compact", TARGET),

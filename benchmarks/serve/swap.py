@@ -26,7 +26,7 @@ from app.store.unit_of_work import Store
 from benchmarks.peers import json_body
 from benchmarks.published import linear_student, linear_teacher, publish
 from benchmarks.serve.comparison import Pace
-from benchmarks.serve.service import FEATURES, Service, service
+from benchmarks.serve.service import FEATURES, Service
 from stms_client import Client
 
 VERSIONS = (1, 2, 3, 4)
@@ -113,11 +113,14 @@ class Traffic:
 def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
     """Measure the figures of this module."""
     bodies, scores, publish_models = _models()
-    with service(publish_models, cores[0], api_processes=2) as ours:
-        port = int(ours.url.rpartition(":")[2])
-        with Traffic(port, ours.key, bodies, scores) as traffic, Client(ours.url, ours.admin) as admin:
+    with Service(prepare=publish_models, cores=cores[0], processes=2) as ours:
+        query_key, admin_key = ours.keys["query"], ours.keys["admin"]
+        with (
+            Traffic(ours.port, query_key, bodies, scores) as traffic,
+            Client(ours.url, admin_key) as admin,
+        ):
             _story(ours, traffic, admin, pace.swap_requests)
-        told = ours.log.read_text(errors="replace")
+        told = ours.said()
     print(f"{traffic.requests} requests: {dict(traffic.seen)}", flush=True)
     if traffic.failures:
         print("\n".join(["failed, among others:", *traffic.failures, told]), flush=True)
@@ -130,14 +133,14 @@ def measure(cores: tuple[int, int], pace: Pace) -> dict[str, Any]:
 
 def _story(ours: Service, traffic: Traffic, admin: Client, requests: int) -> None:
     """Move the alias three times, the second time during a restart, and wait for all requests."""
-    first = set(ours.pids()[1:])
+    first = set(ours.pids[1:])
     _until(lambda: traffic.requests >= requests * 0.2)
     _move(traffic, admin, MOVES[0])
     _until(lambda: traffic.requests >= requests * 0.3)
-    ours.process.send_signal(signal.SIGHUP)
-    _until(lambda: bool(set(ours.pids()[1:]) - first))
+    ours["api-0"].send(signal.SIGHUP)
+    _until(lambda: bool(set(ours.pids[1:]) - first))
     _move(traffic, admin, MOVES[1])
-    _until(lambda: not set(ours.pids()) & first)
+    _until(lambda: not set(ours.pids) & first)
     _move(traffic, admin, MOVES[2])
     _until(lambda: traffic.requests >= requests)
 

@@ -24,7 +24,7 @@ from experiments.plans import Effort
 from experiments.protocol_2.runs import UNSEEN_SETS, ProtocolTwo, Source, planned_runs
 from experiments.protocol_2.summary import markdown, summarise
 from experiments.report.results import cells_by_grid, read
-from experiments.store import Record, Store
+from experiments.store import Store, make_missing
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -51,7 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     out, store = given.out or (Path("docs") if given.final else folder), Store(folder / "records.jsonl")
     source, effort = Source(given.data, given.final, given.rows), Effort(replicates=given.replicates)
     try:
-        seconds = 0.0 if given.report_only else _make(given.sets, source, folder, store, effort)
+        runs = [] if given.report_only else planned_runs(given.sets)
+        seconds = make_missing(ProtocolTwo(run, source, folder, store, effort) for run in runs)
     except DataMissing as error:
         print(error, file=sys.stderr)
         return 1
@@ -67,19 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     )
     return 0
-
-
-def _make(names: Sequence[str], source: Source, folder: Path, store: Store, effort: Effort) -> float:
-    """Every record that is missing; the wall seconds of all records, earlier ones too. Raises DataMissing."""
-    seconds = 0.0
-    for run in planned_runs(names):
-        work = ProtocolTwo(run, source, folder, store, effort)
-        for name, new in work.steps():
-            record: Record = store.read(run.key(name), work.recipe) or {}
-            seconds += float(record["seconds"])
-            state = "made" if new else "stored"
-            print(f"{run.key(name)}: {state}, {record['seconds']:.1f} s", flush=True)
-    return seconds
 
 
 if __name__ == "__main__":

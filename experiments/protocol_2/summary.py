@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from experiments.markdown import pipe_table
 from experiments.paper import FIGURES, GOAL_SETS, METHODS, Measure, Statistic, published
 from experiments.protocol_2.runs import PAPER, PRODUCT, SPLITS, TEACHER, UNSEEN_SETS
 from experiments.stats import OVER_CLASSES, over_classes
@@ -198,18 +199,28 @@ def markdown(summary: Record) -> str:
             lines.append(
                 f"- Mean F of {ours} minus {theirs}, mean of {sets} sets never used: {interval} points."
             )
-    lines += ["", "| set never used | method | mean F, % |", "| --- | --- | ---: |"]
-    for name, methods in summary["unseen"]["mean_f1"].items():
-        for method, one in methods.items():
-            lines.append(f"| {name} | {method} | {one['value']:.2f} [{one['low']:.2f}, {one['high']:.2f}] |")
-    lines += [
-        "",
-        "| grid | cell of `best` that is missed | ours | paper | teacher |",
-        "| --- | --- | ---: | ---: | ---: |",
+    unseen = [
+        (name, method, _interval(one))
+        for name, methods in summary["unseen"]["mean_f1"].items()
+        for method, one in methods.items()
     ]
-    for grid, cells in summary["missed"].items():
-        for one in cells:
-            cell = f"{one['data_set']}, {one['statistic']} {one['measure']}"
-            interval = f"{one['value']:.2f} [{one['low']:.2f}, {one['high']:.2f}]"
-            lines.append(f"| {grid} | {cell} | {interval} | {one['paper']:.2f} | {one['teacher']:.2f} |")
+    missed = [
+        (
+            grid,
+            f"{one['data_set']}, {one['statistic']} {one['measure']}",
+            _interval(one),
+            f"{one['paper']:.2f}",
+            f"{one['teacher']:.2f}",
+        )
+        for grid, cells in summary["missed"].items()
+        for one in cells
+    ]
+    lines += ["", *pipe_table(("set never used", "method", "mean F, %"), unseen, texts=2), ""]
+    lines += pipe_table(
+        ("grid", "cell of `best` that is missed", "ours", "paper", "teacher"), missed, texts=2
+    )
     return "\n".join([*lines, ""])
+
+
+def _interval(figure: Record) -> str:
+    return f"{figure['value']:.2f} [{figure['low']:.2f}, {figure['high']:.2f}]"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from experiments.markdown import pipe_table
 from experiments.paper import FIGURES, GOAL_SETS, MEASURE_TITLES, MEASURES, METHOD_TITLES, METHODS, published
 from experiments.plans import BEYOND_THE_PAPER, GRIDS, PART_ONLY
 from experiments.probabilities import ISOTONIC_NEEDS
@@ -42,10 +43,7 @@ class Table:
     def markdown(self) -> str:
         """A section with a pipe table."""
         lines = [f"### {self.title}", "", *([self.note, ""] if self.note else [])]
-        rule = ("---", *["---:"] * (len(self.columns) - 1))
-        for row in (self.columns, rule, *self.rows):
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
-        lines.append("")
+        lines += [*pipe_table(self.columns, self.rows), ""]
         if self.footnotes:
             lines += [*(f"- Note on {line}" for line in self.footnotes), ""]
         return "\n".join(lines)

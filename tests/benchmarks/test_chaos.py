@@ -29,7 +29,6 @@ from app.store.engine import open_engine
 from benchmarks.chaos import __main__ as program
 from benchmarks.chaos.audit import Audit
 from benchmarks.chaos.clients import AcceptedJob
-from benchmarks.chaos.deployment import Deployment, Instance
 from benchmarks.chaos.event_log import EventLog, Intervals
 from benchmarks.chaos.faults import LONG_OUTAGE, SHARED, Faults, Kind
 from benchmarks.chaos.isolation import Clock, Disk, Network, NotSupported
@@ -40,34 +39,24 @@ from benchmarks.chaos.programs import (
     MARK,
     Program,
     Supervisor,
-    command_line,
-    descendants,
-    is_alive,
     marked,
 )
 from benchmarks.chaos.proxy import Proxy
 from benchmarks.chaos.readiness import Probe, Readiness
+from benchmarks.chaos.service import FaultyService, Instance
 from benchmarks.chaos.stages import Outcome, quantile
 from benchmarks.chaos.takeovers import Takeovers
 from benchmarks.chaos.workloads import Reference, Workload
 from benchmarks.postgres import NoPostgres, Postgres, Shutdown, postgres
 from benchmarks.power_states import Loss
+from benchmarks.processes import command_line, descendants, is_alive, wait_for
 from stms_client import Client
 
 
-def until(condition: Callable[[], Any], seconds: float = 300.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"waited {seconds} s in vain")
-        time.sleep(0.02)
-    return value
-
-
-def deployment_of(event_log: EventLog, *programs: Program, **more: Any) -> Deployment:
+def deployment_of(event_log: EventLog, *programs: Program, **more: Any) -> FaultyService:
     """A deployment whose workers are the given programs."""
     instances = [Instance(each, Intervals(event_log)) for each in programs]
-    made = Deployment(event_log, "mark", "", [], instances, {}, Intervals(event_log), Intervals(event_log))
+    made = FaultyService(event_log, "mark", "", [], instances, {}, Intervals(event_log), Intervals(event_log))
     made.programs = list(programs)
     for name, value in more.items():
         setattr(made, name, value)
@@ -88,7 +77,9 @@ def sleeper(event_log: EventLog, tmp_path: Path) -> Iterator[Callable[..., Progr
     made = []
 
     def make(name: str, code: str = "import time; time.sleep(600)") -> Program:
-        program = Program(name, [sys.executable, "-c", code], {MARK: "mark"}, tmp_path, event_log)
+        program = Program(
+            name, [sys.executable, "-c", code], os.environ | {MARK: "mark"}, tmp_path, event_log
+        )
         made.append(program)
         program.start()
         return program
@@ -200,7 +191,7 @@ def test_a_program_that_dies_is_restarted_and_its_downtime_recorded(event_log: E
     before = program.pid
     faults = Faults(deployment)
     assert faults.inject("kill_worker", random.Random(0))
-    until(lambda: program.pid not in {before, None})
+    wait_for(lambda: program.pid not in {before, None})
     supervisor.stop()
     assert program.starts == 2
     assert faults.done == {"kill_worker": 1}
@@ -217,13 +208,13 @@ def test_a_stopped_worker_is_continued(event_log: EventLog, sleeper, monkeypatch
 
     def probe(_seconds: float) -> None:
         # The signal takes a moment to arrive.
-        until(lambda: state() == "T")
+        wait_for(lambda: state() == "T")
         states.append(state())
 
     monkeypatch.setattr("benchmarks.chaos.faults.time", SimpleNamespace(sleep=probe))
     assert Faults(deployment_of(event_log, program)).inject("stop_worker", random.Random(0))
     assert states == ["T"]
-    until(lambda: state() != "T")
+    wait_for(lambda: state() != "T")
 
 
 SERVER = """
@@ -239,24 +230,24 @@ finally:
 
 
 @pytest.fixture
-def api_server(event_log: EventLog, sleeper, monkeypatch) -> Deployment:
+def api_server(event_log: EventLog, sleeper, monkeypatch) -> FaultyService:
     """A deployment of one server with a control process and a query process."""
     monkeypatch.setattr("benchmarks.chaos.faults._until_answered", lambda _url: None)
     program = sleeper("api", f"import signal; signal.signal(15, lambda *_: exit())\n{SERVER}")
     deployment = deployment_of(event_log)
     deployment.apis = [Instance(program, Intervals(event_log))]
-    until(lambda: len(descendants(program.pid)) == 2)
-    until(lambda: deployment.apis[0].server_processes(control=False))
+    wait_for(lambda: len(descendants(program.pid)) == 2)
+    wait_for(lambda: deployment.apis[0].server_processes(control=False))
     return deployment
 
 
 @pytest.mark.parametrize("kind", ["kill_query_process", "kill_control"])
-def test_one_process_of_a_server_is_killed(kind: str, api_server: Deployment):
+def test_one_process_of_a_server_is_killed(kind: str, api_server: FaultyService):
     [instance] = api_server.apis
     is_control = kind == "kill_control"
     ([control], [query]) = (instance.server_processes(control=which) for which in (True, False))
     assert Faults(api_server).inject(kind, random.Random(0))
-    until(lambda: not is_alive(control if is_control else query))
+    wait_for(lambda: not is_alive(control if is_control else query))
     assert is_alive(query if is_control else control)
     assert instance.program.starts == (1 if is_control else 2)
     down, control_down = instance.program.downtime, instance.program.control_downtime
@@ -264,7 +255,7 @@ def test_one_process_of_a_server_is_killed(kind: str, api_server: Deployment):
     assert bool(control_down.overlapping(0.0, 1e9)) is is_control
 
 
-def test_a_control_process_is_stopped_for_a_while(api_server: Deployment, monkeypatch):
+def test_a_control_process_is_stopped_for_a_while(api_server: FaultyService, monkeypatch):
     [control] = api_server.apis[0].server_processes(control=True)
     states = []
 
@@ -272,13 +263,13 @@ def test_a_control_process_is_stopped_for_a_while(api_server: Deployment, monkey
         return Path(f"/proc/{control}/stat").read_text().rpartition(")")[2].split()[0]
 
     def look(_seconds: float) -> None:
-        until(lambda: state() == "T")
+        wait_for(lambda: state() == "T")
         states.append(state())
 
     monkeypatch.setattr("benchmarks.chaos.faults.time", SimpleNamespace(sleep=look))
     assert Faults(api_server).inject("stop_control", random.Random(0))
     assert states == ["T"]
-    until(lambda: state() != "T")
+    wait_for(lambda: state() != "T")
 
 
 def test_a_query_that_fails_without_a_control_process_is_a_failure():
@@ -305,38 +296,38 @@ def test_a_child_that_outlives_its_program_is_an_orphan(event_log: EventLog, sle
         f"pathlib.Path({str(note)!r}).write_text(str(child.pid)); time.sleep(600)"
     )
     program = sleeper("careless", code)
-    child = int(until(lambda: note.exists() and note.read_text()))
+    child = int(wait_for(lambda: note.exists() and note.read_text()))
     deployment = deployment_of(event_log, program)
     orphans = Orphans(deployment)
     assert descendants(program.pid) == [child]
     assert set(marked("mark")) == {program.pid, child}
     try:
         program.stop()
-        until(lambda: child in orphans.found)
+        wait_for(lambda: child in orphans.found)
         orphans.stop()
         assert set(orphans.remaining()) == {child}
     finally:
         os.kill(child, 9)
-    until(lambda: not is_alive(child))
+    wait_for(lambda: not is_alive(child))
     assert not marked("mark")
 
 
 def test_programs_end_when_their_parent_is_killed(tmp_path: Path):
     note = tmp_path / "child"
     code = (
-        "import sys, threading, pathlib, time; from benchmarks.starting import Starter; starter = Starter();"
+        "import sys, threading, pathlib, time; from benchmarks.processes import Starter; starter = Starter();"
         "start = lambda: pathlib.Path(sys.argv[1]).write_text("
         "str(starter.start([sys.executable, '-c', 'import time; time.sleep(600)']).pid));"
         "thread = threading.Thread(target=start); thread.start(); thread.join(); time.sleep(600)"
     )
     parent = subprocess.Popen([sys.executable, "-c", code, str(note)])
-    child = int(until(lambda: note.exists() and note.read_text()))
+    child = int(wait_for(lambda: note.exists() and note.read_text()))
     time.sleep(0.2)
     # The thread that requested the process has ended, but the process must live.
     assert is_alive(child)
     parent.kill()
     parent.wait()
-    until(lambda: not is_alive(child))
+    wait_for(lambda: not is_alive(child))
 
 
 # Time
@@ -454,7 +445,7 @@ def test_a_disconnected_network_drops_connections_until_it_is_reconnected():
             network.disconnect()
             assert subprocess.run(command, capture_output=True).returncode == 1
             network.reconnect()
-            until(lambda: subprocess.run(command, capture_output=True).returncode == 0)
+            wait_for(lambda: subprocess.run(command, capture_output=True).returncode == 0)
         finally:
             network.close()
 
@@ -552,20 +543,20 @@ def test_a_takeover_lasts_until_other_workers_own_all_units(server: Postgres, ev
         connection.execute("INSERT INTO workers VALUES (%s, 'd')", [worker.pid])
         takeovers = Takeovers(deployment_of(event_log, worker, database=address))
         try:
-            first = until(lambda: takeovers.begin("kill_worker", "one", 11))
+            first = wait_for(lambda: takeovers.begin("kill_worker", "one", 11))
             second = takeovers.begin("stop_worker", "two", 22)
             assert takeovers.begin("kill_worker", "three", 33) is None
             assert takeovers.begin("kill_worker", "nobody", 44) is None
             assert takeovers.begin("stop_worker", "one", 11) is None
             connection.execute("UPDATE dbos.workflow_status SET executor_id = 'c' WHERE workflow_uuid = 'u1'")
             takeovers.came_back(second)
-            until(lambda: second.outcome)
+            wait_for(lambda: second.outcome)
             assert not first.outcome
             assert takeovers.never() == [first]
             connection.execute(
                 "UPDATE dbos.workflow_status SET status = 'SUCCESS' WHERE workflow_uuid = 'u2'"
             )
-            until(lambda: first.outcome)
+            wait_for(lambda: first.outcome)
         finally:
             takeovers.stop()
     assert (first.outcome, second.outcome) == ("taken_over", "came_back")
@@ -772,9 +763,9 @@ def test_a_standby_answers_reads_only_until_it_is_promoted():
             with psycopg.connect(f"{address}?target_session_attrs=read-write", autocommit=True) as connection:
                 connection.execute("INSERT INTO t VALUES (1)")
                 server.set_read_only(on=True)
-                until(lambda: _is_read_only(connection))
+                wait_for(lambda: _is_read_only(connection))
                 server.set_read_only(on=False)
-                until(lambda: not _is_read_only(connection))
+                wait_for(lambda: not _is_read_only(connection))
                 assert server.end_sessions() == 1
     except NoPostgres as missing:
         pytest.skip(str(missing))
@@ -826,7 +817,9 @@ def test_a_worker_and_its_solvers_die_together(event_log: EventLog, sleeper: Cal
     child = f"import subprocess, sys; subprocess.run({sleep})"
     program = sleeper("worker", child)
     faults = Faults(deployment_of(event_log, program))
-    [solver] = until(lambda: [pid for pid in descendants(program.pid or 0) if "solver" in command_line(pid)])
+    [solver] = wait_for(
+        lambda: [pid for pid in descendants(program.pid or 0) if "solver" in command_line(pid)]
+    )
     assert faults.inject("oom_group", random.Random(1))
-    until(lambda: program.pid is None and not is_alive(solver))
+    wait_for(lambda: program.pid is None and not is_alive(solver))
     assert faults.done == Counter(oom_group=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,8 +70,3 @@ def test_parts_are_selected_and_a_failing_one_is_reported(monkeypatch, capsys):
     assert "many could not be measured: initdb is not installed" in err
     with pytest.raises(SystemExit):
         program.main(["--parts", "speed"])
-
-
-def test_quick_makes_everything_small():
-    parts = program._parts(set(program.PARTS), SimpleNamespace(quick=True, rounds=3, classes=10_000))
-    assert list(parts) == ["letter", "many", "queries"]

@@ -13,7 +13,6 @@ from benchmarks.defaults import (
     read,
     repeated,
     sparse_vs_dense,
-    splits,
     summary,
 )
 from benchmarks.defaults_peers import Split, encoded, mixed_splits, peers, scikit_learn
@@ -78,14 +77,6 @@ def test_compact_students_and_sparse_queries_are_measured_without_a_server(monke
     assert 0.0 < sparse_vs_dense() < 20.0
 
 
-def test_quick_runs_leave_wide_sets_out(tmp_path, capsys):
-    Split(np.ones((30, 40)), np.arange(30) % 3, np.ones((1, 40)), np.zeros(1)).write(tmp_path / "wide.npz")
-    found = dict(splits(["iris", "wide"], tmp_path, 60, columns=10))
-    assert list(found) == ["iris"]
-    assert [len(draw.y) for draw in found["iris"]] == [40] * 10
-    assert "wide is left out: it has 40 columns" in capsys.readouterr().err
-
-
 def test_forests_and_boosting_are_measured_on_all_classes(tmp_path, capsys, monkeypatch):
     split = read("iris", tmp_path, None, final=False)
     found = peers("iris", split)
@@ -110,33 +101,6 @@ def test_mixed_files_are_thirds_of_the_training_part_and_become_arrays(tmp_path)
     assert arrays.X.shape == (80, 4)
     assert arrays.X_test.shape == (40, 4)
     assert arrays.classes == ["x", "y"]
-
-
-def test_the_summary_compares_with_the_best_of_all():
-    found = {
-        "a": {"svc": {"f1": 90.0}, "logistic": {"f1": 80.0}, "default": {"f1": 91.0}, "second": {"f1": 92.0}},
-        "b": {"svc": {"f1": 70.0}, "logistic": {"f1": 80.0}, "default": {"f1": 79.0}, "second": {"f1": 79.5}},
-    }
-    assert summary(found) == {
-        "sets": 2,
-        "worst_f1_vs_best": -1.0,
-        "worst_auc_vs_best": None,
-        "worst_brier_vs_best": None,
-        "mean_f1_vs_best": 0.0,
-        "mean_auc_vs_best": None,
-        "mean_brier_vs_best": None,
-        "job_vs_forest_s": None,
-        "second_mean_f1_gain": 0.75,
-        "second_worst_f1_gain": 0.5,
-    }
-
-
-def test_a_smaller_brier_score_is_better_and_jobs_are_timed_beside_the_forest():
-    forest = {"f1": 90.0, "auc": 99.0, "brier": 3.0, "seconds": 2.0}
-    found = {"forest": forest, "default": {"f1": 91.0, "auc": 98.0, "brier": 2.5, "seconds": 30.0}}
-    measured = summary({"a": found})
-    assert (measured["mean_brier_vs_best"], measured["mean_auc_vs_best"]) == (0.5, -1.0)
-    assert measured["job_vs_forest_s"] == 5.0
 
 
 def test_a_set_without_figures_is_left_out_of_the_means_and_named(capsys):

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.inputs import pipelines, speeds
 from benchmarks.inputs.__main__ import parser, summary
 from benchmarks.inputs.jobs import record_of
-from benchmarks.inputs.sets import SETS, RawSet, Split, distinct, splits, table_of
+from benchmarks.inputs.sets import SETS, RawSet, Split, splits, table_of
 
 KINDS = {"size": "number", "colour": "category", "note": "text", "old": "boolean", "id": "ignore"}
 
@@ -52,10 +52,6 @@ def test_rows_are_written_as_they_are_read(tmp_path: Path):
     split.write(tmp_path / "file.csv")
     names, rows = table_of(RawSet("file.csv", "b"), "file.csv", tmp_path)
     assert (names, rows) == (("a", "b"), split.train)
-
-
-def test_names_that_are_there_twice_are_numbered():
-    assert distinct(["a", " b", "a"]) == ("a", "b", "a_2")
 
 
 def test_a_record_has_values_of_the_kinds_of_its_columns():
@@ -103,12 +99,6 @@ def test_the_summary_compares_with_the_best_pipeline_and_leaves_failed_jobs_out(
 def test_reading_is_compared_on_files_of_the_same_shape(capsys):
     assert speeds.reading(300, 1) > 0.0
     assert "reading of 300 rows" in capsys.readouterr().out
-
-
-def test_the_help_says_what_is_measured(capsys):
-    with pytest.raises(SystemExit):
-        parser().parse_args(["--help"])
-    assert "scikit-learn" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", sorted(SETS))

@@ -8,13 +8,8 @@ import numpy as np
 import pytest
 
 from benchmarks.learners import labelling, oracles
-from benchmarks.learners.__main__ import PARTS, main
+from benchmarks.learners.__main__ import main
 from benchmarks.learners.measures import value_of
-
-
-def test_every_module_of_the_folder_is_a_part():
-    assert {"margins", "measures", "oracles"} <= set(PARTS)
-    assert "__main__" not in PARTS
 
 
 @pytest.mark.long
@@ -42,17 +37,6 @@ def test_clusters_are_matched_under_their_best_names():
     truth = np.array([0, 0, 1, 1, 2, 2])
     assert labelling.matched(truth, np.array([2, 2, 0, 0, 1, 1])) == 1.0
     assert labelling.matched(truth, np.zeros(6, dtype=int)) == pytest.approx(1 / 3)
-
-
-def test_a_lead_is_over_the_best_of_the_others():
-    measured = [{"a nmi": 3.0, "b nmi": 1.0, "c nmi": 2.0, "b accuracy": 9.0}, {"a nmi": 1.0, "b nmi": 4.0}]
-    assert labelling.lead(measured, "a", "nmi") == -1.0
-
-
-def test_an_unknown_part_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        main(["--only", "nothing"])
-    assert "nothing" in capsys.readouterr().err
 
 
 def test_a_wrong_vector_is_no_match(monkeypatch):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.learners import gaussian
-from benchmarks.learners.gaussian import Figures, Task
+from benchmarks.learners.gaussian import Task
 
 
 @pytest.mark.long
@@ -26,21 +26,3 @@ def test_every_method_is_measured_on_rows_that_it_has_not_seen(monkeypatch: pyte
         assert one.error < 0.1
         assert 0.0 < one.log_loss < 0.3
     assert 0.0 < gaussian.longest_fit(task) < 60.0
-
-
-def test_differences_are_those_of_the_same_split():
-    splits = [
-        {"svm": Figures(0.1, 0.5), "gsvm": Figures(0.2, 0.4), "gpc": Figures(0.1 + gain, 0.3)}
-        for gain in (0.01, 0.03)
-    ]
-    found = gaussian.summary(splits)
-    assert found["gpc"]["error"] == pytest.approx([12.0, 1.96], abs=1e-4)
-    assert found["gpc"]["error_less_svm"] == pytest.approx([2.0, 1.96], abs=1e-4)
-    assert found["gsvm"]["error_less_gpc"] == pytest.approx([8.0, 1.96], abs=1e-4)
-    assert found["gpc"]["log_loss_less_gsvm"] == pytest.approx([-0.1, 0.0], abs=1e-6)
-
-
-def test_labels_with_probability_zero_cost_much_but_not_without_bound():
-    yes = np.array([True, False])
-    figures = gaussian._figures([yes], [np.array([0.0, 0.0])], [yes])
-    assert figures.log_loss == pytest.approx(-np.log(1e-12) / 2)

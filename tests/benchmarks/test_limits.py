@@ -16,7 +16,6 @@ import pytest
 from app.ingest import linear_head
 from benchmarks.safety.crowds import Crowd, Target
 from benchmarks.safety.limits import floods, folders, grower, lists, ways
-from benchmarks.safety.limits.__main__ import MEASUREMENTS
 from benchmarks.safety.limits.judgement import TRIES, Judgement, repeated
 from benchmarks.safety.prober import Latencies, Prober
 
@@ -85,10 +84,6 @@ def test_a_flood_without_a_key_is_judged_by_this_machine(changed: Mapping[str, f
 )
 def test_costly_bodies_are_judged_by_their_stalls(changed: Mapping[str, float], misses: int):
     assert len(floods.misses(floods.judge_stall, flood(**changed))) == misses
-
-
-def test_every_measurement_of_the_part_is_listed():
-    assert set(MEASUREMENTS) == {"folders", "keyless", "stalls", "connections", "lists", "growth"}
 
 
 # Requests

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from benchmarks.rejections import heads
-from benchmarks.rejections.queries import PIECES, student
-from core.packed import LinearBasis
 from core.teachers.rivals import nearest_rivals
 
 
@@ -33,10 +31,3 @@ def test_answers_are_counted_against_the_argmax():
             "f1": 2 * right / (accepted.sum() + truth.sum()),
         }
         assert found[key] == pytest.approx({name: 100 * value for name, value in expected.items()}, abs=1e-3)
-
-
-def test_the_students_of_the_queries_have_as_many_rejections_as_their_names():
-    rng = np.random.default_rng(0)
-    students = [student(rng, LinearBasis(3), pieces) for pieces in PIECES]
-    assert [one.form.functions for one in students] == list(PIECES)
-    assert [one.label for one in students] == [f"p{pieces}" for pieces in PIECES]

@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 from urllib.request import Request, urlopen
 
 import numpy as np
@@ -25,9 +25,9 @@ import pytest
 from benchmarks import peers, scale
 from benchmarks.load import Load, WrkMissing, bursts, constant_rate, wrk
 from benchmarks.peers.environments import Offline
-from benchmarks.processes import cpu_seconds, family, free_port, running, wait_until_it_answers
+from benchmarks.processes import Process, cpu_seconds, family, free_port
 from benchmarks.serve import __main__ as program
-from benchmarks.serve import bulk, comparison, fleet, formats, single, students, swap, targets
+from benchmarks.serve import bulk, fleet, formats, single, students, swap, targets
 from benchmarks.serve.comparison import Pace, interleaved, ratio, require_success
 from benchmarks.serve.service import Service
 
@@ -50,20 +50,6 @@ def cores() -> tuple[int, int]:
 
 
 # Figures and targets
-
-
-def test_the_result_has_every_key_and_null_for_what_was_not_measured():
-    result = targets.result_of({"p50_vs_bare": 1.2, "p50_us": 90.0})
-    assert tuple(result)[: len(targets.KEYS)] == targets.KEYS
-    assert {key: value for key, value in result.items() if value is not None} == {
-        "p50_vs_bare": 1.2,
-        "p50_us": 90.0,
-    }
-
-
-def test_every_key_has_a_target():
-    without = {"record_vs_native", "memory_mb"}
-    assert set(targets.KEYS) == set(targets.AT_LEAST) | set(targets.AT_MOST) | without
 
 
 def test_only_missed_targets_are_reported():
@@ -107,35 +93,6 @@ def test_without_wrk_the_message_names_the_package(monkeypatch, capsys):
     assert capsys.readouterr().err == "wrk is needed\n"
 
 
-def test_an_unknown_part_is_refused(capsys):
-    with pytest.raises(SystemExit):
-        program.main(["bulk", "speed"])
-    assert "there is no part speed" in capsys.readouterr().err
-
-
-def test_quick_leaves_peers_and_the_million_out(monkeypatch, capsys):
-    asked: dict[str, Any] = {}
-
-    def part(name: str) -> Callable[..., dict[str, Any]]:
-        return lambda cores, pace, **options: asked.setdefault(name, {"pace": pace, **options}) and {}
-
-    def beside(name: str) -> Callable[..., dict[str, Any]]:
-        return lambda **options: asked.setdefault(name, options) and {}
-
-    for name in ("single", "bulk", "formats", "students", "fleet", "swap"):
-        monkeypatch.setattr(getattr(program, name), "measure", part(name))
-    for name in ("tabs", "crowds", "memory"):
-        monkeypatch.setattr(program.beside, name, beside(name))
-    monkeypatch.setattr(program, "million", part("million"))
-    assert program.main(["--quick"]) == 0
-    assert set(asked) == {
-        *("single", "bulk", "formats", "students", "fleet", "swap"),
-        *("tabs", "crowds", "memory"),
-    }
-    assert asked["tabs"] == asked["crowds"] == {"quick": True}
-    assert asked["single"] == {"pace": comparison.QUICK, "with_mlserver": False}
-
-
 def test_the_million_is_left_out_when_the_disk_is_too_small(monkeypatch, capsys, cores):
     monkeypatch.setattr(program.shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 30))
     monkeypatch.setattr(scale, "measure", lambda *_: pytest.fail("measured all the same"))
@@ -143,17 +100,6 @@ def test_the_million_is_left_out_when_the_disk_is_too_small(monkeypatch, capsys,
     out, err = capsys.readouterr()
     assert "8.1 GiB of disk are needed, 1.0 are free" in out
     assert "left out" in err
-
-
-def test_the_folder_of_the_million_is_removed(monkeypatch, tmp_path, cores):
-    def measure(folder: Path, classes: int, columns: int) -> dict[str, float]:
-        (folder / "head").write_bytes(b"x")
-        return {"million_p50_vs_ten": 1.0, "columns": columns}
-
-    monkeypatch.setattr(scale, "measure", measure)
-    found = program.million(cores, 10, 4, tmp_path)
-    assert found == {"million_p50_vs_ten": 1.0, "million_columns": 4}
-    assert not list(tmp_path.iterdir())
 
 
 # What is counted
@@ -206,11 +152,10 @@ def test_cpu_time_is_that_of_a_process_and_its_children():
 
 
 def test_a_process_that_does_not_answer_is_reported_with_its_log(tmp_path, cores):
-    with (
-        running([sys.executable, "-c", "print('no such luck')"], cores[0], tmp_path) as process,
-        pytest.raises(RuntimeError, match="no such luck"),
-    ):
-        wait_until_it_answers(process, f"http://127.0.0.1:{free_port()}/", tmp_path)
+    command = [sys.executable, "-c", "print('no such luck')"]
+    process = Process("unlucky", command, tmp_path, cores=cores[0], url=f"http://127.0.0.1:{free_port()}/")
+    with pytest.raises(RuntimeError, match="no such luck"), process:
+        pass
 
 
 # What the clients of the swap find wrong
@@ -342,12 +287,12 @@ def test_formats_are_compared(cores):
     assert all(value > 0 for value in found.values())
 
 
-def test_mlserver_is_left_out_where_it_cannot_be_had(monkeypatch, capsys, cores):
+def test_mlserver_is_left_out_where_it_cannot_be_had(monkeypatch, capsys, cores, tmp_path):
     def offline(*_: object) -> None:
         raise Offline("out of reach")
 
     monkeypatch.setattr(peers, "environment", offline)
-    ours = Service(None, "http://127.0.0.1:1", "key", "admin", Path("log"))  # type: ignore[arg-type]
+    ours = Service(folder=tmp_path)
     assert single._mlserver(ours, b"", {}, cores, SMALL) is None
     assert "MLServer is left out: out of reach" in capsys.readouterr().err
 
@@ -383,8 +328,9 @@ def test_the_alias_moves_three_times_with_a_restart_around_the_second(monkeypatc
         traffic.requests += 50
 
     monkeypatch.setattr(swap.time, "sleep", sleep)
-    process = SimpleNamespace(send_signal=lambda number: events.append(f"{number!r} at {traffic.requests}"))
-    ours = SimpleNamespace(process=process, pids=lambda: next(pids))
+    ours = mock.MagicMock()
+    ours["api-0"].send = lambda number: events.append(f"{number!r} at {traffic.requests}")
+    type(ours).pids = mock.PropertyMock(side_effect=lambda: next(pids))
     swap._story(ours, traffic, admin, 1000)
     assert events == ["<Signals.SIGHUP: 1> at 300"]
     assert admin.moved == [(200, 1), (350, 3), (400, 2)]

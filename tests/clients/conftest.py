@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import ssl
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
 
@@ -21,13 +16,11 @@ from app.services.keys import create_key
 from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
-from benchmarks.processes import free_port
+from benchmarks.deployment import Deployment
 from benchmarks.published import linear_student, linear_teacher, publish
 from tests.app.serving.written_records import encoder
 from tests.certificates import CertificateFiles
 
-STMS = Path(sys.executable).with_name("stms")
-START_SECONDS = 300.0
 CLASSES = ("cat", "dog", "größe/1:x", "日本")
 NAMES = ("a", "b", "c")
 WEIGHTS = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-1.0, -1.0, -1.0]])
@@ -73,23 +66,12 @@ def running_service(
 ) -> Iterator[Service]:
     """A server over the database in a folder, which is filled. certificate: of the server and of clients."""
     key = _fill(folder, keyless=settings.get("STMS_REQUIRE_KEYS") == "false")
-    port = free_port()
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
-    command = [STMS, "api", "--port", str(port), "--data-dir", str(folder)]
-    log = folder / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, env=inherited | settings, stdout=output, stderr=output, cwd=folder
-        )
-    try:
-        _wait(process, port, log, certificate)
-        yield Service(f"127.0.0.1:{port}", key, log)
-        process.terminate()
-        assert process.wait(120) == 0, log.read_text(errors="replace")
-        assert "Traceback" not in log.read_text(errors="replace")
-    finally:
-        process.kill()
-        process.wait()
+    verify = ssl.create_default_context(cafile=certificate and certificate.file)
+    if certificate is not None:
+        verify.load_cert_chain(certificate.file, certificate.key)
+    given = settings | {"STMS_DATA_DIR": str(folder)}
+    with Deployment(folder, api=1, is_new=False, settings=given, verify=verify, is_clean=True) as started:
+        yield Service(f"127.0.0.1:{started.port}", key, started["api-0"].log)
 
 
 def _fill(folder: Path, *, keyless: bool) -> str:
@@ -109,22 +91,3 @@ def _fill(folder: Path, *, keyless: bool) -> str:
     key = "" if keyless else create_key(store, "clients", {"train"}, set())[1]
     store.dispose()
     return key
-
-
-def _wait(
-    process: subprocess.Popen[bytes], port: int, log: Path, certificate: CertificateFiles | None
-) -> None:
-    url = f"http{'s' if certificate else ''}://127.0.0.1:{port}/v2/health/ready"
-    verify = ssl.create_default_context(cafile=certificate and certificate.file)
-    if certificate is not None:
-        verify.load_cert_chain(certificate.file, certificate.key)
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            if httpx.get(url, trust_env=False, verify=verify).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass
-        if process.poll() is not None or time.monotonic() > deadline:
-            pytest.fail(f"not ready:\n{log.read_text(errors='replace')}")
-        time.sleep(0.1)

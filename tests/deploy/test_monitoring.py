@@ -14,10 +14,10 @@ import httpx
 import pytest
 import yaml
 
-from app.commands.demo.temporary_server import temporary_server
 from app.main import create_app
 from app.processes.listener import require_free
 from app.settings import Settings
+from benchmarks.deployment import QUICK_SOLVERS, Deployment
 from tests.app.started import Client
 
 ROOT = Path(__file__).parents[2]
@@ -119,12 +119,12 @@ def test_promtool_finds_no_fault():
 @needs_prometheus
 def test_a_real_prometheus_answers_every_query_of_the_dashboard(tmp_path: Path):
     with (
-        temporary_server(tmp_path, "--no-keys", STMS_SPARE_SOLVER="false") as server,
-        httpx.Client(base_url=server.address, timeout=60, trust_env=False) as http,
+        Deployment(tmp_path, serve=True, arguments=["--no-keys"], settings=QUICK_SOLVERS) as server,
+        server.client() as http,
     ):
         _load(http)
         promtool("check", "metrics", text=http.get("/metrics").text)
-        with Prometheus(tmp_path, server.address.removeprefix("http://")) as prometheus:
+        with Prometheus(tmp_path, server.url.removeprefix("http://")) as prometheus:
             _ask_until_all_answer(http, prometheus)
             alerts = prometheus.get("/api/v1/rules").json()["data"]["groups"][0]["rules"]
     assert {rule["health"] for rule in alerts} == {"ok"}, "Prometheus evaluates every rule"

@@ -13,9 +13,9 @@ import pytest
 
 from app.services.first_key import FIRST_KEY_ID
 from app.services.keys import new_text
-from benchmarks.processes import free_port
+from benchmarks.processes import Process, free_port
 from tests.deploy.rendered import Object, committed, environment, pods
-from tests.rollout import LATE_SECONDS, assert_nothing_was_lost, import_faces, roll_out, start_server
+from tests.rollout import LATE_SECONDS, assert_nothing_was_lost, import_faces, roll_out
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
@@ -40,19 +40,17 @@ class Node:
         subprocess.run(command, env=self._environment(container, "none"), check=True, timeout=120)
 
     @contextmanager
-    def serving(self, name: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    def serving(self, name: str) -> Iterator[tuple[Process, int]]:
         """Run a pod of the API, init containers first, with a data folder and a port of its own."""
         pod, port = pods(self.objects)["api"], free_port()
         for container in pod["initContainers"]:
             self.run(container)
         [container] = pod["containers"]
         own = {"STMS_HOST": "127.0.0.1", "STMS_PORT": str(port)}
-        process = start_server([STMS, *container["args"]], port, self._environment(container, name) | own)
-        try:
+        url = f"http://127.0.0.1:{port}/readyz/queries"
+        environ = self._environment(container, name) | own
+        with Process(name, [STMS, *container["args"]], self._folder, environ, url=url) as process:
             yield process, port
-        finally:
-            process.terminate()
-            process.wait(60)
 
     def _write(self, name: str, text: str) -> None:
         path = self._folder / "secrets" / name

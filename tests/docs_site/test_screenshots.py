@@ -31,7 +31,7 @@ def pages() -> set[str]:
     return {path for path in shown if not path.endswith(DOWNLOADS)}
 
 
-@pytest.mark.long  # a new page may be ahead of its picture: `make screenshots`
+@pytest.mark.long  # a new page may be ahead of its picture: `python -m docs_site.screenshots`
 def test_every_page_has_a_picture():
     assert {shot.route for shot in SHOTS.values()} == pages()
 

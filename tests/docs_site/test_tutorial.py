@@ -12,7 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.commands.demo.temporary_server import TemporaryServer, temporary_server
+from benchmarks.deployment import Deployment
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial.md"
@@ -56,9 +56,9 @@ def agrees(output: str, expected: str) -> bool:
     return re.fullmatch(pattern, "\n".join(lines), re.DOTALL) is not None
 
 
-def run(step: Step, folder: Path, server: TemporaryServer) -> str:
+def run(step: Step, folder: Path, server: Deployment) -> str:
     """What a step prints. The environment is that of a reader whose terminal is in ``folder``."""
-    code = step.code.replace(ADDRESS, server.address)
+    code = step.code.replace(ADDRESS, server.url)
     if step.kind == "sh":
         # The environment of the tests is active already.
         command = ["bash", "-euo", "pipefail", "-c", code.replace(". .venv/bin/activate\n", "")]
@@ -68,7 +68,7 @@ def run(step: Step, folder: Path, server: TemporaryServer) -> str:
     environment |= {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
-        "STMS_URL": server.address,
+        "STMS_URL": server.url,
         "NO_PROXY": "127.0.0.1",
     }
     done = subprocess.run(
@@ -81,7 +81,7 @@ def run(step: Step, folder: Path, server: TemporaryServer) -> str:
         timeout=SECONDS,
         check=False,
     )
-    assert done.returncode == 0, f"{step.page}:{step.line}\n{step.code}\n{done.stdout}\n{server.last_lines()}"
+    assert done.returncode == 0, f"{step.page}:{step.line}\n{step.code}\n{done.stdout}\n{server.said()}"
     return done.stdout
 
 
@@ -109,7 +109,7 @@ def test_the_tutorial_begins_with_the_start_of_the_service():
 @pytest.mark.timeout(900)
 def test_every_step_of_the_tutorial_and_of_the_page_about_texts_does_what_it_says(tmp_path: Path):
     page = PAGE.read_text(encoding="utf-8")
-    with temporary_server(tmp_path) as server:
+    with Deployment(tmp_path, serve=True, is_new=False) as server:
         for step in [*steps(PAGE)[1:], *steps(TEXTS)]:
             output = run(step, tmp_path, server)
             if step.output is not None:
@@ -117,13 +117,13 @@ def test_every_step_of_the_tutorial_and_of_the_page_about_texts_does_what_it_say
         assert_pages_open(server, set(re.findall(rf"{ADDRESS}(/[\w/]*)\b(?!.*curl)", page)))
 
 
-def assert_pages_open(server: TemporaryServer, paths: set[str]) -> None:
+def assert_pages_open(server: Deployment, paths: set[str]) -> None:
     """The pages of the dashboard to which the tutorial leads open for a person who has signed in."""
     pages = {path for path in paths if path.startswith("/ui/")}
     assert len(pages) >= 2
-    with httpx.Client(base_url=server.address, trust_env=False, follow_redirects=True) as browser:
+    with httpx.Client(base_url=server.url, trust_env=False, follow_redirects=True) as browser:
         signed_in = browser.post(
-            "/ui/sign-in", headers={"sec-fetch-site": "same-origin"}, data={"key": server.key}
+            "/ui/sign-in", headers={"sec-fetch-site": "same-origin"}, data={"key": server.first_key}
         )
         assert signed_in.status_code == 200
         for path in ["/", *sorted(pages)]:

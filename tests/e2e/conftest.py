@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import io
-import os
-import socket
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +17,9 @@ import pytest
 from sklearn.datasets import load_digits, load_iris
 from sklearn.model_selection import train_test_split
 
-STMS = Path(sys.executable).with_name("stms")
-START_SECONDS = 300.0
+from benchmarks.deployment import QUICK_SOLVERS, Deployment
+from benchmarks.processes import free_port
+
 JOB_SECONDS = 300.0
 ENDED = {"succeeded", "partially_succeeded", "failed", "cancelled"}
 LIMITS = {"STMS_MAX_UPLOAD_BYTES": "1000000", "STMS_MAX_QUERY_BYTES": "200000", "STMS_MAX_QUERY_ROWS": "500"}
@@ -31,78 +27,43 @@ LIMITS = {"STMS_MAX_UPLOAD_BYTES": "1000000", "STMS_MAX_QUERY_BYTES": "200000", 
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Service:
-    """A running `stms serve`. keys: text of an API key by what it is for.
+class Service(Deployment):
+    """A running `stms serve`, which must end well. keys: by purpose: "admin", "train" and "query".
 
-    database: address of the PostgreSQL database; None: SQLite in the folder. remote_port: of loopback, where
-    a remote teacher is allowed.
+    uploads: folder of its temporary upload files. remote_port: of loopback, where a remote teacher may be.
     """
 
-    process: subprocess.Popen[bytes]
-    port: int
-    folder: Path
-    keys: dict[str, str]
-    log: Path
-    database: str | None = None
-    remote_port: int = 0
-
-    @property
-    def address(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def uploads(self) -> Path:
-        """Folder of the server's temporary upload files."""
-        return self.folder / "data" / "cache"
-
-    def client(self, key: str | None) -> httpx.Client:
-        """A client that shows the key of this purpose; None shows none."""
-        headers = {} if key is None else {"authorization": f"Bearer {self.keys[key]}"}
-        return httpx.Client(base_url=self.address, headers=headers, timeout=120, trust_env=False)
+    def __init__(self, folder: Path, database: str = "") -> None:
+        (folder / "tmp").mkdir()
+        self.remote_port = free_port()
+        super().__init__(
+            folder,
+            serve=True,
+            database=database,
+            keys={"admin": {"admin", "operator"}},
+            settings={
+                "STMS_REMOTE_TEACHERS": f"http://127.0.0.1:{self.remote_port}",
+                "TMPDIR": str(folder / "tmp"),
+                **QUICK_SOLVERS,
+                **LIMITS,
+            },
+            is_clean=True,
+        )
+        self.uploads = self.data / "cache"
 
     def children(self) -> set[int]:
         """Process ids of API and worker."""
-        text = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
-        return set(map(int, text.split()))
+        pid = self["serve"].pid
+        return set(map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
 
     def rows(self, statement: str) -> list[tuple[Any, ...]]:
         """Rows of the server's database, read directly."""
-        if self.database is not None:
+        if self.database.startswith("postgresql"):
             with psycopg.connect(self.database) as connection:
                 return connection.execute(statement).fetchall()
-        address = f"file:{self.folder / 'data' / 'stms.sqlite'}?mode=ro"
+        address = f"file:{self.data / 'stms.sqlite'}?mode=ro"
         with closing(sqlite3.connect(address, uri=True, timeout=30)) as connection:
             return connection.execute(statement).fetchall()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_until_ready(service: Service) -> None:
-    """Wait until the API answers and a worker has sent a heartbeat."""
-    deadline = time.monotonic() + START_SECONDS
-    with service.client(None) as client:
-        while True:
-            try:
-                checks = client.get("/readyz", params={"verbose": ""}).json()["checks"]
-                if all(check["ok"] for check in checks):
-                    return
-            except httpx.TransportError:
-                checks = None
-            if service.process.poll() is not None or time.monotonic() > deadline:
-                pytest.fail(f"not ready: {checks}\n{service.log.read_text(errors='replace')}")
-            time.sleep(0.1)
-
-
-def first_key(environment: dict[str, str]) -> str:
-    """The administrator's key, created with direct access to the database as an operator does."""
-    command = [STMS, "keys", "create", "boss", "--scope", "admin", "--scope", "operator"]
-    made = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    return made.stdout.split()[-1]
 
 
 def make_keys(service: Service) -> None:
@@ -121,45 +82,18 @@ def make_keys(service: Service) -> None:
 @pytest.fixture(scope="session", params=["sqlite", "postgresql"])
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """API and worker on both databases, in a folder of their own; asks for API keys. Must end with 0."""
-    if request.param == "sqlite":
-        yield from running_service(tmp_path_factory.mktemp("service"), None)
-        return
-    with request.getfixturevalue("new_database")() as database:
-        yield from running_service(tmp_path_factory.mktemp("service"), database)
+    folder = tmp_path_factory.mktemp("service")
+    with ExitStack() as stack:
+        is_sqlite = request.param == "sqlite"
+        database = "" if is_sqlite else stack.enter_context(request.getfixturevalue("new_database")())
+        yield stack.enter_context(running_service(folder, database))
 
 
-def running_service(folder: Path, database: str | None) -> Iterator[Service]:
-    (folder / "tmp").mkdir()
-    port, remote_port = free_port(), free_port()
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
-    environment = inherited | {
-        "STMS_DATA_DIR": str(folder / "data"),
-        "STMS_PORT": str(port),
-        "STMS_SOLVER_THREADS": "1",
-        "STMS_SOLVER_NICENESS": "0",
-        "STMS_SPARE_SOLVER": "false",
-        "STMS_REMOTE_TEACHERS": f"http://127.0.0.1:{remote_port}",
-        "TMPDIR": str(folder / "tmp"),
-        **LIMITS,
-    }
-    if database is not None:
-        environment["STMS_DATABASE_URL"] = database
-    subprocess.run([STMS, "db", "upgrade"], env=environment, check=True, capture_output=True)
-    key = first_key(environment)
-    log = folder / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen([STMS, "serve"], env=environment, stdout=output, stderr=output, cwd=folder)
-    started = Service(process, port, folder, {"admin": key}, log, database, remote_port)
-    try:
-        wait_until_ready(started)
+@contextmanager
+def running_service(folder: Path, database: str = "") -> Iterator[Service]:
+    with Service(folder, database) as started:
         make_keys(started)
         yield started
-        process.terminate()
-        assert process.wait(120) == 0, log.read_text(errors="replace")
-        assert "Traceback" not in log.read_text(errors="replace")
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture(scope="session")
@@ -185,7 +119,7 @@ def camera(service: Service) -> Iterator[httpx.Client]:
 @pytest.fixture(scope="session")
 def stranger(service: Service) -> Iterator[httpx.Client]:
     """A client without a key."""
-    with service.client(None) as client:
+    with service.client() as client:
         yield client
 
 

@@ -25,7 +25,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from app.services.bundle_export import open_bundle
 from app.store.unit_of_work import Store
-from benchmarks.processes import free_port
+from benchmarks.deployment import environment, stms
+from benchmarks.processes import Process, answers, free_port, wait_for
 from tests.app.api.conftest import publish_pets
 
 pytestmark = pytest.mark.timeout(300)
@@ -37,7 +38,7 @@ STMS = Path(sys.executable).with_name("stms")
 class Up:
     """A running server of bundles. log: what it has written."""
 
-    process: subprocess.Popen[bytes]
+    process: Process
     address: str
     log: Path
     temporary: Path
@@ -80,41 +81,24 @@ def serving(
 ) -> Iterator[Up]:
     # Paths of Unix sockets are short.
     port, temporary = free_port(), Path(tempfile.mkdtemp(prefix="t-", dir="/tmp"))
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
-    environment = inherited | {"TMPDIR": str(temporary), "STMS_PORT": str(port)} | settings
+    settings |= {"TMPDIR": str(temporary), "STMS_PORT": str(port)}
     if keys is not None:
-        environment["STMS_KEYS_FILE"] = str(keys)
-    log, work = folder / "log", folder / "work"
+        settings["STMS_KEYS_FILE"] = str(keys)
+    work = folder / "work"
     work.mkdir()
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            [STMS, "api", "--bundle", str(bundle), *options],
-            env=environment,
-            stdout=output,
-            stderr=output,
-            cwd=work,
-        )
-    up = Up(process, f"http://127.0.0.1:{port}", log, temporary)
+    process = Process("server", stms("api", "--bundle", bundle, *options), work, environment(settings))
+    up = Up(process, f"http://127.0.0.1:{port}", process.log, temporary)
+    process.start()
     try:
-        deadline = time.monotonic() + 120
-        while process.poll() is None:
-            assert time.monotonic() < deadline, log.read_text()
-            try:
-                if httpx.get(f"{up.address}/v2/health/ready", trust_env=False).is_success:
-                    break
-            except httpx.TransportError:
-                time.sleep(0.1)
-        assert expects or process.poll() is None, log.read_text()
+        wait_for(lambda: not process.is_running or answers(f"{up.address}/v2/health/ready"))
+        assert expects or process.is_running, process.said()
         yield up
-        if process.poll() is None:
-            process.terminate()
-        assert process.wait(60) == expects, log.read_text()
-        # Nothing was written elsewhere, and nothing is left.
-        assert list(work.iterdir()) == []
+        assert process.end() == expects, process.said()
+        # Nothing but the log was written elsewhere, and nothing is left.
+        assert list(work.iterdir()) == [process.log]
         assert list(temporary.glob("stms-*")) == []
     finally:
         process.kill()
-        process.wait()
         shutil.rmtree(temporary, ignore_errors=True)
 
 
@@ -164,7 +148,7 @@ def test_files_that_change_are_followed(sqlite_store: Store, tmp_path: Path):
         up.until("pets", "cat", x, key, 401)
         # A damaged file is no reason to stop; then another version, and back.
         (models / "pets.tar").write_bytes(second.read_bytes()[: second.stat().st_size // 2])
-        up.process.send_signal(signal.SIGHUP)
+        up.process.send(signal.SIGHUP)
         deadline = time.monotonic() + 60
         while "did not get ready" not in up.log.read_text():
             assert time.monotonic() < deadline, up.log.read_text()
@@ -172,7 +156,7 @@ def test_files_that_change_are_followed(sqlite_store: Store, tmp_path: Path):
         assert up.ask("pets", "cat", x, later).status_code == 200
         for number, source in ((2, second), (1, first)):
             (models / "pets.tar").write_bytes(source.read_bytes())
-            up.process.send_signal(signal.SIGHUP)
+            up.process.send(signal.SIGHUP)
             deadline = time.monotonic() + 60
             while (answer := up.ask("pets", "cat", x, later)).json().get("version") != number:
                 assert answer.status_code == 200

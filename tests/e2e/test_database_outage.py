@@ -13,14 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from app.services.keys import create_key
-from app.store.engine import open_engine
-from app.store.migrate import upgrade
-from app.store.unit_of_work import Store
+from benchmarks.deployment import Deployment
 from benchmarks.postgres import Postgres, postgres
-from benchmarks.processes import free_port, running, wait_until_it_answers
 from benchmarks.serve.service import digits, row
-from tests.e2e.conftest import STMS
 
 QUERIES = 10_000
 THREADS = 4
@@ -54,21 +49,10 @@ def ask(port: int, key: str, count: int, statuses: Counter[object]) -> None:
 def test_no_query_of_a_loaded_model_is_refused_while_the_database_is_stopped(
     database: Postgres, tmp_path: Path
 ):
+    keys = {"camera": {"query"}}
     address = database.create_database("stms")
-    upgrade(address)
-    store = Store(open_engine(address))
-    digits(store)
-    key = create_key(store, "camera", {"query"})[1]
-    store.dispose()
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    environment = {
-        "STMS_DATABASE_URL": address,
-        "STMS_DATA_DIR": str(tmp_path / "data"),
-        "STMS_REQUIRE_KEYS": "true",
-    }
-    with running([STMS, "api", "--port", str(port)], None, tmp_path, environment) as server:
-        wait_until_it_answers(server, f"{url}/readyz", tmp_path)
+    with Deployment(tmp_path, api=1, database=address, keys=keys, prepare=digits, is_clean=True) as server:
+        url, port, key = server.url, server.port, server.keys["camera"]
         statuses: Counter[object] = Counter()
         ask(port, key, 10, statuses)
         share = QUERIES // THREADS
@@ -89,5 +73,3 @@ def test_no_query_of_a_loaded_model_is_refused_while_the_database_is_stopped(
         while httpx.get(f"{url}/readyz", trust_env=False, timeout=30).status_code != 200:
             assert time.monotonic() < deadline
             time.sleep(0.2)
-        server.terminate()
-        assert server.wait(60) == 0

@@ -14,9 +14,10 @@ import httpx
 import numpy as np
 import pytest
 
+from benchmarks.processes import is_alive, wait_for
 from core.solvers.kernel.tiled_cholesky import TILE
 from tests.e2e.conftest import ENDED, JOB_SECONDS, Service, npz_bytes, running_service
-from tests.e2e.test_kill_and_cancel import is_alive, solvers, wait_for
+from tests.e2e.test_kill_and_cancel import solvers
 
 pytestmark = pytest.mark.long
 
@@ -35,7 +36,8 @@ HYPERPARAMETERS = {
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    yield from running_service(tmp_path, None)
+    with running_service(tmp_path) as started:
+        yield started
 
 
 def tiles(service: Service) -> tuple[int, int] | None:

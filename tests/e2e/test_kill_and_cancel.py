@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +27,8 @@ from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
+from benchmarks.deployment import environment
+from benchmarks.processes import Process, command_line, descendants, is_alive, wait_for
 
 SLOW = {
     "threshold": {"rule": "f1", "folds": 3},
@@ -38,36 +39,9 @@ SLOW = {
 PAIRS = {(index, method): 1 for index in range(10) for method in ("gsvm", "svm")}
 
 
-def wait_for(condition: Callable[[], Any], seconds: float = 300.0) -> Any:
-    deadline = time.monotonic() + seconds
-    while not (value := condition()):
-        if time.monotonic() > deadline:
-            pytest.fail(f"waited {seconds} s in vain")
-        time.sleep(0.02)
-    return value
-
-
 def solvers(worker: int) -> list[int]:
     """Living solvers of a worker; it may have other children for a moment, as any program does."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                state, parent = (entry / "stat").read_text().rpartition(")")[2].split()[:2]
-                command = (entry / "cmdline").read_bytes()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if int(parent) == worker and state != "Z" and b"app.jobs.solver" in command:
-                found.append(int(entry.name))
-    return found
-
-
-def is_alive(pid: int) -> bool:
-    """Whether the process runs; one that waits for a new parent to reap it does not."""
-    try:
-        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return [pid for pid in descendants(worker) if "app.jobs.solver" in command_line(pid)]
 
 
 @dataclass
@@ -78,9 +52,9 @@ class House:
     dataset_id: str
 
     @contextmanager
-    def worker(self) -> Iterator[subprocess.Popen[bytes]]:
+    def worker(self) -> Iterator[Process]:
         """A worker process; killed at the end if the test has not ended it."""
-        environment = os.environ | {
+        given = {
             "STMS_DATA_DIR": str(self.settings.data_dir),
             "STMS_SOLVER_THREADS": "1",
             # A solver of the lowest priority would make no progress on a busy machine, and one of normal
@@ -92,13 +66,14 @@ class House:
             "STMS_TAKEOVER_SECONDS": "5",
         }
         if self.settings.database_url is not None:
-            environment["STMS_DATABASE_URL"] = self.settings.database_url.get_secret_value()
-        process = subprocess.Popen([sys.executable, "-P", "-m", "app.jobs.worker"], env=environment)
+            given["STMS_DATABASE_URL"] = self.settings.database_url.get_secret_value()
+        command = [sys.executable, "-P", "-m", "app.jobs.worker"]
+        process = Process("worker", command, self.settings.data_dir, environment(given))
+        process.start()
         try:
             yield process
         finally:
             process.kill()
-            process.wait()
 
     def submit(self, **spec: Any) -> Job:
         job, _ = submit_job(
@@ -198,7 +173,6 @@ def test_a_killed_worker_loses_nothing_and_repeats_nothing(house: House):
         [solver] = wait_for(lambda: solvers(worker.pid))
         wait_for(lambda: house.is_stopped_after_first(solver, job))
         worker.kill()
-        worker.wait()
         wait_for(lambda: not is_alive(solver))
     kept = house.trained(job)
     assert house.state(job) is JobState.RUNNING
@@ -228,7 +202,6 @@ def test_a_worker_killed_in_the_tuning_repeats_neither_teachers_nor_finished_stu
         job = house.submit(**TUNED)
         wait_for(lambda: house.trained(job))
         worker.kill()
-        worker.wait()
     kept = house.trained(job)
     assert len(kept) < 10
     with house.worker():
@@ -254,7 +227,7 @@ def test_a_cancel_stops_the_solver(house: House):
         cancel_job(house.store, house.queue, job.id)
         wait_for(lambda: not is_alive(solver))
         wait_for(lambda: house.state(job) is JobState.CANCELLED)
-        assert worker.poll() is None
+        assert worker.is_running
 
 
 @pytest.mark.long
@@ -263,7 +236,7 @@ def test_a_terminated_worker_ends_its_solver_and_leaves_the_job(house: House):
         job = house.submit()
         wait_for(lambda: house.trained(job))
         [solver] = solvers(worker.pid)
-        worker.send_signal(signal.SIGTERM)
+        worker.send(signal.SIGTERM)
         assert worker.wait(60.0) == 0
         assert not is_alive(solver)
     assert house.state(job) is JobState.RUNNING
@@ -279,7 +252,6 @@ def test_a_job_cancelled_while_its_worker_is_dead_ends_cancelled(house: House):
         job = house.submit()
         wait_for(lambda: house.trained(job))
         worker.kill()
-        worker.wait()
         assert cancel_job(house.store, house.queue, job.id).state is JobState.CANCELLING
     trained = house.trained(job)
     with house.worker():
@@ -328,12 +300,12 @@ class Frozen:
     house: House
     job: Job
     name: str
-    process: subprocess.Popen[bytes]
+    process: Process
     solvers: list[int]
 
     def wake(self) -> None:
         """And wait until it has seen what happened: it ends its solvers and goes on under another name."""
-        self.process.send_signal(signal.SIGCONT)
+        self.process.send(signal.SIGCONT)
         wait_for(lambda: not any(map(is_alive, self.solvers)))
 
         def has_begun_anew() -> bool:
@@ -341,7 +313,7 @@ class Frozen:
             return any(name != self.name for name in names)
 
         wait_for(has_begun_anew)
-        assert self.process.poll() is None
+        assert self.process.is_running
 
 
 @pytest.fixture

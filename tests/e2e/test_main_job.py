@@ -523,7 +523,7 @@ def test_a_query_key_asks_its_model_and_nothing_else(camera, problem, flowers, f
 def test_a_revoked_key_is_rejected(service, admin, problem, flowers, follow):
     made = admin.post("/v1/keys", json={"name": "guest", "scopes": ["query"]}).json()
     headers = {"x-api-key": made["key"]}
-    with service.client(None) as guest:
+    with service.client() as guest:
         assert guest.get("/v1/models/flowers", headers=headers).status_code == 200
         assert admin.delete(f"/v1/keys/{made['details']['id']}").status_code in {200, 204}
         problem(guest.get("/v1/models/flowers", headers=headers), 401, "revoked_key")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ import httpx
 import numpy as np
 import pytest
 
+from benchmarks.deployment import QUICK_SOLVERS, Deployment
 from core.errors import InvalidProblem
 from core.packed import LinearForm
 from core.parameters import Doc, Ge, Gt, Le, check_parameters
@@ -137,63 +137,34 @@ def parts() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Of a service on SQLite that loads this file as its plug-in."""
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """`stms serve` on SQLite, which loads this file as its plug-in."""
     folder = tmp_path_factory.mktemp("service")
     (folder / "tmp").mkdir()
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
-    paths = os.pathsep.join([str(Path(__file__).parent), str(ROOT)])
-    return inherited | {
-        "PYTHONPATH": paths,
+    settings = QUICK_SOLVERS | {
+        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), str(ROOT)]),
         "STMS_PLUGINS": "test_new_learner",
-        "STMS_DATA_DIR": str(folder / "data"),
-        "STMS_SOLVER_THREADS": "1",
-        "STMS_SOLVER_NICENESS": "0",
-        "STMS_SPARE_SOLVER": "false",
         "STMS_REQUIRE_KEYS": "false",
         "TMPDIR": str(folder / "tmp"),
     }
+    with Deployment(folder, serve=True, settings=settings, is_clean=True) as started:
+        yield started
 
 
 @pytest.fixture(scope="module")
-def address(environment: dict[str, str]) -> Iterator[str]:
-    """The service, as `stms serve` starts it."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = environment | {"STMS_PORT": str(port)}
-    served = f"http://127.0.0.1:{port}"
-    subprocess.run([STMS, "db", "upgrade"], env=environment, check=True, capture_output=True)
-    folder = Path(environment["TMPDIR"]).parent
-    log = folder / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen([STMS, "serve"], env=environment, stdout=output, stderr=output, cwd=folder)
-    try:
-        deadline = time.monotonic() + 300.0
-        while not _is_ready(served):
-            assert process.poll() is None, log.read_text(errors="replace")
-            assert time.monotonic() < deadline, log.read_text(errors="replace")
-            time.sleep(0.1)
-        yield served
-        process.terminate()
-        assert process.wait(120) == 0, log.read_text(errors="replace")
-        assert "Traceback" not in log.read_text(errors="replace")
-    finally:
-        process.kill()
-        process.wait()
-
-
-def _is_ready(address: str) -> bool:
-    try:
-        response = httpx.get(f"{address}/readyz", params={"verbose": ""}, trust_env=False)
-    except httpx.TransportError:
-        return False
-    return all(check["ok"] for check in response.json()["checks"])
+def environment(service: Deployment) -> dict[str, str]:
+    """Of the service and of commands beside it."""
+    return service.environ
 
 
 @pytest.fixture(scope="module")
-def http(address: str) -> Iterator[httpx.Client]:
-    with httpx.Client(base_url=address, timeout=120, trust_env=False) as client:
+def address(service: Deployment) -> str:
+    return service.url
+
+
+@pytest.fixture(scope="module")
+def http(service: Deployment) -> Iterator[httpx.Client]:
+    with service.client() as client:
         yield client
 
 

@@ -12,7 +12,8 @@ from app.domain.entities import Job, JobState
 from app.services.datasets import register_dataset
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
-from tests.e2e.test_kill_and_cancel import SLOW, House, is_alive, open_house, solvers, wait_for
+from benchmarks.processes import is_alive, wait_for
+from tests.e2e.test_kill_and_cancel import SLOW, House, open_house, solvers
 
 CLASSES = ("delivery", "payment", "refund")
 WORDS = {
@@ -70,7 +71,6 @@ def test_a_killed_worker_takes_up_the_encoder_and_trains_the_same_models(house: 
         [solver] = wait_for(lambda: solvers(worker.pid))
         wait_for(lambda: house.is_stopped_after_first(solver, job))
         worker.kill()
-        worker.wait()
         wait_for(lambda: not is_alive(solver))
     assert house.state(job) is JobState.RUNNING
     kept = house.trained(job)

@@ -18,7 +18,8 @@ from app.settings import Settings
 from benchmarks.peers import serve_mlserver
 from benchmarks.peers.environments import NotInstallable, Offline, environment
 from benchmarks.peers.scripts import FIT
-from tests.e2e.test_kill_and_cancel import House, is_alive, open_house, solvers, wait_for
+from benchmarks.processes import is_alive, wait_for
+from tests.e2e.test_kill_and_cancel import House, open_house, solvers
 from tests.model_server import ModelServer, metadata, model_server
 
 pytestmark = pytest.mark.long
@@ -56,7 +57,6 @@ def test_a_killed_worker_asks_again_only_for_what_was_not_stored(house: House, s
         wait_for(lambda: len(server.asked) >= 10)
         (solver,) = solvers(worker.pid)
         worker.kill()
-        worker.wait()
         wait_for(lambda: not is_alive(solver))
     with house.store.read() as uow:
         stored = [first for first, _ in uow.remote_scores.of_part(job.id, 0)]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
-import subprocess
 import time
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.conftest import STMS, Service, csv_bytes, free_port, wait_until_ready
+from benchmarks.deployment import QUICK_SOLVERS, Deployment
+from tests.e2e.conftest import csv_bytes
 from tests.trace_processes import Trace, tracing
 
 MAX_FILES = 75
@@ -70,30 +69,16 @@ def test_a_row_passes_few_files_from_upload_to_student(tmp_path: Path, iris: tup
 
 def train_one_job(trace: Trace, folder: Path, rows: bytes) -> None:
     """Upload rows and train on them, with API, worker and solver in processes of their own, on SQLite."""
-    port = free_port()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
-    environment |= trace.environment | {
-        "STMS_DATA_DIR": str(folder / "data"),
-        "STMS_PORT": str(port),
-        "STMS_SOLVER_THREADS": "1",
-        "STMS_SOLVER_NICENESS": "0",
-        "STMS_SPARE_SOLVER": "false",
-        "STMS_REQUIRE_KEYS": "false",
-    }
-    log = folder / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen([STMS, "serve"], env=environment, stdout=output, stderr=output, cwd=folder)
-    service = Service(process, port, folder, {}, log)
-    try:
-        wait_until_ready(service)
-        with service.client(None) as http, trace.recording():
-            dataset = http.post("/v1/datasets", content=rows, params={"format": "csv"}).json()
-            body = {"dataset_id": dataset["id"], "model": "flowers"}
-            job = http.post("/v1/training-jobs", json=body).json()
-            assert wait_until_ended(folder, job["id"]) == "succeeded"
-    finally:
-        process.terminate()
-        process.wait(30)
+    settings = QUICK_SOLVERS | {"STMS_REQUIRE_KEYS": "false"} | trace.environment
+    with (
+        Deployment(folder, serve=True, settings=settings) as service,
+        service.client() as http,
+        trace.recording(),
+    ):
+        dataset = http.post("/v1/datasets", content=rows, params={"format": "csv"}).json()
+        body = {"dataset_id": dataset["id"], "model": "flowers"}
+        job = http.post("/v1/training-jobs", json=body).json()
+        assert wait_until_ended(folder, job["id"]) == "succeeded"
 
 
 def wait_until_ended(folder: Path, job_id: str) -> str:

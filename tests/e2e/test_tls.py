@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import ssl
 import subprocess
@@ -12,7 +11,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -20,8 +18,8 @@ import numpy as np
 import pytest
 
 import stms_client
-from benchmarks.processes import free_port
-from tests.certificates import CertificateFiles, make_certificate
+from benchmarks.deployment import Deployment
+from tests.certificates import make_certificate
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -29,21 +27,25 @@ STMS = Path(sys.executable).with_name("stms")
 ROWS, COLUMNS = 20_000, 16
 
 
-@dataclass(frozen=True)
-class Served:
-    """A running `stms api` with a certificate. environment: of its commands."""
+class Served(Deployment):
+    """A running `stms api` with a certificate of its own. key: made at its start."""
 
-    address: str
-    files: CertificateFiles
-    environment: dict[str, str]
-    key: str
+    def __init__(self, folder: Path) -> None:
+        self.files = make_certificate(folder)
+        settings = {"STMS_TLS_CERTIFICATE": str(self.files.file), "STMS_TLS_KEY": str(self.files.key)}
+        trusted = ssl.create_default_context(cafile=self.files.file)
+        super().__init__(folder, api=1, settings=settings, verify=trusted, is_clean=True)
 
-    def client(self) -> stms_client.Client:
-        return stms_client.Client(self.address, self.key, ca=self.files.file)
+    @property
+    def key(self) -> str:
+        return self.first_key
 
-    def run(self, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def typed_client(self) -> stms_client.Client:
+        return stms_client.Client(self.url, self.key, ca=self.files.file)
+
+    def run(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
         """Run a command of the server's machine."""
-        everything = self.environment | environment
+        everything = self.environ | {"STMS_PORT": str(self.port)} | more
         return subprocess.run(
             [STMS, *arguments], env=everything, capture_output=True, text=True, check=False, timeout=120
         )
@@ -52,75 +54,51 @@ class Served:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("tls")
-    files, port = make_certificate(folder), free_port()
-    inherited = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
-    environment = inherited | {
-        "STMS_DATA_DIR": str(folder / "data"),
-        "STMS_PORT": str(port),
-        "STMS_TLS_CERTIFICATE": str(files.file),
-        "STMS_TLS_KEY": str(files.key),
-    }
-    subprocess.run([STMS, "db", "upgrade"], env=environment, check=True, capture_output=True)
-    log = folder / "log"
-    with log.open("wb") as output:
-        process = subprocess.Popen([STMS, "api"], env=environment, stdout=output, stderr=output, cwd=folder)
-    try:
-        file = folder / "data" / "admin.key"
-        deadline = time.monotonic() + 120
-        up = Served(f"https://127.0.0.1:{port}", files, environment, "")
-        while up.run("ping").returncode:
-            assert process.poll() is None, log.read_text()
-            assert time.monotonic() < deadline
-        up = Served(up.address, files, environment, file.read_text().strip())
+    with Served(folder) as up:
+        assert up.run("ping").returncode == 0
         head = io.BytesIO()
         np.savez(head, weights=np.eye(2, COLUMNS), labels=np.array(["a", "b"]))
         (folder / "head.npz").write_bytes(head.getvalue())
-        with up.client() as client:
+        with up.typed_client() as client:
             client.import_head(folder / "head.npz", "faces")
         yield up
-        process.terminate()
-        assert process.wait(60) == 0
-        assert "Traceback" not in (text := log.read_text()), text[-4000:]
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_the_client_and_commands_check_the_certificate(served: Served):
-    with served.client() as client:
+    with served.typed_client() as client:
         assert client.query("faces", "a", [1.0] * COLUMNS).match
     with (
-        stms_client.Client(served.address, served.key, retry=stms_client.Retry(attempts=1)) as careful,
+        stms_client.Client(served.url, served.key, retry=stms_client.Retry(attempts=1)) as careful,
         pytest.raises(stms_client.Unreachable, match="CERTIFICATE_VERIFY_FAILED"),
     ):
         careful.query("faces", "a", [1.0] * COLUMNS)
-    listed = ("models", "list", "--server", served.address)
+    listed = ("models", "list", "--server", served.url)
     refused = served.run(*listed)
     assert (refused.returncode, "CERTIFICATE_VERIFY_FAILED" in refused.stderr) == (1, True), refused.stderr
     allowed = served.run(*listed, SSL_CERT_FILE=str(served.files.file))
     assert (allowed.returncode, "faces" in allowed.stdout) == (0, True), allowed.stderr
     # It trusts the certificate of the settings.
-    assert served.run("ping").stdout == f"{served.address} is ready.\n"
+    assert served.run("ping").stdout == f"{served.url} is ready.\n"
 
 
 def test_large_bodies_and_packages_arrive_whole(served: Served):
     X = np.random.default_rng(0).normal(size=(ROWS, COLUMNS))
-    with served.client() as client:
+    with served.typed_client() as client:
         # From the third on the body is received in place.
         for _ in range(4):
             answer = client.query_rows("faces", "a", X)
             np.testing.assert_array_equal(answer.scores, X[:, 0])
-    with served.client() as client, client.local("faces", ["a"]) as local:
+    with served.typed_client() as client, client.local("faces", ["a"]) as local:
         np.testing.assert_array_equal(local.query_rows("a", X).scores, X[:, 0])
 
 
 def test_the_dashboard_knows_that_its_connection_is_encrypted(served: Served):
     context = ssl.create_default_context(cafile=served.files.file)
-    with httpx.Client(base_url=served.address, verify=context, trust_env=False) as browser:
+    with httpx.Client(base_url=served.url, verify=context, trust_env=False) as browser:
         page = browser.get("/ui/sign-in")
         assert page.status_code == 200, page.text
         form = {"key": served.key}
-        signed_in = browser.post("/ui/sign-in", data=form, headers={"Origin": served.address})
+        signed_in = browser.post("/ui/sign-in", data=form, headers={"Origin": served.url})
         [cookie] = [text for text in signed_in.headers.get_list("set-cookie") if "session" in text]
         assert cookie.startswith("__Host-")
         assert "; Secure" in cookie
@@ -141,7 +119,7 @@ def test_a_new_certificate_disturbs_no_query(served: Served, tmp_path: Path):
     def ask() -> None:
         once = stms_client.Retry(attempts=1)
         while not is_over.is_set():
-            with stms_client.Client(served.address, served.key, ca=both, retry=once) as client:
+            with stms_client.Client(served.url, served.key, ca=both, retry=once) as client:
                 for _ in range(5):
                     try:
                         answers[str(client.query("faces", "a", [1.0] * COLUMNS).match)] += 1
@@ -151,7 +129,7 @@ def test_a_new_certificate_disturbs_no_query(served: Served, tmp_path: Path):
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
-    port = int(served.address.rpartition(":")[2])
+    port = int(served.url.rpartition(":")[2])
     deadline = time.monotonic() + 60
     try:
         shutil.copy(new.key, served.files.key)

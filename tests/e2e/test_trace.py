@@ -6,10 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
-from app.commands.demo.temporary_server import temporary_server
+from benchmarks.deployment import Deployment
 from tests.collector import Collector, collector
 
 __all__ = ["collector"]
@@ -26,8 +25,8 @@ def test_a_trace_leads_from_the_request_to_the_student(tmp_path: Path, collector
         "STMS_LOG_FORMAT": "json",
     }
     with (
-        temporary_server(tmp_path, "--no-keys", **settings) as server,
-        httpx.Client(base_url=server.address, timeout=60, trust_env=False) as http,
+        Deployment(tmp_path, serve=True, arguments=["--no-keys"], settings=settings) as server,
+        server.client() as http,
     ):
         dataset = http.post("/v1/datasets", files={"file": ("pets.csv", PETS.encode())}).json()
         headers = {"traceparent": f"00-{TRACE}-{'0d' * 8}-01"}

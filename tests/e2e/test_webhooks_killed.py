@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,10 +17,10 @@ from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
+from benchmarks.deployment import Deployment
 from benchmarks.postgres import Shutdown, postgres
-from benchmarks.processes import free_port, running, wait_until_it_answers
+from benchmarks.processes import Process, free_port, wait_for
 from tests.app.webhook_rows import ROOT, add_webhook, deliveries, publish_version
-from tests.e2e.conftest import STMS
 from tests.receiver import Receiver, receiver
 
 pytestmark = pytest.mark.long
@@ -31,30 +30,20 @@ SLOW = 0.1
 """Seconds that an answer takes, so that a worker is killed in the middle."""
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 180.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was not met"
-        time.sleep(0.02)
-
-
 @contextmanager
-def worker(address: str, folder: Path, *origins: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker process, which is killed at the end of the block if it still runs."""
-    folder.mkdir(exist_ok=True)
-    environment = {
-        "STMS_DATABASE_URL": address,
-        "STMS_DATA_DIR": str(folder),
+def worker(address: str, folder: Path, *origins: str) -> Iterator[None]:
+    """A worker process, which is killed at the end of the block."""
+    settings = {
         "STMS_WEBHOOKS": ",".join(origins),
         "STMS_WEBHOOK_SECRET": ROOT,
         "STMS_HEARTBEAT_SECONDS": "0.5",
         "STMS_TAKEOVER_SECONDS": "2",
         "STMS_SPARE_SOLVER": "false",
     }
-    with running([STMS, "worker"], None, folder, environment) as process:
-        yield process
-        process.kill()
-        process.wait()
+    folder.mkdir(exist_ok=True)
+    with Deployment(folder, workers=1, database=address, is_new=False, settings=settings) as running:
+        yield
+        running["worker-0"].kill()
 
 
 def move_alias(store: Store, times: int) -> None:
@@ -132,9 +121,8 @@ def test_a_receiver_that_is_frozen_delays_nobody(sqlite_address: str, tmp_path: 
     port = free_port()
     command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", str(port)]
     frozen = f"http://127.0.0.1:{port}"
-    with receiver() as quick, running(command, None, tmp_path, {}) as other:
-        wait_until_it_answers(other, frozen, tmp_path)
-        other.send_signal(signal.SIGSTOP)
+    with receiver() as quick, Process("frozen", command, tmp_path, url=frozen) as other:
+        other.send(signal.SIGSTOP)
         hanging = add_webhook(store, url=frozen)
         move_alias(store, 30)
         webhook_id = add_webhook(store, url=quick.url)
@@ -150,5 +138,5 @@ def test_a_receiver_that_is_frozen_delays_nobody(sqlite_address: str, tmp_path: 
             wait_for(lambda: any(delivery.attempts for delivery in deliveries(store, hanging)))
         tried = [delivery for delivery in deliveries(store, hanging) if delivery.attempts]
         assert all("no whole answer within 10 s" in str(delivery.error) for delivery in tried)
-        other.send_signal(signal.SIGCONT)
+        other.send(signal.SIGCONT)
     store.dispose()

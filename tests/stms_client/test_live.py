@@ -12,27 +12,27 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from app.commands.demo.temporary_server import TemporaryServer, temporary_server
+from benchmarks.deployment import QUICK_SOLVERS, Deployment
 from stms_client import AsyncClient, Client, InvalidRequest, JobEvent, JobNotSucceeded, NotAllowed, NotFound
 
 ROWS = [[10.3, 0.2], [0.3, 0.2], [0.1, 10.4]]
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryServer]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """A server at its first start, whose API key the clients find by themselves."""
     folder = tmp_path_factory.mktemp("live")
     with (
-        temporary_server(folder, STMS_SPARE_SOLVER="false", STMS_SOLVER_NICENESS="0") as started,
+        Deployment(folder, serve=True, is_new=False, settings=QUICK_SOLVERS) as started,
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setenv("STMS_DATA_DIR", str(started.data_dir))
+        patch.setenv("STMS_DATA_DIR", str(started.data))
         yield started
 
 
 @pytest.fixture(scope="module")
-def stms(server: TemporaryServer) -> Iterator[Client]:
-    with Client(server.address) as client:
+def stms(server: Deployment) -> Iterator[Client]:
+    with Client(server.url) as client:
         yield client
 
 
@@ -50,8 +50,8 @@ def trained(stms: Client, csv_file: Path) -> dict[str, Any]:
     return job
 
 
-def test_a_program_that_does_not_find_the_key_is_refused(stms: Client, server: TemporaryServer):
-    with Client(server.address, api_key="") as stranger, pytest.raises(NotAllowed, match="key_required"):
+def test_a_program_that_does_not_find_the_key_is_refused(stms: Client, server: Deployment):
+    with Client(server.url, api_key="") as stranger, pytest.raises(NotAllowed, match="key_required"):
         list(stranger.models())
 
 
@@ -210,9 +210,9 @@ def test_a_cancelled_job_has_not_succeeded(stms: Client, trained):
     assert {row["label"] for row in stms.students(job["id"])} == set("abc")
 
 
-def test_the_asynchronous_client_sends_concurrent_requests(server: TemporaryServer, trained, csv_file: Path):
+def test_the_asynchronous_client_sends_concurrent_requests(server: Deployment, trained, csv_file: Path):
     async def story() -> None:
-        async with AsyncClient(server.address) as stms:
+        async with AsyncClient(server.url) as stms:
             asked = [stms.is_class("kinds", "b", ROWS[number % 3]) for number in range(60)]
             assert await asyncio.gather(*asked) == [True, False, False] * 20
             many = await stms.query_rows("kinds", "b", np.array(ROWS))

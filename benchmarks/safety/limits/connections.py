@@ -14,7 +14,7 @@ import httpx
 
 from benchmarks.safety.fairness import crowd
 from benchmarks.safety.limits.judgement import Judgement
-from benchmarks.safety.limits.stage import ENDED, Stage, small_csv, stage, submit, upload
+from benchmarks.safety.limits.stage import ENDED, Stage, small_csv, submit, upload
 from benchmarks.safety.limits.ways import MODULE
 from benchmarks.safety.prober import Latencies
 
@@ -31,7 +31,7 @@ _JOB_SECONDS: Final = 60.0
 def measure(judgement: Judgement, cores: str, *, quick: bool) -> None:
     """All of `CASES`. cores: of the service."""
     for limit in sorted({limit for limit, _ in CASES}):
-        with stage("serve", cores=cores, open_files=limit) as running:
+        with Stage(serve=True, cores=cores, open_files=limit) as running:
             for way in [way for each, way in CASES if each == limit]:
                 seconds = 6.0 if quick else 60.0 if way.startswith("idle") else 30.0
                 _measure(judgement, running, f"connections_{limit}_{way}", way, seconds, quick=quick)

@@ -15,7 +15,7 @@ import httpx
 
 from benchmarks.safety.fairness import alternate, crowd
 from benchmarks.safety.limits.judgement import Judgement, repeated
-from benchmarks.safety.limits.stage import Stage, small_csv, stage, upload
+from benchmarks.safety.limits.stage import Stage, small_csv, upload
 from benchmarks.safety.limits.ways import BODIES, KEYLESS, MODULE
 from benchmarks.safety.prober import COLUMNS, Latencies, Prober, request_bytes
 
@@ -39,7 +39,7 @@ _WARM_SECONDS: Final = 2.0
 def measure_keyless(judgement: Judgement, cores: str, *, quick: bool) -> None:
     """Every flood of `KEYLESS`; ``quick``: the ones that cost most."""
     seconds = 1.0 if quick else 3.0
-    with stage(cores=cores) as running:
+    with Stage(api=1, cores=cores) as running:
         prober = _pages_too(running)
         prober.measure(_WARM_SECONDS, Latencies())
         for way in list(KEYLESS)[: _QUICK_WAYS if quick else None]:
@@ -54,7 +54,7 @@ def measure_keyless(judgement: Judgement, cores: str, *, quick: bool) -> None:
 def measure_stalls(judgement: Judgement, cores: str, *, quick: bool) -> None:
     """Bodies that are costly to read, and requests that keep places, connections or the reader of files."""
     seconds = 1.5 if quick else 4.0
-    with stage(cores=cores) as running:
+    with Stage(api=1, cores=cores) as running:
         with running.client("attacker") as client:
             dataset = upload(client, small_csv(0)).raise_for_status().json()["id"]
         prober = _pages_too(running)
@@ -71,7 +71,7 @@ def measure_stalls(judgement: Judgement, cores: str, *, quick: bool) -> None:
             judgement.at_most(f"stalls_{way}_p50_ratio", figures["p50_ratio"], ratio)
             judgement.note(f"stalls_{way}_p99_ms", figures["p99_ms"])
         _measure_uploads(judgement, running, quick=quick)
-    with stage(cores=cores, settings={"STMS_MAX_CONNECTIONS": _CONNECTIONS}) as running:
+    with Stage(api=1, cores=cores, settings={"STMS_MAX_CONNECTIONS": _CONNECTIONS}) as running:
         for way in ("slow_bodies_of_four_keys", "connections_of_four_keys"):
             _measure_shares(judgement, running, way, 4.0 if quick else 15.0)
         judgement.equal("stalls_alive", running.is_alive(), expected=True)

@@ -6,18 +6,17 @@ serve`, `stms api` with two processes and `stms worker`; the first one also read
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 import httpx
 
-from benchmarks.processes import family, free_port, running, wait_until_it_answers
+from benchmarks.deployment import environment
+from benchmarks.processes import Process, family, free_port
 from benchmarks.safety.limits.judgement import Judgement
 from benchmarks.safety.limits.stage import ENDED, small_csv, submit, upload
 
@@ -34,6 +33,7 @@ with open(os.path.join({marks!r}, __name__ + "-" + str(os.getpid())), "w") as ma
     mark.write(" ".join(sys.orig_argv))
 raise ImportError("This module was planted in the working folder.")
 """
+_OF_PYTHON: Final = ("PYTHONPATH", "PYTHONSAFEPATH")
 _JOB_SECONDS: Final = 60.0
 _WORKER_SECONDS: Final = 10.0
 
@@ -58,26 +58,25 @@ def start_in_planted_folder(folder: Path, command: list[str], cores: str) -> tup
         each.mkdir(mode=0o700)
     plant(working, marks)
     # What the caller's environment says about modules and settings is not what is measured.
-    inherited = [name for name in os.environ if name.startswith(("STMS_", "PYTHONPATH", "PYTHONSAFEPATH"))]
-    start: list[str | Path] = ["env", *(f"--unset={name}" for name in inherited), STMS]
-    folders = ["--data-dir", data]
-    program = [*start, *command, *folders]
+    environ = environment({"STMS_DATA_DIR": str(data)})
+    environ = {name: value for name, value in environ.items() if name not in _OF_PYTHON}
     if command[0] != "serve":
-        subprocess.run([*start, "db", "upgrade", *folders], check=True, capture_output=True, cwd=folder)
-    with ExitStack() as stack:
-        if command[0] == "worker":
-            process = stack.enter_context(running(program, cores, working))
-            time.sleep(_WORKER_SECONDS)
-            outcome = "works" if process.poll() is None and len(family(process.pid)) > 1 else "ended"
-        else:
-            port = free_port()
-            process = stack.enter_context(running([*program, "--port", str(port)], cores, working))
-            url = f"http://127.0.0.1:{port}"
-            try:
-                wait_until_it_answers(process, f"{url}/livez", working)
+        upgrade: list[str | Path] = [STMS, "db", "upgrade"]
+        subprocess.run(upgrade, env=environ, check=True, capture_output=True, cwd=folder)
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    is_worker = command[0] == "worker"
+    program: list[str | Path] = [STMS, *command, *([] if is_worker else ["--port", str(port)])]
+    probe = "" if is_worker else f"{url}/livez"
+    try:
+        with Process(command[0], program, working, environ, cores=cores, url=probe) as process:
+            if is_worker:
+                time.sleep(_WORKER_SECONDS)
+                outcome = "works" if process.is_running and len(family(process.pid)) > 1 else "ended"
+            else:
                 outcome = _train(url, data / "admin.key") if command[0] == "serve" else "works"
-            except (RuntimeError, OSError, httpx.HTTPError) as error:
-                outcome = f"{type(error).__name__}: {str(error)[-300:]}"
+    except (RuntimeError, OSError, httpx.HTTPError) as error:
+        outcome = f"{type(error).__name__}: {str(error)[-300:]}"
     return outcome, sorted({mark.name.partition("-")[0] for mark in marks.iterdir()})
 
 

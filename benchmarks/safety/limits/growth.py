@@ -12,7 +12,6 @@ import dataclasses
 import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Final
 
 import psycopg
@@ -23,7 +22,7 @@ from benchmarks.safety.fairness import crowd
 from benchmarks.safety.limits.connections import finish_job
 from benchmarks.safety.limits.grower import MODULE, many_classes
 from benchmarks.safety.limits.judgement import Judgement
-from benchmarks.safety.limits.stage import Stage, database, small_csv, stage, upload
+from benchmarks.safety.limits.stage import Stage, database, small_csv, upload
 from benchmarks.safety.prober import Latencies
 
 _MIB: Final = 1024**2
@@ -61,12 +60,12 @@ def measure(judgement: Judgement, cores: str, *, quick: bool) -> None:
     """On SQLite; afterwards, unless ``quick``, for a minute on PostgreSQL."""
     # As docs/operations.md advises for a machine that answers queries and trains.
     settings = {"STMS_SOLVER_NICENESS": str(IDLE_NICENESS), "STMS_SOLVER_THREADS": "1"}
-    with stage("serve", cores=cores, settings=settings, quotas=QUOTAS) as running:
+    with Stage(serve=True, cores=cores, settings=settings, quotas=QUOTAS) as running:
         _measure(judgement, running, "growth", 40.0 if quick else 600.0)
     if not quick:
         with database(cores) as address:
-            given = settings | {"STMS_DATABASE_URL": address}
-            with stage("serve", cores=cores, settings=given, quotas=QUOTAS) as running:
+            stage = Stage(serve=True, cores=cores, settings=settings, quotas=QUOTAS, database=address)
+            with stage as running:
                 _measure(judgement, running, "growth_postgresql", 60.0, address)
 
 
@@ -141,8 +140,7 @@ def _settled_growth(running: Stage, before: Mapping[str, int]) -> dict[str, int]
 def _database_bytes(running: Stage, address: str | None) -> int:
     """Size of the SQLite files, or of the PostgreSQL database at an address."""
     if address is None:
-        files = Path(running.service.log.parent, "data").glob("*.sqlite*")
-        return sum(path.stat().st_size for path in files)
+        return sum(path.stat().st_size for path in running.data.glob("*.sqlite*"))
     with psycopg.connect(address) as connection:
         row = connection.execute("SELECT pg_database_size(current_database())").fetchone()
     return 0 if row is None else int(row[0])

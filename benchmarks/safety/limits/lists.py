@@ -18,7 +18,7 @@ import httpx
 from benchmarks.processes import memory, reset_peaks
 from benchmarks.safety.limits.grower import head, many_classes
 from benchmarks.safety.limits.judgement import Judgement
-from benchmarks.safety.limits.stage import Stage, database, stage, submit, upload
+from benchmarks.safety.limits.stage import Stage, database, submit, upload
 from benchmarks.safety.prober import Latencies, Prober
 
 _MIB: Final = 1024**2
@@ -48,13 +48,11 @@ PAGES: Final = ("/ui/datasets", "/ui/jobs", "/ui/keys", "/ui/models", "/ui/model
 
 def measure(judgement: Judgement, cores: str, *, quick: bool) -> None:
     """On SQLite, and unless ``quick`` on PostgreSQL, too."""
-    with stage(cores=cores) as running:
+    with Stage(api=1, cores=cores) as running:
         _measure(judgement, running, "lists", quick=quick)
     if not quick:
-        with database(cores) as address:
-            given = {"STMS_DATABASE_URL": address}
-            with stage(cores=cores, settings=given) as running:
-                _measure(judgement, running, "lists_postgresql", quick=True)
+        with database(cores) as address, Stage(api=1, cores=cores, database=address) as running:
+            _measure(judgement, running, "lists_postgresql", quick=True)
 
 
 def _measure(judgement: Judgement, running: Stage, name: str, *, quick: bool) -> None:
@@ -68,7 +66,7 @@ def _measure(judgement: Judgement, running: Stage, name: str, *, quick: bool) ->
     requests |= {path: (path, cookie) for path in PAGES}
     for path in PAGES:
         # The first request of a page in a process compiles its template.
-        httpx.get(running.service.url + path, headers=cookie, trust_env=False, timeout=60).raise_for_status()
+        httpx.get(running.url + path, headers=cookie, trust_env=False, timeout=60).raise_for_status()
     with _clients() as clients:
         for each, (path, headers) in requests.items():
             size, peak, beside = _at_once(running, prober, clients, path, headers)
@@ -90,7 +88,7 @@ def _at_once(
     assert clients.stdout is not None
     reset_peaks(server)
     before = memory(server)[0]
-    asked = {"url": running.service.url + path, "headers": dict(headers), "count": _AT_ONCE}
+    asked = {"url": running.url + path, "headers": dict(headers), "count": _AT_ONCE}
     clients.stdin.write(json.dumps(asked) + "\n")
     clients.stdin.flush()
     prober.measure(_WINDOW_SECONDS, beside)

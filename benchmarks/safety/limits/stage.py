@@ -6,7 +6,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpx
@@ -14,13 +13,12 @@ import numpy as np
 
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
-from benchmarks.chaos.programs import command_line
+from benchmarks.deployment import Deployment
 from benchmarks.postgres import postgres
-from benchmarks.processes import family, open_files
-from benchmarks.published import linear_student, linear_teacher, publish
+from benchmarks.processes import answers, command_line, open_files
+from benchmarks.published import publish_linear
 from benchmarks.safety.crowds import Target
 from benchmarks.safety.prober import COLUMNS, Prober
-from benchmarks.serve.service import Service, service
 
 _KEYS: Final = {
     "query": ("default", "query"),
@@ -38,21 +36,33 @@ OWN_CLASSES: Final = 600
 _OWN_COLUMNS: Final = 8
 
 
-@dataclass(slots=True)
-class Stage:
-    """A running service. keys: API keys by name."""
+class Stage(Deployment):
+    """The service on all cores of ``cores``, or a part of them, with the models of all tenants.
 
-    service: Service
-    keys: dict[str, str] = field(default_factory=dict)
+    quotas: of the attacker's tenant. options: of `Deployment`, such as ``api`` or ``serve``.
+    """
 
-    @property
-    def port(self) -> int:
-        return int(self.service.url.rpartition(":")[2])
+    def __init__(
+        self,
+        *,
+        settings: Mapping[str, str] | None = None,
+        quotas: Mapping[str, int] | None = None,
+        **options: Any,
+    ) -> None:
+        given = {"STMS_LOG_LEVEL": "WARNING", "OPENBLAS_NUM_THREADS": "1", **(settings or {})}
+        super().__init__(settings=given, prepare=self._fill, **options)
+        self._quotas = dict(quotas or {})
 
-    def client(self, key: str, seconds: float = 120.0) -> httpx.Client:
-        """A client with one of `keys`; without a key if the name is empty."""
-        headers = {"Authorization": f"Bearer {self.keys[key]}"} if key else {}
-        return httpx.Client(base_url=self.service.url, headers=headers, trust_env=False, timeout=seconds)
+    def _fill(self, store: Store) -> None:
+        random = np.random.default_rng(0)
+        publish_linear(store, "other", random.normal(size=(4, COLUMNS)))
+        attacker = store.of_tenant("attacker")
+        publish_linear(attacker, "own", random.normal(size=(OWN_CLASSES, _OWN_COLUMNS)))
+        for name, (tenant, scope) in _KEYS.items():
+            self.keys[name] = create_key(store.of_tenant(tenant), name, {scope})[1]
+        if self._quotas:
+            with store.begin() as uow:
+                uow.quotas.set_quotas("attacker", self._quotas)
 
     def target(self, dataset: str = "") -> Target:
         """What an attack on the service gets."""
@@ -68,7 +78,7 @@ class Stage:
     def cookie(self, key: str) -> str:
         """The session cookie of a person who signs in with one of `keys`. Raises RuntimeError."""
         answer = httpx.post(
-            f"{self.service.url}/ui/sign-in",
+            f"{self.url}/ui/sign-in",
             headers={"sec-fetch-site": "same-origin"},
             data={"key": self.keys[key]},
             trust_env=False,
@@ -82,7 +92,7 @@ class Stage:
 
         command: worker, control or query.
         """
-        return next(pid for pid in family(self.service.process.pid) if _is(command, command_line(pid)))
+        return next(pid for pid in self.pids if _is(command, command_line(pid)))
 
     def files(self, command: str) -> int:
         """Number of the open files of a process."""
@@ -90,12 +100,7 @@ class Stage:
 
     def is_alive(self) -> bool:
         """Whether the service runs and is ready."""
-        if self.service.process.poll() is not None:
-            return False
-        try:
-            return httpx.get(f"{self.service.url}/readyz", trust_env=False, timeout=10).status_code == 200
-        except httpx.HTTPError:
-            return False
+        return all(process.is_running and answers(process.url, 10.0) for process in self.processes.values())
 
 
 def _is(command: str, line: str) -> bool:
@@ -103,32 +108,6 @@ def _is(command: str, line: str) -> bool:
     if command == "worker":
         return "app.cli worker" in line
     return "--process-context" in line and ("--control-socket" in line) == (command == "query")
-
-
-@contextmanager
-def stage(
-    command: str = "api",
-    *,
-    cores: str | None = None,
-    settings: Mapping[str, str] | None = None,
-    open_files: int | None = None,
-    quotas: Mapping[str, int] | None = None,
-) -> Iterator[Stage]:
-    """A new service. cores, settings, open_files: as in `service`. quotas: of the attacker's tenant."""
-    keys: dict[str, str] = {}
-
-    def prepare(store: Store) -> None:
-        _publish(store, "other", 4, COLUMNS)
-        _publish(store.of_tenant("attacker"), "own", OWN_CLASSES, _OWN_COLUMNS)
-        for name, (tenant, scope) in _KEYS.items():
-            keys[name] = create_key(store.of_tenant(tenant), name, {scope})[1]
-        if quotas:
-            with store.begin() as uow:
-                uow.quotas.set_quotas("attacker", dict(quotas))
-
-    given = {"STMS_LOG_LEVEL": "WARNING", "OPENBLAS_NUM_THREADS": "1", **(settings or {})}
-    with service(prepare, cores, command=command, settings=given, open_files=open_files) as running:
-        yield Stage(running, keys)
 
 
 def all_cores() -> str:
@@ -172,9 +151,3 @@ def submit(client: httpx.Client, dataset: str, model: str, **hyperparameters: An
     return client.post(
         "/v1/training-jobs", content=json.dumps(body), headers={"Content-Type": "application/json"}
     )
-
-
-def _publish(store: Store, model: str, classes: int, columns: int) -> None:
-    weights = np.random.default_rng(0).normal(size=(classes, columns))
-    students = {str(k): linear_student(str(k), row) for k, row in enumerate(weights)}
-    publish(store, model, students, linear_teacher(list(students), weights))

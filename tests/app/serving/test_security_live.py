@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import httpx
 import numpy as np
@@ -20,50 +16,25 @@ import pytest
 from app.services.audit import list_records
 from app.services.keys import create_key, revoke_key, rotate_key
 from app.store.unit_of_work import Store
-from benchmarks.processes import free_port
+from benchmarks.deployment import Deployment
+from benchmarks.processes import wait_for
 from benchmarks.published import linear_student, linear_teacher, publish
 
-ROOT = Path(__file__).parents[3]
 QUERY = "/v1/models/pets/classes/a:query"
 ROW = {"x": [1.0, 2.0]}
 
 
-class Fleet:
+class Fleet(Deployment):
     """`stms api --api-processes 2`, and connections to it that are spread over both processes."""
 
-    def __init__(self, folder: Path, log: IO[bytes]) -> None:
-        self.port = free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
-        environment |= {"STMS_AUTH_FAILURE_RATE": "5"}
-        command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "app.cli",
-            "api",
-            "--api-processes",
-            "2",
-            "--port",
-            str(self.port),
-        ]
-        self.process = subprocess.Popen(
-            [*command, "--data-dir", str(folder)], cwd=ROOT, env=environment, stdout=log, stderr=log
-        )
+    def __init__(self, folder: Path) -> None:
+        settings = {"STMS_AUTH_FAILURE_RATE": "5", "STMS_DATA_DIR": str(folder)}
+        arguments = ["--api-processes", 2]
+        super().__init__(folder, api=1, arguments=arguments, settings=settings, is_clean=True)
         self.clients: list[httpx.Client] = []
 
-    def start(self) -> None:
-        deadline = time.monotonic() + 300
-        while True:
-            try:
-                text = httpx.get(f"{self.url}/readyz?verbose", trust_env=False).text
-            except httpx.TransportError:
-                text = ""
-            if "2 of 2 serve" in text:
-                break
-            assert self.process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
+    def connect(self) -> None:
+        wait_for(lambda: "2 of 2 serve" in httpx.get(f"{self.url}/readyz?verbose", trust_env=False).text)
         for _ in range(12):
             client = httpx.Client(base_url=self.url, trust_env=False, timeout=120)
             client.get("/livez")
@@ -81,8 +52,7 @@ class Fleet:
     def stop(self) -> None:
         for client in self.clients:
             client.close()
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(120) == 0
+        assert set(self.end().values()) == {0}
 
 
 @pytest.fixture
@@ -90,14 +60,9 @@ def fleet(tmp_path: Path, sqlite_store: Store) -> Iterator[Fleet]:
     weights = np.eye(2)
     students = {label: linear_student(label, row) for label, row in zip("ab", weights, strict=True)}
     publish(sqlite_store, "pets", students, linear_teacher(["a", "b"], weights))
-    with (tmp_path / "log").open("wb") as log:
-        started = Fleet(tmp_path, log)
-        try:
-            started.start()
-            yield started
-        finally:
-            if started.process.poll() is None:
-                started.stop()
+    with Fleet(tmp_path) as started:
+        started.connect()
+        yield started
 
 
 @pytest.mark.long
@@ -155,7 +120,7 @@ def test_limits_keys_and_logs_hold_over_all_processes(fleet: Fleet, sqlite_store
     refused = [row for row in rows if row.action == "request.refused"]
     assert sum(row.details["count"] for row in refused) >= 240
     assert len(refused) <= 2 * (time.monotonic() - started) + 4, "one row a second and process"
-    log = (tmp_path / "log").read_text(errors="replace")
+    log = fleet["api-0"].log.read_text(errors="replace")
     for text in (root, wrong, first, second, busy_text, made["key"]):
         secret = text[-43:]  # which may hold an underscore itself
         assert secret not in log

@@ -3,54 +3,29 @@
 from __future__ import annotations
 
 import io
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import httpx
 import numpy as np
 import pytest
 
-from benchmarks.processes import free_port
+from benchmarks.deployment import Deployment
 
-ROOT = Path(__file__).parents[3]
 NAMES = [f"c{number}" for number in range(300)]
-
-
-def _started(folder: Path, database: str) -> tuple[subprocess.Popen[bytes], httpx.Client]:
-    port = free_port()
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("STMS_")}
-    environment |= {"STMS_DATABASE_URL": database, "STMS_REQUIRE_KEYS": "false"}
-    command = [sys.executable, "-P", "-m", "app.cli", "api", "--port", str(port), "--data-dir", str(folder)]
-    process = subprocess.Popen(command, cwd=ROOT, env=environment)
-    client = httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=120)
-    deadline = time.monotonic() + 300
-    while True:
-        try:
-            client.get("/livez")
-        except httpx.TransportError:
-            assert process.poll() is None, "the server ended by itself"
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        else:
-            return process, client
 
 
 @pytest.fixture
 def servers(tmp_path: Path, database_address: str) -> Iterator[list[httpx.Client]]:
-    started = [_started(tmp_path, database_address) for _ in range(2)]
-    try:
-        yield [client for _, client in started]
-    finally:
-        for process, client in started:
-            client.close()
-            process.send_signal(signal.SIGTERM)
-        for process, _ in started:
-            assert process.wait(120) == 0
+    settings = {"STMS_REQUIRE_KEYS": "false"}
+    with ExitStack() as stack:
+        started = stack.enter_context(
+            Deployment(tmp_path, api=2, database=database_address, settings=settings, is_clean=True)
+        )
+        clients = [httpx.Client(base_url=url, trust_env=False, timeout=120) for url in started.urls]
+        yield [stack.enter_context(client) for client in clients]
 
 
 def _send(client: httpx.Client, weights: np.ndarray, alias: str = "") -> int:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -14,25 +10,20 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from app.services.keys import create_key
-from app.store.engine import open_engine
-from app.store.migrate import upgrade
-from app.store.unit_of_work import Store
 from benchmarks.chaos.event_log import EventLog, Interval, Intervals
 from benchmarks.chaos.isolation import Clock, Disk, Network, NotSupported
 from benchmarks.chaos.power import PowerRecorder
-from benchmarks.chaos.programs import MARK, Program, Supervisor, command_line, descendants
+from benchmarks.chaos.programs import MARK, Program, Supervisor
 from benchmarks.chaos.proxy import Proxy
+from benchmarks.deployment import environment, prepare_database, stms
 from benchmarks.postgres import Postgres
-from benchmarks.processes import free_port
+from benchmarks.processes import answers, command_line, descendants, free_port
 
 T = TypeVar("T")
 
 TENANTS = ("north", "south", "west")
-_READY_SECONDS = 90.0
 _SMALL_DISK_MB = 96
 _SERVER_SETTINGS = {"max_connections": "300"}
-_ROOT = Path(__file__).parents[2]
 
 
 @dataclass(slots=True)
@@ -79,13 +70,13 @@ class Instance:
 
 
 @dataclass(slots=True)
-class Deployment:
-    """All processes of the service, with its database. ``database_lock`` serialises faults of the database.
+class FaultyService:
+    """All processes of the service that gets faults, with its database.
 
     database: its address without a proxy. outages: intervals in which it did not run. read_only: intervals
     in which its disk was full. disks: small disks by name. keys: API keys by tenant. unavailable: kinds of
     faults that this machine does not support, with the reason. recorder: for power cuts. unclean: programs
-    that had to be killed or failed at the end.
+    that had to be killed or failed at the end. database_lock: serialises faults of the database.
     """
 
     event_log: EventLog
@@ -115,7 +106,7 @@ class Deployment:
             program.start()
         self.supervisor = Supervisor(self.programs, seed)
         for api in self.apis:
-            _until_ready(api)
+            api.program.process.wait_until_ready(partial(answers, f"{api.url}/readyz"))
 
     def stop(self) -> None:
         """Stop all programs; those that had to be killed or that failed are added to ``unclean``."""
@@ -138,7 +129,7 @@ class Deployment:
 @contextmanager
 def shared_deployment(
     folder: Path, event_log: EventLog, mark: str, *, workers: int = 3
-) -> Iterator[Deployment]:
+) -> Iterator[FaultyService]:
     """Two servers and several workers with a PostgreSQL server; they are not started yet.
 
     The first server and the first worker have a fake clock, the second server and the second worker connect
@@ -158,17 +149,7 @@ def shared_deployment(
         stack.callback(postgres.stop)
         postgres.start()
         address = postgres.create_database("stms")
-        deployment = Deployment(
-            event_log,
-            mark,
-            address,
-            [],
-            [],
-            _prepare(address),
-            Intervals(event_log),
-            Intervals(event_log),
-            postgres,
-        )
+        deployment = _deployment(event_log, mark, address, postgres)
         deployment.unavailable = unavailable
         for name in ("server", "worker"):
             place = folder / f"{name}-disk"
@@ -189,7 +170,9 @@ def shared_deployment(
 class _Builder:
     """Creates the instances of a shared deployment."""
 
-    def __init__(self, folder: Path, deployment: Deployment, library: Path | None, stack: ExitStack) -> None:
+    def __init__(
+        self, folder: Path, deployment: FaultyService, library: Path | None, stack: ExitStack
+    ) -> None:
         self._folder, self._deployment, self._library, self._stack = folder, deployment, library, stack
 
     def server(self, name: str, *, clock: bool = False, proxied: bool = False) -> None:
@@ -242,14 +225,14 @@ class _Builder:
         if clock and self._library is not None:
             own = Clock(self._folder / f"{name}.clock", self._library)
             environ |= own.environ()
-        command = [*(network.enter() if network else []), sys.executable, "-P", "-m", "app.cli", *arguments]
+        command = [*(network.enter() if network else []), *stms(*arguments)]
         program = Program(name, command, environ, self._folder, deployment.event_log)
         deployment.programs.append(program)
         return Instance(program, Intervals(deployment.event_log), "", proxy, network, own)
 
 
 @contextmanager
-def embedded_deployment(folder: Path, event_log: EventLog, mark: str) -> Iterator[Deployment]:
+def embedded_deployment(folder: Path, event_log: EventLog, mark: str) -> Iterator[FaultyService]:
     """`stms serve` on SQLite, with its data on a small disk where supported; it is not started yet."""
     with ExitStack() as stack:
         unavailable: dict[str, str] = {}
@@ -264,7 +247,7 @@ def embedded_deployment(folder: Path, event_log: EventLog, mark: str) -> Iterato
             deployment.disks["data"] = disk
         stack.callback(deployment.stop)
         port = free_port()
-        command = [sys.executable, "-P", "-m", "app.cli", "serve", "--port", str(port)]
+        command = stms("serve", "--port", port)
         environ = _environ(mark, folder) | {"STMS_DATA_DIR": str(data)}
         recorder = _possible(unavailable, "power_cut", lambda: PowerRecorder(folder, data))
         if recorder is not None:
@@ -278,37 +261,30 @@ def embedded_deployment(folder: Path, event_log: EventLog, mark: str) -> Iterato
         yield deployment
 
 
-def _deployment(event_log: EventLog, mark: str, address: str, postgres: Postgres | None = None) -> Deployment:
-    keys = _prepare(address)
-    return Deployment(
+def _deployment(
+    event_log: EventLog, mark: str, address: str, postgres: Postgres | None = None
+) -> FaultyService:
+    keys = prepare_database(address, {name: {"train"} for name in TENANTS})
+    return FaultyService(
         event_log, mark, address, [], [], keys, Intervals(event_log), Intervals(event_log), postgres
     )
 
 
 def _environ(mark: str, folder: Path) -> dict[str, str]:
-    """Environment variables of all programs: default settings, except for the solvers.
+    """Environment of all programs: default settings, except for the solvers.
 
     Solvers run with one thread and at normal priority; otherwise jobs would hardly advance between faults.
     A solver that hangs is detected within seconds, so that jobs end within the run.
     """
-    return {
-        MARK: mark,
-        "PYTHONPATH": str(_ROOT),
-        "STMS_DATA_DIR": str(_made(folder / "data")),
-        "STMS_SOLVER_THREADS": "1",
-        "STMS_SOLVER_NICENESS": "0",
-        "STMS_SOLVER_STALL_SECONDS": "10",
-    }
-
-
-def _prepare(address: str) -> dict[str, str]:
-    """Create the tables. Returns an API key for each tenant."""
-    upgrade(address)
-    store = Store(open_engine(address))
-    try:
-        return {name: create_key(store, name, {"train"})[1] for name in TENANTS}
-    finally:
-        store.dispose()
+    return environment(
+        {
+            MARK: mark,
+            "STMS_DATA_DIR": str(_made(folder / "data")),
+            "STMS_SOLVER_THREADS": "1",
+            "STMS_SOLVER_NICENESS": "0",
+            "STMS_SOLVER_STALL_SECONDS": "10",
+        }
+    )
 
 
 def _possible(unavailable: dict[str, str], kind: str, make: Callable[[], T]) -> T | None:
@@ -317,20 +293,6 @@ def _possible(unavailable: dict[str, str], kind: str, make: Callable[[], T]) -> 
     except NotSupported as error:
         unavailable[kind] = str(error)
         return None
-
-
-def _until_ready(api: Instance) -> None:
-    deadline = time.monotonic() + _READY_SECONDS
-    while True:
-        try:
-            urllib.request.urlopen(f"{api.url}/readyz", timeout=5).close()
-        except (OSError, urllib.error.URLError) as error:
-            if time.monotonic() > deadline:
-                output = api.program.log.read_text(errors="replace")
-                raise RuntimeError(f"{api.name} is not ready ({error}):\n{output[-4000:]}") from error
-            time.sleep(0.1)
-        else:
-            return
 
 
 def _made(folder: Path) -> Path:
