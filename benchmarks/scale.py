@@ -35,9 +35,9 @@ from typing import IO
 
 import numpy as np
 
+from benchmarks.connection import Connection, request
 from benchmarks.deployment import Deployment, prepare_database
 from benchmarks.processes import family, two_cores, wait_for_port
-from benchmarks.query import Connection, request
 
 STARTS = 5
 TURNS = 30

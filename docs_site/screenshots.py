@@ -1,4 +1,4 @@
-"""``python -m docs_site.screenshots``: take the pictures of docs/dashboard.md from a server with data, in a real browser.
+"""``python -m docs_site.screenshots``: the pictures of docs/dashboard.md, of a server with data, in a browser.
 
 Every page of the dashboard is shown once in light and once in dark colours. The pictures are WebP files, some
 ten times smaller than PNG.

@@ -8,8 +8,8 @@ import statistics
 import time
 from typing import Any, Final
 
+from benchmarks.connection import Connection
 from benchmarks.dashboard.site import Site
-from benchmarks.query import Connection
 
 _FILES = re.compile(r'(?:href|src)="(/ui/static/[^"]*)"')
 _CHROMIUM: Final = "chromium"

@@ -18,10 +18,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from benchmarks.connection import Connection, request
 from benchmarks.dashboard.content import working
 from benchmarks.dashboard.site import Site
 from benchmarks.processes import two_cores
-from benchmarks.query import Connection, request
 from benchmarks.serve.service import FEATURES
 
 TABS: Final = ("running job",) * 10 + ("jobs",) * 4 + ("workers",) * 2 + ("health",) * 2 + ("traffic",) * 2

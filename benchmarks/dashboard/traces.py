@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.connection import Connection, request
 from benchmarks.deployment import ROOT, Deployment
 from benchmarks.digests import checkout
 from benchmarks.processes import two_cores
-from benchmarks.query import Connection, request
 from benchmarks.serve.service import CLASSES, FEATURES
 
 
