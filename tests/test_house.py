@@ -19,8 +19,6 @@ from pathlib import Path
 import grimp
 import pytest
 
-from tests.prose import avoided_words, broken_lines
-
 ROOT = Path(__file__).parents[1]
 TRAINING_LIBRARIES = {"numba", "sklearn", "scipy", "joblib", "cvxpy", "clarabel", "dbos"}
 TRAINING_MODULES = {
@@ -39,31 +37,6 @@ CLOSELY_USED = ("dbos", "uvicorn")
 UNPICKLERS = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "shelve", "marshal", "jsonpickle"}
 MODULE_LINES = 600
 FUNCTION_LINES = 60
-
-
-FOLDERS = (
-    "app",
-    "core",
-    "stms_client",
-    "experiments",
-    "benchmarks",
-    "container",
-    "deploy",
-    "docs_site",
-    "migrations",
-    "tests",
-)
-
-
-@cache
-def texts() -> dict[str, str]:
-    """Every file whose docstrings and comments are checked; `prose.py` has the avoided words themselves."""
-    paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
-    return {
-        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-        for path in paths
-        if path.name != "prose.py"
-    }
 
 
 def findings(check: Callable[[str], Iterable[object]], places: Iterable[str]) -> dict[str, list[object]]:
@@ -88,7 +61,7 @@ def tree(module: str) -> ast.Module:
 
 
 def text_of(module: str) -> str:
-    return texts()[str(sources()[module].relative_to(ROOT))]
+    return sources()[module].read_text(encoding="utf-8")
 
 
 def within(package: str) -> list[str]:
@@ -164,27 +137,6 @@ def test_a_library_whose_private_names_are_used_is_pinned_to_one_minor_version(l
     assert bounds is not None, requirement
     major, minor, next_major, next_minor = map(int, bounds.groups())
     assert (next_major, next_minor) == (major, minor + 1)
-
-
-def test_sentences_use_the_words_of_the_field():
-    assert findings(lambda path: avoided_words(texts()[path]), texts()) == {}
-
-
-def test_no_docstring_line_breaks_a_sentence():
-    assert findings(lambda path: broken_lines(texts()[path]), texts()) == {}
-
-
-@pytest.mark.parametrize(
-    "code",
-    ["# Whoever asks is told.", 'def f():\n    """It is told to nobody."""', "x = 1\n'The deed of x.'"],
-)
-def test_the_search_for_avoided_words_finds_them(code: str):
-    assert avoided_words(code)
-
-
-def test_the_search_for_broken_lines_finds_them():
-    code = '"""Say.\n\nA line that is as long as a line may be, and then\na stub\nfollows it.\n"""'
-    assert broken_lines(code) == ["line 4: 'a stub'"]
 
 
 QUERY_PACKAGES = ("core.packed", "app.serving", "app.server", "app.auth", "app.http")
