@@ -390,6 +390,75 @@ def test_rotating_a_key_is_not_retried(client, written):
     assert client.rotate_key("key_1")["key"] == "stms_new"
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "method", "path", "body"),
+    [
+        (
+            "fetch_dataset",
+            {"url": "https://b/a.csv", "file_format": "csv", "reading": {"header": "no"}},
+            "POST",
+            "/v1/datasets:fetch",
+            {"url": "https://b/a.csv", "format": "csv", "reading": {"header": "no"}},
+        ),
+        (
+            "correct_labels",
+            {"job_id": "j1", "corrections": {3: "a", 4: None}, "rename": {"b": "c"}},
+            "POST",
+            "/v1/training-jobs/j1/labels",
+            {
+                "corrections": [{"row": 3, "label": "a"}, {"row": 4, "label": None}],
+                "rename": {"b": "c"},
+                "keep": "all",
+                "name": None,
+            },
+        ),
+        (
+            "publish_thresholds",
+            {"model": "pets", "thresholds": {"a": np.float32(0.5)}, "base": 2},
+            "POST",
+            "/v1/models/pets/versions",
+            {"base": "2", "thresholds": {"a": 0.5}},
+        ),
+        (
+            "create_key",
+            {"name": "n", "rate_limit": 0.0},
+            "POST",
+            "/v1/keys",
+            {"name": "n", "scopes": ["query"], "models": [], "rate_limit": 0.0},
+        ),
+        (
+            "revoke_tokens",
+            {"issuer": "https://i", "sub": "robot"},
+            "POST",
+            "/v1/token-revocations",
+            {"issuer": "https://i", "sub": "robot"},
+        ),
+        (
+            "set_quotas",
+            {"tenant": "t", "quotas": {"keys": 3, "datasets": None}},
+            "PATCH",
+            "/v1/quotas?tenant=t",
+            {"keys": 3, "datasets": None},
+        ),
+        (
+            "change_webhook",
+            {"webhook_id": "wh_1", "events": ("job.failed",), "enabled": False},
+            "PATCH",
+            "/v1/webhooks/wh_1",
+            {"events": ["job.failed"], "enabled": False},
+        ),
+    ],
+)
+def test_a_body_has_what_was_given_and_nulls_only_where_they_say_something(
+    client, written, name, arguments, method, path, body
+):
+    written.on(method, path.partition("?")[0], {"id": "x"})
+    assert getattr(client, name)(**arguments) == {"id": "x"}
+    [request] = written.requests
+    assert (request.method, request.path, request.json) == (method, path, body)
+    assert request.headers["Content-Type"] == "application/json"
+
+
 def test_the_audit_log_is_followed_over_pages_and_outages(client, written):
     link = '</v1/audit?order=asc&after=aud_1>; rel="next"'
     written.on("GET", "/v1/audit", {"data": [{"id": "aud_1"}], "has_more": True}, link=link)

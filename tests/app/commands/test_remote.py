@@ -107,3 +107,19 @@ def test_an_address_without_a_scheme_is_told():
 
 def test_names_become_one_part_of_a_path():
     assert segment("a/b c@latest") == "a%2Fb%20c@latest"
+
+
+def test_the_server_is_asked_to_fetch_a_data_set(run, written):
+    fetched = {"id": "ds_1", "name": "letters", "digest": "d", "rows": 6, "test_rows": 0, "columns": 2}
+    fetched |= {"classes": ["a"], "classes_truncated": False, "source_format": "csv", "size_bytes": 9}
+    written.on("POST", "/v1/datasets:fetch", fetched | {"created_at": "2026-01-02T03:04:05Z", "reading": []})
+    arguments = ("https://bucket/a.csv", "--name", "letters", "--format", "csv", "--header", "no")
+    result = run("datasets", "fetch", *arguments, STMS_URL=written.address)
+    assert result.exit_code == 0, result.output
+    assert "6 to train" in result.stdout
+    assert written.requests[0].json == {
+        "url": "https://bucket/a.csv",
+        "name": "letters",
+        "format": "csv",
+        "reading": {"header": "no"},
+    }
