@@ -30,8 +30,31 @@ MAX_COLUMN_NAME: Final = 400
 """Characters in the name of a column."""
 
 
+class LabelledRows:
+    """Rows with class codes y, (n,) int32, −1 without a label, and the names of their K classes."""
+
+    __slots__ = ()
+    y: NDArray[np.int32]
+    classes: tuple[str, ...]
+
+    @property
+    def K(self) -> int:  # noqa: N802
+        """Classes."""
+        return len(self.classes)
+
+    @property
+    def class_counts(self) -> IntArray:
+        """Rows of each class, (K,), without rows that have no label."""
+        return np.bincount(self.y[self.y >= 0], minlength=self.K)
+
+    @property
+    def unlabelled(self) -> int:
+        """Rows without a label."""
+        return int(np.count_nonzero(self.y < 0))
+
+
 @dataclass(frozen=True, eq=False)
-class LabelledData:
+class LabelledData(LabelledRows):
     """n examples of d columns, each of one of K classes.
 
     X: (n, d) float32 or float64, C-ordered or CSR, finite. y: (n,) int32 codes 0..K−1, −1 for a row without
@@ -153,21 +176,6 @@ class LabelledData:
     def d(self) -> int:
         """Raw columns."""
         return int(self.X.shape[1])
-
-    @property
-    def K(self) -> int:  # noqa: N802
-        """Classes."""
-        return len(self.classes)
-
-    @property
-    def class_counts(self) -> IntArray:
-        """Examples of each class, (K,), without rows that have no label."""
-        return np.bincount(self.y[self.y >= 0], minlength=self.K)
-
-    @property
-    def unlabelled(self) -> int:
-        """Rows without a label."""
-        return int(np.count_nonzero(self.y < 0))
 
     def labelled(self) -> LabelledData:
         """The rows with a label; the same data if all have one."""

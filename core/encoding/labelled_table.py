@@ -9,7 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from core.data.dataset import LabelledData
+from core.data.dataset import LabelledData, LabelledRows
 from core.data.extras import NO_EXTRAS, Extras, View
 from core.data.schema import ColumnSchema, Kind, KindSpec, infer_column
 from core.data.table import NumberCells, Table
@@ -23,7 +23,7 @@ from core.types import IntArray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class LabelledTable:
+class LabelledTable(LabelledRows):
     """n rows of raw cells, each of one of K classes.
 
     table: the columns that may be used, without labels. schema: one entry for each of them. y: (n,) int32
@@ -50,21 +50,6 @@ class LabelledTable:
     def d(self) -> int:
         """Columns."""
         return len(self.table.names)
-
-    @property
-    def K(self) -> int:  # noqa: N802
-        """Classes."""
-        return len(self.classes)
-
-    @property
-    def class_counts(self) -> IntArray:
-        """Rows of each class, (K,), without rows that have no label."""
-        return np.bincount(self.y[self.y >= 0], minlength=self.K)
-
-    @property
-    def unlabelled(self) -> int:
-        """Rows without a label."""
-        return int(np.count_nonzero(self.y < 0))
 
     @classmethod
     def of_numbers(cls, data: LabelledData) -> LabelledTable:

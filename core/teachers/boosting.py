@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 
@@ -16,15 +16,13 @@ from core.data.fold_assignment import fold_assignment
 from core.errors import Fault, InvalidProblem
 from core.packed import TreesBasis
 from core.parameters import Doc, Ge, Gt, Le, check_parameters
-from core.teachers.base import Task, Teacher, TeacherSpec
+from core.teachers.base import Task, Teacher
 from core.teachers.binning import Bins
-from core.teachers.grown_trees import GrownTree, assembled
+from core.teachers.grown_trees import GrownTree, TreeSpec, assembled
 from core.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from core.packed.codec import Arrays
     from core.run import Run
-    from core.solvers.solution import Summary
     from core.teachers.tree_teacher import TreeTeacher
 
 _STEP: Final = 10
@@ -34,7 +32,7 @@ _ABSENT: Final = -100.0
 
 
 @dataclass(frozen=True, slots=True)
-class Boosting(TeacherSpec):
+class Boosting(TreeSpec):
     """Gradient boosting: S is the sum of the class's trees, each fitted to what those before have left.
 
     Friedman (2001), grown on histograms of binned columns; S is the class's logit up to a term that all
@@ -43,8 +41,6 @@ class Boosting(TeacherSpec):
     """
 
     name: ClassVar[str] = "boosting"
-    needs: ClassVar[frozenset[Literal["teacher_scores", "dense"]]] = frozenset({"dense"})
-    grows_trees: ClassVar[bool] = True
 
     iterations: Annotated[int, Ge(1), Le(2000), Doc("Trees of each class.")] = 100
     learning_rate: Annotated[float, Gt(0), Le(1), Doc("Factor of every tree's values.")] = 0.1
@@ -95,15 +91,6 @@ class Boosting(TeacherSpec):
         )
         trees = final.as_sums(bins).on_columns(columns, task.examples.X.shape[1])
         return TreeTeacher(trees, left_out, summary)
-
-    def restore(
-        self, arrays: Arrays, n_classes: int, n_features: int, summary: Summary | None
-    ) -> TreeTeacher:
-        """The teacher with these trees."""
-        from core.teachers.tree_teacher import TreeTeacher
-
-        del n_features
-        return TreeTeacher.restore(arrays, n_classes, summary)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

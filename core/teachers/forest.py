@@ -15,20 +15,18 @@ import numpy as np
 
 from core.data.fold_assignment import fold_assignment
 from core.parameters import Doc, Ge, Gt, Le, check_parameters
-from core.teachers.base import Task, Teacher, TeacherSpec
+from core.teachers.base import Task, Teacher
 from core.teachers.binning import Bins
-from core.teachers.grown_trees import GrownTree, assembled
+from core.teachers.grown_trees import GrownTree, TreeSpec, assembled
 from core.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from core.packed.codec import Arrays
     from core.run import Run
-    from core.solvers.solution import Summary
     from core.teachers.tree_teacher import TreeTeacher
 
 
 @dataclass(frozen=True, slots=True)
-class Forest(TeacherSpec):
+class Forest(TreeSpec):
     """Trees on bootstrap samples, or on all rows: S is the mean over trees of the class's share in a leaf.
 
     Breiman (2001); with random splits Geurts, Ernst and Wehenkel (2006), who take all rows. Dense rows only,
@@ -38,8 +36,6 @@ class Forest(TeacherSpec):
     """
 
     name: ClassVar[str] = "forest"
-    needs: ClassVar[frozenset[Literal["teacher_scores", "dense"]]] = frozenset({"dense"})
-    grows_trees: ClassVar[bool] = True
 
     trees: Annotated[int, Ge(1), Le(2000), Doc("Number of trees.")] = 200
     splits: Annotated[
@@ -111,15 +107,6 @@ class Forest(TeacherSpec):
         )
         trees = assembled(grown, bins, sums=task.n_classes, divisor=float(self.trees))
         return TreeTeacher(trees.on_columns(columns, task.examples.X.shape[1]), left_out, summary)
-
-    def restore(
-        self, arrays: Arrays, n_classes: int, n_features: int, summary: Summary | None
-    ) -> TreeTeacher:
-        """The teacher with these trees."""
-        from core.teachers.tree_teacher import TreeTeacher
-
-        del n_features
-        return TreeTeacher.restore(arrays, n_classes, summary)
 
     def metadata(self) -> dict[str, str | float | int]:
         """Name and what the trees depend on."""

@@ -4,15 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from core.packed.tree_references import distinct_rows
 from core.packed.trees import TreesBasis
+from core.teachers.base import TeacherSpec
 from core.teachers.binning import Bins
 from core.types import FloatArray, IntArray
+
+if TYPE_CHECKING:
+    from core.packed.codec import Arrays
+    from core.solvers.solution import Summary
+    from core.teachers.tree_teacher import TreeTeacher
+
+
+class TreeSpec(TeacherSpec):
+    """What specifications of teachers of trees share: they need dense rows, and give a ``TreeTeacher``."""
+
+    needs: ClassVar[frozenset[Literal["teacher_scores", "dense"]]] = frozenset({"dense"})
+    grows_trees: ClassVar[bool] = True
+
+    def restore(
+        self, arrays: Arrays, n_classes: int, n_features: int, summary: Summary | None
+    ) -> TreeTeacher:
+        """The teacher with these trees."""
+        from core.teachers.tree_teacher import TreeTeacher
+
+        del n_features
+        return TreeTeacher.restore(arrays, n_classes, summary)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
