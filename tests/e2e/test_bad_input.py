@@ -1,7 +1,7 @@
 """Bad input over real connections gets the right status and problem document, and changes no stored data.
 
 Here is one fault of a kind: each fault of a file is in tests/app/ingest and tests/core/data with its place,
-each of a query in tests/app/api/test_query.py, and each attack with its one answer in benchmarks/hostile.
+each of a query in tests/app/api/test_query.py, and each attack with its status and code in benchmarks/hostile.
 """
 
 from __future__ import annotations
