@@ -245,19 +245,18 @@ class Deployment:
 
     def _faults(self) -> list[str]:
         """End all processes. Returns what no process may do: end by itself or badly, or log a traceback."""
-        ended = {name for name, process in self.processes.items() if not process.is_running}
-        alone = [f"{name} ended by itself" for name in ended if not self[name].was_signalled]
-        codes = {name: code for name, code in self.end().items() if name not in ended and code != 0}
-        traced = [
-            name
-            for name, process in self.processes.items()
-            if "Traceback" in process.log.read_text("utf-8", "replace")
-        ]
-        return [
-            *alone,
-            *(f"{name} ended with {code}" for name, code in codes.items()),
-            *(f"{name} logged a traceback" for name in traced),
-        ]
+        started = {name: process for name, process in self.processes.items() if process.log.exists()}
+        ended = {name for name, process in started.items() if not process.is_running}
+        codes = self.end()
+        found = []
+        for name, process in started.items():
+            if name in ended and not process.was_signalled:
+                found.append(f"{name} ended by itself")
+            if name not in ended and codes[name] != 0:
+                found.append(f"{name} ended with {codes[name]}")
+            if "Traceback" in process.log.read_text(encoding="utf-8", errors="replace"):
+                found.append(f"{name} logged a traceback")
+        return found
 
 
 @contextmanager

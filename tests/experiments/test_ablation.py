@@ -71,8 +71,8 @@ def test_a_run_writes_table_and_figure_and_goes_on_where_it_was(
     first = capsys.readouterr().out.splitlines()
     assert main(arguments) == 0
     again = capsys.readouterr().out.splitlines()
-    assert all(line.endswith(": made") for line in first[:-1])
-    assert all(line.endswith(": stored") for line in again[:-1])
+    assert all(": made, " in line for line in first[:-1])
+    assert all(": stored, " in line for line in again[:-1])
     assert first[-1] == again[-1]
     means = json.loads(first[-1])["mean_f1"]
     assert list(means) == ["all", "10", "10+", "tenth"]

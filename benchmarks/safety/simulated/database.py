@@ -1,4 +1,8 @@
-"""A simulated database: READ COMMITTED transactions, row locks, statements that take time and get lost."""
+"""A simulated database: READ COMMITTED transactions, row locks, statements that take time and get lost.
+
+The real store on SQLite cannot take its place: SQLite has one writer at a time, so no two transactions would
+interleave, and a process that is frozen in one would hold up all others, which PostgreSQL's row locks do not.
+"""
 
 from __future__ import annotations
 
