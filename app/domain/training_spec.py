@@ -191,7 +191,8 @@ class GuardParameters(SpecModel):
 
     kind: GuardRule | None = Field(
         None,
-        description="check: warn of such a student. repair: first try students with more rejections. off:"
+        description="check: warn of such a student. repair: first try students with more rejections, then"
+        " a copy of a linear teacher. off:"
         " compare nothing. null: repair if `student` is left out, otherwise check.",
     )
     on_failure: Literal["warn", "partial"] = Field(

@@ -22,6 +22,7 @@ from core.model_selection.threshold import choose_threshold
 from core.students.base import StudentSpec
 from core.students.gated import GatedSpec
 from core.students.polytope import MAX_PIECES, PIECES, Polytope
+from core.students.rivals import Rivals
 from core.types import BoolArray, FloatArray
 
 MARGIN: Final = 0.02
@@ -202,11 +203,12 @@ def judge(
     return replace(verdict, ranking=ranking)
 
 
-def alternatives(spec: StudentSpec, n_rivals: int) -> Sequence[StudentSpec]:
+def alternatives(spec: StudentSpec, n_rivals: int, *, can_copy: bool) -> Sequence[StudentSpec]:
     """What to try in place of a student that is worse than its teacher, simplest first.
 
     Students with more rejections than ``spec`` has, up to one for each of ``n_rivals`` other classes: with
-    these a student can be its teacher. None for students of other families.
+    these a student can be its teacher. Then, where the teacher's scores can be copied, a copy of them, which
+    ranks rows as the teacher does, also of two classes. None for students of other families.
     """
     most = min(n_rivals, MAX_PIECES)
     if isinstance(spec, Polytope):
@@ -220,4 +222,5 @@ def alternatives(spec: StudentSpec, n_rivals: int) -> Sequence[StudentSpec]:
     else:
         return ()
     sizes = sorted({min(pieces, most) for pieces in (*PIECES, most)})
-    return tuple(replace(base, pieces=pieces) for pieces in sizes if pieces > present)
+    more = tuple(replace(base, pieces=pieces) for pieces in sizes if pieces > present)
+    return (*more, Rivals()) if can_copy else more

@@ -96,8 +96,9 @@ class TrainingConfig:
         GuardRule,
         Doc(
             "Compare every student with its teacher on held-out rows: warn of one that is clearly worse, or"
-            " (repair) first try students with more rejections in its place. It costs one further fit of two"
-            " thirds of the rows, where held-out scores are not computed anyway."
+            " (repair) first try students with more rejections in its place, then a copy of a linear"
+            " teacher's scores. It costs one further fit of two thirds of the rows, where held-out scores"
+            " are not computed anyway."
         ),
     ] = "off"
     seed: Annotated[

@@ -58,6 +58,8 @@ _FORMAT = "stms.preparation.3"
 _EARLIER_FORMATS = ("stms.preparation.1", "stms.preparation.2")
 _ROWS_AT_ONCE = 4096
 _GUARD_PARTS = 3
+MOST_COPIED_BYTES = 512 * 1024**2
+"""Of the held-out scores of all classes, beyond which the guard tries no copies of the teacher."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -325,9 +327,12 @@ def fit_preparation(
 
 
 def _with_held_out(made: Preparation, run: Run) -> Preparation:
-    """With held-out scores, if the teacher has some or students copy what those of the folds say."""
+    """With held-out scores, if the teacher has some, or students copy, or may copy, those of the folds."""
     held_out, config = made.teacher.held_out, made.config
-    if held_out is None and config.copies_scores:
+    is_small = 8 * len(made.labelled.labels) * len(made.classes) <= MOST_COPIED_BYTES
+    is_linear = made.teacher.class_weights is not None
+    may_copy = config.guard == "repair" and is_linear and is_small and bool(made.fold_teachers)
+    if held_out is None and (config.copies_scores or may_copy):
         held_out = held_out_scores(made.labelled, _fold_of(made.labelled, config), made.fold_teachers, run)
     return replace(made, held_out=held_out)
 

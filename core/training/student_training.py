@@ -27,6 +27,7 @@ from core.solvers.solution import Summary
 from core.solvers.threads import one_blas_thread
 from core.students.base import Report, Selection, Student, StudentSpec
 from core.students.difficulty import ScoreRanks
+from core.students.rivals import Rivals
 from core.students.sigmoid import fit_sigmoid
 from core.students.trees import Trees
 from core.teachers.forest import Forest
@@ -148,7 +149,8 @@ def train_student(
             folds.check_class(target)
             held_out = hold_out(folds, target, chosen, run)
         if folds is not None and config.is_guarded(asked) and folds.is_learnable(target):
-            chosen, seen_by_guard, verdict = _guarded(config, folds, target, chosen, held_out, all_have, run)
+            seen = _guarded(preparation, folds, target, chosen, held_out, all_have, run)
+            chosen, seen_by_guard, verdict = seen
             held_out = None if held_out is None else seen_by_guard
         chosen = _without_rivals(preparation, target, chosen)
         fitted = chosen.fit(problem, run.stage("student"))
@@ -268,7 +270,7 @@ def _held_out_of_teacher(
 
 
 def _guarded(
-    config: TrainingConfig,
+    preparation: Preparation,
     folds: Folds,
     target: int,
     spec: StudentSpec,
@@ -283,21 +285,30 @@ def _guarded(
     alternatives the first that is not worse than the teacher is taken; if all are worse, the best of them
     (``Verdict.is_better_than``).
     """
+    config, of_teacher = preparation.config, preparation.held_out
+    has_budget = config.threshold == "fpr"
+    can_copy = of_teacher is not None and preparation.teacher.class_weights is not None and not has_budget
+
+    def seen(one: StudentSpec) -> HeldOut:
+        if isinstance(one, Rivals) and of_teacher is not None:
+            # Its held-out scores follow from those of the teacher.
+            return HeldOut(one.fit(preparation.problem(target), run.silent()).of_teacher(of_teacher))
+        return hold_out(folds, target, one, run)
 
     def judged(one: StudentSpec, known: HeldOut | None = None) -> tuple[StudentSpec, HeldOut, Verdict | None]:
-        rows, threshold = hold_out(folds, target, one, run) if known is None else known, 0.0
+        rows, threshold = seen(one) if known is None else known, 0.0
         if one is spec and shared is not None:
             threshold = shared
         elif config.threshold != "zero":
             threshold, _ = config.settle(folds.labels == target, rows.scores)
-        budget = config.budget if config.threshold == "fpr" else None
+        budget = config.budget if has_budget else None
         return one, rows, judge(folds, target, rows.scores, threshold, budget)
 
     first = judged(spec, held_out)
     best, verdict = first, first[2]
     if verdict is None or verdict.warning is None or config.guard != "repair":
         return best
-    for other in alternatives(spec, len(np.unique(folds.labels)) - 1):
+    for other in alternatives(spec, len(np.unique(folds.labels)) - 1, can_copy=can_copy):
         tried = judged(other)
         found, so_far = tried[2], best[2]
         if found is None or so_far is None or not found.is_better_than(so_far):

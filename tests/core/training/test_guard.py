@@ -22,12 +22,15 @@ from core.model_selection.guard import (
     compare,
     judge,
 )
-from core.model_selection.held_out import hold_out
+from core.model_selection.held_out import HeldOut, hold_out
 from core.model_selection.ranking import RankingComparison
 from core.model_selection.threshold import NOT_PROMISED
 from core.run import Run
 from core.students.gated import GSVM, SVM
 from core.students.polytope import Polytope
+from core.students.rivals import Rivals
+from core.teachers.interpolation import KernelInterpolation
+from core.training import student_training
 from core.training.config import TrainingConfig
 from core.training.pipeline import Preparation, prepare, train, train_student
 
@@ -46,6 +49,12 @@ def blobs(n: int, seed: int) -> LabelledData:
 @pytest.fixture(scope="module")
 def rows() -> LabelledData:
     return blobs(300, 0)
+
+
+def two_of(rows: LabelledData) -> LabelledData:
+    """The rows of two of the three classes."""
+    some = np.flatnonzero(rows.y < 2)
+    return LabelledData.from_arrays(rows.X[some], np.array(rows.classes)[rows.y[some]])
 
 
 def f1_of(model, method: str) -> np.ndarray:
@@ -148,10 +157,46 @@ def test_a_student_that_never_answers_yes_is_named_even_beside_a_poor_teacher():
 
 
 def test_alternatives_have_more_rejections_than_the_student_up_to_one_a_rival():
-    assert [one.pieces for one in alternatives(GSVM(C=7.0), 5)] == [2, 3, 4, 5]
-    assert {one.C for one in alternatives(GSVM(C=7.0), 5)} == {7.0}
-    assert [one.pieces for one in alternatives(Polytope(pieces=4), 25)] == [8, 25]
-    assert list(alternatives(SVM(), 5)) == []
+    assert [one.pieces for one in alternatives(GSVM(C=7.0), 5, can_copy=False)] == [2, 3, 4, 5]
+    assert {one.C for one in alternatives(GSVM(C=7.0), 5, can_copy=False)} == {7.0}
+    assert [one.pieces for one in alternatives(Polytope(pieces=4), 25, can_copy=False)] == [8, 25]
+    assert list(alternatives(SVM(), 5, can_copy=True)) == []
+    assert list(alternatives(GSVM(), 1, can_copy=True)) == [Rivals()]
+
+
+@pytest.fixture
+def poor_students(monkeypatch):
+    """Held-out scores of trained students are noise."""
+
+    def noise(folds, target, spec, run):
+        del target, spec, run
+        return HeldOut(np.random.default_rng(0).normal(size=len(folds.labels)))
+
+    monkeypatch.setattr(student_training, "hold_out", noise)
+
+
+@pytest.mark.parametrize("threshold", ["zero", "f1"])
+def test_a_copy_of_the_teacher_takes_the_place_of_a_poor_student_of_two_classes(
+    rows, threshold, poor_students
+):
+    """Of two classes no student can have more rejections than one."""
+    config = replace(REPAIR, threshold=threshold)
+    preparation = prepare(two_of(rows), config)
+    poor = train_student(prepare(two_of(rows), replace(config, guard="check")), 0)
+    copy = train_student(preparation, 0)
+    assert (poor.verdict.warning is None, copy.verdict.warning) == (False, None)
+    assert (copy.spec.name, copy.method, copy.verdict.replaced) == ("rivals", "gsvm", "gsvm")
+    margin = preparation.scores[:, 0] - preparation.scores[:, 1]
+    scores = copy.fitted.scores(preparation.labelled.examples)
+    assert (np.diff(scores[np.argsort(margin)]) >= -1e-9).all()
+
+
+def test_a_copy_is_tried_neither_for_a_budget_nor_of_a_teacher_that_is_not_linear(rows, poor_students):
+    budget = replace(REPAIR, threshold="fpr", budget=0.05)
+    kernel = replace(REPAIR, teacher=KernelInterpolation(gamma=0.5))
+    for config in (budget, kernel):
+        poor = train_student(prepare(two_of(rows), config), 0)
+        assert (poor.spec.name, poor.verdict.warning is None) == ("gsvm", False)
 
 
 def test_a_cancel_stops_the_guard(rows):
