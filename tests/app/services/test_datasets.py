@@ -140,6 +140,7 @@ def test_concurrent_uploads_of_the_same_bytes_give_one_data_set(store: Store, re
         (b"1,2,x\n3,4\n5,6,x\n7,8,y\n", {}, InvalidRequest, "invalid_dataset"),
         (CSV, {"file_format": "xlsx"}, UnsupportedFormat, "unsupported_format"),
         (CSV, {"file_format": "npz"}, UnsupportedFormat, "wrong_format"),
+        (CSV, {"label_column": "colour"}, InvalidRequest, "no_label_column"),
         (CSV, {"limits": Settings(max_upload_bytes=1024, max_rows=3)}, TooLarge, "too_many_rows"),
         (CSV * 1000, {}, InvalidRequest, "invalid_dataset"),
         (CSV * 5000, {}, TooLarge, "file_too_large"),

@@ -15,7 +15,6 @@ from core.labelling.base import Labelling
 from core.labelling.choice import Candidate, held_out_errors
 from core.labelling.odmc import ODMC
 from core.labelling.ssodm import SsODM
-from core.learners import LABELLERS
 from core.run import Run
 from core.solvers.labels.label_set import LabelSet
 from core.solvers.labels.margin_labels import LabelProblem
@@ -149,21 +148,6 @@ def test_progress_is_reported_and_a_cancel_ends_it():
     assert steps[-1].done == steps[-1].total
     with pytest.raises(Cancelled):
         ODMC(clusters=3).label(unlabelled(blobs()), Run(should_cancel=lambda: True))
-
-
-@pytest.mark.parametrize(
-    ("values", "field", "code"),
-    [
-        ({"clusters": 1}, "labelling.clusters", "out_of_bounds"),
-        ({"must_link": ("1,2",)}, "labelling.must_link", "bad_pair"),
-        ({"cannot_link": (3,)}, "labelling.cannot_link", "wrong_type"),
-        ({"space": "torus"}, "labelling.space", "unknown_choice"),
-    ],
-)
-def test_wrong_hyper_parameters_are_named(values, field: str, code: str):
-    with pytest.raises(InvalidProblem) as caught:
-        LABELLERS["odmc"](**values)
-    assert (caught.value.faults[0].field, caught.value.faults[0].code) == (field, code)
 
 
 def test_rows_that_cannot_be_labelled_are_refused():

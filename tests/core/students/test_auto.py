@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from core.data.dataset import LabelledData
-from core.errors import Cancelled, InvalidProblem
+from core.errors import InvalidProblem
 from core.features.spec import FeatureSpec
 from core.packed import PackedStudent
 from core.run import Run
@@ -92,13 +92,6 @@ def test_families_none_of_which_fits_are_an_error():
 def test_a_family_is_not_fitted_before_it_is_chosen():
     with at_fault(InvalidProblem, "no_held_out_rows"):
         Auto().fit(None, Run())  # type: ignore[arg-type]
-
-
-def test_a_comparison_can_be_cancelled(training_part):
-    config = TrainingConfig(features=FEATURES, teacher=SSVM(C=100.0), students=(Auto(),), folds=2)
-    prepared = prepare(training_part, config)
-    with pytest.raises(Cancelled):
-        train_student(prepared, 0, run=Run(should_cancel=lambda: True))
 
 
 @pytest.mark.long

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from scipy.optimize import minimize
 from sklearn.metrics import f1_score, r2_score
 
@@ -391,28 +390,6 @@ def test_the_configured_threshold_rule_is_used(data):
     assert by_f.packed.threshold != 0.0
 
 
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"n_landmarks": 0}, "compact.n_landmarks"),
-        ({"n_landmarks": 1001}, "compact.n_landmarks"),
-        ({"relative_cost": 0.0}, "compact.relative_cost"),
-        ({"relative_cost": 1.5}, "compact.relative_cost"),
-        ({"max_f1_loss": -1.0}, "compact.max_f1_loss"),
-        ({"n_landmarks": 5, "max_f1_loss": 1.0}, "compact"),
-        ({"difficulty_floor": 0.0}, "compact.difficulty_floor"),
-        ({"gate_weight": -1.0}, "compact.gate_weight"),
-        ({"jitter": float("nan")}, "compact.jitter"),
-        ({"steps": 0}, "compact.steps"),
-    ],
-)
-def test_a_spec_out_of_bounds_is_refused_by_name(changes, field):
-    with pytest.raises(InvalidProblem) as caught:
-        Compact(**changes)
-    assert [fault.field for fault in caught.value.faults] == [field]
-    assert (caught.value.faults[0].code == "two_budgets") == (len(changes) == 2)
-
-
 # --- progress and cancel -------------------------------------------------------------------------------
 
 
@@ -450,12 +427,6 @@ def test_a_cancel_stops_the_choice_of_a_size_and_the_scaling(data, narrow):
 
 
 # --- degenerate input ----------------------------------------------------------------------------------
-
-
-def test_sparse_rows_are_refused(data):
-    sparse = replace(data, X=sp.csr_array(data.X))
-    with at_fault(InvalidProblem, "sparse", match="dense rows"):
-        prepare(sparse, config(features=FeatureSpec("linear")))
 
 
 def test_an_unknown_class_is_refused(preparation):

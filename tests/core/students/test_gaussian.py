@@ -11,7 +11,7 @@ from scipy.stats import norm
 
 from core.data.dataset import LabelledData
 from core.data.extras import RawExtras
-from core.errors import Cancelled, InvalidProblem
+from core.errors import InvalidProblem
 from core.features.spec import FeatureSpec
 from core.packed import GaussianForm, PackedStudent, RbfBasis
 from core.run import Run
@@ -162,11 +162,6 @@ def test_what_it_needs_is_refused_by_name_where_it_is_missing():
     sparse = LabelledData.from_arrays(sp.csr_array(X), y)
     with pytest.raises(InvalidProblem, match="dense"):
         train(sparse, replace(CONFIG, students=(GPC(),)))
-    for wrong in ({"n_landmarks": 1}, {"tolerance": 0.0}, {"max_rows": 5}, {"max_iterations": -1}):
-        with pytest.raises(InvalidProblem, match=next(iter(wrong))):
-            GPC(**wrong)
-    with pytest.raises(InvalidProblem, match="privileged"):
-        GPCPlus(privileged="labels")
 
 
 @pytest.mark.long
@@ -184,11 +179,9 @@ def test_it_is_trained_cut_and_calibrated_as_the_others():
     assert sigmoid.students["a"].calibration.kind == "sigmoid"
 
 
-def test_it_reports_its_progress_and_can_be_cancelled(problem):
+def test_it_reports_its_progress(problem):
     reports = []
     GPCPlus(max_iterations=5).fit(problem, Run(progress=reports.append))
     done = [report.done for report in reports]
     assert done == sorted(done)
     assert all(report.total == 15 and report.stage == "evidence" for report in reports)
-    with pytest.raises(Cancelled):
-        GPC().fit(problem, Run(should_cancel=lambda: True))

@@ -10,15 +10,12 @@ import pytest
 
 from core.data.dataset import LabelledData
 from core.data.extras import Extras, View
-from core.errors import InvalidProblem
 from core.features.spec import FeatureSpec
-from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent
 from core.run import Run
 from core.solvers.measures.violation import Measure
 from core.students.gated import SVM
-from core.students.grid import Grid
-from core.students.multiview import CONSISTENCIES, MultiView
+from core.students.multiview import MultiView
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
@@ -65,36 +62,8 @@ def test_without_views_and_with_the_error_rate_it_is_the_linear_svm(training_par
     np.testing.assert_allclose(ours.decision, svm.decision, atol=2e-2 * np.abs(svm.decision).max())
 
 
-def test_it_is_tuned_and_calibrated(viewed, test_part):
-    tuned = replace(
-        CONFIG,
-        tuning=TuningSpec(grid=Grid(C=(10.0, 1e3)), folds=3),
-        threshold="f1",
-        calibration="sigmoid",
-    )
-    model = train(viewed, tuned, test=test_part)
-    for trained in model.trained:
-        assert trained.chosen["consistency"] in CONSISTENCIES
-        assert trained.chosen["points"] == 2 * len(CONSISTENCIES)
-        assert trained.packed.calibration is not None
-
-
 def test_k_is_a_multiple_of_the_rows_of_the_class():
     assert MultiView(measure="precision_at_k").accepted(20, 100) == 10
     assert MultiView(measure="recall_at_k").accepted(20, 100) == 40
     assert MultiView(measure="recall_at_k", k=10).accepted(20, 100) == 100
     assert MultiView(k=0.01).accepted(20, 100) == 1
-
-
-@pytest.mark.parametrize(
-    ("values", "field"),
-    [
-        ({"measure": "f2"}, "student.measure"),
-        ({"k": 0}, "student.k"),
-        ({"consistency": -1}, "student.consistency"),
-    ],
-)
-def test_a_wrong_hyper_parameter_is_named(values, field):
-    with pytest.raises(InvalidProblem) as caught:
-        MultiView(**values)
-    assert [fault.field for fault in caught.value.faults] == [field]

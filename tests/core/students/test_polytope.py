@@ -10,7 +10,6 @@ import pytest
 import scipy.sparse as sp
 
 from core.data.dataset import LabelledData
-from core.errors import Cancelled
 from core.features.spec import FeatureSpec
 from core.model_selection.metrics import binary_metrics
 from core.run import Run
@@ -20,7 +19,7 @@ from core.students.polytope import PIECES, Polytope, initial_pieces
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.pipeline import prepare, train
+from core.training.pipeline import prepare
 
 LINEAR = TrainingConfig(features=FeatureSpec("linear"), teacher=SSVM(C=1e4))
 
@@ -113,21 +112,6 @@ def test_a_class_between_two_others_is_found_with_two_pieces(three):
     assert f1(Polytope(pieces=2)) > teacher - 0.02
 
 
-@pytest.mark.parametrize("kind", ["linear", "nystroem"])
-def test_the_packed_student_is_the_fitted_one(kind):
-    config = replace(
-        LINEAR, features=FeatureSpec(kind, 20), students=(Polytope(pieces=3),), threshold="f1", folds=3
-    )
-    data, test = blobs(30, 4, seed=1), blobs(10, 4, seed=2)
-    model = train(data, config, test=test)
-    evaluator = Evaluator.of(model.preparation, test)
-    for target, trained in enumerate(model.trained):
-        packed, fitted = model.students[trained.label], trained.fitted.scores(evaluator.examples)
-        np.testing.assert_allclose(packed.scores(test.X), fitted, rtol=1e-9, atol=1e-9)
-        np.testing.assert_allclose(packed.gate(test.X), evaluator.scores[:, target], rtol=1e-9, atol=1e-9)
-        assert packed.metadata["pieces"] == 3
-
-
 @pytest.mark.long
 def test_sparse_and_dense_rows_give_the_same_student():
     data = blobs(20, 3, seed=3)
@@ -142,8 +126,3 @@ def test_a_search_chooses_pieces_and_c():
     assert len(points) == len(PIECES) * len(OPEN_GRID.C)
     assert {point.pieces for point in points} == set(PIECES)
     assert {point.margin for point in points} == {0.5}
-
-
-def test_a_cancelled_fit_stops(five):
-    with pytest.raises(Cancelled):
-        Polytope().fit(five.problem(0), Run(should_cancel=lambda: True))

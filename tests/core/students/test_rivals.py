@@ -25,7 +25,7 @@ from core.training.config import (
     TrainingConfig,
 )
 from core.training.pipeline import prepare, train
-from core.training.preparation import Preparation, _fold_of
+from core.training.preparation import _fold_of
 from core.training.student_training import train_student
 from tests.refusals import at_fault
 
@@ -94,15 +94,6 @@ def test_held_out_scores_come_from_teachers_without_the_row():
         teacher = prepared.config.teacher.fit(prepared.task.take(others), Run())
         scores = teacher.scores(prepared.examples.take(held_out), Run())
         np.testing.assert_allclose(prepared.held_out[held_out], scores, rtol=0, atol=1e-9)
-
-
-def test_a_stored_preparation_makes_the_same_student():
-    data = blobs(1.0)
-    prepared = prepare(data, CONFIG)
-    restored = Preparation.from_bytes(prepared.to_bytes(), data, CONFIG)
-    np.testing.assert_array_equal(restored.held_out, prepared.held_out)
-    for target in (0, 4):
-        assert train_student(restored, target).packed.digest == train_student(prepared, target).packed.digest
 
 
 def test_rows_without_labels_have_no_held_out_scores():

@@ -174,31 +174,6 @@ def test_a_student_reports_progress_and_can_be_cancelled(solver):
         fit_student(features, case, spec, run=Run(should_cancel=lambda: True))
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "code"),
-    [
-        ("C", 0.0, "out_of_bounds"),
-        ("C", float("nan"), "out_of_bounds"),
-        ("C", "1", "out_of_bounds"),
-        ("margin", -0.1, "out_of_bounds"),
-        ("margin", float("inf"), "out_of_bounds"),
-        ("difficulty_floor", 0.0, "out_of_bounds"),
-        ("difficulty_floor", 1.1, "out_of_bounds"),
-        ("solver", "newton", "unknown_choice"),
-        ("tolerance", 0.0, "out_of_bounds"),
-        ("tolerance", 1.0, "out_of_bounds"),
-        ("max_epochs", 0, "out_of_bounds"),
-        ("max_epochs", 10.0, "out_of_bounds"),
-        ("max_epochs", True, "out_of_bounds"),
-    ],
-)
-def test_a_hyper_parameter_out_of_bounds_is_named(name: str, value, code: str):
-    with pytest.raises(InvalidProblem) as caught:
-        GSVM(**{name: value})
-    assert [(fault.field, fault.code) for fault in caught.value.faults] == [(f"student.{name}", code)]
-    assert repr(value) in str(caught.value)
-
-
 def test_all_hyper_parameters_out_of_bounds_are_named_at_once():
     with pytest.raises(InvalidProblem) as caught:
         GSVM(C=-1.0, difficulty_floor=0.0)

@@ -13,7 +13,6 @@ from core.errors import InvalidProblem
 from core.features.examples import Examples
 from core.model_selection.threshold import choose_threshold
 from core.model_selection.tuning_spec import TuningSpec
-from core.packed import PackedStudent
 from core.packed.head import RIVALS
 from core.packed.leaf_index import bytes_of_bits
 from core.run import Run
@@ -192,18 +191,6 @@ def test_a_search_leaves_students_of_trees_as_they_are():
     trained = train_student(prepare(data(), config), 0)
     assert trained.search is None
     assert trained.chosen == trained.fitted.facts()
-
-
-def test_packages_and_restored_preparations_give_the_same_student():
-    preparation = prepared(threshold="f1", calibration="sigmoid")
-    trained = train_student(preparation, 1)
-    again = Preparation.from_bytes(preparation.to_bytes(), data(), preparation.config)
-    assert train_student(again, 1).packed.digest == trained.packed.digest
-    assert preparation.to_bytes() == again.to_bytes()
-    student = PackedStudent.from_bytes(trained.packed.to_bytes())
-    np.testing.assert_array_equal(student.scores(FRESH), trained.packed.scores(FRESH))
-    examples = Examples.of_features(FRESH)
-    np.testing.assert_array_equal(trained.fitted.scores(examples), student.scores(FRESH))
 
 
 def test_rows_without_labels_have_no_part_in_the_threshold():

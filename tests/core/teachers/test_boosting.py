@@ -114,11 +114,3 @@ def test_progress_is_reported_in_iterations_of_all_fits_and_a_cancel_stops_betwe
     with pytest.raises(Cancelled):
         spec.fit(task_of(X, CODES), Run(should_cancel=cancel, n_threads=1))
     assert len(asked) == 3
-
-
-def test_a_stored_teacher_is_the_same():
-    teacher = SPEC.fit(task_of(X, CODES), Run())
-    again = SPEC.restore(teacher.arrays(), 4, 6, None)
-    assert again.grown.digest == teacher.grown.digest
-    packed = again.pack(Examples.of_features(X), ("a", "b", "c", "d"), {})
-    np.testing.assert_array_equal(packed.scores(FRESH), teacher.scores(Examples.of_features(FRESH)))

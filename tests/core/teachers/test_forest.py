@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.tree import ExtraTreeClassifier
 
 from core.data.fold_assignment import fold_assignment
-from core.errors import Cancelled, InvalidPackage, InvalidProblem
+from core.errors import Cancelled, InvalidPackage
 from core.features.examples import Examples
 from core.run import Run
 from core.teachers.base import Task
@@ -165,16 +164,3 @@ def test_a_stored_teacher_is_the_same():
     for damaged in ({"left_out": arrays["left_out"][:, :2]}, {"columns": np.zeros(2, dtype=np.int64)}):
         with pytest.raises(InvalidPackage):
             SPEC.restore(arrays | damaged, 4, 6, None)
-
-
-def test_the_packed_teacher_answers_like_the_fitted_one():
-    teacher = SPEC.fit(task_of(X, CODES), Run())
-    packed = teacher.pack(Examples.of_features(X), ("a", "b", "c", "d"), {"seed": 1})
-    scores = teacher.scores(Examples.of_features(FRESH))
-    np.testing.assert_array_equal(packed.scores(FRESH), scores)
-    np.testing.assert_array_equal(packed.predict(FRESH), scores.argmax(axis=1))
-
-
-def test_sparse_rows_are_refused():
-    with pytest.raises(InvalidProblem, match="dense"):
-        SPEC.fit(task_of(sp.csr_array(X), CODES), Run())

@@ -20,7 +20,6 @@ from core.teachers.outside import OutsideScores
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
 from core.training.pipeline import prepare, train
-from core.training.preparation import Preparation
 
 RNG = np.random.default_rng(5)
 CODES = np.arange(150) % 3
@@ -88,17 +87,6 @@ def test_a_fold_distils_on_its_training_rows_only():
         np.testing.assert_allclose(fold.problem.gate_weights, weights[1], rtol=1e-9)
         np.testing.assert_array_equal(fold.problem.gate, scores[:, 1])
         np.testing.assert_allclose(fold.problem.linear_gate, features @ weights[1], rtol=1e-9)
-
-
-def test_a_preparation_is_restored_bit_for_bit():
-    data = with_scores(head_scores())
-    config = TrainingConfig(features=LINEAR, teacher=OutsideScores(), threshold="f1", folds=3)
-    made = prepare(data, config)
-    again = Preparation.from_bytes(made.to_bytes(), data, config)
-
-    np.testing.assert_array_equal(again.scores, made.scores)
-    np.testing.assert_array_equal(again.class_weights, made.class_weights)
-    assert again.to_bytes() == made.to_bytes()
 
 
 def test_a_test_part_is_measured_by_its_own_scores_or_by_the_distilled_weights():

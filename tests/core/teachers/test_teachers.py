@@ -7,7 +7,6 @@ import pytest
 import scipy.sparse as sp
 from sklearn.svm import LinearSVC
 
-from core.errors import Cancelled, InvalidProblem
 from core.model_selection.folds import task_of_features
 from core.run import Run
 from core.solvers import crammer_singer
@@ -102,32 +101,6 @@ def test_a_teacher_without_dual_variables_is_no_warm_start_but_no_error():
     cold = fit_ssvm(features, labels, 4, C=50.0)
     again = fit_ssvm(features, labels, 4, C=50.0, start=LinearTeacher(cold.weights))
     np.testing.assert_array_equal(again.weights, cold.weights)
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("C", 0.0),
-        ("C", float("inf")),
-        ("tolerance", 0.0),
-        ("tolerance", 1.0),
-        ("max_epochs", 0),
-        ("max_epochs", 1.5),
-    ],
-)
-def test_parameters_out_of_bounds_are_refused(name: str, value):
-    features, labels = problem()
-    with pytest.raises(InvalidProblem) as caught:
-        fit_ssvm(features, labels, 4, **{name: value})
-    assert [(fault.field, fault.code) for fault in caught.value.faults] == [
-        (f"teacher.{name}", "out_of_bounds")
-    ]
-
-
-def test_the_teacher_can_be_cancelled():
-    features, labels = problem()
-    with pytest.raises(Cancelled):
-        fit_ssvm(features, labels, 4, run=Run(should_cancel=lambda: True))
 
 
 def traversal(row, target: int) -> int:
