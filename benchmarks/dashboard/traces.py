@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.deployment import ROOT, Deployment, stms
+from benchmarks.deployment import ROOT, Deployment
 from benchmarks.digests import checkout
 from benchmarks.processes import two_cores
 from benchmarks.query import Connection, request
@@ -96,7 +96,7 @@ def _server(tree: Path, folder: Path, settings: Mapping[str, str]) -> Iterator[C
     server_core, _ = two_cores()
     given = {"STMS_LOG_LEVEL": "WARNING", **settings}
     deployment = Deployment(folder, api=1, is_new=False, settings=given, cores=server_core, tree=tree)
-    subprocess.run(stms("db", "upgrade"), env=deployment.environ, check=True, capture_output=True, cwd=folder)
+    deployment.run("db", "upgrade").check_returncode()
     with deployment as server:
         server.keys["admin"] = (server.data / "admin.key").read_text(encoding="ascii").strip()
         with server.client("admin") as http:
