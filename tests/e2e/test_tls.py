@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import shutil
 import ssl
-import sys
 import threading
 import time
 from collections import Counter
@@ -22,7 +21,6 @@ from tests.certificates import make_certificate
 
 pytestmark = pytest.mark.timeout(300)
 
-STMS = Path(sys.executable).with_name("stms")
 ROWS, COLUMNS = 20_000, 16
 
 
