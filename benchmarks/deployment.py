@@ -8,6 +8,7 @@ with Deployment(api=2, workers=3, database=address, keys={"trainer": {"train"}})
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -203,6 +204,15 @@ class Deployment:
             trust_env=False,
             verify=self._verify,
             **options,
+        )
+
+    def run(self, *arguments: object, **settings: str) -> subprocess.CompletedProcess[str]:
+        """Run a command of the service on the same machine to its end. settings: further ones."""
+        port = {"STMS_PORT": str(self.port)} if self.urls else {}
+        environ = self.environ | port | settings
+        command = stms(*arguments)
+        return subprocess.run(
+            command, env=environ, cwd=self.folder, capture_output=True, text=True, check=False, timeout=120
         )
 
     def said(self) -> str:

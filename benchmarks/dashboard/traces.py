@@ -95,7 +95,9 @@ def _server(tree: Path, folder: Path, settings: Mapping[str, str]) -> Iterator[C
     folder.mkdir()
     server_core, _ = two_cores()
     given = {"STMS_LOG_LEVEL": "WARNING", **settings}
-    with Deployment(folder, api=1, is_new=False, settings=given, cores=server_core, tree=tree) as server:
+    deployment = Deployment(folder, api=1, is_new=False, settings=given, cores=server_core, tree=tree)
+    deployment.run("db", "upgrade").check_returncode()
+    with deployment as server:
         server.keys["admin"] = (server.data / "admin.key").read_text(encoding="ascii").strip()
         with server.client("admin") as http:
             params = {"model": "digits", "kind": "head"}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import shutil
 import ssl
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
@@ -23,7 +21,6 @@ from tests.certificates import make_certificate
 
 pytestmark = pytest.mark.timeout(300)
 
-STMS = Path(sys.executable).with_name("stms")
 ROWS, COLUMNS = 20_000, 16
 
 
@@ -42,13 +39,6 @@ class Served(Deployment):
 
     def typed_client(self) -> stms_client.Client:
         return stms_client.Client(self.url, self.key, ca=self.files.file)
-
-    def run(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run a command of the server's machine."""
-        everything = self.environ | {"STMS_PORT": str(self.port)} | more
-        return subprocess.run(
-            [STMS, *arguments], env=everything, capture_output=True, text=True, check=False, timeout=120
-        )
 
 
 @pytest.fixture(scope="module")
