@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
+from operator import itemgetter
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -15,9 +16,9 @@ from starlette.concurrency import run_in_threadpool
 from app.api import uploads
 from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context, Trainer
-from app.api.etags import etag, not_modified
+from app.api.etags import etag, unless_known
 from app.api.jobs import JobId
-from app.api.paging import After, AfterNumber, Limit, Page, link_next
+from app.api.paging import After, AfterNumber, Limit, Page, page_of
 from app.api.schemas import (
     Body,
     ClassView,
@@ -29,6 +30,7 @@ from app.api.schemas import (
 )
 from app.domain.entities import ApiKey, Dataset
 from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME, USABLE
+from app.ingest.dataset_rows import StoredRow
 from app.ingest.orders import DatasetContent
 from app.processes.fair_queue import Caller
 from app.services import datasets, labels
@@ -351,9 +353,7 @@ def list_datasets(
 ) -> Page[ListedDatasetView]:
     """All data sets, newest first, without their classes and summaries."""
     page, has_more = datasets.list_datasets(context.listed_store(request, caller), limit=limit, after=after)
-    if has_more:
-        link_next(request, response, page[-1].id)
-    return Page(data=[ListedDatasetView.of(dataset) for dataset in page], has_more=has_more)
+    return page_of(request, response, page, has_more, ListedDatasetView.of)
 
 
 @router.get("/{dataset_id}", response_model=DatasetView)
@@ -363,11 +363,7 @@ def get_dataset(
     """One data set: the first 1000 classes and their counts, ranges of its columns, and warnings."""
     store = context.store_of(caller)
     dataset = datasets.get_dataset(store, dataset_id)
-    headers = {"etag": etag(dataset.digest), "cache-control": "no-cache"}
-    if not_modified(request, headers["etag"]):
-        return Response(status_code=304, headers=headers)
-    response.headers.update(headers)
-    return dataset_view(store, dataset)
+    return unless_known(request, response, etag(dataset.digest), lambda: dataset_view(store, dataset))
 
 
 @router.get("/{dataset_id}/classes")
@@ -385,10 +381,8 @@ def list_dataset_classes(
     count = datasets.get_dataset(store, dataset_id).class_count
     page = datasets.dataset_classes(store, dataset_id, limit=limit, after=first - 1)
     has_more = first + len(page) < count
-    if has_more:
-        link_next(request, response, first + len(page) - 1)
-    views = [ClassView(id=number, label=label) for number, label in enumerate(page, first)]
-    return Page(data=views, has_more=has_more)
+    numbered = list(enumerate(page, first))
+    return page_of(request, response, numbered, has_more, ClassView.of_number, itemgetter(0))
 
 
 @router.get("/{dataset_id}/rows")
@@ -412,14 +406,12 @@ def list_dataset_rows(
     page, has_more = datasets.stored_rows(
         store, context.files, dataset, part=part, label=label, after=start, limit=limit
     )
-    if has_more:
-        link_next(request, response, page[-1].number)
     names = datasets.class_names(store, dataset_id, {row.code for row in page})
-    views = [
-        DatasetRowView.model_validate({"id": row.number, "label": names.get(row.code), "x": row.x})
-        for row in page
-    ]
-    return Page(data=views, has_more=has_more)
+
+    def view(row: StoredRow) -> DatasetRowView:
+        return DatasetRowView.model_validate({"id": row.number, "label": names.get(row.code), "x": row.x})
+
+    return page_of(request, response, page, has_more, view, lambda row: row.number)
 
 
 @router.delete("/{dataset_id}", status_code=204)
@@ -488,9 +480,7 @@ def list_job_labels(
     page, has_more = labels.job_labels(
         context.store_of(caller), context.files, job_id, skip=skip, limit=limit, order=order, label=label
     )
-    if has_more:
-        link_next(request, response, skip + len(page))
-    return Page(data=[LabelView.of(one) for one in page], has_more=has_more)
+    return page_of(request, response, page, has_more, LabelView.of, lambda _: skip + len(page))
 
 
 @labels_router.post(

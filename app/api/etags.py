@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from starlette.requests import Request
+from starlette.responses import Response
 
 from app.domain.errors import InvalidRequest
+
+Shown = TypeVar("Shown")
 
 CONDITIONS: Final[list[dict[str, Any]]] = [
     {
@@ -38,6 +42,21 @@ def not_modified(request: Request, tag: str) -> bool:
     if value is None:
         return False
     return value.strip() == "*" or tag.strip('"') in _TAG.findall(value)
+
+
+def unless_known(
+    request: Request, response: Response, tag: str, view: Callable[[], Shown], **headers: str
+) -> Shown | Response:
+    """What ``view`` returns, with the ETag and further headers; 304 if the caller has this state already.
+
+    headers: by name, with underscores for hyphens.
+    """
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    named |= {"etag": tag, "cache-control": "no-cache"}
+    if not_modified(request, tag):
+        return Response(status_code=304, headers=named)
+    response.headers.update(named)
+    return view()
 
 
 def expected_revision(request: Request) -> int | None:

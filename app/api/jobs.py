@@ -15,8 +15,8 @@ from pydantic import ConfigDict
 
 from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context, Trainer
-from app.api.etags import etag, not_modified
-from app.api.paging import After, AfterNumber, Limit, Moment, Page, link_next
+from app.api.etags import etag, unless_known
+from app.api.paging import After, AfterNumber, Limit, Moment, Page, page_of
 from app.api.schemas import EventView, JobView, StudentView, SubmitJob, View
 from app.api.sse import last_event_id
 from app.auth.authenticator import authorise_priority
@@ -98,10 +98,8 @@ def list_jobs(
         created_by=created_by,
         since=since,
     )
-    if has_more:
-        link_next(request, response, jobs[-1].id)
     workers = training.workers_of(context.listed_store(request, caller), jobs)
-    return Page(data=[_view(job, workers[job.id]) for job in jobs], has_more=has_more)
+    return page_of(request, response, jobs, has_more, lambda job: _view(job, workers[job.id]))
 
 
 class TracePointView(View):
@@ -186,13 +184,8 @@ def get_job(job_id: JobId, request: Request, response: Response, context: Contex
     workers = training.workers_of(context.store_of(caller), [job])[job.id]
     # The workers of a job change without a change of its row.
     tag = etag(job.revision, *([f"{zlib.crc32(' '.join(workers).encode()):08x}"] if workers else []))
-    headers = {"etag": tag, "cache-control": "no-cache"}
-    if not job.state.ended:
-        headers["retry-after"] = POLL_AFTER
-    if not_modified(request, tag):
-        return Response(status_code=304, headers=headers)
-    response.headers.update(headers)
-    return _view(job, workers)
+    again = {} if job.state.ended else {"retry_after": POLL_AFTER}
+    return unless_known(request, response, tag, lambda: _view(job, workers), **again)
 
 
 @router.get(
@@ -224,9 +217,7 @@ def list_job_events(
     if "text/event-stream" in request.headers.get("accept", ""):
         return _stream(context, caller, job_id, max(seen, 0))
     page, has_more = training.job_events(context.store_of(caller), job_id, after=max(seen, 0), limit=limit)
-    if has_more:
-        link_next(request, response, page[-1].seq)
-    return Page[EventView](data=[EventView.of(event) for event in page], has_more=has_more)
+    return page_of(request, response, page, has_more, EventView.of, lambda event: event.seq)
 
 
 @router.get("/{job_id}/students")
@@ -268,17 +259,13 @@ def list_job_students(
             limit=limit,
             offset=skipped,
         )
-        has_more = skipped + len(table.rows) < table.total
-        if has_more:
-            link_next(request, response, skipped + len(table.rows))
-        return Page(data=[StudentView.of(row) for row in table.rows], has_more=has_more)
+        seen = skipped + len(table.rows)
+        return page_of(request, response, table.rows, seen < table.total, StudentView.of, lambda _: seen)
     start = -1 if after is None else after
     rows, has_more = training.job_students(
         context.store_of(caller), job_id, after=start, limit=limit, method=method
     )
-    if has_more:
-        link_next(request, response, rows[-1].class_index)
-    return Page(data=[StudentView.of(row) for row in rows], has_more=has_more)
+    return page_of(request, response, rows, has_more, StudentView.of, lambda row: row.class_index)
 
 
 @router.get("/{job_id}/students/{class_index}/{method}/trace")

@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from app.api.border import BorderRoute
 from app.api.dependencies import Administrator, Context
-from app.api.paging import After, Limit, Page, link_next
+from app.api.paging import After, Limit, Page, page_of
 from app.api.schemas import CreateKey, KeyView, NewKeyView, RotateKey
 from app.auth.authenticator import authorise
 from app.domain.entities import ApiKey
@@ -80,9 +80,7 @@ def list_keys(
 ) -> Page[KeyView]:
     """All keys, including revoked ones, oldest first."""
     page, has_more = keys.list_keys(context.listed_store(request, caller), limit=limit, after=after)
-    if has_more:
-        link_next(request, response, page[-1].id)
-    return Page(data=[KeyView.of(key) for key in page], has_more=has_more)
+    return page_of(request, response, page, has_more, KeyView.of)
 
 
 @router.delete("/{key_id}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -10,8 +11,8 @@ from starlette.concurrency import run_in_threadpool
 
 from app.api.border import BorderRoute
 from app.api.dependencies import Context, Reader, Trainer
-from app.api.etags import CONDITIONS, etag, expected_revision, not_modified
-from app.api.paging import After, AfterModel, AfterNumber, Limit, Page, link_next, next_page
+from app.api.etags import CONDITIONS, etag, expected_revision, unless_known
+from app.api.paging import After, AfterModel, AfterNumber, Limit, Page, next_page, page_of
 from app.api.schemas import (
     AliasView,
     Body,
@@ -24,6 +25,7 @@ from app.api.schemas import (
     View,
 )
 from app.auth.authenticator import authorise
+from app.domain.entities import ModelSummary
 from app.domain.figures import KEPT_INPUTS_DAYS
 from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME, qualified
 from app.services import curves, models
@@ -57,14 +59,11 @@ def list_models(
     start = None if after is None else (tenant if slash else caller.tenant, name)
     store = context.listed_store(request, caller)
     page, has_more = models.list_models(store, limit=limit, after=start, among=caller.models)
-    if has_more:
-        last = page[-1]
-        link_next(
-            request,
-            response,
-            last.model if last.tenant == caller.tenant else qualified(last.tenant, last.model),
-        )
-    return Page(data=[ModelSummaryView.of(summary) for summary in page], has_more=has_more)
+
+    def name_of(last: ModelSummary) -> str:
+        return last.model if last.tenant == caller.tenant else qualified(last.tenant, last.model)
+
+    return page_of(request, response, page, has_more, ModelSummaryView.of, name_of)
 
 
 @router.get("/{model}", response_model=ModelView)
@@ -83,18 +82,17 @@ def get_model(
     """
     authorise(caller, "query", model)
     page = models.get_model(context.store_of(caller), model, limit=limit, before=after)
-    headers = {"etag": etag(*page.state), "cache-control": "no-cache"}
-    if page.has_more:
-        headers["link"] = next_page(request, page.versions[-1].version)
-    if not_modified(request, headers["etag"]):
-        return Response(status_code=304, headers=headers)
-    response.headers.update(headers)
-    return ModelView(
-        name=model,
-        has_more=page.has_more,
-        versions=[VersionView.of(version) for version in page.versions],
-        aliases=[AliasView.of(alias) for alias in page.aliases],
-    )
+    link = {"link": next_page(request, page.versions[-1].version)} if page.has_more else {}
+
+    def view() -> ModelView:
+        return ModelView(
+            name=model,
+            has_more=page.has_more,
+            versions=[VersionView.of(version) for version in page.versions],
+            aliases=[AliasView.of(alias) for alias in page.aliases],
+        )
+
+    return unless_known(request, response, etag(*page.state), view, **link)
 
 
 class DeriveVersion(Body):
@@ -146,11 +144,7 @@ def get_version(
     """One version, by its number or by an alias."""
     authorise(caller, "query", model)
     row = models.get_version(context.store_of(caller), model, version)
-    headers = {"etag": etag("v", row.version), "cache-control": "no-cache"}
-    if not_modified(request, headers["etag"]):
-        return Response(status_code=304, headers=headers)
-    response.headers.update(headers)
-    return VersionView.of(row)
+    return unless_known(request, response, etag("v", row.version), lambda: VersionView.of(row))
 
 
 @router.delete("/{model}/versions/{version}", status_code=204)
@@ -263,9 +257,7 @@ def list_classes(
     rows, has_more = models.list_classes(
         context.store_of(caller), context.files, row, limit=limit, after=start
     )
-    if has_more:
-        link_next(request, response, rows[-1][0])
-    return Page(data=[ClassView(id=row, label=label) for row, label in rows], has_more=has_more)
+    return page_of(request, response, rows, has_more, ClassView.of_number, itemgetter(0))
 
 
 @router.get("/{model}/aliases/{alias}", response_model=AliasView)
@@ -280,11 +272,7 @@ def get_alias(
     """One alias; moving it requires its ETag."""
     authorise(caller, "query", model)
     row = models.get_alias(context.store_of(caller), model, alias)
-    headers = {"etag": etag(row.revision), "cache-control": "no-cache"}
-    if not_modified(request, headers["etag"]):
-        return Response(status_code=304, headers=headers)
-    response.headers.update(headers)
-    return AliasView.of(row)
+    return unless_known(request, response, etag(row.revision), lambda: AliasView.of(row))
 
 
 class AliasMoveView(View):
@@ -319,9 +307,7 @@ def list_alias_moves(
     """
     authorise(caller, "query", model)
     page, has_more = models.alias_moves(context.store_of(caller), model, alias, limit=limit, after=after)
-    if has_more:
-        link_next(request, response, page[-1].id)
-    return Page(data=[AliasMoveView.of(move) for move in page], has_more=has_more)
+    return page_of(request, response, page, has_more, AliasMoveView.of)
 
 
 @router.put("/{model}/aliases/{alias}", openapi_extra={"parameters": CONDITIONS})

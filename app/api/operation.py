@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import socket
+from functools import partial
 from importlib import metadata
+from operator import attrgetter
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request, Response
@@ -12,7 +14,7 @@ from pydantic import Field
 
 from app.api.border import BorderRoute
 from app.api.dependencies import Administrator, AppContext, Context, Operator, Reader, Trainer
-from app.api.paging import After, Limit, Moment, Page, link_next
+from app.api.paging import After, Limit, Moment, Page, page_of
 from app.api.schemas import AuditView, Body, SortedNames, Time, UnitView, View, WorkerView
 from app.domain.entities import ApiKey
 from app.services import audit, quotas, workers
@@ -64,9 +66,7 @@ def list_audit(
         action=action,
         object=object,
     )
-    if has_more:
-        link_next(request, response, page[-1].id)
-    return Page(data=[AuditView.of(record) for record in page], has_more=has_more)
+    return page_of(request, response, page, has_more, AuditView.of)
 
 
 @router.get("/workers")
@@ -248,9 +248,8 @@ def list_usage(
         page, has_more = quotas.list_usage(context.store, context.settings, limit=limit, after=after)
     else:
         page, has_more = [quotas.get_usage(context.store, context.settings, caller.tenant)], False
-    if has_more:
-        link_next(request, response, page[-1].tenant)
-    return Page(data=[_view(request, context, usage) for usage in page], has_more=has_more)
+    view = partial(_view, request, context)
+    return page_of(request, response, page, has_more, view, attrgetter("tenant"))
 
 
 @router.patch("/quotas")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Annotated, Generic, TypeVar
 from urllib.parse import quote
 
@@ -13,6 +15,7 @@ from starlette.responses import Response
 from app.domain.moments import MAX_SECONDS, seconds_of
 
 Item = TypeVar("Item")
+Row = TypeVar("Row")
 
 Limit = Annotated[
     int, Query(ge=1, le=1000, description="Maximum number of items in the page, which ends at 4 MiB, too.")
@@ -45,9 +48,18 @@ class Page(BaseModel, Generic[Item]):
     has_more: bool
 
 
-def link_next(request: Request, response: Response, last_id: object) -> None:
-    """Set the Link header to the next page: the same list after ``last_id``."""
-    response.headers["link"] = next_page(request, last_id)
+def page_of(
+    request: Request,
+    response: Response,
+    rows: Sequence[Row],
+    has_more: bool,
+    view: Callable[[Row], Item],
+    last_id: Callable[[Row], object] = attrgetter("id"),
+) -> Page[Item]:
+    """A page of a list, with the header Link if more follow. last_id: the id of the last row in the list."""
+    if has_more:
+        response.headers["link"] = next_page(request, last_id(rows[-1]))
+    return Page(data=[view(row) for row in rows], has_more=has_more)
 
 
 def next_page(request: Request, last_id: object) -> str:

@@ -308,6 +308,12 @@ class ClassView(View):
     id: int
     label: str
 
+    @classmethod
+    def of_number(cls, numbered: tuple[int, str]) -> Self:
+        """The view of a number and its label."""
+        number, label = numbered
+        return cls(id=number, label=label)
+
 
 class ModelView(View):
     """A model with its versions, newest first. has_more: whether older ones follow, linked in Link."""

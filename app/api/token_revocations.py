@@ -7,7 +7,7 @@ from starlette.concurrency import run_in_threadpool
 
 from app.api.border import BorderRoute
 from app.api.dependencies import Administrator, Context
-from app.api.paging import After, Limit, Page, link_next
+from app.api.paging import After, Limit, Page, page_of
 from app.api.schemas import RevokeTokens, TokenRevocationView
 from app.services import token_revocations
 
@@ -46,6 +46,4 @@ def list_token_revocations(
     """Revocations of tokens that could be valid otherwise, oldest first."""
     store = context.listed_store(request, caller)
     page, has_more = token_revocations.list_revocations(store, limit=limit, after=after)
-    if has_more:
-        link_next(request, response, page[-1].id)
-    return Page(data=[TokenRevocationView.of(one) for one in page], has_more=has_more)
+    return page_of(request, response, page, has_more, TokenRevocationView.of)

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from app.api.border import BorderRoute
 from app.api.dependencies import Administrator, Context
-from app.api.paging import After, Limit, Page, link_next
+from app.api.paging import After, Limit, Page, page_of
 from app.api.schemas import Body, Time, View
 from app.domain.entities import Json
 from app.domain.names import DISPLAY_NAME, MODEL_NAME
@@ -128,9 +128,7 @@ def list_webhooks(
 ) -> Page[WebhookView]:
     """All webhooks, oldest first."""
     page, has_more = webhooks.list_webhooks(context.listed_store(request, caller), limit=limit, after=after)
-    if has_more:
-        link_next(request, response, page[-1].id)
-    return Page(data=[WebhookView.of(webhook) for webhook in page], has_more=has_more)
+    return page_of(request, response, page, has_more, WebhookView.of)
 
 
 @router.get("/{webhook_id}")
@@ -174,9 +172,7 @@ def list_deliveries(
     """The deliveries of a webhook, newest first: those that wait, and the last 1000 others of 30 days."""
     store = context.store_of(caller)
     page, has_more = webhooks.list_deliveries(store, webhook_id, limit=limit, after=after)
-    if has_more:
-        link_next(request, response, page[-1].id)
-    return Page(data=[DeliveryView.of(delivery) for delivery in page], has_more=has_more)
+    return page_of(request, response, page, has_more, DeliveryView.of)
 
 
 @router.post("/{webhook_id}/deliveries/{delivery_id}:repeat", status_code=202)

@@ -55,10 +55,16 @@ def audit(
     Examples:  stms audit --action alias.move --since 2026-01-31
                stms audit --follow --json --after aud_…
     """
-    filters = {"actor": actor, "action": action, "object": object_, "since": since, "after": after}
+    filters: dict[str, Any] = {
+        "actor": actor,
+        "action": action,
+        "object": object_,
+        "since": since,
+        "after": after,
+    }
     with connect(server, api_key, tenant) as client:
         if follow:
-            for record in client.follow_audit(patience=_RECONNECT_SECONDS, **filters):
+            for record in client.calls.follow_audit(patience=_RECONNECT_SECONDS, **filters):
                 _print_line(record, as_json)
             return
         records = list(islice(client.pages("/v1/audit", **filters, until=until), limit))

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 
 from app.commands.models import published
-from app.commands.output import Answer, CommandFailed, download_progress, upload_progress
+from app.commands.output import Answer, CommandFailed, Json, download_progress, upload_progress
 from app.commands.remote import RemoteServer, asks_server
 from app.domain import bundle
 
@@ -37,8 +37,14 @@ def export(
     """
     name, _, version = model.partition("@")
     with download_progress(file) as progress, _written(file):
-        options = {"classes": classes or None, "teacher": teacher}
-        size = client.export_bundle(name, version or "latest", file, progress, **options)
+        size = client.calls.export_bundle(
+            name,
+            file,
+            version=version or "latest",
+            classes=classes or None,
+            teacher=teacher,
+            progress=progress,
+        )
     text = f"{file}: {size} bytes. `stms bundle import {file}` publishes it on another server."
     return Answer({"file": str(file), "bytes": size}, text)
 
@@ -57,7 +63,7 @@ def onnx(
     """
     name, _, version = model.partition("@")
     with _written(file):
-        size = client.export_onnx(name, version or "latest", label, file)
+        size = client.calls.export_onnx(name, label, file, version=version or "latest")
     return Answer({"file": str(file), "bytes": size}, f"{file}: {size} bytes.")
 
 
@@ -83,9 +89,11 @@ def import_(
 
     Example:  stms bundle import letters.tar --alias staging
     """
-    options = {"model": model, "alias": alias, "allow_older": allow_older}
     with _packed(file) as tar, upload_progress(tar) as progress:
-        version = client.import_bundle(tar, progress, **options)
+        imported = client.calls.import_bundle(
+            tar, model=model, alias=alias, allow_older=allow_older, progress=progress
+        )
+    version = cast(Json, imported)
     return Answer(version, *published(version, alias, "bundle"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 import typer
 
@@ -91,7 +91,8 @@ def fetch(
     Example:  stms datasets fetch "https://bucket.s3.amazonaws.com/letters.csv?X-Amz-…" --label-column letter
     """
     said = {key: value for key, value in reading.texts.items() if value is not None}
-    dataset = client.fetch_dataset(url, sha256=sha256, name=name, file_format=file_format, reading=said)
+    fetched = client.calls.fetch_dataset(url, sha256=sha256, name=name, file_format=file_format, reading=said)
+    dataset = cast(Json, fetched)
     return Answer(dataset, *_shown(dataset))
 
 
@@ -191,7 +192,8 @@ def send_file(
     """Upload a file with a progress bar on standard error; returns the data set's JSON."""
     said = {} if reading is None else reading.for_upload
     with upload_progress(file) as progress:
-        return client.upload(file, progress, name=name, file_format=file_format, **said)
+        options: Json = {"name": name, "file_format": file_format, **said}
+        return cast(Json, client.calls.upload_dataset(file, progress=progress, **options))
 
 
 def _shown(dataset: Json) -> list[Part]:

@@ -29,7 +29,7 @@ def follow(server: RemoteServer, job_id: str, *, quiet: bool = False) -> Json:
     with Progress(*columns, estimate, console=error_console(), transient=True) as progress:
         task = progress.add_task("waiting", total=None, finish="")
         polled_at = 0.0
-        for event in server.follow(job_id, patience=_RECONNECT_SECONDS, pause=_PAUSE_SECONDS):
+        for event in server.calls.follow_job(job_id, patience=_RECONNECT_SECONDS, pause=_PAUSE_SECONDS):
             line = describe_event(event.type, event.data)
             if line and not quiet:
                 progress.console.print(escape(line))

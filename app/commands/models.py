@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich.markup import escape
@@ -23,6 +23,7 @@ from app.commands.output import (
 )
 from app.commands.remote import RemoteServer, asks_server, segment
 from app.domain.event_text import percent
+from stms_client.calls import import_head
 
 commands = typer.Typer(no_args_is_help=True)
 
@@ -119,9 +120,9 @@ def import_(
 
       stms models import arcface.safetensors --model faces --rivals 8 --row-norm 1
     """
-    options = {"kind": kind.value, "alias": alias, "rivals": rivals, "row_norm": row_norm}
+    head = import_head(file, model, kind.value, alias, rivals, row_norm)
     with upload_progress(file) as progress:
-        version = client.import_head(file, progress, model=model, **options)
+        version = cast(Json, client.calls.do(head, progress))
     return Answer(version, *published(version, alias, "head"), *notes(version["warnings"]))
 
 
@@ -164,7 +165,7 @@ def publish(
     Example:  stms models publish letters --threshold A=0.25 --threshold B=-0.1
     """
     thresholds = dict(map(_threshold, threshold))
-    version = client.publish_thresholds(model, thresholds, base)
+    version = cast(Json, client.calls.publish_thresholds(model, thresholds, base=base))
     number = version["version"]
     text = f"{escape(model)} version {number} is published; `stms models alias` points an alias to it."
     return Answer(version, text)
@@ -209,7 +210,7 @@ def alias(
 
     Example:  stms models alias letters production 3
     """
-    client.point_alias(model, name, version)
+    client.calls.point_alias(model, name, version)
     return f"{model}@{name} now points to version {version}."
 
 
@@ -236,7 +237,7 @@ def unalias(
     name: Annotated[str, typer.Argument(help="Name of the alias.")],
 ) -> str:
     """Delete an alias; its version is kept."""
-    client.delete_alias(model, name)
+    client.calls.delete_alias(model, name)
     return f"Alias {model}@{name} is deleted."
 
 

@@ -6,17 +6,16 @@ import functools
 import inspect
 import re
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import Parameter
-from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 import typer
 
 from app.commands.output import Answer, CommandFailed, Json, JsonOption, say
-from stms_client import Client, JobEvent, Problem, Retry, StmsError, Unreachable
-from stms_client.calls import Call, encoded, import_head
+from stms_client import Client, Problem, Retry, StmsError, Unreachable
+from stms_client.calls import Call, encoded
 from stms_client.calls import job_path as _job_path
 from stms_client.calls import segment as _segment
 
@@ -134,15 +133,14 @@ def _fault_line(fault: Json) -> str:
 
 
 class RemoteServer:
-    """A running server. All methods raise CommandFailed."""
+    """A running server. All methods raise CommandFailed.
+
+    calls: the methods of the client, with its errors as CommandFailed.
+    """
 
     def __init__(self, client: Client) -> None:
-        self._client = client
-
-    @property
-    def address(self) -> str:
-        """URL of the server."""
-        return self._client.address
+        self.address = client.address
+        self.calls = cast(Client, _Calls(client))
 
     def get(self, path: str) -> Any:
         """GET ``path``; returns the JSON of the response."""
@@ -162,84 +160,43 @@ class RemoteServer:
 
     def pages(self, path: str, **params: str | float | None) -> Iterator[Json]:
         """All items of a paginated list; parameters that are None are left out."""
-        with _client_errors():
-            yield from self._client.pages(path, **params)
-
-    def upload(self, file: Path, progress: Callable[[int, int], None], **options: Any) -> Json:
-        """Upload a data set; ``options`` as in `Client.upload_dataset`."""
-        with _client_errors():
-            return cast(Json, self._client.upload_dataset(file, progress=progress, **options))
-
-    def fetch_dataset(self, url: str, **options: Any) -> Json:
-        """Let the server fetch a data set; ``options`` as in `Client.fetch_dataset`."""
-        with _client_errors():
-            return cast(Json, self._client.fetch_dataset(url, **options))
-
-    def import_head(self, file: Path, progress: Callable[[int, int], None], **options: Any) -> Json:
-        """Upload a linear head as a version of a model; ``options`` as in `stms_client.calls.import_head`."""
-        with _client_errors():
-            return cast(Json, self._client.do(import_head(file, **options), progress))
-
-    def export_bundle(
-        self, model: str, version: str, file: Path, progress: Callable[[int, int], None], **options: Any
-    ) -> int:
-        """Write a version as a bundle; returns its bytes. ``options`` as in `Client.export_bundle`."""
-        with _client_errors():
-            return self._client.export_bundle(model, file, version=version, progress=progress, **options)
-
-    def export_onnx(self, model: str, version: str, label: str, file: Path) -> int:
-        """Write the student of a class as an ONNX model; returns its bytes."""
-        with _client_errors():
-            return self._client.export_onnx(model, label, file, version=version)
-
-    def import_bundle(self, file: Path, progress: Callable[[int, int], None], **options: Any) -> Json:
-        """Upload a bundle; ``options`` as in `Client.import_bundle`."""
-        with _client_errors():
-            return cast(Json, self._client.import_bundle(file, progress=progress, **options))
-
-    def point_alias(self, model: str, alias: str, version: int) -> None:
-        """Point an alias to a version."""
-        with _client_errors():
-            self._client.point_alias(model, alias, version)
-
-    def publish_thresholds(self, model: str, thresholds: Mapping[str, float], base: str) -> Json:
-        """Publish a version with other thresholds."""
-        with _client_errors():
-            return cast(Json, self._client.publish_thresholds(model, thresholds, base=base))
-
-    def set_quotas(self, tenant: str, quotas: Mapping[str, int | None]) -> None:
-        """Change quotas of a tenant."""
-        with _client_errors():
-            self._client.set_quotas(tenant, quotas)
-
-    def delete_alias(self, model: str, alias: str) -> None:
-        """Delete an alias."""
-        with _client_errors():
-            self._client.delete_alias(model, alias)
-
-    def follow(self, job_id: str, *, patience: float, pause: float) -> Iterator[JobEvent]:
-        """The events of a job until it ends."""
-        with _client_errors():
-            yield from self._client.follow_job(job_id, patience=patience, pause=pause)
-
-    def follow_audit(self, **options: Any) -> Iterator[Json]:
-        """Audit records without an end; ``options`` as in `Client.follow_audit`."""
-        with _client_errors():
-            yield from cast(Iterator[Json], self._client.follow_audit(**options))
+        return self.calls.pages(path, **params)
 
     def _request(self, method: str, path: str, body: object = None) -> Any:
         headers = {} if body is None else {"Content-Type": "application/json"}
         with _client_errors():
             content = None if body is None else encoded(body)
-            return self._client.do(
-                Call(
-                    method,
-                    path,
-                    lambda response: response.json() if response.content else None,
-                    headers=headers,
-                    content=content,
-                )
+        return self.calls.do(
+            Call(
+                method,
+                path,
+                lambda response: response.json() if response.content else None,
+                headers=headers,
+                content=content,
             )
+        )
+
+
+class _Calls:
+    """Stands for a client, and converts the errors of its methods to CommandFailed, also while they yield."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._client, name)
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            with _client_errors():
+                answer = method(*arguments, **options)
+            return _converted(answer) if isinstance(answer, Iterator) else answer
+
+        return call
+
+
+def _converted(items: Iterator[Any]) -> Iterator[Any]:
+    with _client_errors():
+        yield from items
 
 
 @contextmanager

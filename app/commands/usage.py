@@ -39,7 +39,7 @@ def usage(
     if (changed or defaults) and tenant is None:
         raise CommandFailed("Name the tenant whose quotas to set: --tenant NAME.")
     if tenant is not None and (changed or defaults):
-        client.set_quotas(tenant, (dict.fromkeys(quotas) if defaults else {}) | changed)
+        client.calls.set_quotas(tenant, (dict.fromkeys(quotas) if defaults else {}) | changed)
     rows = list(client.pages("/v1/usage", tenant=tenant))
     columns = [field("tenant"), *((name.replace("_", " "), _amount(name)) for name in quotas)]
     return Answer(rows, Table(columns, rows, empty="There is no tenant."))

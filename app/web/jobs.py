@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.api.border import BorderRoute
@@ -17,8 +18,9 @@ from app.domain.entities import ApiKey, Job, JobState
 from app.domain.errors import Conflict, InputFault, InvalidRequest, NotFound
 from app.domain.event_text import describe_event
 from app.services import datasets, retention, training
-from app.services.class_table import PAGE_ROWS, class_table
+from app.services.class_table import PAGE_ROWS, ClassTable, class_table
 from app.services.keys import key_names
+from app.store.unit_of_work import Store
 from app.web import advice
 from app.web.charts import histogram_bars
 from app.web.column_kinds import said_kinds
@@ -42,19 +44,63 @@ Name = Annotated[str, Query(max_length=100)]
 Number = Annotated[int, Query(ge=1, le=100_000)]
 
 
+@dataclass(frozen=True, slots=True)
+class JobFilters:
+    """Which jobs are listed: in these states, of a model, by a key; those after a job."""
+
+    state: States = None
+    model: Name = ""
+    by: Name = ""
+    after: Name = ""
+
+    @property
+    def equal(self) -> dict[str, Any]:
+        """What the fields of a job must be; None for anything."""
+        return {"model": self.model or None, "created_by": self.by or None}
+
+    def listed(self, store: Store, limit: int) -> tuple[Sequence[Job], bool]:
+        """At most ``limit`` jobs, newest first, and whether more follow."""
+        after = self.after or None
+        return training.list_jobs(store, limit=limit, after=after, states=self.state or [], **self.equal)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassesView:
+    """Which classes of a job are listed, and in which order. q: text in their labels."""
+
+    method: Name = ""
+    sort: Name = "failed"
+    down: bool = False
+    q: Text = ""
+    page: Number = 1
+
+    def table(self, store: Store, job: Job, limit: int) -> ClassTable:
+        """One page of ``limit`` classes."""
+        return class_table(
+            store,
+            job,
+            method=self.method or None,
+            order=self.sort,
+            descending=self.down,
+            search=self.q,
+            limit=limit,
+            offset=(self.page - 1) * limit,
+        )
+
+
+Filters = Annotated[JobFilters, Depends()]
+View = Annotated[ClassesView, Depends()]
+
+
 @router.get("/ui/jobs")
 def jobs_page(
     request: Request,
     context: Context,
     caller: Trainer,
-    state: States = None,
-    model: Name = "",
-    by: Name = "",
-    after: Name = "",
+    filters: Filters,
 ) -> Response:
     """All jobs: those in progress and those that have failed lately first."""
-    values = _jobs(request, context, caller, state or [], model, by, after)
-    return page(request, "jobs.html", **values)
+    return page(request, "jobs.html", **_jobs(request, context, caller, filters))
 
 
 @router.get("/ui/fragments/jobs")
@@ -62,17 +108,10 @@ async def jobs_fragment(
     request: Request,
     context: Context,
     caller: Trainer,
-    state: States = None,
-    model: Name = "",
-    by: Name = "",
-    after: Name = "",
+    filters: Filters,
 ) -> Response:
     """The part of `jobs_page` that changes."""
-    return await shared_fragment(
-        request,
-        "jobs_part.html",
-        lambda: _jobs(request, context, caller, state or [], model, by, after),
-    )
+    return await shared_fragment(request, "jobs_part.html", lambda: _jobs(request, context, caller, filters))
 
 
 @router.get("/ui/jobs/{job_id}")
@@ -81,17 +120,11 @@ def job_page(
     request: Request,
     context: Context,
     caller: Trainer,
-    method: Name = "",
-    sort: Name = "failed",
-    down: bool = False,
-    q: Text = "",
-    page_number: Annotated[int, Query(alias="page", ge=1, le=100_000)] = 1,
+    view: View,
 ) -> Response:
     """One job: its state, its classes as they arrive, and what happened."""
     job = training.get_job(context.store_of(caller), job_id)
-    values = _job(context, caller, job)
-    values |= _classes(context, caller, job, method, sort, down, q, page_number)
-    return page(request, "job.html", **values)
+    return page(request, "job.html", **_job(context, caller, job), **_classes(context, caller, job, view))
 
 
 @router.get("/ui/fragments/jobs/{job_id}")
@@ -109,17 +142,13 @@ async def classes_fragment(
     request: Request,
     context: Context,
     caller: Trainer,
-    method: Name = "",
-    sort: Name = "failed",
-    down: bool = False,
-    q: Text = "",
-    page_number: Annotated[int, Query(alias="page", ge=1, le=100_000)] = 1,
+    view: View,
 ) -> Response:
     """The table of a job's classes."""
 
     def values() -> dict[str, Any]:
         job = training.get_job(context.store_of(caller), job_id)
-        return {"job": job} | _classes(context, caller, job, method, sort, down, q, page_number)
+        return {"job": job} | _classes(context, caller, job, view)
 
     return await shared_fragment(request, "classes_part.html", values)
 
@@ -178,25 +207,17 @@ async def delete(job_id: JobId, context: Context, caller: Trainer, tenant: Name 
     return see("/ui/jobs", tenant=tenant, done="delete")
 
 
-def _jobs(
-    request: Request,
-    context: AppContext,
-    caller: ApiKey,
-    states: list[JobState],
-    model: str,
-    by: str,
-    after: str,
-) -> dict[str, Any]:
+def _jobs(request: Request, context: AppContext, caller: ApiKey, filters: Filters) -> dict[str, Any]:
     store = context.listed_store(request, caller)
-    equal: dict[str, Any] = {"model": model or None, "created_by": by or None}
+    states, equal = filters.state or [], filters.equal
     first: list[Job] = []
-    if not states and not after:
+    if not states and not filters.after:
         unfinished, _ = training.list_jobs(store, limit=_FIRST, states=_UNFINISHED, **equal)
         since = time.time() - _DAY
         broken, _ = training.list_jobs(store, limit=_FIRST, states=_BROKEN, since=since, **equal)
         order = {state: rank for rank, state in enumerate((*_BROKEN, *_UNFINISHED))}
         first = sorted([*broken, *unfinished], key=lambda job: order[job.state])
-    listed, has_more = training.list_jobs(store, limit=_JOBS, after=after or None, states=states, **equal)
+    listed, has_more = filters.listed(store, _JOBS)
     known = {job.id for job in first}
     jobs = [*first, *(job for job in listed if job.id not in known)]
     return {
@@ -207,8 +228,12 @@ def _jobs(
         "counts": training.count_jobs(store),
         "names": key_names(store, (job.created_by for job in jobs)),
         "next": listed[-1].id if has_more else None,
-        "filters": {"state": [state.value for state in states], "model": model, "by": by},
-        "after": after,
+        "filters": {
+            "state": [state.value for state in states],
+            "model": filters.model,
+            "by": filters.by,
+        },
+        "after": filters.after,
     }
 
 
@@ -249,30 +274,18 @@ def _elapsed(job: Job) -> float | None:
     return max(0.0, ends - job.started_at)
 
 
-def _classes(
-    context: AppContext,
-    caller: ApiKey,
-    job: Job,
-    method: str,
-    sort: str,
-    down: bool,
-    search: str,
-    number: int,
-) -> dict[str, Any]:
-    table = class_table(
-        context.store_of(caller),
-        job,
-        method=method or None,
-        order=sort,
-        descending=down,
-        search=search,
-        offset=(number - 1) * PAGE_ROWS,
-    )
+def _classes(context: AppContext, caller: ApiKey, job: Job, view: View) -> dict[str, Any]:
+    table = view.table(context.store_of(caller), job, PAGE_ROWS)
     return {
         "table": table,
         "bars": histogram_bars(table.histogram),
         "measured": sum(table.histogram),
         "pages": max(1, -(-table.total // PAGE_ROWS)),
-        "page_number": number,
-        "view": {"method": method, "sort": sort, "down": "true" if down else None, "q": search},
+        "page_number": view.page,
+        "view": {
+            "method": view.method,
+            "sort": view.sort,
+            "down": "true" if view.down else None,
+            "q": view.q,
+        },
     }

@@ -18,17 +18,18 @@ from app.api.dependencies import Administrator, Context, Operator, Reader, Train
 from app.api.jobs import JobId
 from app.api.models import AliasText, ModelName
 from app.auth.authenticator import authorise
-from app.domain.entities import JobState, Json, StudentRow
+from app.domain.entities import Json, StudentRow
 from app.domain.errors import NotFound
 from app.domain.names import qualified
 from app.http.headers import attachment
 from app.http.path_prefix import prefix_of
 from app.services import audit, comparison, datasets, keys, models, quotas, training
-from app.services.class_table import MAX_ROWS, class_table, students_of_class
+from app.services.class_table import MAX_ROWS, students_of_class
 from app.services.curves import student_curve
 from app.services.workers import list_servers, list_workers
 from app.web.classes import ClassIndex
 from app.web.formats import exact_time
+from app.web.jobs import Filters, View
 from app.web.models import MEASURES, means_of
 from app.web.rendering import HEADERS, link
 from app.web.traffic import models_of
@@ -51,7 +52,6 @@ Text = Annotated[str, Query(max_length=500)]
 Version = Annotated[int, Query(ge=1, le=2**31 - 1)]
 Number = Annotated[int, Query(ge=1, le=100_000)]
 Method = Annotated[str, Query(max_length=16)]
-States = Annotated[list[JobState] | None, Query(alias="state")]
 
 
 def table(
@@ -105,20 +105,10 @@ def jobs(
     request: Request,
     context: Context,
     caller: Trainer,
-    state: States = None,
-    model: Name = "",
-    by: Name = "",
-    after: Name = "",
+    filters: Filters,
 ) -> Response:
     """Jobs, newest first, with the filters of their page."""
-    listed, has_more = training.list_jobs(
-        context.listed_store(request, caller),
-        limit=MAX_ROWS,
-        after=after or None,
-        states=state or [],
-        model=model or None,
-        created_by=by or None,
-    )
+    listed, has_more = filters.listed(context.listed_store(request, caller), MAX_ROWS)
     names = ["id", "model", "version", "state", "progress_done", "progress_total", "created_at", "started_at"]
     names += ["finished_at", "created_by", "dataset_id", "attempt", "error_code", "error_message", "tenant"]
     rows = [_fields(job, *names) for job in listed]
@@ -131,25 +121,12 @@ def classes(
     request: Request,
     context: Context,
     caller: Trainer,
-    method: Name = "",
-    sort: Name = "failed",
-    down: bool = False,
-    q: Text = "",
-    page: Number = 1,
+    view: View,
 ) -> Response:
     """The classes of a job, sorted and searched as on its page."""
     store = context.store_of(caller)
-    found = class_table(
-        store,
-        training.get_job(store, job_id),
-        method=method or None,
-        order=sort,
-        descending=down,
-        search=q,
-        limit=MAX_ROWS,
-        offset=(page - 1) * MAX_ROWS,
-    )
-    more = {"page": page + 1} if page * MAX_ROWS < found.total else None
+    found = view.table(store, training.get_job(store, job_id), MAX_ROWS)
+    more = {"page": view.page + 1} if view.page * MAX_ROWS < found.total else None
     return table(request, f"{job_id}-classes", map(_student, found.rows), following=more)
 
 

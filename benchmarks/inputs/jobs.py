@@ -6,7 +6,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ _STANDARD_ERRORS: Final = 2.0
 
 def upload(client: RemoteServer, path: Path, **said: Any) -> Json:
     """Store a file. Raises ServerProblem."""
-    return client.upload(path, lambda _sent, _total: None, **said)
+    return cast(Json, client.calls.upload_dataset(path, **said))
 
 
 def train(client: RemoteServer, dataset: str, model: str, hyperparameters: Json) -> Json:
