@@ -12,23 +12,43 @@ result is 0 or a power of two, which a table says the place of.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from core.packed.tree_references import at_references
 
-if TYPE_CHECKING:
-    from core.packed.trees import TreesBasis
-
 _WORD_BYTES = 8
 _PLACES = np.array([max(byte.bit_length() - 1, 0) for byte in range(256)])
 """Of the highest bit of a byte, counted from 0."""
 
 
-def bytes_of_bits(trees: TreesBasis) -> int:
+class Trees(Protocol):
+    """What the index is made of: arrays as in ``core.packed.trees.TreesBasis``."""
+
+    @property
+    def feature(self) -> NDArray[np.int32]: ...
+    @property
+    def threshold(self) -> NDArray[np.float64]: ...
+    @property
+    def roots(self) -> NDArray[np.int32]: ...
+    @property
+    def test(self) -> NDArray[np.int32]: ...
+    @property
+    def children(self) -> NDArray[np.int32]: ...
+    @property
+    def values(self) -> NDArray[np.float64]: ...
+    @property
+    def output(self) -> NDArray[np.int32]: ...
+    def levels(self) -> Iterable[NDArray[np.intp]]:
+        """Inner nodes by their depth, the roots' first."""
+        ...
+
+
+def bytes_of_bits(trees: Trees) -> int:
     """How many bytes the bits of the index would take, in O(M) and without making it."""
     rows = len(trees.feature) + len(np.unique(trees.feature))
     return rows * _string_bytes(int(_whole_bytes(_sizes(trees)[2]).sum()))
@@ -62,7 +82,7 @@ class LeafIndex:
     places: tuple[NDArray[np.complex128], NDArray[np.intp]]
 
     @classmethod
-    def of(cls, trees: TreesBasis, max_bytes: int) -> LeafIndex | None:
+    def of(cls, trees: Trees, max_bytes: int) -> LeafIndex | None:
         """The index of the trees; None if it took more than ``max_bytes``, or for trees without nodes."""
         if bytes_of_bits(trees) > max_bytes or not len(trees.test):
             return None
@@ -112,7 +132,7 @@ class _Leaves:
     below its first child end at ``middle``, (M,).
     """
 
-    def __init__(self, trees: TreesBasis) -> None:
+    def __init__(self, trees: Trees) -> None:
         self._counts, self._sizes, of_tree = _sizes(trees)
         taken = _whole_bytes(of_tree)
         self.n = int(taken.sum())
@@ -162,7 +182,7 @@ class _Leaves:
         return admitted
 
 
-def _sizes(trees: TreesBasis) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+def _sizes(trees: Trees) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Leaves that add something: of each row of the values (V,), below each inner node (M,), of each tree."""
     counts = (trees.values != 0.0).any(axis=1).astype(np.int64)
     below = np.zeros(len(trees.test), dtype=np.int64)

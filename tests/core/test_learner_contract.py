@@ -24,7 +24,7 @@ from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
 from core.training.pipeline import train
-from core.training.preparation import Preparation, prepare
+from core.training.pipeline import Preparation, prepare
 from core.training.student_training import train_student
 
 LINEAR, KERNEL = FeatureSpec("linear"), FeatureSpec("nystroem", 20)
