@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine
 from types import SimpleNamespace
 from typing import Any
 
@@ -82,10 +81,6 @@ class Requests:
         while self.inside < wanted:
             await asyncio.sleep(0)
         return tasks
-
-
-def run(scenario: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(scenario)
 
 
 async def test_a_request_over_the_limit_is_429_with_retry_after():
