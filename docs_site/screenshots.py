@@ -1,4 +1,4 @@
-"""``python -m docs_site.screenshots``: the pictures of docs/dashboard.md, of a server with data, in a browser.
+"""``python -m docs_site.screenshots``: the pictures of docs/dashboard.md, of a server with data.
 
 Every page of the dashboard is shown once in light and once in dark colours. The pictures are WebP files, some
 ten times smaller than PNG.

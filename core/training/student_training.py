@@ -149,9 +149,8 @@ def train_student(
             folds.check_class(target)
             held_out = hold_out(folds, target, chosen, run)
         if folds is not None and config.is_guarded(asked) and folds.is_learnable(target):
-            seen = _guarded(preparation, folds, target, chosen, held_out, all_have, run)
-            chosen, seen_by_guard, verdict = seen
-            held_out = None if held_out is None else seen_by_guard
+            chosen, seen, verdict = _guarded(preparation, folds, target, chosen, held_out, all_have, run)
+            held_out = None if held_out is None else seen
         chosen = _without_rivals(preparation, target, chosen)
         fitted = chosen.fit(problem, run.stage("student"))
         positive = truth = preparation.labelled.labels == target

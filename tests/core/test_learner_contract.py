@@ -23,8 +23,7 @@ from core.teachers.forest import Forest
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
-from core.training.pipeline import train
-from core.training.pipeline import Preparation, prepare
+from core.training.pipeline import Preparation, prepare, train
 from core.training.student_training import train_student
 
 LINEAR, KERNEL = FeatureSpec("linear"), FeatureSpec("nystroem", 20)
