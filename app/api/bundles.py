@@ -19,12 +19,12 @@ from app.api import uploads
 from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context, Downloader, Trainer
 from app.api.etags import etag, not_modified
-from app.api.models import ModelName, VersionName
+from app.api.models import ImportAlias, ModelName, VersionName
 from app.api.schemas import VersionView
 from app.auth.authenticator import authorise
 from app.domain.entities import ApiKey, Json
 from app.domain.errors import InvalidRequest
-from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME
+from app.domain.names import MAX_CLASS_NAME, MODEL_NAME
 from app.ingest.orders import BundleContent
 from app.processes.fair_queue import Caller
 from app.services import models
@@ -201,14 +201,7 @@ async def post_bundle(
         str | None,
         Query(pattern=MODEL_NAME, description="Model to publish the version under; by default its own name."),
     ] = None,
-    alias: Annotated[
-        str,
-        Query(
-            max_length=100,
-            description="Alias to move to the new version; empty: none.",
-            json_schema_extra={"pattern": f"^$|{ALIAS}"},
-        ),
-    ] = DEFAULT_ALIAS,
+    alias: ImportAlias = DEFAULT_ALIAS,
     allow_older: Annotated[
         bool, Query(description="Also import an older version than one that came from the same model.")
     ] = False,

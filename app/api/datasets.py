@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from operator import itemgetter
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic.dataclasses import dataclass
 from starlette.concurrency import run_in_threadpool
@@ -41,158 +41,155 @@ labels_router = APIRouter(prefix="/v1/training-jobs", tags=["training jobs"], ro
 
 _LISTED_CLASSES: Final = 1000
 """Classes in the document of a data set; the others are on pages of their own."""
-READING = (
-    "label_column",
-    "header",
-    "separator",
-    "decimal",
-    "index_column",
-    "index_base",
-    "columns",
-    "null_values",
-    "skip_lines",
-    "column_names",
-    "encoding",
-    "rare_classes",
-    "unlabelled",
-)
-_PARAMETERS = ("name", "filename", "format", *READING)
 _LISTS = ("columns",)
 """Fields that a form may have several times: one for each column."""
 
 DatasetId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-Title = Annotated[
-    str | None,
-    Query(
-        max_length=MAX_DISPLAY_NAME,
-        description="Name of the data set.",
-        json_schema_extra=uploads.NAME_OR_EMPTY,
-    ),
-]
-FileName = Annotated[
-    str | None, Query(max_length=400, description="Name of the file; its ending may determine the format.")
-]
-FormatName = Annotated[
-    str | None,
-    Query(
-        alias="format",
-        max_length=20,
-        description="csv, svmlight, npz, npy, safetensors, parquet, arrow, jsonl or arff; detected by"
-        " default.",
-        json_schema_extra=uploads.FORMAT,
-    ),
-]
-LabelColumn = Annotated[
-    str | None,
-    Query(
-        max_length=400,
-        description="Name of the label column, or its number, counted from 0, negative from the end. By"
-        " default the one with a usual name (label, class, target, …), or else the last one if it seems to"
-        " hold classes.",
-    ),
-]
-Header = Annotated[
-    str | None,
-    Query(
-        max_length=10,
-        description="Whether line 1 of a CSV file names the columns: yes, no, or auto, the default.",
-        json_schema_extra=uploads.HEADER,
-    ),
-]
-Separator = Annotated[
-    str | None,
-    Query(
-        max_length=10,
-        description="Separator of a CSV file: one character, or comma, semicolon, tab, pipe, space.",
-        json_schema_extra=uploads.SEPARATOR,
-    ),
-]
-Decimal = Annotated[
-    str | None,
-    Query(
-        max_length=10,
-        description="Sign of decimals of a CSV file: . (point) or , (comma).",
-        json_schema_extra=uploads.DECIMAL,
-    ),
-]
-IndexColumn = Annotated[
-    str | None,
-    Query(
-        max_length=400,
-        description="Name or number of a column to leave out, since it numbers the rows; none keeps all.",
-    ),
-]
-IndexBase = Annotated[
-    str | None,
-    Query(
-        max_length=10,
-        description="First index of the sparse rows of an svmlight file: 0 or 1.",
-        json_schema_extra=uploads.INDEX_BASE,
-    ),
-]
-Columns = Annotated[
-    str | None,
-    Query(
-        max_length=uploads.MAX_LIST,
-        description="Kinds of columns, which are found by default: NAME:KIND of each, separated by commas."
-        " KIND is number, boolean, category, date, text, vector or ignore, or date: and a pattern such as"
-        " %d/%m/%Y.",
-    ),
-]
-NullValues = Annotated[
-    str | None,
-    Query(
-        max_length=uploads.MAX_LIST,
-        description="Further tokens that stand for a missing value, separated by commas.",
-    ),
-]
-SkipLines = Annotated[
-    str | None,
-    Query(
-        max_length=10,
-        description="Number of lines above the table of a CSV file, 0 to 1000.",
-        json_schema_extra=uploads.SKIP_LINES,
-    ),
-]
-ColumnNames = Annotated[
-    str | None,
-    Query(
-        max_length=uploads.MAX_LIST,
-        description="Names of the columns of a CSV file, separated by commas; with header=yes in place of"
-        " its own.",
-    ),
-]
-Encoding = Annotated[
-    str | None,
-    Query(
-        max_length=20,
-        description="Encoding of a CSV file: utf-8, the default, latin-1 or windows-1252.",
-        json_schema_extra=uploads.ENCODING,
-    ),
-]
-RareClasses = Annotated[
-    str | None,
-    Query(
-        max_length=10,
-        description="Classes of a single row. drop: leave them out; keep: keep them, in a file to test on;"
-        " refuse: name them; auto, the default:"
-        " drop them with a warning where they are at most 1 % of the rows, otherwise refuse.",
-        json_schema_extra=uploads.RARE_CLASSES,
-    ),
-]
-Dry = Annotated[
-    bool, Query(description="Whether the file is only read and described, and nothing is stored.")
-]
-Unlabelled = Annotated[
-    str | None,
-    Query(
-        max_length=20,
-        description="Training rows whose label is missing. accept: keep them; drop: leave them out; refuse:"
-        " name them; auto, the default: drop them with a warning where they are at most 1 % of the rows,"
-        " otherwise refuse.",
-        json_schema_extra=uploads.UNLABELLED,
-    ),
-]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class UploadParameters:
+    """The query parameters of an upload; all but dry_run may be fields of a form instead."""
+
+    name: Annotated[
+        str | None,
+        Query(
+            max_length=MAX_DISPLAY_NAME,
+            description="Name of the data set.",
+            json_schema_extra=uploads.NAME_OR_EMPTY,
+        ),
+    ] = None
+    filename: Annotated[
+        str | None,
+        Query(max_length=400, description="Name of the file; its ending may determine the format."),
+    ] = None
+    format: Annotated[
+        str | None,
+        Query(
+            max_length=20,
+            description="csv, svmlight, npz, npy, safetensors, parquet, arrow, jsonl or arff; detected by"
+            " default.",
+            json_schema_extra=uploads.FORMAT,
+        ),
+    ] = None
+    label_column: Annotated[
+        str | None,
+        Query(
+            max_length=400,
+            description="Name of the label column, or its number, counted from 0, negative from the end. By"
+            " default the one with a usual name (label, class, target, …), or else the last one if it seems"
+            " to hold classes.",
+        ),
+    ] = None
+    header: Annotated[
+        str | None,
+        Query(
+            max_length=10,
+            description="Whether line 1 of a CSV file names the columns: yes, no, or auto, the default.",
+            json_schema_extra=uploads.HEADER,
+        ),
+    ] = None
+    separator: Annotated[
+        str | None,
+        Query(
+            max_length=10,
+            description="Separator of a CSV file: one character, or comma, semicolon, tab, pipe, space.",
+            json_schema_extra=uploads.SEPARATOR,
+        ),
+    ] = None
+    decimal: Annotated[
+        str | None,
+        Query(
+            max_length=10,
+            description="Sign of decimals of a CSV file: . (point) or , (comma).",
+            json_schema_extra=uploads.DECIMAL,
+        ),
+    ] = None
+    index_column: Annotated[
+        str | None,
+        Query(
+            max_length=400,
+            description="Name or number of a column to leave out, since it numbers the rows; none keeps all.",
+        ),
+    ] = None
+    index_base: Annotated[
+        str | None,
+        Query(
+            max_length=10,
+            description="First index of the sparse rows of an svmlight file: 0 or 1.",
+            json_schema_extra=uploads.INDEX_BASE,
+        ),
+    ] = None
+    columns: Annotated[
+        str | None,
+        Query(
+            max_length=uploads.MAX_LIST,
+            description="Kinds of columns, which are found by default: NAME:KIND of each, separated by"
+            " commas. KIND is number, boolean, category, date, text, vector or ignore, or date: and a"
+            " pattern such as %d/%m/%Y.",
+        ),
+    ] = None
+    null_values: Annotated[
+        str | None,
+        Query(
+            max_length=uploads.MAX_LIST,
+            description="Further tokens that stand for a missing value, separated by commas.",
+        ),
+    ] = None
+    skip_lines: Annotated[
+        str | None,
+        Query(
+            max_length=10,
+            description="Number of lines above the table of a CSV file, 0 to 1000.",
+            json_schema_extra=uploads.SKIP_LINES,
+        ),
+    ] = None
+    column_names: Annotated[
+        str | None,
+        Query(
+            max_length=uploads.MAX_LIST,
+            description="Names of the columns of a CSV file, separated by commas; with header=yes in place of"
+            " its own.",
+        ),
+    ] = None
+    encoding: Annotated[
+        str | None,
+        Query(
+            max_length=20,
+            description="Encoding of a CSV file: utf-8, the default, latin-1 or windows-1252.",
+            json_schema_extra=uploads.ENCODING,
+        ),
+    ] = None
+    rare_classes: Annotated[
+        str | None,
+        Query(
+            max_length=10,
+            description="Classes of a single row. drop: leave them out; keep: keep them, in a file to test"
+            " on; refuse: name them; auto, the default:"
+            " drop them with a warning where they are at most 1 % of the rows, otherwise refuse.",
+            json_schema_extra=uploads.RARE_CLASSES,
+        ),
+    ] = None
+    unlabelled: Annotated[
+        str | None,
+        Query(
+            max_length=20,
+            description="Training rows whose label is missing. accept: keep them; drop: leave them out;"
+            " refuse: name them; auto, the default: drop them with a warning where they are at most 1 % of"
+            " the rows, otherwise refuse.",
+            json_schema_extra=uploads.UNLABELLED,
+        ),
+    ] = None
+    dry_run: Annotated[
+        bool, Query(description="Whether the file is only read and described, and nothing is stored.")
+    ] = False
+
+
+_PARAMETERS: Final = tuple(
+    field.name for field in dataclasses.fields(UploadParameters) if field.name != "dry_run"
+)
+READING: Final = _PARAMETERS[3:]
+"""Those that say how a file is read; the others are its name, its file's name and its format."""
 
 
 @router.post(
@@ -209,25 +206,9 @@ Unlabelled = Annotated[
 async def upload_dataset(
     request: Request,
     response: Response,
+    said: Annotated[UploadParameters, Depends()],
     context: Context,
     caller: Trainer,
-    name: Title = None,
-    filename: FileName = None,
-    file_format: FormatName = None,
-    label_column: LabelColumn = None,
-    header: Header = None,
-    separator: Separator = None,
-    decimal: Decimal = None,
-    index_column: IndexColumn = None,
-    index_base: IndexBase = None,
-    columns: Columns = None,
-    null_values: NullValues = None,
-    skip_lines: SkipLines = None,
-    column_names: ColumnNames = None,
-    encoding: Encoding = None,
-    rare_classes: RareClasses = None,
-    unlabelled: Unlabelled = None,
-    dry_run: Dry = False,
 ) -> DatasetView | ReadingView:
     """Upload a data set: CSV, JSON Lines, Parquet, Arrow, ARFF, svmlight, .npz or safetensors, as the body or
     as the file of a form.
@@ -238,25 +219,8 @@ async def upload_dataset(
     column. Texts, categories, dates and gaps make it a table of raw cells, whose columns ``summary.schema``
     describes.
     """
-    parameters = {
-        "name": name,
-        "filename": filename,
-        "format": file_format,
-        "label_column": label_column,
-        "header": header,
-        "separator": separator,
-        "decimal": decimal,
-        "index_column": index_column,
-        "index_base": index_base,
-        "columns": columns,
-        "null_values": null_values,
-        "skip_lines": skip_lines,
-        "column_names": column_names,
-        "encoding": encoding,
-        "rare_classes": rare_classes,
-        "unlabelled": unlabelled,
-    }
-    if dry_run:
+    parameters = {name: getattr(said, name) for name in _PARAMETERS}
+    if said.dry_run:
         response.status_code = 200
         async with receive_file(request, context, caller) as sent:
             return _reading(await inspect_file(request, context, caller, sent, parameters))

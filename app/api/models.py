@@ -39,6 +39,14 @@ ModelName = Annotated[str, Path(pattern=MODEL_NAME)]
 AliasText = Annotated[str, Path(pattern=ALIAS)]
 NewAlias = Annotated[str, Path(max_length=100, json_schema_extra={"pattern": ALIAS})]
 """An alias to be made: `check_alias` explains what is wrong with its name."""
+ImportAlias = Annotated[
+    str,
+    Query(
+        max_length=100,
+        description="Alias to move to the new version; empty: none.",
+        json_schema_extra={"pattern": f"^$|{ALIAS}"},
+    ),
+]
 VersionName = Annotated[str, Path(pattern=MODEL_NAME, description="Number of a version, or an alias.")]
 
 

@@ -11,8 +11,9 @@ from starlette.concurrency import run_in_threadpool
 from app.api import uploads
 from app.api.border import BorderRoute
 from app.api.dependencies import Context, Trainer
+from app.api.models import ImportAlias
 from app.api.schemas import VersionView, View
-from app.domain.names import ALIAS, ModelName
+from app.domain.names import ModelName
 from app.ingest.orders import HeadContent
 from app.processes.fair_queue import Caller
 from app.services import models
@@ -77,14 +78,7 @@ async def import_teacher(
         Literal["head", "students"],
         Query(description="head: rows of a teacher; students: trained linear students."),
     ] = "head",
-    alias: Annotated[
-        str,
-        Query(
-            max_length=100,
-            description="Alias to move to the new version; empty: none.",
-            json_schema_extra={"pattern": f"^$|{ALIAS}"},
-        ),
-    ] = DEFAULT_ALIAS,
+    alias: ImportAlias = DEFAULT_ALIAS,
     rivals: Rivals = 0,
     row_norm: RowNorm = None,
 ) -> ImportedVersionView:

@@ -16,9 +16,9 @@ from app.commands.output import (
     Json,
     JsonOption,
     Part,
-    Table,
     clock,
     field,
+    listing,
     moment,
     size,
     upload_progress,
@@ -116,21 +116,17 @@ def inspect(
 @asks_server()
 def list_(client: RemoteServer) -> Answer:
     """List all data sets, newest first."""
-    datasets = list(client.pages("/v1/datasets"))
-    return Answer(
-        datasets,
-        Table(
-            [
-                *map(field, ("id", "name", "rows")),
-                field("test_rows", "test rows"),
-                field("columns"),
-                field("class_count", "classes"),
-                ("size", lambda row: size(row["size_bytes"])),
-                moment("created_at", "created"),
-            ],
-            datasets,
-            empty="There are no data sets. Upload one with `stms datasets upload FILE`.",
-        ),
+    return listing(
+        client.pages("/v1/datasets"),
+        [
+            *map(field, ("id", "name", "rows")),
+            field("test_rows", "test rows"),
+            field("columns"),
+            field("class_count", "classes"),
+            ("size", lambda row: size(row["size_bytes"])),
+            moment("created_at", "created"),
+        ],
+        empty="There are no data sets. Upload one with `stms datasets upload FILE`.",
     )
 
 
@@ -159,14 +155,10 @@ def rows(
     Example:  stms datasets rows ds_0123 --class A --limit 5
     """
     filters: dict[str, str | float | None] = {"part": part, "limit": min(limit, _PAGE_ROWS), "class": label}
-    listed = list(islice(client.pages(f"/v1/datasets/{segment(dataset_id)}/rows", **filters), limit))
-    return Answer(
-        listed,
-        Table(
-            [("row", lambda row: row["id"]), ("class", lambda row: row["label"]), ("values", _values)],
-            listed,
-            empty="There are no such rows.",
-        ),
+    return listing(
+        islice(client.pages(f"/v1/datasets/{segment(dataset_id)}/rows", **filters), limit),
+        [("row", lambda row: row["id"]), ("class", lambda row: row["label"]), ("values", _values)],
+        empty="There are no such rows.",
     )
 
 

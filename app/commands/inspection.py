@@ -18,7 +18,7 @@ _MAX_BYTES: Final = 8 * 1024**3
 _SHOWN_CLASSES: Final = 20
 
 
-def inspected(file: Path, file_format: str | None, *, unlabelled: str | None, **said: str | None) -> Json:
+def inspected(file: Path, file_format: str | None, **said: str | None) -> Json:
     """What would be stored of a file. said: as `app.ingest.options.ReadingOptions.parse` takes it.
 
     Raises CommandFailed.
@@ -31,7 +31,7 @@ def inspected(file: Path, file_format: str | None, *, unlabelled: str | None, **
     from app.ingest.reading import read_dataset
 
     try:
-        options = ReadingOptions.parse(unlabelled=unlabelled, **said)
+        options = ReadingOptions.parse(**said)
         with tempfile.TemporaryDirectory() as folder:
             content = read_dataset(
                 DatasetOrder(
@@ -44,7 +44,7 @@ def inspected(file: Path, file_format: str | None, *, unlabelled: str | None, **
                     max_bytes=_MAX_BYTES,
                     temp_folder=folder,
                     is_dry=True,
-                    **msgspec.structs.asdict(options),
+                    options=options,
                 )
             )
     except ServiceError as error:

@@ -18,6 +18,7 @@ from app.commands.output import (
     Table,
     clock,
     field,
+    listing,
     moment,
 )
 from app.commands.remote import RemoteServer, asks_server
@@ -45,19 +46,15 @@ def list_(
     Example:  stms jobs list --since 2h
     """
     filters = {"status": state, "model": model, "created_by": created_by, "since": since}
-    jobs = list(client.pages("/v1/training-jobs", **filters))
-    return Answer(
-        jobs,
-        Table(
-            [
-                *map(field, ("id", "model", "state")),
-                ("progress", lambda job: f"{job['progress']['done']}/{job['progress']['total']}"),
-                moment("created_at", "created"),
-                moment("finished_at", "finished"),
-            ],
-            jobs,
-            empty="There are no jobs. Start one with `stms train DATASET --model NAME`.",
-        ),
+    return listing(
+        client.pages("/v1/training-jobs", **filters),
+        [
+            *map(field, ("id", "model", "state")),
+            ("progress", lambda job: f"{job['progress']['done']}/{job['progress']['total']}"),
+            moment("created_at", "created"),
+            moment("finished_at", "finished"),
+        ],
+        empty="There are no jobs. Start one with `stms train DATASET --model NAME`.",
     )
 
 
@@ -106,18 +103,14 @@ def events(
     job_id: JobArgument,
 ) -> Answer:
     """List the stored events of a job."""
-    stored = list(client.pages(f"{job_path(job_id)}/events"))
-    return Answer(
-        stored,
-        Table(
-            [
-                field("id", "nr"),
-                moment("at"),
-                ("what", lambda event: describe_event(event["type"], event["data"]) or event["type"]),
-            ],
-            stored,
-            empty="There are no events yet.",
-        ),
+    return listing(
+        client.pages(f"{job_path(job_id)}/events"),
+        [
+            field("id", "nr"),
+            moment("at"),
+            ("what", lambda event: describe_event(event["type"], event["data"]) or event["type"]),
+        ],
+        empty="There are no events yet.",
     )
 
 
@@ -139,7 +132,7 @@ def students(
         columns += [("chosen", _chosen), ("score %", _score)]
     if any("brier" in row["metrics"] for row in rows):
         columns.append(("Brier", lambda row: row["metrics"].get("brier")))
-    return Answer(rows, Table(columns, rows, empty="No student is trained yet."))
+    return listing(rows, columns, empty="No student is trained yet.")
 
 
 @commands.command()

@@ -11,7 +11,7 @@ import typer
 
 from app.commands.job_progress import job_path
 from app.commands.jobs import JobArgument
-from app.commands.output import Answer, CommandFailed, Table, field
+from app.commands.output import Answer, CommandFailed, field, listing
 from app.commands.remote import RemoteServer, asks_server
 
 _COLUMNS = ("row", "label", "certainty")
@@ -35,7 +35,7 @@ def labels(
     )
     rows = list(islice(found, limit or None))
     if output is None:
-        return Answer(rows, Table([*map(field, _COLUMNS)], rows, empty="No row has this label."))
+        return listing(rows, [*map(field, _COLUMNS)], empty="No row has this label.")
     with output.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, _COLUMNS)
         writer.writeheader()

@@ -17,6 +17,7 @@ from app.commands.output import (
     Json,
     Table,
     field,
+    listing,
     moment,
     notes,
     upload_progress,
@@ -42,18 +43,14 @@ ModelArgument = Annotated[str, typer.Argument(help="Name of the model.")]
 @asks_server()
 def list_(client: RemoteServer) -> Answer:
     """List all models."""
-    models = list(client.pages("/v1/models"))
-    return Answer(
-        models,
-        Table(
-            [
-                ("model", lambda model: model["name"]),
-                ("newest version", lambda model: model["latest_version"]),
-                ("aliases", lambda model: _aliases(model.get("aliases", []))),
-            ],
-            models,
-            empty="There are no models. Train one with `stms train DATASET --model NAME`.",
-        ),
+    return listing(
+        client.pages("/v1/models"),
+        [
+            ("model", lambda model: model["name"]),
+            ("newest version", lambda model: model["latest_version"]),
+            ("aliases", lambda model: _aliases(model.get("aliases", []))),
+        ],
+        empty="There are no models. Train one with `stms train DATASET --model NAME`.",
     )
 
 
@@ -140,11 +137,8 @@ def classes(
     Example:  stms models classes faces --after 999 --limit 20
     """
     path = f"/v1/models/{segment(model)}/versions/{segment(version)}/classes"
-    rows = list(islice(client.pages(path, limit=min(limit, 1000), after=after), limit))
-    return Answer(
-        rows,
-        Table([field("id", "number"), field("label")], rows, empty="There are no more classes."),
-    )
+    rows = islice(client.pages(path, limit=min(limit, 1000), after=after), limit)
+    return listing(rows, [field("id", "number"), field("label")], empty="There are no more classes.")
 
 
 @commands.command()
@@ -224,9 +218,12 @@ def history(
 ) -> Answer:
     """Show where an alias has pointed, and who moved it, newest first."""
     path = f"/v1/models/{segment(model)}/aliases/{segment(name)}/history"
-    rows = list(islice(client.pages(path, limit=min(limit, 1000)), limit))
     columns = [moment("at"), field("previous", "from"), field("version", "to"), field("actor_name", "by")]
-    return Answer(rows, Table(columns, rows, empty="The alias has never been moved."))
+    return listing(
+        islice(client.pages(path, limit=min(limit, 1000)), limit),
+        columns,
+        empty="The alias has never been moved.",
+    )
 
 
 @commands.command()

@@ -159,6 +159,12 @@ class Answer:
                 part.print()
 
 
+def listing(rows: Iterable[Json], columns: Sequence[Column], empty: str) -> Answer:
+    """All rows as they are for JSON, and as a `Table`."""
+    listed = list(rows)
+    return Answer(listed, Table(columns, listed, empty))
+
+
 def field(name: str, title: str | None = None) -> Column:
     """A column with a row's value unchanged."""
     return title or name, lambda row: row.get(name)

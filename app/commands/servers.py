@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-from app.commands.output import Answer, Fields, Table, clock, field, moment
+from app.commands.output import Answer, Fields, clock, field, listing, moment
 from app.commands.remote import RemoteServer, asks_server
 
 
 @asks_server(tenant=False)
 def servers(client: RemoteServer) -> Answer:
     """List groups of server processes with their live figures."""
-    rows = list(client.pages("/v1/servers"))
-    return Answer(
-        rows,
-        Table(
-            [
-                *map(field, ("host", "pid", "version")),
-                ("alive", lambda row: "yes" if row["alive"] else "no"),
-                moment("started_at", "started"),
-                ("processes", lambda row: f"{row['processes']}/{row['target_processes']}"),
-                ("queries/s", lambda row: round(row["queries_per_second"], 1)),
-                ("refused/s", lambda row: round(row.get("refused_per_second", 0.0), 1)),
-                ("p50 ms", lambda row: _milliseconds(row["latency"]["p50"])),
-                ("p99 ms", lambda row: _milliseconds(row["latency"]["p99"])),
-                ("queries", lambda row: int(row["queries"])),
-                ("failed", lambda row: int(row["failed_queries"])),
-                ("requests", lambda row: int(row["requests"])),
-                ("errors", lambda row: int(row["errors"])),
-            ],
-            rows,
-            empty="No server has reported yet.",
-        ),
+    return listing(
+        client.pages("/v1/servers"),
+        [
+            *map(field, ("host", "pid", "version")),
+            ("alive", lambda row: "yes" if row["alive"] else "no"),
+            moment("started_at", "started"),
+            ("processes", lambda row: f"{row['processes']}/{row['target_processes']}"),
+            ("queries/s", lambda row: round(row["queries_per_second"], 1)),
+            ("refused/s", lambda row: round(row.get("refused_per_second", 0.0), 1)),
+            ("p50 ms", lambda row: _milliseconds(row["latency"]["p50"])),
+            ("p99 ms", lambda row: _milliseconds(row["latency"]["p99"])),
+            ("queries", lambda row: int(row["queries"])),
+            ("failed", lambda row: int(row["failed_queries"])),
+            ("requests", lambda row: int(row["requests"])),
+            ("errors", lambda row: int(row["errors"])),
+        ],
+        empty="No server has reported yet.",
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.output import Answer, CommandFailed, Table, field
+from app.commands.output import Answer, CommandFailed, field, listing
 from app.commands.remote import RemoteServer, asks_server
 
 Quota = Annotated[int | None, typer.Option(min=0, help="Set this quota; needs --tenant.")]
@@ -40,9 +40,8 @@ def usage(
         raise CommandFailed("Name the tenant whose quotas to set: --tenant NAME.")
     if tenant is not None and (changed or defaults):
         client.calls.set_quotas(tenant, (dict.fromkeys(quotas) if defaults else {}) | changed)
-    rows = list(client.pages("/v1/usage", tenant=tenant))
     columns = [field("tenant"), *((name.replace("_", " "), _amount(name)) for name in quotas)]
-    return Answer(rows, Table(columns, rows, empty="There is no tenant."))
+    return listing(client.pages("/v1/usage", tenant=tenant), columns, empty="There is no tenant.")
 
 
 def _amount(name: str) -> Any:

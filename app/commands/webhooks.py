@@ -7,7 +7,7 @@ from typing import Annotated, Final
 
 import typer
 
-from app.commands.output import Answer, CommandFailed, Json, Table, field, moment, say
+from app.commands.output import Answer, CommandFailed, Json, field, listing, moment, say
 from app.commands.remote import RemoteServer, asks_server, segment
 from app.domain.webhook import EVENTS, FORMS
 
@@ -47,13 +47,12 @@ def create(
 @asks_server()
 def list_(client: RemoteServer) -> Answer:
     """List webhooks, without their secrets."""
-    rows = list(client.pages("/v1/webhooks"))
     columns = [
         *map(field, ("id", "name", "url", "events", "models", "form")),
         ("state", lambda row: "enabled" if row["enabled"] else f"disabled: {row['disabled_reason']}"),
         moment("created_at"),
     ]
-    return Answer(rows, Table(columns, rows, empty="There are no webhooks."))
+    return listing(client.pages("/v1/webhooks"), columns, empty="There are no webhooks.")
 
 
 @commands.command()
@@ -116,12 +115,13 @@ def deliveries(
     webhook_id: WebhookArgument,
 ) -> Answer:
     """List what was and will be sent to a webhook, newest first."""
-    rows = list(client.pages(f"/v1/webhooks/{segment(webhook_id)}/deliveries"))
     columns = [
         *map(field, ("id", "type", "subject", "state", "attempts", "status", "error")),
         *map(moment, ("at", "due_at", "ended_at")),
     ]
-    return Answer(rows, Table(columns, rows, empty="Nothing was sent."))
+    return listing(
+        client.pages(f"/v1/webhooks/{segment(webhook_id)}/deliveries"), columns, empty="Nothing was sent."
+    )
 
 
 @commands.command()

@@ -5,27 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from app.commands.output import Answer, Table, field, moment
+from app.commands.output import Answer, field, listing, moment
 from app.commands.remote import RemoteServer, asks_server
 
 
 @asks_server(tenant=False)
 def workers(client: RemoteServer) -> Answer:
     """List worker processes and the units of work that each is running."""
-    rows = list(client.pages("/v1/workers"))
-    return Answer(
-        rows,
-        Table(
-            [
-                *map(field, ("id", "host", "pid")),
-                ("alive", lambda worker: "yes" if worker["alive"] else "no"),
-                moment("beat_at", "last heartbeat"),
-                ("slots", _slots),
-                ("running", lambda worker: "; ".join(map(_unit, worker["units"]))),
-            ],
-            rows,
-            empty="There is no worker. Start one with `stms worker`.",
-        ),
+    return listing(
+        client.pages("/v1/workers"),
+        [
+            *map(field, ("id", "host", "pid")),
+            ("alive", lambda worker: "yes" if worker["alive"] else "no"),
+            moment("beat_at", "last heartbeat"),
+            ("slots", _slots),
+            ("running", lambda worker: "; ".join(map(_unit, worker["units"]))),
+        ],
+        empty="There is no worker. Start one with `stms worker`.",
     )
 
 

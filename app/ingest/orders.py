@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -14,37 +14,20 @@ class DatasetOrder(msgspec.Struct, frozen=True, tag="dataset"):
     """Read the data set in ``source`` and write its rows to ``rows``, in the format of stored data sets.
 
     declared, filename: what the sender said of the format, see `app.ingest.formats.detect`. max_bytes: of the
-    arrays in memory. temp_folder: for large arrays. label_column, unlabelled and the last fields: see
-    `app.ingest.options.ReadingOptions`. is_dry: whether nothing is written.
+    arrays in memory. temp_folder: for large arrays. options: what the sender said of the content. is_dry:
+    whether nothing is written.
     """
 
     source: str
     rows: str
     declared: str | None
     filename: str | None
-    label_column: str | None
     max_rows: int
     max_columns: int
     max_bytes: int
     temp_folder: str
-    unlabelled: Literal["accept", "drop", "refuse"] | None = None
-    header: Literal["yes", "no"] | None = None
-    separator: str | None = None
-    decimal: Literal[".", ","] | None = None
-    index_column: str | None = None
-    index_base: Literal[0, 1] | None = None
-    columns: dict[str, str] | None = None
-    null_values: tuple[str, ...] | None = None
-    skip_lines: int | None = None
-    column_names: tuple[str, ...] | None = None
-    encoding: Literal["latin-1", "windows-1252"] | None = None
-    rare_classes: Literal["drop", "keep", "refuse"] | None = None
+    options: ReadingOptions = ReadingOptions()
     is_dry: bool = False
-
-    @property
-    def options(self) -> ReadingOptions:
-        """What the sender said of the content."""
-        return ReadingOptions(**{name: getattr(self, name) for name in ReadingOptions.__struct_fields__})
 
 
 class DatasetContent(msgspec.Struct, frozen=True, tag="dataset"):

@@ -52,7 +52,7 @@ def read_dataset(order: DatasetOrder) -> DatasetContent:
     limits = DatasetLimits(order.max_rows, order.max_columns, order.max_bytes, Path(order.temp_folder))
     kind = detect(source, declared=order.declared, filename=order.filename)
     raw = read(source, kind, limits, order.options)
-    train, test = validate(raw, unlabelled=order.unlabelled, rare_classes=order.rare_classes)
+    train, test = validate(raw, unlabelled=order.options.unlabelled, rare_classes=order.options.rare_classes)
     _check_names(train.classes)
     _check_names(raw.feature_names or ())
     summary = summarise(raw, train, test)

@@ -51,7 +51,6 @@ def register_dataset(
     name: str | None = None,
     filename: str | None = None,
     file_format: str | None = None,
-    unlabelled: str | None = None,
     read: Callable[[DatasetOrder], DatasetContent] = read_dataset,
     **said: str | None,
 ) -> tuple[Dataset, bool]:
@@ -61,8 +60,8 @@ def register_dataset(
 
     file: the complete upload, on disk and hashed while it arrived (see `BlobCache.writing`).
     file_format: see `app.ingest.formats.FileFormat`; by default the ending of ``filename`` and the content
-    decide. unlabelled: ``"accept"`` keeps training rows without a label. read: carries out the reading, by
-    default in this process. said: what `app.ingest.options.ReadingOptions.parse` takes.
+    decide. read: carries out the reading, by default in this process. said: what
+    `app.ingest.options.ReadingOptions.parse` takes.
 
     The rows pass through a file of the local cache into the database, in transactions of a few MiB each.
     Readers see nothing before the last of them; garbage collection removes what a crash leaves behind.
@@ -72,7 +71,7 @@ def register_dataset(
     """
     title = _title(name, filename)
     # The parameters are checked even when the bytes are known and are not parsed again.
-    order = _order(files, file, limits, filename, file_format, unlabelled, said)
+    order = _order(files, file, limits, filename, file_format, said)
     known = find_dataset(store, file.digest)
     # A data set of an earlier release may have been read in another way than this one would.
     if known is not None and not order.options.said and "reading" in known.summary:
@@ -111,13 +110,12 @@ def inspect_file(
     name: str | None = None,
     filename: str | None = None,
     file_format: str | None = None,
-    unlabelled: str | None = None,
     read: Callable[[DatasetOrder], DatasetContent] = read_dataset,
     **said: str | None,
 ) -> DatasetContent:
     """What `register_dataset` would store of an uploaded file; nothing is stored. Raises as it does."""
     _title(name, filename)
-    order = _order(files, file, limits, filename, file_format, unlabelled, said)
+    order = _order(files, file, limits, filename, file_format, said)
     return read(msgspec.structs.replace(order, is_dry=True))
 
 
@@ -313,12 +311,11 @@ def _order(
     limits: Settings,
     filename: str | None,
     file_format: str | None,
-    unlabelled: str | None,
     said: Mapping[str, str | None],
 ) -> DatasetOrder:
     """The order to read a file, without the path of its rows. Raises InvalidRequest, TooLarge."""
     named(file_format)
-    options = ReadingOptions.parse(unlabelled=unlabelled, **said)
+    options = ReadingOptions.parse(**said)
     _check_size(file, limits.max_upload_bytes)
     return DatasetOrder(
         source=str(file.path),
@@ -329,7 +326,7 @@ def _order(
         max_columns=limits.max_columns,
         max_bytes=limits.max_dataset_bytes,
         temp_folder=str(files.folder),
-        **msgspec.structs.asdict(options),
+        options=options,
     )
 
 

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 
 from app.ingest.options import ReadingOptions
@@ -99,7 +98,7 @@ def _reading(path: Path, folder: Path) -> Callable[[], float]:
         max_columns=1000,
         max_bytes=10**11,
         temp_folder=str(folder),
-        **msgspec.structs.asdict(ReadingOptions.parse(label_column="label")),
+        options=ReadingOptions.parse(label_column="label"),
     )
 
     def once() -> float:

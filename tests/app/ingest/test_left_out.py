@@ -49,7 +49,7 @@ def read(folder: Path, kind: str, labels: list[str | None], **said: str) -> Data
             max_columns=1000,
             max_bytes=10**9,
             temp_folder=str(folder),
-            **msgspec.structs.asdict(options),
+            options=options,
         )
     )
 

@@ -6,7 +6,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from app.ingest.options import ReadingOptions
@@ -75,7 +74,7 @@ def test_a_public_file_is_read(name: str, tmp_path: Path) -> None:
             max_columns=1000,
             max_bytes=10**9,
             temp_folder=str(tmp_path),
-            **msgspec.structs.asdict(options),
+            options=options,
         )
     )
     if name in ROWS:

@@ -45,7 +45,7 @@ def never() -> bool:
 def order_of(folder: Path, content: bytes = CSV, *, name: str = "a.csv") -> DatasetOrder:
     source = folder / name
     source.write_bytes(content)
-    return DatasetOrder(str(source), str(folder / "rows"), None, name, None, 10**6, 10**6, 10**9, str(folder))
+    return DatasetOrder(str(source), str(folder / "rows"), None, name, 10**6, 10**6, 10**9, str(folder))
 
 
 @pytest.fixture
@@ -326,6 +326,7 @@ def test_the_child_ends_with_a_server_that_is_killed(tmp_path: Path):
     order = order_of(tmp_path)
     command = (sys.executable, "-c", REPLACED.format(expression="time.sleep(500)"))
     code = f"""
+from app.ingest.options import ReadingOptions
 from app.ingest.orders import DatasetContent, DatasetOrder
 from app.processes.fair_queue import Caller
 from app.processes.file_reader import FileReader
