@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from app.api import uploads
 from app.api.border import BorderRoute
-from app.api.dependencies import AppContext, Context, Trainer
+from app.api.dependencies import AppContext, Context, Trainer, parameters_of
 from app.api.etags import etag, unless_known
 from app.api.jobs import JobId
 from app.api.paging import After, AfterNumber, Limit, Page, page_of
@@ -206,7 +206,7 @@ READING: Final = _PARAMETERS[3:]
 async def upload_dataset(
     request: Request,
     response: Response,
-    said: Annotated[UploadParameters, Depends()],
+    said: Annotated[UploadParameters, Depends(parameters_of(UploadParameters))],
     context: Context,
     caller: Trainer,
 ) -> DatasetView | ReadingView:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Query, Request
 
@@ -25,6 +27,8 @@ from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from app.tracing import Tracer
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +63,19 @@ class AppContext:
         return self.store_of(caller)
 
 
-# Both dependencies are async: FastAPI runs synchronous ones in a thread.
+# Dependencies are async: FastAPI runs synchronous ones, classes among them, in a thread.
+
+
+def parameters_of(kind: Callable[..., T]) -> Callable[..., Awaitable[T]]:
+    """A dependency that makes a dataclass whose fields are parameters of a request."""
+
+    async def parameters(**values: Any) -> T:
+        return kind(**values)
+
+    parameters.__signature__ = inspect.signature(kind, eval_str=True)  # type: ignore[attr-defined]
+    return parameters
+
+
 async def _context(request: Request) -> AppContext:
     context: AppContext = request.app.state.context
     return context

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.api.border import BorderRoute
-from app.api.dependencies import AppContext, Context, Trainer
+from app.api.dependencies import AppContext, Context, Trainer, parameters_of
 from app.api.jobs import JobId
 from app.domain.entities import ApiKey, Job, JobState
 from app.domain.errors import Conflict, InputFault, InvalidRequest, NotFound
@@ -88,8 +88,8 @@ class ClassesView:
         )
 
 
-Filters = Annotated[JobFilters, Depends()]
-View = Annotated[ClassesView, Depends()]
+Filters = Annotated[JobFilters, Depends(parameters_of(JobFilters))]
+View = Annotated[ClassesView, Depends(parameters_of(ClassesView))]
 
 
 @router.get("/ui/jobs")
