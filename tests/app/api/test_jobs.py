@@ -149,6 +149,8 @@ def test_a_queued_job_is_cancelled_once_and_can_be_retried(client, submit, queue
     retried = client.post(f"{path}/retry")
     assert (retried.status_code, retried.json()["state"], retried.json()["attempt"]) == (202, "queued", 1)
     assert len(queue.enqueued) == 2
+    again = client.post(f"{path}/cancel").json()
+    assert queue.cancelled == [f"{again['id']}.1"]
 
 
 def test_a_job_is_deleted_when_it_has_ended(client, submit, problem: Check):
@@ -220,6 +222,7 @@ def test_a_trace_is_returned_as_stored(client, submit, store: Store, problem: Ch
     chosen = {"score": 0.9, "points": 1}
     row = StudentRow(job_id, 1, "yes", method, StudentState.SUCCEEDED, chosen=chosen)
     with store.begin() as uow:
+        uow.students.save(StudentRow(job_id, 0, "no", method, StudentState.SUCCEEDED))
         uow.students.save(row)
     problem(client.get(path), 404, "trace_not_found")
     problem(client.get(path.replace(method, "svm")), 404, "student_not_found")
