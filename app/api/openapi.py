@@ -80,7 +80,7 @@ def move_rules(part: Any) -> None:
         part.setdefault("items", {})
     if "requestBody" in part:
         content = part["requestBody"]["content"]
-        moved = {name: content.pop(name) for name in content.keys() - _PLAIN_CONTENT}
+        moved = {name: content.pop(name) for name in list(content) if name not in _PLAIN_CONTENT}
         part["requestBody"] |= {"x-content": moved} if moved else {}
     if "operationId" in part:
         for response in part["responses"].values():
