@@ -109,7 +109,8 @@ def test_the_tutorial_begins_with_the_start_of_the_service():
 @pytest.mark.timeout(900)
 def test_every_step_of_the_tutorial_and_of_the_page_about_texts_does_what_it_says(tmp_path: Path):
     page = PAGE.read_text(encoding="utf-8")
-    with Deployment(tmp_path, serve=True, is_new=False) as server:
+    settings = {"STMS_DATA_DIR": str(tmp_path / "stms-data")}
+    with Deployment(tmp_path, serve=True, is_new=False, settings=settings) as server:
         for step in [*steps(PAGE)[1:], *steps(TEXTS)]:
             output = run(step, tmp_path, server)
             if step.output is not None:

@@ -356,7 +356,8 @@ def test_a_data_set_in_use_is_not_deleted_and_a_deleted_one_takes_nothing_with_i
 ):
     data = upload(csv(*iris, "a,b,c,d,flower"), name="to be deleted")
     place = f"/v1/datasets/{data['id']}"
-    job = submit(data["id"], "survivor")
+    # A search, so that the job runs for longer than it takes to see it run.
+    job = submit(data["id"], "survivor", tuning={"grid": {"C": [10, 100, 1000, 10000]}, "folds": 8})
     problem(http.delete(place), 409, "dataset_in_use")
     follow(job, {"running"})
     problem(http.delete(place), 409, "dataset_in_use")

@@ -56,6 +56,7 @@ class House:
         """A worker process; killed at the end if the test has not ended it."""
         given = {
             "STMS_DATA_DIR": str(self.settings.data_dir),
+            "STMS_REMOTE_TEACHERS": self.settings.remote_teachers,
             "STMS_SOLVER_THREADS": "1",
             # A solver of the lowest priority would make no progress on a busy machine, and one of normal
             # priority could finish before the test observes it.

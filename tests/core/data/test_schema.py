@@ -130,7 +130,8 @@ def test_tables_give_rows_as_records():
     )
     assert table.record(0) == {"a": "x", "b": 1.5, "c": [1.0, 2.0], "d": True}
     assert table.take(np.array([1])).record(0) == {"a": None, "b": 2, "c": None, "d": None}
-    assert infer_column("c", vector).kind == "vector"
+    found = infer_column("c", vector)
+    assert (found.kind, found.code) == ("vector", "lists")
     with pytest.raises(InvalidProblem, match="same name"):
         Table(("a", "a"), (truth, truth))
     with pytest.raises(InvalidProblem, match="differ in length"):
