@@ -102,6 +102,27 @@ def test_with_all_rivals_students_give_the_teachers_answer_and_share_their_trees
         assert tied.any()
 
 
+@pytest.mark.long
+def test_a_million_rows_have_the_teachers_scores_bit_for_bit_and_its_answers():
+    """Scores of copies of one class, and answers of students with all rivals; some rows are ties."""
+    model = train(data(600), TrainingConfig(teacher=Forest(trees=50), students=(Trees(rivals=9999),)))
+    trees = model.preparation.teacher.trees
+    copies = [class_copy(trees, np.array([target])) for target in range(5)]
+    rng, ties = np.random.default_rng(0), 0
+    for _ in range(10):
+        X = rng.normal(size=(100_000, 5)) + np.outer(
+            rng.integers(5, size=100_000), [1.5, -1.0, 0.0, 0.0, 0.0]
+        )
+        scores = model.teacher.scores(X)
+        predicted = model.teacher.predict(X)
+        for target, (copy, student) in enumerate(zip(copies, model.students.values(), strict=True)):
+            np.testing.assert_array_equal(copy.block(X)[:, 0], scores[:, target])
+            np.testing.assert_array_equal(student.decide(X), predicted == target)
+        falling = np.sort(scores, axis=1)
+        ties += np.count_nonzero(falling[:, -1] == falling[:, -2])
+    assert ties > 1000
+
+
 @pytest.mark.parametrize("rest", [0.5, 1.0])
 @pytest.mark.parametrize(("teacher", "p"), [(FOREST, 0), (FOREST, 2), (BOOSTING, 0), (BOOSTING, 2)])
 def test_the_score_is_the_margin_over_rivals_and_of_forests_over_the_rest(teacher, p: int, rest: float):
