@@ -149,6 +149,20 @@ class Preparation:
             held_out=self._held_out_of_all,
         )
 
+    def with_held_out(self, run: Run) -> Preparation:
+        """With scores of the labelled rows by the teachers of the folds, made once for all students.
+
+        Raises Cancelled.
+        """
+        if self.held_out is not None:
+            return self
+
+        def scores() -> FloatArray:
+            fold_of = _fold_of(self.labelled, self.config)
+            return held_out_scores(self.labelled, fold_of, self.fold_teachers, run)
+
+        return replace(self, held_out=self.examples.shared.get("held_out_scores", scores))
+
     @property
     def _held_out_of_all(self) -> FloatArray | None:
         """``held_out`` with the rows that have no label, which have none."""
@@ -327,14 +341,10 @@ def fit_preparation(
 
 
 def _with_held_out(made: Preparation, run: Run) -> Preparation:
-    """With held-out scores, if the teacher has some, or students copy, or may copy, those of the folds."""
-    held_out, config = made.teacher.held_out, made.config
-    is_small = 8 * len(made.labelled.labels) * len(made.classes) <= MOST_COPIED_BYTES
-    is_linear = made.teacher.class_weights is not None
-    may_copy = config.guard == "repair" and is_linear and is_small and bool(made.fold_teachers)
-    if held_out is None and (config.copies_scores or may_copy):
-        held_out = held_out_scores(made.labelled, _fold_of(made.labelled, config), made.fold_teachers, run)
-    return replace(made, held_out=held_out)
+    """With held-out scores, if the teacher has some or students copy what those of the folds say."""
+    if made.teacher.held_out is not None:
+        return replace(made, held_out=made.teacher.held_out)
+    return made.with_held_out(run) if made.config.copies_scores else made
 
 
 def _fold_of(task: Task, config: TrainingConfig) -> IntArray:

@@ -32,7 +32,7 @@ from core.students.sigmoid import fit_sigmoid
 from core.students.trees import Trees
 from core.teachers.forest import Forest
 from core.training.config import TrainingConfig
-from core.training.preparation import Preparation
+from core.training.preparation import MOST_COPIED_BYTES, Preparation
 from core.types import BoolArray, FloatArray
 
 SHARED: Final = "shared"
@@ -152,6 +152,7 @@ def train_student(
             chosen, seen, verdict = _guarded(preparation, folds, target, chosen, held_out, all_have, run)
             held_out = None if held_out is None else seen
         chosen = _without_rivals(preparation, target, chosen)
+        problem = preparation.with_held_out(run).problem(target) if isinstance(chosen, Rivals) else problem
         fitted = chosen.fit(problem, run.stage("student"))
         positive = truth = preparation.labelled.labels == target
         if config.wants_held_out and held_out is None:
@@ -167,7 +168,6 @@ def train_student(
         n_folds = 0 if held_out is None else _fold_count(preparation, folds)
         report = shared if selection is None else selection.report
         packed = _pack(preparation, target, chosen, fitted, (threshold, rule), calibration, n_folds, report)
-        own_rows = OwnRows.of(positive, own >= threshold)
     return TrainedStudent(
         target=target,
         label=packed.label,
@@ -176,7 +176,7 @@ def train_student(
         fitted=fitted,
         spec=chosen,
         seconds=time.perf_counter() - started,
-        own_rows=own_rows,
+        own_rows=OwnRows.of(positive, own >= threshold),
         search=report,
         verdict=verdict,
         promise=promise,
@@ -284,14 +284,17 @@ def _guarded(
     alternatives the first that is not worse than the teacher is taken; if all are worse, the best of them
     (``Verdict.is_better_than``).
     """
-    config, of_teacher = preparation.config, preparation.held_out
+    config = preparation.config
     has_budget = config.threshold == "fpr"
-    can_copy = of_teacher is not None and preparation.teacher.class_weights is not None and not has_budget
+    is_small = 8 * len(folds.labels) * len(preparation.classes) <= MOST_COPIED_BYTES
+    can_copy = is_small and preparation.teacher.class_weights is not None and not has_budget
 
     def seen(one: StudentSpec) -> HeldOut:
-        if isinstance(one, Rivals) and of_teacher is not None:
+        if isinstance(one, Rivals):
             # Its held-out scores follow from those of the teacher.
-            return HeldOut(one.fit(preparation.problem(target), run.silent()).of_teacher(of_teacher))
+            scored = preparation.with_held_out(run)
+            assert scored.held_out is not None  # noqa: S101 - it has just been made
+            return HeldOut(one.fit(scored.problem(target), run.silent()).of_teacher(scored.held_out))
         return hold_out(folds, target, one, run)
 
     def judged(one: StudentSpec, known: HeldOut | None = None) -> tuple[StudentSpec, HeldOut, Verdict | None]:
