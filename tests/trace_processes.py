@@ -21,8 +21,8 @@ ROOT = Path(__file__).parents[1]
 FOLDER = "PYTHON_TRACE_FILES_FOLDER"
 """The process that reads files gets no variables but those of Python."""
 ENTRIES = {
-    ("uvicorn/protocols/http/httptools_impl.py", "run_asgi"),
-    ("app/server/protocol.py", "data_received"),
+    ("app/server/exchange.py", "run"),
+    ("app/server/connection.py", "data_received"),
     ("anyio/_backends/_asyncio.py", "run"),
     ("dbos/_core.py", "_execute_workflow_wthread"),
     ("concurrent/futures/thread.py", "run"),

@@ -169,12 +169,9 @@ class FastPath:
         self._seen.clear()
 
     def _keep(self, head: bytes, prepared: Prepared) -> None:
-        """Keep what a head means from its second appearance on.
-
-        A parser may take a line feed alone for the end of a line, so that its head would end elsewhere.
-        """
+        """Keep what a head means from its second appearance on."""
         caller = prepared.caller
-        if caller is None or len(head) > _MAX_HEAD or head.count(b"\n") != head.count(b"\r\n"):
+        if caller is None or len(head) > _MAX_HEAD:
             return
         if head not in self.known:
             if self._of_keys[caller] >= _MAX_OF_KEY or len(self.known) >= _MAX_HEADS:

@@ -33,7 +33,6 @@ class WaitingFor(Enum):
     BODY = "slow_body"
     UNREAD = "unread_body"
     READ = "slow_reader"
-    NEXT = "slow_next"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ class ProgressClock:
             self._window = _ProgressWindow(waiting_for, request, now, size)
         elif now - window.since >= _limit(waiting_for):
             self._window = None
-            if waiting_for in (WaitingFor.HEAD, WaitingFor.NEXT, WaitingFor.UNREAD):
+            if waiting_for in (WaitingFor.HEAD, WaitingFor.UNREAD):
                 # However steadily the bytes arrive.
                 return True
             moved = window.size - size if waiting_for is WaitingFor.READ else size - window.size

@@ -32,9 +32,9 @@ from app.processes.open_files import HARD_LIMIT
 from app.processes.periodic import PeriodicWork
 from app.processes.scoreboard import Scoreboard, Slot, State
 from app.processes.tuning import leave_out_of_collections
+from app.server.connection import HttpConnection
 from app.server.context import ServerContext
 from app.server.fast_path import FastPath
-from app.server.protocol import HttpProtocol
 from app.server.tls import CLOSING_SECONDS, HANDSHAKE_SECONDS, Certificate
 
 logger = logging.getLogger("uvicorn.error")
@@ -47,6 +47,9 @@ IDLE_SECONDS: Final = 2.0
 TIMEOUT_CHECK_SECONDS: Final = 1.0
 """How often the connections are checked for slow clients."""
 
+KEEP_ALIVE_SECONDS: Final = 75.0
+"""How long a connection may be open without a request."""
+
 _SECURITY_HEADERS: Final = [("X-Content-Type-Options", "nosniff"), ("Referrer-Policy", "no-referrer")]
 """Headers of every response."""
 _POLL_SECONDS: Final = 0.02
@@ -55,7 +58,6 @@ _YIELD_SECONDS: Final = 0.001
 _RETRY_SECONDS: Final = 0.5
 _ENDING_SECONDS: Final = 1.0
 """Time within which a connection that gives way has ended."""
-_KEEP_ALIVE_SECONDS: Final = 75
 _MARGIN_SECONDS: Final = 0.2
 """What listens beside the server is cancelled by this many seconds earlier than requests."""
 _PARTS: Final = ("connections", "certificate")
@@ -105,12 +107,10 @@ class Server(uvicorn.Server):
             fast_path,
         )
 
-        def protocol(**options: Any) -> HttpProtocol:
-            return HttpProtocol(self.context, **options)
-
         config = uvicorn.Config(
             app,
-            http=protocol,  # type: ignore[arg-type]
+            # uvicorn creates no connections here, and loads none of its own protocols.
+            http=HttpConnection,
             ws="none",
             interface="asgi3",
             # X-Forwarded-For is handled by TrustedProxies.
@@ -119,12 +119,11 @@ class Server(uvicorn.Server):
             access_log=False,
             server_header=False,
             log_level=log_level.lower(),
-            timeout_keep_alive=_KEEP_ALIVE_SECONDS,
         )
         super().__init__(config)
         self._slot, self._grace, self._tick, self._parent = slot, grace, tick, os.getppid()
         self._listen_seconds, self._goes_on_listening = min(listen_seconds, grace), False
-        self._connections: set[HttpProtocol] = self.server_state.connections  # type: ignore[assignment]
+        self._connections: set[HttpConnection] = self.server_state.connections  # type: ignore[assignment]
         self._periodic = periodic or PeriodicWork(_PARTS)
         self._certificate, self._beside = certificate, beside
         self._timeouts_checked_at = time.monotonic()
@@ -155,7 +154,8 @@ class Server(uvicorn.Server):
         if now - self._timeouts_checked_at >= TIMEOUT_CHECK_SECONDS:
             self._timeouts_checked_at = now
             for connection in list(self._connections):
-                if not self._periodic.run("connections", partial(connection.check_timeouts, now)):
+                check = partial(connection.check_timeouts, now, KEEP_ALIVE_SECONDS)
+                if not self._periodic.run("connections", check):
                     connection.evict()
             if self._certificate is not None:
                 self._periodic.run("certificate", self._certificate.refresh)
@@ -216,11 +216,9 @@ class Server(uvicorn.Server):
         """Set a connection up; returns whether its client has agreed on keys, without TLS always True."""
         loop = asyncio.get_running_loop()
 
-        def protocol() -> asyncio.Protocol:
-            # As `uvicorn.Server.startup` creates its protocols.
-            return self.config.http_protocol_class(  # type: ignore[call-arg]
-                config=self.config, server_state=self.server_state, app_state=self.lifespan.state, _loop=loop
-            )
+        def protocol() -> HttpConnection:
+            state = self.lifespan.state
+            return HttpConnection(self.config.loaded_app, self.context, self.server_state, state, loop)
 
         if self._certificate is None:
             await loop.connect_accepted_socket(protocol, accepted)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Final
 
 import h11
-import httptools
 
-from app.server.request_rules import BadRequest, RequestRules
+from app.server.exchange import ChunkedBody
+from app.server.heads import BadRequest, HeadReader
 
 HEADS: Final = (
     b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
@@ -23,57 +23,46 @@ class Disagreement(Exception):
     """The two parsers see different requests in the same bytes."""
 
 
-class _Request:
-    """Callbacks of httptools that keep the first request, checked as `app.server.protocol` checks it."""
-
-    def __init__(self) -> None:
-        self.target = b""
-        self.headers: list[tuple[bytes, bytes]] = []
-        self.body = b""
-        self.method = b""
-        self.is_complete = False
-        self.parser = httptools.HttpRequestParser(self)
-
-    def on_url(self, url: bytes) -> None:
-        if not self.is_complete:
-            self.target += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if not self.is_complete:
-            self.headers.append((name.lower(), value))
-
-    def on_headers_complete(self) -> None:
-        if not self.is_complete:
-            self.method = self.parser.get_method()
-            RequestRules().check_head(self.target, self.headers, self.parser.get_http_version())
-
-    def on_body(self, body: bytes) -> None:
-        if not self.is_complete:
-            self.body += body
-
-    def on_message_complete(self) -> None:
-        self.is_complete = True
-
-
 def compare_heads(data: bytes, _folder: Path) -> None:
     """Raise Disagreement if the server accepts a complete request in which h11 sees another one.
 
-    h11 may refuse what the server accepts: it is the server's framing that a proxy could see differently.
+    h11 may refuse what the server accepts: it is the server's framing that a proxy could see differently. The
+    server must see the same request in whatever pieces it arrives.
     """
-    ours = _Request()
-    try:
-        ours.parser.feed_data(data)
-    except httptools.HttpParserUpgrade:
-        return
-    except (httptools.HttpParserError, BadRequest):
-        # An error in a later request does not change the first one.
-        if not ours.is_complete:
-            return
-    if not ours.is_complete:
-        return
-    theirs = _read_by_h11(data)
-    if theirs is not None and theirs != (ours.method, ours.target, ours.body):
-        raise Disagreement(f"{(ours.method, ours.target, ours.body)!r:.300} and {theirs!r:.300}")
+    ours = _read_by_the_server(data, len(data) or 1)
+    in_pieces = _read_by_the_server(data, 1 + len(data) % 11)
+    if in_pieces != ours:
+        raise Disagreement(f"{ours!r:.300} at once, and {in_pieces!r:.300} in pieces")
+    theirs = None if ours is None else _read_by_h11(data)
+    if theirs is not None and theirs != ours:
+        raise Disagreement(f"{ours!r:.300} and {theirs!r:.300}")
+
+
+def _read_by_the_server(data: bytes, size: int) -> tuple[bytes, bytes, bytes] | None:
+    """Method, target and body of the first request; None if it is refused or unfinished."""
+    data = data.lstrip(b"\r\n")
+    reader, head, body, content = HeadReader(), None, None, b""
+    for start in range(0, len(data), size):
+        piece = data[start : start + size]
+        try:
+            if head is None:
+                used = reader.feed(piece)
+                if used < 0:
+                    continue
+                head, piece = reader.take(), piece[used:]
+                body = ChunkedBody() if head.length is None else None
+            if body is None:
+                content += piece
+                is_complete = len(content) >= (head.length or 0)
+            else:
+                decoded, used = body.feed(piece)
+                content += decoded
+                is_complete = used >= 0
+        except BadRequest:
+            return None
+        if is_complete:
+            return head.method.encode("ascii"), head.target, content[: head.length]
+    return None
 
 
 def _read_by_h11(data: bytes) -> tuple[bytes, bytes, bytes | None] | None:

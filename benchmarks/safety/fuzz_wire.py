@@ -10,19 +10,19 @@ from types import SimpleNamespace
 from typing import Any, Final
 from unittest import mock
 
-import uvicorn
 from uvicorn.server import ServerState
 
 from app.processes.scoreboard import State
-from app.server import protocol
+from app.server import connection
+from app.server.connection import HttpConnection
 from app.server.context import ServerContext
 from app.server.fast_path import FastPath
-from app.server.protocol import HttpProtocol
 
 LARGE_BODY: Final = 64
 """Bodies beyond so many bytes count as large, so that short inputs reach what is done with them."""
 _TURNS: Final = 6
-_MOST_TURNS: Final = 60
+MOST_TURNS: Final = 2000
+"""More than any input needs: each request takes a few."""
 
 
 class Loop(asyncio.SelectorEventLoop):
@@ -120,16 +120,9 @@ class Connection:
         slot: Any = SimpleNamespace(state=State.SERVING, connections=1)
         state = ServerState()
         state.default_headers = [(b"x-common", b"1")]
-        config = _config()
-        config.loaded_app = app
         self._loop = loop
-        self.protocol = HttpProtocol(
-            ServerContext(slot, 100, fast_path=fast_path),
-            config=config,
-            server_state=state,
-            app_state={},
-            _loop=loop,
-        )
+        context = ServerContext(slot, 100, fast_path=fast_path)
+        self.protocol = HttpConnection(app, context, state, {}, loop)
         self.transport = Transport(loop, self.protocol)
         self.protocol.connection_made(self.transport)
 
@@ -142,7 +135,7 @@ class Connection:
         """Let bytes arrive, as far as the server takes input."""
         while data and not self.transport.is_closing():
             if not self.transport.is_reading:
-                self._loop.turn(_MOST_TURNS)
+                self._loop.turn(MOST_TURNS)
                 if not self.transport.is_reading:
                     return
             receiver: Any = self.transport._protocol
@@ -165,7 +158,7 @@ class Connection:
 @contextmanager
 def small_bodies() -> Iterator[None]:
     """Bodies are large from `LARGE_BODY` bytes on, and all requests have one id, while the block lasts."""
-    with mock.patch.multiple(protocol, FAST_BODY_BYTES=LARGE_BODY, request_id_for=lambda _requested: b"id"):
+    with mock.patch.multiple(connection, FAST_BODY_BYTES=LARGE_BODY, request_id_for=lambda _requested: b"id"):
         yield
 
 
@@ -173,12 +166,3 @@ def small_bodies() -> Iterator[None]:
 def loop() -> Loop:
     """The event loop of all executions."""
     return Loop()
-
-
-@cache
-def _config() -> uvicorn.Config:
-    config = uvicorn.Config(
-        lambda *_: None, ws="none", interface="asgi3", log_level="critical", access_log=False
-    )
-    config.load()
-    return config

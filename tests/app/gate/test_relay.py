@@ -13,7 +13,7 @@ import pytest
 from app.gate.peer import Peer, RelayedRequests
 from app.gate.relay import Relay, _Response
 from app.processes.listener import listen_locally
-from app.server.request_rules import HEAD_BYTES, MAX_HEADERS
+from app.server.heads import HEAD_BYTES, MAX_HEADERS
 from tests.app.server.wire import Reader, Response, RunningServer, Writer, read_response, running
 
 

@@ -327,7 +327,7 @@ async def test_a_connection_whose_timeouts_cannot_be_checked_ends_alone(monkeypa
         broken = await up.connect()
         await ask(*broken)
 
-        def fail(_now: float) -> None:
+        def fail(_now: float, _keep_alive_seconds: float) -> None:
             raise OSError(errno.EMFILE, "Too many open files")
 
         monkeypatch.setattr(up.connection, "check_timeouts", fail)
@@ -364,7 +364,8 @@ async def test_it_calls_tick_and_sends_heartbeats():
 
 
 async def test_a_request_that_arrives_at_the_keep_alive_timeout_is_answered(monkeypatch):
-    monkeypatch.setattr(server, "_KEEP_ALIVE_SECONDS", 1.0)
+    monkeypatch.setattr(server, "KEEP_ALIVE_SECONDS", 1.0)
+    monkeypatch.setattr(server, "TIMEOUT_CHECK_SECONDS", 0.0)
     async with running() as up:
         late, never = await up.connect(), await up.connect()
         for connection in (never, late):

@@ -12,7 +12,7 @@ from typing import Any
 
 from app.processes.listener import ProcessContext
 from app.processes.scoreboard import Scoreboard, State
-from app.server.protocol import HttpProtocol
+from app.server.connection import HttpConnection
 from app.server.server import Server
 
 Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
@@ -94,7 +94,7 @@ class RunningServer:
         return {reason: count for reason, count in self.server.context.refused.items() if count}
 
     @property
-    def connection(self) -> HttpProtocol:
+    def connection(self) -> HttpConnection:
         """The only open connection."""
         [connection] = self.server._connections
         return connection

@@ -49,5 +49,5 @@ async def test_a_warm_query_passes_few_files(
             response = await read_response(reader)
         assert response.status == 200
         assert response.body.startswith(b'{"match":true,"score":')
-        assert {"server/protocol.py", "serving/query/responses.py", "auth/rate_limit.py"} <= files
+        assert {"server/connection.py", "serving/query/responses.py", "auth/rate_limit.py"} <= files
         assert len(files) <= most, sorted(files)
