@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -92,7 +91,8 @@ class HttpConnection(asyncio.Protocol):
         """Bytes of requests that were not answered as soon as they came."""
         self._last: bytes | HeaderList | Scope | None = None
         """The newest request: its head if that was known, its headers, or its scope if it went to ASGI."""
-        self._answered_at = 0.0
+        self._quiet_since = 0.0
+        """When a request was answered last, the connection was made, or the server began to drain."""
         self.client: tuple[str, int] | None = None
         self.fast_responses = 0
 
@@ -106,7 +106,7 @@ class HttpConnection(asyncio.Protocol):
         self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
         # At a Unix socket a query process relays what has passed the rules of heads.
         self._relayed = self.client is None
-        self._answered_at = self._loop.time()
+        self._quiet_since = self._loop.time()
         context = self._context
         self._connections.add(self)
         if len(self._connections) > context.max_connections and not context.evict():
@@ -218,7 +218,7 @@ class HttpConnection(asyncio.Protocol):
         self._last, self._is_late = request, False
         self.fast_responses += 1
         self._state.total_requests += 1
-        self._answered_at = self._loop.time()
+        self._quiet_since = self._loop.time()
 
     def body_progressed(self, size: int) -> None:
         """Count the bytes of a body that is received in place."""
@@ -386,7 +386,7 @@ class HttpConnection(asyncio.Protocol):
     def _response_sent(self) -> None:
         """Go on with the next request."""
         self._state.total_requests += 1
-        self._answered_at = self._loop.time()
+        self._quiet_since = self._loop.time()
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
@@ -447,19 +447,20 @@ class HttpConnection(asyncio.Protocol):
         if not self._draining:
             self._draining = True
             self._fast_path = None
+            self._quiet_since = self._loop.time()
             self._guard(lambda _: self._leave_awaited_body(), None)
 
     def close_if_idle_for(self, seconds: float) -> None:
-        """Close the connection if it was idle for ``seconds`` and no input is waiting."""
-        idle_seconds = self._clock.idle_seconds(time.monotonic(), is_idle=self._is_idle())
-        if idle_seconds >= seconds and not self._has_input():
+        """Close the connection if there was no request for ``seconds``, and none is about to be read."""
+        if (
+            self._loop.time() - self._quiet_since >= seconds
+            and self._request is None
+            and self._receiver is None
+            and not self._input
+            and not self._unsent_bytes()
+            and not has_input(self.transport.get_extra_info("socket"))
+        ):
             self.transport.close()
-
-    def _is_idle(self) -> bool:
-        return self._request is None and self._receiver is None and not self._input
-
-    def _has_input(self) -> bool:
-        return has_input(self.transport.get_extra_info("socket"))
 
     # Timeouts
 
@@ -476,8 +477,7 @@ class HttpConnection(asyncio.Protocol):
         size = self._unread_bytes() if waiting_for is WaitingFor.READ else self._received
         request = self._receiver or self._request
         if not self._clock.is_too_slow(waiting_for, request, size, now) or waiting_for is None:
-            if self._loop.time() - self._answered_at >= keep_alive_seconds and self._may_end():
-                self.transport.close()
+            self.close_if_idle_for(keep_alive_seconds)
             return
         self._context.refused[waiting_for.value] += 1
         if waiting_for is WaitingFor.READ:
@@ -487,9 +487,6 @@ class HttpConnection(asyncio.Protocol):
         else:
             part = "head" if waiting_for is WaitingFor.HEAD else "body"
             self.send_error(Problem(408, "too_slow", f"The {part} of the request came too slowly."))
-
-    def _may_end(self) -> bool:
-        return self._is_idle() and not self._unsent_bytes() and not self._has_input()
 
     def _waiting_for(self) -> WaitingFor | None:
         """What the server waits for from the client; None if it waits for the application or nothing."""

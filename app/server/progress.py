@@ -1,4 +1,4 @@
-"""Timeouts of slow clients, and idle time, from bytes and times alone.
+"""Timeouts of slow clients, from bytes and times alone.
 
 Progress is checked about once a second instead of by a timer for each request, so that a fast request pays
 nothing for it.
@@ -57,14 +57,13 @@ class _BodyWait:
 
 
 class ProgressClock:
-    """Decides for one connection whether the client is too slow, and for how long it has been idle.
+    """Decides for one connection whether the client is too slow.
 
     All times are in seconds on one clock, passed by the caller.
     """
 
     def __init__(self) -> None:
         self._window: _ProgressWindow | None = None
-        self._idle_since: float | None = None
         self._body: _BodyWait | None = None
 
     def is_too_slow(self, waiting_for: WaitingFor | None, request: object, size: int, now: float) -> bool:
@@ -106,15 +105,6 @@ class ProgressClock:
     def restart(self) -> None:
         """Start a new period: the client has read most of the response."""
         self._window = None
-
-    def idle_seconds(self, now: float, *, is_idle: bool) -> float:
-        """Seconds since the connection was first seen idle; 0 if it is not idle."""
-        if not is_idle:
-            self._idle_since = None
-            return 0.0
-        if self._idle_since is None:
-            self._idle_since = now
-        return now - self._idle_since
 
 
 def _limit(waiting_for: WaitingFor) -> float:

@@ -1,4 +1,4 @@
-"""Timeouts and idle time, without a socket and without waiting."""
+"""Timeouts, without a socket and without waiting."""
 
 from __future__ import annotations
 
@@ -77,12 +77,3 @@ def test_another_request_another_phase_and_a_pause_start_a_new_period():
     clock.restart()
     assert not clock.is_too_slow(WaitingFor.BODY, second, 0, 4 * late + 5)
     assert clock.is_too_slow(WaitingFor.BODY, second, 0, 4 * late + 5 + BODY_SECONDS)
-
-
-def test_idle_time_counts_from_the_first_idle_moment():
-    clock = ProgressClock()
-    assert clock.idle_seconds(10.0, is_idle=True) == 0.0
-    assert clock.idle_seconds(12.5, is_idle=True) == 2.5
-    assert clock.idle_seconds(13.0, is_idle=False) == 0.0
-    assert clock.idle_seconds(14.0, is_idle=True) == 0.0
-    assert clock.idle_seconds(15.0, is_idle=True) == 1.0
