@@ -46,6 +46,7 @@ SHARES: Final[Mapping[str, float]] = {
     "safetensors_head": 1.0,
     "npz_head": 0.7,
     "package": 1.0,
+    "student": 2.0,
 }
 """The targets and their shares of the time."""
 _PROCESSES: Final = 2

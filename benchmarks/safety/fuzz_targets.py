@@ -48,14 +48,16 @@ from core.data.table import NumberCells, Table, TextCells, VectorCells
 from core.encoding.fit import fit_encoder, fit_terms
 from core.encoding.profile import fit_profile
 from core.errors import InvalidPackage, InvalidProblem
-from core.packed import PackedHead, PackedLabels
+from core.packed import LinearForm, PackedHead, PackedLabels, PackedStudent
 from core.packed.codec import encode_front
 from core.packed.encoder import Encoder
 from core.packed.head import head_header, head_shapes
 from core.packed.input_profile import InputProfile
+from core.packed.maps import LinearBasis
 from core.packed.single_text import SingleTexts
 from core.packed.term_table import TermTable, term_entries
 from core.packed.terms import FAMILIES
+from core.packed.trees import TreesBasis
 
 ALLOWED: Final = (ServiceError, InvalidProblem, InvalidPackage)
 MAX_BYTES: Final = 8192
@@ -138,6 +140,16 @@ def _read_package(data: bytes, _folder: Path) -> None:
         list(labels[:10])
     else:
         PackedHead.from_bytes(package, _LABELS)
+
+
+def _score_student(data: bytes, _folder: Path) -> None:
+    student = PackedStudent.from_bytes(bytes(data))
+    if student.map.n_columns <= _COLUMNS:
+        rows = np.linspace(-2.0, 2.0, 3 * student.map.n_columns).reshape(3, -1)
+        scores, alone = student.scores(rows), np.array([student.score(row) for row in rows])
+        # BLAS adds the products of a row alone in another order.
+        if student.map.kind == "trees" and scores.tobytes() != alone.tobytes():
+            raise ValueError(f"Rows alone have the scores {alone}, and {scores} in a table.")
 
 
 def _query(data: bytes, _folder: Path) -> None:
@@ -270,6 +282,28 @@ def _packages() -> list[bytes]:
     front, places = encode_front(head_header("head"), shapes)
     arrays = {"weights": weights, "bias": np.zeros(3)}
     return [b"L" + _LABELS.to_bytes(), b"H" + front + b"".join(arrays[name].tobytes() for name in places)]
+
+
+def _students() -> list[bytes]:
+    """Students of trees: their nodes refer to each other, and to rows of other arrays."""
+    basis = TreesBasis(
+        columns=2,
+        sums=1,
+        feature=np.array([0, 0, 1]),
+        threshold=np.array([-1.0, 0.5, 0.0]),
+        roots=np.array([0, 2, -1]),
+        test=np.array([0, 2, 1]),
+        children=np.array([[1, -1], [-2, -3], [-3, -1]]),
+        share=np.array([0.5, 0.25, 0.75]),
+        values=np.array([[0.0], [1.0], [-0.5]]),
+        output=np.zeros(3, dtype=int),
+        divisor=3.0,
+    )
+    one = np.ones(1)
+    forms = (LinearForm(one, 0.0, one, 0.0), LinearForm(-one, 0.5, one, -1.0))
+    packed = [PackedStudent(basis, form, 0.0, "a") for form in forms]
+    packed.append(PackedStudent(LinearBasis(2), LinearForm(np.ones(2), 0.0, np.ones(2), 0.0), 0.0, "a"))
+    return [student.to_bytes() for student in packed]
 
 
 def _queries() -> list[bytes]:
@@ -482,4 +516,5 @@ TARGETS: Final[Mapping[str, Target]] = {
         ],
     ),
     "package": Target(_read_package, _packages),
+    "student": Target(_score_student, _students),
 }
