@@ -288,7 +288,7 @@ def path_and_query(target: bytes) -> tuple[str, bytes, bytes]:
         url = httptools.parse_url(target)
         path = url.path.decode("ascii")
     except (httptools.HttpParserError, AttributeError, UnicodeDecodeError) as error:
-        raise BadRequest.malformed("The target of the request is malformed.") from error
+        raise BadRequest.malformed() from error
     return unquote(path) if "%" in path else path, url.path, url.query or b""
 
 

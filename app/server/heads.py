@@ -113,6 +113,9 @@ class HeadReader:
             with suppress(httptools.HttpParserUpgrade):
                 self._parser.feed_data(data if used < 0 else data[:used])
         except httptools.HttpParserError as error:
+            if self._version:
+                # The rules say more about it.
+                self._check()
             raise BadRequest.malformed() from error
         if (used >= 0) != bool(self._version):
             raise BadRequest.malformed()
@@ -127,8 +130,7 @@ class HeadReader:
         self._parser = None
         if method == "CONNECT":
             raise BadRequest.malformed("This server opens no tunnels.")
-        most_headers = MAX_HEADERS + RELAYED_HEADERS * self._relayed
-        is_chunked = check_head(self._target, self._headers, self._version, most_headers)
+        is_chunked = self._check()
         length, expects_continue = 0, False
         for name, value in self._headers:
             if name == b"content-length":
@@ -145,6 +147,10 @@ class HeadReader:
             self._keeps_alive and self._version == "1.1",
             expects_continue,
         )
+
+    def _check(self) -> bool:
+        most_headers = MAX_HEADERS + RELAYED_HEADERS * self._relayed
+        return check_head(self._target, self._headers, self._version, most_headers)
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the target."""

@@ -51,6 +51,8 @@ def both(folder: Path, old: Path, new: Path) -> Iterator[tuple[tuple[int, int], 
         ports = []
         for name, tree in (("old", old), ("new", new)):
             shutil.copytree(folder / "original", folder / name)
+            if tree != old:
+                _upgrade(folder / name, tree)
             command = ["-m", "app.cli", "api", "--port"]
             ports.append(stack.enter_context(_served(folder / name, tree, command, "/readyz")))
         yield (ports[0], ports[1]), keys
@@ -67,6 +69,13 @@ def knowing_and_not(folder: Path) -> Iterator[tuple[tuple[int, int], dict[str, s
             command = ["-m", "benchmarks.differential.query_server", name]
             ports.append(stack.enter_context(_served(folder / name, ROOT, command, "/readyz/queries")))
         yield (ports[0], ports[1]), keys
+
+
+def _upgrade(data: Path, tree: Path) -> None:
+    """Bring the copy of the older database to the schema of a tree."""
+    command = [sys.executable, "-P", "-m", "app.cli", "db", "upgrade"]
+    environ = environment(_SETTINGS | {"STMS_DATA_DIR": str(data)}, tree)
+    subprocess.run(command, env=environ, check=True, capture_output=True)
 
 
 @contextmanager
