@@ -70,6 +70,11 @@ def options(
     }
 
 
+def url_of(address: str, path: str) -> httpx.URL:
+    """The address of a request. path: below that of the service, with its query, if it has one."""
+    return httpx.URL(address + path)
+
+
 def file_size(file: Path) -> int:
     """Bytes of a file."""
     return file.stat().st_size

@@ -6,8 +6,9 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
+from typing import Self, TypeVar, cast
 
 import httpx
 
@@ -23,9 +24,13 @@ from stms_client.transport import (
     async_file_pieces,
     file_size,
     options,
+    url_of,
 )
 
 T = TypeVar("T")
+
+_URLS = 256
+"""Addresses of requests that are kept."""
 
 
 class Connection:
@@ -43,6 +48,7 @@ class Connection:
         ca: str | Path | ssl.SSLContext | None = None,
     ) -> None:
         self._http = httpx.AsyncClient(**options(address, api_key, timeout, user_agent, ca))
+        self._url = lru_cache(_URLS)(partial(url_of, self.address))
         self._tenant = tenant
         self._retry = retry or Retry()
 
@@ -139,22 +145,26 @@ class Connection:
         """Make a call, and do not repeat it. timeout: as that of the client. Raises StmsError."""
         if self._http.is_closed:
             raise StmsError("The client is closed.")
-        headers = dict(call.headers)
+        headers = self._http.headers.copy()
+        headers.update(call.headers)
         content: bytes | AsyncIterator[bytes] | None = call.content
         if call.file is not None:
             size = file_size(call.file)
             headers["Content-Length"] = str(size)
             content = async_file_pieces(call.file, size, progress)
-        usual: Any = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
+        usual = self._http.timeout if timeout is None else httpx.Timeout(timeout)
+        seconds = UPLOAD_TIMEOUT if call.is_long or call.file else usual
+        # What httpx makes of the arguments of its `request` takes five times as long.
+        request = httpx.Request(
+            call.method,
+            self._url(call.path),
+            params=calls.params_of(call, self._tenant),
+            headers=headers,
+            content=content,
+            extensions={"timeout": seconds.as_dict()},
+        )
         async with self._connection_errors():
-            response = await self._http.request(
-                call.method,
-                call.path,
-                params=calls.params_of(call, self._tenant),
-                headers=headers,
-                content=content,
-                timeout=UPLOAD_TIMEOUT if call.is_long or call.file else usual,
-            )
+            response = await self._http.send(request)
         if not response.is_success and response.status_code != httpx.codes.NOT_MODIFIED:
             raise problem_of(response)
         return call.read(response)
