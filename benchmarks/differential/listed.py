@@ -67,7 +67,9 @@ def _has_two_faults(case: Case, one: Outcome, other: Outcome) -> bool:
     """
     if not (one.responses and other.responses):
         return False
-    (*before, last), (*others, other_last) = one.responses, other.responses
+    (*before, last), (*others, other_last) = (
+        map(_without_headers_of_packages, outcome.responses) for outcome in (one, other)
+    )
     is_of_body = b"chunked" in case.data.lower()
     return (
         (is_of_body or HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE in (last.status, other_last.status))
