@@ -68,13 +68,13 @@ kubernetes: $(VENV)/.dev ## what is made from the Helm chart with real Helm: dep
 	$(BIN)/python -m deploy.render
 
 verify: $(VENV)/.dev ## chaos, hostile and safety (need PostgreSQL, best as root); one: make verify NAME=chaos OPTIONS=--quick
-	$(BIN)/python -m benchmarks $(or $(NAME),verify) $(OPTIONS)
+	$(BIN)/python -m verification $(or $(NAME),all) $(OPTIONS)
 
 bench: $(VENV)/.dev ## a benchmark of speed: make bench NAME=serve OPTIONS=--quick; without NAME, the list of all programs
 	$(BIN)/python -m benchmarks $(NAME) $(OPTIONS)
 
 study: $(VENV)/.dev ## a measurement of accuracy: make study NAME=accuracy; without NAME, the list of all programs
-	$(BIN)/python -m benchmarks $(NAME) $(OPTIONS)
+	$(BIN)/python -m studies $(NAME) $(OPTIONS)
 
 container: $(VENV)/.runtime ## build the image and do the main job in it, then in the composition (Docker or podman)
 	$(BIN)/python -m container.smoke

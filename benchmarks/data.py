@@ -6,9 +6,18 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+
+from core.data.dataset import LabelledData
+
+FEATURES: Final = {
+    "letter": {"kind": "nystroem", "n_components": 1000, "gamma": 0.1},
+    "satimage": {"kind": "nystroem", "n_components": 600, "gamma": 0.05},
+}
+LOSS_WEIGHTS: Final = {"paper's grid": (1e3, 1e3), "open grid": (3e4, 1e5)}
+"""Feature maps of two sets; loss weights of teacher and students: the end of the paper's grid, and beyond."""
 
 
 def data_folder() -> Path:
@@ -40,3 +49,14 @@ def present(names: Sequence[str]) -> Iterator[str]:
             yield name
         else:
             print(f"{name} is left out: there is no {path}", file=sys.stderr)
+
+
+def wide() -> tuple[LabelledData, LabelledData]:
+    """Training and test part of random mixtures: 40 rows of each of 26 classes, 617 columns of 30 factors."""
+    rng = np.random.default_rng(0)
+    centres, loadings = rng.normal(size=(26, 30)), rng.normal(size=(30, 617))
+    codes = np.arange(2080) % 26
+    factors = centres[codes] + 0.7 * rng.normal(size=(2080, 30))
+    X = (factors @ loadings + 2.0 * rng.normal(size=(2080, 617))).astype(np.float32)
+    data = LabelledData.from_arrays(X[:1040], codes[:1040])
+    return data, LabelledData.with_codes(X[1040:], codes[1040:], data.classes)

@@ -4,7 +4,7 @@ Usage::
 
     python -m benchmarks.letter_versions BEFORE [AFTER] [--rounds 3] [--rows 15000] [--guard]
 
-BEFORE and AFTER are commits or folders, as `benchmarks.digests` takes them; AFTER is the current checkout
+BEFORE and AFTER are commits or folders, as `verification.digests` takes them; AFTER is the current checkout
 unless given. Each version runs as its own ``stms serve`` on SQLite in a temporary folder and receives
 letter's training part. In every round each of the three jobs of `JOBS` runs on one version while the other is
 idle, then on the other version; the version that begins changes with the round. A small job of each version
@@ -35,9 +35,9 @@ from typing import Any, Final
 import httpx
 import numpy as np
 
+from benchmarks.checkout import ROOT, checked, checkout
 from benchmarks.data import data_folder
 from benchmarks.deployment import Deployment
-from benchmarks.digests import ROOT, checked, checkout
 from benchmarks.processes import cpu_seconds, family
 
 Json = dict[str, Any]

@@ -19,7 +19,7 @@ import numpy as np
 from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from benchmarks.compact import wide
+from benchmarks.data import wide
 from core.data.dataset import LabelledData
 from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
 from core.types import FloatArray, IntArray

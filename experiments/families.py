@@ -1,9 +1,9 @@
 """The report's part on the other families of learners: tables against their baselines, figures, commands.
 
-    python -m benchmarks.learners --store docs/reproduction/families.json
+    python -m studies.learners --store docs/reproduction/families.json
     python -m experiments.families [--results FILE] [--out FOLDER]
 
-Nothing is computed here: the figures are those that ``python -m benchmarks.learners`` has stored, part by
+Nothing is computed here: the figures are those that ``python -m studies.learners`` has stored, part by
 part, each with the command that measured it. Written are ``families.md`` and an SVG file for each part that
 is a comparison. A part that was not measured is named as missing.
 """
@@ -24,7 +24,7 @@ from experiments.report.figures import STYLE
 
 RESULTS: Final = Path("docs/reproduction/families.json")
 _INTRODUCTION: Final = (
-    "Made by `python -m experiments.families` from the figures that `python -m benchmarks.learners"
+    "Made by `python -m experiments.families` from the figures that `python -m studies.learners"
     " --store docs/reproduction/families.json` has stored.\nNo test part is read, but that of MNIST by"
     " interpolation in full."
 )
@@ -33,7 +33,7 @@ _INTRODUCTION: Final = (
 def write(results: dict[str, Any], folder: Path) -> list[str]:
     """Write ``families.md`` and its SVG files; returns the names of the parts that were not measured.
 
-    results: by part, the object that ``python -m benchmarks.learners --store`` writes.
+    results: by part, the object that ``python -m studies.learners --store`` writes.
     """
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
@@ -48,7 +48,7 @@ def write(results: dict[str, Any], folder: Path) -> list[str]:
         stored = results.get(family.part)
         if stored is None:
             missing.append(family.part)
-            lines += [f"Not measured. `python -m benchmarks.learners --only {family.part}` measures it.", ""]
+            lines += [f"Not measured. `python -m studies.learners --only {family.part}` measures it.", ""]
             continue
         lines += [f"{family.text} Measured by `{stored['command']}`.", ""]
         if family.figure is not None:
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, default=RESULTS.parent)
     given = parser.parse_args(arguments)
     if not given.results.is_file():
-        command = f"python -m benchmarks.learners --store {given.results}"
+        command = f"python -m studies.learners --store {given.results}"
         print(f"There is no {given.results}; {command} makes it.", file=sys.stderr)
         return 1
     missing = write(json.loads(given.results.read_text(encoding="utf-8")), given.out)

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import typer.main
 
+import benchmarks.__main__ as speed
+import studies.__main__ as accuracy
+import verification.__main__ as faults
 from app.cli import build
 from app.settings import Settings
-from benchmarks.__main__ import GROUPS
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -57,8 +59,13 @@ def test_make_targets_that_are_named_exist(path: Path):
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     text = path.read_text(encoding="utf-8")
     assert set(re.findall(r"(?:`|^ {4})make ([a-z-]+)", text, re.MULTILINE)) <= targets
+    programs = {
+        "verify": (*faults.WHOLE, *faults.OF_TWO_VERSIONS),
+        "bench": speed.PROGRAMS,
+        "study": accuracy.PROGRAMS,
+    }
     for group, name in re.findall(r"make (verify|bench|study) NAME=([\w.]+)", text):
-        assert name in GROUPS[group]
+        assert name in programs[group]
 
 
 SHOWN_COMMAND = re.compile(r"(?:^|`|\$\(|[ ]{2})(stms [a-z](?:(?![ ]{2}stms )[^`#\n])*)", re.MULTILINE)

@@ -48,7 +48,8 @@ def findings(check: Callable[[str], Iterable[object]], places: Iterable[str]) ->
 def sources() -> dict[str, Path]:
     """Every module of the program by its dotted name."""
     found = {}
-    for package in ("core", "app", "stms_client", "experiments", "benchmarks", "migrations"):
+    measuring = ("experiments", "benchmarks", "studies", "verification")
+    for package in ("core", "app", "stms_client", *measuring, "migrations"):
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
@@ -177,7 +178,7 @@ def test_every_method_of_an_entity_is_used_by_the_service():
 
 WATCH = """
 import builtins, importlib, json, os, sys
-parts = ("app", "core", "stms_client", "benchmarks")
+parts = ("app", "core", "stms_client", "benchmarks", "studies", "verification")
 ours = tuple(os.path.join(os.getcwd(), part) + os.sep for part in parts)
 seen = []
 

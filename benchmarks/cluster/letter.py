@@ -3,12 +3,12 @@
 fanout_speedup           wall time of a job with the default search for the hyper-parameters of every student
                          on one worker : that on two, one solver thread each; from the start of the job to its
                          end, medians of the rounds
-fanout_speedup_accuracy  the same of the job of `benchmarks.accuracy`, half a minute long, without a search
+fanout_speedup_accuracy  the same of the job of `studies.accuracy`, half a minute long, without a search
 fanout_speedup_default   the same of a job with the default hyper-parameters, seconds long
 two_processes_speedup    upper bound on this machine: two processes that fit the students of the job of
-                         `benchmarks.accuracy` in parallel without the service, against a single process;
+                         `studies.accuracy` in parallel without the service, against a single process;
                          median of the rounds
-job_overhead             the job of `benchmarks.accuracy` on one worker: the part of the wall time, from
+job_overhead             the job of `studies.accuracy` on one worker: the part of the wall time, from
                          submission to the end, in which no solver works on features, teacher or students
 overhead_s               where it goes, in seconds of the last job
 """
@@ -22,10 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy import FEATURES, GRIDS
 from benchmarks.cluster.limit import two_processes_speedup
 from benchmarks.cluster.service import Cluster, cluster, run_job
-from benchmarks.data import arrays_of, data_folder
+from benchmarks.data import FEATURES, LOSS_WEIGHTS, arrays_of, data_folder
 from stms_client import Client
 
 _SOLVING = ("features", "teacher", "scores", "tuning_teacher")
@@ -121,7 +120,7 @@ def spent(job: dict[str, Any], events: list[dict[str, Any]]) -> dict[str, float]
 
 
 def _jobs(size: LetterSize) -> dict[str, dict[str, Any]]:
-    C = GRIDS["open grid"]
+    C = LOSS_WEIGHTS["open grid"]
     features = _features(size)
     accuracy = {
         "features": features,

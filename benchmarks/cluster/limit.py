@@ -13,8 +13,7 @@ from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
-from benchmarks.accuracy import GRIDS
-from benchmarks.data import arrays_of
+from benchmarks.data import LOSS_WEIGHTS, arrays_of
 
 _WAIT_SECONDS = 300.0
 
@@ -54,7 +53,7 @@ def _fit(rows: int, features: dict[str, Any], students: int, begin: Barrier, too
 
     with arrays_of("letter") as data:
         train = LabelledData.from_arrays(data["X_train"][:rows], data["y_train"][:rows])
-    C = GRIDS["open grid"]
+    C = LOSS_WEIGHTS["open grid"]
     made = prepare(train, TrainingConfig(features=FeatureSpec(**features), teacher=SSVM(C[0])))
     spec = GSVM(C=C[1])
     with one_blas_thread():

@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.checkout import checkout
 from benchmarks.connection import Connection, request
 from benchmarks.deployment import ROOT, Deployment
-from benchmarks.digests import checkout
 from benchmarks.processes import two_cores
 from benchmarks.serve.service import CLASSES, FEATURES
 

@@ -1,4 +1,4 @@
-"""Tables and figures of the other families of learners, one part for each module of `benchmarks.learners`."""
+"""Tables and figures of the other families of learners, one part for each module of `studies.learners`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from experiments.report.figures import COLOURS
 from experiments.report.tables import Table
 
 Figures: TypeAlias = dict[str, Any]
-"""The figures of a part, as its module of `benchmarks.learners` says."""
+"""The figures of a part, as its module of `studies.learners` says."""
 Interval: TypeAlias = tuple[str, float, float, float]
 """A name, a mean and the ends of its interval."""
 

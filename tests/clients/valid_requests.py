@@ -27,8 +27,8 @@ from hypothesis import strategies as st
 from pyarrow import ipc, parquet
 from safetensors.numpy import save
 
-from benchmarks.safety.isolation_probes import WEBHOOK_URL, bundle_bytes
 from core.data.schema import Kind
+from verification.safety.isolation_probes import WEBHOOK_URL, bundle_bytes
 
 COLUMNS = 3
 NAMES = ["a", "b", "c"]

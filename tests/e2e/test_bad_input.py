@@ -1,7 +1,7 @@
 """Bad input over real connections changes no stored data, and each kind of it is named by its place.
 
-Of each kind of fault there is one here: the tables of `benchmarks.hostile` have the others, and the tests of
-the readers and of the API their places.
+Of each kind of fault there is one here: the tables of `verification.hostile` have the others, and the tests
+of the readers and of the API their places.
 """
 
 from __future__ import annotations

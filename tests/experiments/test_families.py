@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.learners.__main__ import PARTS, keep
 from experiments.families import main
 from experiments.report.families import FAMILIES
+from studies.learners.__main__ import PARTS, keep
 
 SIDES = {
     "error": [1.5, 0.2],
@@ -126,8 +126,7 @@ def test_every_family_has_its_table_figure_and_command(tmp_path: Path, capsys: p
     for family in FAMILIES:
         assert SHOWN[family.part] in text, family.part
         assert (
-            f"benchmarks.learners{' --quick' if family.part == 'remote' else ''} --only {family.part}`"
-            in text
+            f"studies.learners{' --quick' if family.part == 'remote' else ''} --only {family.part}`" in text
         )
         drawn = tmp_path / "out" / f"family-{family.part}.svg"
         assert drawn.is_file() == (family.figure is not None) == (f"({drawn.name})" in text)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hostile.attack import ANY_CODE, PAGE, Attack, complaints
-from benchmarks.hostile.run import MAX_GROWTH, Report, quick_attacks, run
-from benchmarks.hostile.slow import slow
-from benchmarks.hostile.wire import Answer
+from verification.hostile.attack import ANY_CODE, PAGE, Attack, complaints
+from verification.hostile.run import MAX_GROWTH, Report, quick_attacks, run
+from verification.hostile.slow import slow
+from verification.hostile.wire import Answer
 
 pytestmark = [pytest.mark.timeout(600)]
 

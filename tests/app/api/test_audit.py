@@ -13,13 +13,13 @@ import pytest
 from app.services.audit import list_records
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
-from benchmarks.safety.isolation_probes import bundle_bytes
 from benchmarks.token_issuer import NAME, issuer_setting, key_set, public_jwk
 from core.labelling.base import Labelling
 from core.solvers.solution import Summary
 from tests.app.api.bucket import TARGET, serving
 from tests.app.api.conftest import CSV, WEIGHTS
 from tests.app.started import Client
+from verification.safety.isolation_probes import bundle_bytes
 
 pytestmark = pytest.mark.usefixtures("keys_required")
 

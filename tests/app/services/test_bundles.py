@@ -44,12 +44,12 @@ from app.store.blob_cache import BlobCache
 from app.store.engine import open_engine
 from app.store.tables import audit_log, blob_chunks, blobs, job_students, jobs, model_versions
 from app.store.unit_of_work import Store
-from benchmarks.safety.isolation_probes import bundle_bytes
 from core.packed import PackedLabels, PackedStudent
 from core.packed.codec import decode, encode
 from core.packed.head import head_header
 from tests.app.api.conftest import CLASSES, publish_pets
 from tests.refusals import refused_as
+from verification.safety.isolation_probes import bundle_bytes
 
 LIMITS = Settings()
 ROWS = np.random.default_rng(3).normal(size=(1000, 3))

@@ -9,7 +9,6 @@ import pytest
 from scipy.integrate import quad
 from scipy.stats import norm
 
-from benchmarks.learners._posteriors import algorithm_difference, covariance, moments_difference, random_signs
 from core.errors import Cancelled
 from core.run import Run
 from core.solvers.ep.evidence import (
@@ -26,6 +25,7 @@ from core.solvers.ep.probit import ProbitModel, propagate
 from core.solvers.ep.process import Prior, Sites
 from core.solvers.ep.tilted import uncertain_noise
 from core.solvers.solution import Status
+from studies.learners._posteriors import algorithm_difference, covariance, moments_difference, random_signs
 from tests.lanes import first_short
 
 PROBLEMS = 40

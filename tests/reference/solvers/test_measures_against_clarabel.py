@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.learners.oracles import agrees, measure_difference
+from studies.learners.oracles import agrees, measure_difference
 
 
 @pytest.mark.parametrize("seed", range(48))

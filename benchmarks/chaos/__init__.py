@@ -1,1 +1,0 @@
-"""The whole service under faults: ``python -m benchmarks.chaos``, see `__main__`."""

@@ -1,0 +1,14 @@
+"""Programs that look for faults: ``python -m verification [NAME [OPTIONS]]``; without a name, their list."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+from benchmarks.programs import run
+
+WHOLE: Final = ("chaos", "hostile", "safety")
+OF_TWO_VERSIONS: Final = ("differential", "digests")
+
+if __name__ == "__main__":
+    sys.exit(run("verification", WHOLE + OF_TWO_VERSIONS, WHOLE, sys.argv[1:]))

@@ -1,0 +1,1 @@
+"""The whole service under faults: ``python -m verification.chaos``, see `__main__`."""
