@@ -32,7 +32,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -116,7 +116,7 @@ def main() -> int:
         # On SIGTERM all started processes are ended.
         with sigterm_as_exit():
             for database in databases:
-                with postgres() if database == "postgresql" else nullcontext() as server:
+                with _server(database) as server:
                     for way in options.ways:
                         place = folder / f"{database}-{way}"
                         found[place.name] = outcome = upgraded(place, old, server, way, workloads)
@@ -225,6 +225,11 @@ def repeated(old: Sequence[Training], new: Sequence[Training], stored: Mapping[K
     return [f"{student} was trained after it was stored" for student in late] + [
         f"{student} was trained again by the new release" for student in twice
     ]
+
+
+def _server(database: str) -> AbstractContextManager[Postgres | None]:
+    """A PostgreSQL server, for which no power fails here; none for SQLite."""
+    return postgres(settings={"fsync": "off"}) if database == "postgresql" else nullcontext()
 
 
 @contextmanager
