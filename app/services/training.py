@@ -409,6 +409,7 @@ def _request_cancel(store: Store, job_id: str) -> Job:
             raise Conflict(f"Job {job_id} has already ended: it is {job.state}.", code="job_ended")
         if job.state is JobState.QUEUED or not _a_worker_is_alive(uow):
             job = uow.jobs.move(job_id, JobState.CANCELLED)
+            uow.units.forget(job_id, job.attempt)
             uow.events.append(job_id, "job_cancelled", {})
         else:
             job = uow.jobs.move(job_id, JobState.CANCELLING)

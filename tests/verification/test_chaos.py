@@ -651,8 +651,6 @@ SCORES = {"0": np.array([1.0, -1.0]), "1": np.array([0.5, 2.0])}
 
 def audit(connection: sa.Connection, **job: Any) -> Audit:
     connection.commit()
-    workload = Workload("digits", "d", {}, np.zeros((2, 2)))
-    references = {"digits": Reference(workload, "m-ref", 1, "ref", SCORES, {"0": 0.0, "1": 0.0})}
     given = {
         "id": "job",
         "tenant": "n",
@@ -663,7 +661,7 @@ def audit(connection: sa.Connection, **job: Any) -> Audit:
     }
     accepted = AcceptedJob(**given | job)
     address = connection.engine.url.render_as_string(hide_password=False)
-    return Audit(address, {accepted.id: accepted}, references)
+    return Audit(address, {accepted.id: accepted}, {"digits": "ref"})
 
 
 def test_an_audit_of_right_results_finds_nothing(books: sa.Connection):
@@ -724,14 +722,20 @@ def test_a_cancelled_job_that_succeeded_is_lost(books: sa.Connection):
 
 def test_a_model_with_different_scores_is_corrupt(books: sa.Connection, monkeypatch):
     answers = {label: scores.copy() for label, scores in SCORES.items()}
+<<<<<<< HEAD:tests/verification/test_chaos.py
     monkeypatch.setattr("verification.chaos.audit.query_all", lambda *_: (answers, {"0": 0.0, "1": 0.0}))
+=======
+    monkeypatch.setattr("benchmarks.chaos.audit.query_all", lambda *_: (answers, {"0": 0.0, "1": 0.0}))
+    workload = Workload("digits", "d", {}, np.zeros((2, 2)))
+    references = {"digits": Reference(workload, "m-ref", 1, "ref", SCORES, {"0": 0.0, "1": 0.0})}
+>>>>>>> h2:tests/benchmarks/test_chaos.py
     with Client("http://127.0.0.1:1") as client:
         right = audit(books)
-        right.ask(client)
+        right.ask(client, references)
         assert right.findings.corrupt == []
         answers["1"][1] += 1e-9
         wrong = audit(books)
-        wrong.ask(client)
+        wrong.ask(client, references)
     assert wrong.findings.corrupt == ["m-job@1, class 1: differs by 1e-09"]
 
 

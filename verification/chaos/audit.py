@@ -40,10 +40,10 @@ class Findings:
 
 
 class Audit:
-    """Reads and checks the tables. references: the fault-free runs, by name of the workload."""
+    """Reads and checks the tables. references: ids of the jobs of fault-free runs, by workload."""
 
     def __init__(
-        self, address: str, accepted: Mapping[str, AcceptedJob], references: Mapping[str, Reference]
+        self, address: str, accepted: Mapping[str, AcceptedJob], references: Mapping[str, str]
     ) -> None:
         self._accepted, self._references = accepted, references
         self.findings = Findings()
@@ -58,11 +58,14 @@ class Audit:
         self._check_students()
         self._check_versions()
 
-    def ask(self, client: Client) -> None:
-        """Query every published model on all rows of its reference, and compare scores and thresholds."""
+    def ask(self, client: Client, references: Mapping[str, Reference]) -> None:
+        """Query every published model on all rows of its reference, and compare scores and thresholds.
+
+        references: the fault-free runs, by name of the workload.
+        """
         for job in self._expected("succeeded"):
             row = self._jobs[job.id]
-            reference = self._references[job.workload]
+            reference = references[job.workload]
             version = self._versions.get(job.id)
             if row["state"] != "succeeded" or version is None:
                 continue
@@ -106,7 +109,7 @@ class Audit:
                     f"{job.id} ({job.workload}, {job.scenario}) is {row['state']},"
                     f" not {job.expected_state}; {reason}"
                 )
-        known = set(self._accepted) | {reference.job_id for reference in self._references.values()}
+        known = set(self._accepted) | set(self._references.values())
         for unknown in sorted(set(self._jobs) - known):
             self.findings.duplicated.append(
                 f"{unknown} ({self._jobs[unknown]['model']}) was accepted for no client"
@@ -161,7 +164,7 @@ class Audit:
                 self.findings.corrupt.append(f"{job.id} is {row['state']} with {published} versions")
             if row["state"] != "succeeded":
                 continue
-            right = digests[self._references[job.workload].job_id]
+            right = digests[self._references[job.workload]]
             mine = digests.get(job.id, {})
             if set(mine) != set(right):
                 self.findings.corrupt.append(f"{job.id} has {len(mine)} students, not {len(right)}")

@@ -109,9 +109,10 @@ def _run(
         for watcher in (queries, readiness, takeovers):
             if watcher is not None:
                 watcher.stop()
-        audit = Audit(deployment.database, pool.accepted, references)
+        reference_jobs = {name: reference.job_id for name, reference in references.items()}
+        audit = Audit(deployment.database, pool.accepted, reference_jobs)
         with Client(deployment.apis[-1].url, next(iter(deployment.keys.values())), timeout=20) as client:
-            audit.ask(client)
+            audit.ask(client, references)
         orphans.stop()
         deployment.stop()
         remaining = orphans.remaining()

@@ -89,8 +89,11 @@ class Coordinator:
         limit = self._settings.max_units_per_key
         priority = None
         while priority is None:
-            priority = self._runner.run(steps.queue_unit, *self._attempt, unit.number, limit)["priority"]
-            if priority is None:
+            result, is_new = self._runner.run_if_new(steps.queue_unit, *self._attempt, unit.number, limit)
+            priority = result["priority"]
+            # A refusal of before a crash is over: one of the steps after it has registered the unit. It would
+            # be waited for in vain, since units that this coordinator has not come to yet count, too.
+            if priority is None and is_new:
                 self._wait_for_owner(limit or 1)
         self._enqueue(unit, priority)
         self._outstanding[unit.number] = unit

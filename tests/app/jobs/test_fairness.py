@@ -108,6 +108,32 @@ def test_the_units_of_a_key_are_limited(crowd: Service, solver: FakeSolver):
     assert {crowd.job(job).state for job in jobs} == {JobState.SUCCEEDED}
 
 
+@pytest.mark.long
+def test_the_next_worker_continues_a_job_whose_units_are_limited(crowd: Service, solver: FakeSolver):
+    """Its coordinator repeats the steps of its first units while a later one is registered."""
+    crowd.settings.max_units_per_key = 1
+    solver.plan(student_seconds=0.05)
+    with crowd.worker(solver):
+        job = crowd.submit(classes=[f"c{index}" for index in range(10 * CHUNK)])
+        wait_for(lambda: done(crowd, job) > 3 * CHUNK)
+    assert crowd.job(job).state is JobState.RUNNING
+    with crowd.worker(solver):
+        assert crowd.ended(job, 60.0).state is JobState.SUCCEEDED
+    assert crowd.job(job).attempt == 0
+
+
+@pytest.mark.parametrize("state", [JobState.QUEUED, JobState.RUNNING])
+def test_a_job_that_is_cancelled_immediately_leaves_no_unit_behind(crowd: Service, state: JobState):
+    job = crowd.submit(created_by="A")
+    with crowd.store.begin() as uow:
+        uow.units.add(job.id, job.attempt, 0, tenant="default", owner="A", level=1)
+        if state is JobState.RUNNING:
+            uow.jobs.move(job.id, state)
+    assert cancel_job(crowd.store, crowd.queue, job.id).state is JobState.CANCELLED
+    with crowd.store.read() as uow:
+        assert uow.units.count_of_owner("default", "A") == 0
+
+
 def test_the_queued_jobs_of_a_key_are_limited(crowd: Service):
     crowd.settings.max_unfinished_jobs_per_key = 2
     for _ in range(2):
