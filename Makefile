@@ -7,7 +7,7 @@ STMS   := $(BIN)/stms
 .DEFAULT_GOAL := help
 # Some machines forbid it: every process of the tests would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo serve test test-all lint format docs client kubernetes verify bench study container lock
+.PHONY: help demo serve test test-all lint format docs generated client kubernetes verify bench study container lock
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -60,6 +60,9 @@ format: $(VENV)/.dev ## format and fix what can be fixed by itself
 
 docs: $(VENV)/.docs ## the documentation site, with strict links and nothing from outside: build/docs/site/index.html
 	$(BIN)/python -m docs_site
+
+generated: client kubernetes ## everything in git that is made from the code: these two, and docs/hyperparameters.md
+	$(STMS) hyperparameters --update docs/hyperparameters.md
 
 client: $(VENV)/.dev ## generate the modules of the client: its blocking half, its copy of the core, documents.py
 	$(BIN)/python -m tests.stms_client.generate

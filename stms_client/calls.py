@@ -35,22 +35,6 @@ T = TypeVar("T")
 
 _BINARY = "application/octet-stream"
 _JSON = {"Content-Type": "application/json"}
-CONTENT_TYPES = {
-    ".csv": "text/csv",
-    ".tsv": "text/csv",
-    ".svm": "application/x-svmlight",
-    ".svmlight": "application/x-svmlight",
-    ".libsvm": "application/x-svmlight",
-    ".npz": "application/x-npz",
-    ".safetensors": "application/x-safetensors",
-    ".parquet": "application/vnd.apache.parquet",
-    ".arrow": "application/vnd.apache.arrow.file",
-    ".arrows": "application/vnd.apache.arrow.stream",
-    ".jsonl": "application/x-ndjson",
-    ".ndjson": "application/x-ndjson",
-    ".arff": "text/x-arff",
-}
-"""Content types of data sets by file ending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +221,7 @@ def upload(
         "format": file_format,
         **reading,
     }
-    headers = {"Content-Type": CONTENT_TYPES.get(file.suffix.lower(), _BINARY)}
-    return Call("POST", "/v1/datasets", decoded, without_none(params), headers, file=file)
+    return Call("POST", "/v1/datasets", decoded, without_none(params), {"Content-Type": _BINARY}, file=file)
 
 
 def listed(texts: Iterable[str]) -> str | None:
@@ -259,8 +242,8 @@ def upload_rows(
 ) -> Call[Dataset]:
     """Upload of rows and labels as a data set."""
     params = {"name": name, "filename": f"{name}.npz", "format": "npz", "unlabelled": unlabelled}
-    headers = {"Content-Type": CONTENT_TYPES[".npz"]}
-    return Call("POST", "/v1/datasets", decoded, without_none(params), headers, archive(X, y, test))
+    content = archive(X, y, test)
+    return Call("POST", "/v1/datasets", decoded, without_none(params), {"Content-Type": _BINARY}, content)
 
 
 def upload_table(table: Frame, label: str, name: str, reading: Mapping[str, str | None]) -> Call[Dataset]:
@@ -277,8 +260,7 @@ def upload_table(table: Frame, label: str, name: str, reading: Mapping[str, str 
         "label_column": label,
         **reading,
     }
-    headers = {"Content-Type": CONTENT_TYPES[f".{ending}"]}
-    return Call("POST", "/v1/datasets", decoded, without_none(params), headers, content)
+    return Call("POST", "/v1/datasets", decoded, without_none(params), {"Content-Type": _BINARY}, content)
 
 
 def import_head(

@@ -13,6 +13,7 @@ import benchmarks.__main__ as speed
 import studies.__main__ as accuracy
 import verification.__main__ as faults
 from app.cli import build
+from app.domain.file_formats import LABELS
 from app.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -52,6 +53,13 @@ def test_every_setting_is_documented_with_its_default():
         for name, field in Settings.model_fields.items()
     }
     assert {name: default.strip() for name, default in documented.items()} == actual
+
+
+def test_every_format_of_files_is_documented():
+    text = (ROOT / "docs" / "user-guide.md").read_text(encoding="utf-8")
+    table = re.search(r"^\| file \| content \|\n(?:\|.*\n)+", text, re.MULTILINE)
+    assert table is not None
+    assert set(LABELS) <= {row.split("|")[1].strip(" `") for row in table[0].splitlines()}
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)

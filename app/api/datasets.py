@@ -29,6 +29,7 @@ from app.api.schemas import (
     View,
 )
 from app.domain.entities import ApiKey, Dataset
+from app.domain.file_formats import MEDIA_TYPES, FileFormat, in_words
 from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME, USABLE
 from app.ingest.dataset_rows import StoredRow
 from app.ingest.orders import DatasetContent
@@ -67,8 +68,7 @@ class UploadParameters:
         str | None,
         Query(
             max_length=20,
-            description="csv, svmlight, npz, npy, safetensors, parquet, arrow, jsonl or arff; detected by"
-            " default.",
+            description=f"{in_words(FileFormat)}; detected by default.",
             json_schema_extra=uploads.FORMAT,
         ),
     ] = None
@@ -210,8 +210,7 @@ async def upload_dataset(
     context: Context,
     caller: Trainer,
 ) -> DatasetView | ReadingView:
-    """Upload a data set: CSV, JSON Lines, Parquet, Arrow, ARFF, svmlight, .npz or safetensors, as the body or
-    as the file of a form.
+    """Upload a data set, as the body or as the file of a form, in a format that ``format`` lists.
 
     The digest of its bytes identifies it, so uploading the same file again changes nothing, unless it is read
     in another way. ``reading`` in the response says how it was read; what is doubtful is an error that names
@@ -505,6 +504,6 @@ def _options(sent: uploads.Upload, parameters: Mapping[str, str | None]) -> dict
     return {
         "name": values["name"] or (None if filename else "data set"),
         "filename": filename,
-        "file_format": values["format"] or uploads.MEDIA_TYPES.get(sent.content_type),
+        "file_format": values["format"] or MEDIA_TYPES.get(sent.content_type),
         **{name: values[name] or None for name in READING},
     }

@@ -21,6 +21,7 @@ from app.api.multipart import FormReader, boundary_of
 from app.auth.shares import Admission, counting
 from app.domain.entities import ApiKey, Json
 from app.domain.errors import TooLarge, Unavailable, Unprocessable
+from app.domain.file_formats import MEDIA_TYPES, FileFormat
 from app.domain.names import DISPLAY_NAME, MAX_DISPLAY_NAME
 from app.domain.origins import AllowedServers
 from app.http.body import declared_length, stream_body
@@ -215,28 +216,13 @@ async def _write_to(write: Callable[[bytes], object], pieces: AsyncIterator[byte
         await run_in_threadpool(write, bytes(buffer))
 
 
-MEDIA_TYPES: Final = {
-    "text/csv": "csv",
-    "text/tab-separated-values": "csv",
-    "application/x-svmlight": "svmlight",
-    "application/x-npz": "npz",
-    "application/x-safetensors": "safetensors",
-    "application/vnd.apache.parquet": "parquet",
-    "application/vnd.apache.arrow.file": "arrow",
-    "application/vnd.apache.arrow.stream": "arrow",
-    "application/x-ndjson": "jsonl",
-    "application/jsonl": "jsonl",
-    "text/x-arff": "arff",
-}
-"""Formats of data sets by content type."""
-
 ANY_FILE: Final = "application/octet-stream"
 """Content type of a file whose format is detected."""
 _FILE: Final[Json] = {"type": "string", "format": "binary"}
 
 NAME_OR_EMPTY: Final[Json] = {"pattern": f"^$|{DISPLAY_NAME}", "maxLength": MAX_DISPLAY_NAME}
 """The name of a data set; an empty one means the name of its file."""
-FORMAT: Final[Json] = {"pattern": "^(csv|svmlight|npz|npy|safetensors|parquet|arrow|jsonl|arff)?$"}
+FORMAT: Final[Json] = {"pattern": f"^({'|'.join(FileFormat)})?$"}
 LABEL_COLUMN: Final[Json] = {"maxLength": 400}
 HEADER: Final[Json] = {"pattern": "^(auto|yes|no)?$"}
 SEPARATOR: Final[Json] = {"pattern": "^(auto|comma|semicolon|tab|pipe|space|[,;|\\t ])?$"}

@@ -25,6 +25,7 @@ from app.commands.output import (
 )
 from app.commands.reading_options import UNSAID, Reading, takes_reading
 from app.commands.remote import RemoteServer, asks_server, segment
+from app.domain.file_formats import LABELS, FileFormat, in_words
 
 _PAGE_ROWS: Final = 100
 _SHOWN_VALUES: Final = 12
@@ -37,7 +38,7 @@ FileArgument = Annotated[
         exists=True,
         dir_okay=False,
         readable=True,
-        help="CSV, JSON Lines, Parquet, Arrow, ARFF, svmlight, .npz or safetensors.",
+        help=f"{in_words(LABELS)}.",
     ),
 ]
 NameOption = Annotated[
@@ -47,8 +48,7 @@ FormatOption = Annotated[
     str | None,
     typer.Option(
         "--format",
-        help="csv, jsonl, parquet, arrow, arff, svmlight, npz, npy or safetensors."
-        " [default: from the file name]",
+        help=f"{in_words(FileFormat)}. [default: from the file name]",
     ),
 ]
 

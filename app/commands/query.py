@@ -34,6 +34,7 @@ from app.commands.remote import (
     segment,
 )
 from app.domain.event_text import text as shown_text
+from app.domain.file_formats import TABLE_LABELS, in_words
 from app.domain.near_names import near_name
 from app.ingest.options import ReadingOptions
 from app.ingest.raw import FeatureRows, Known
@@ -85,8 +86,8 @@ FileOption = Annotated[
         exists=True,
         dir_okay=False,
         readable=True,
-        help="Examples, one per row, read as an upload is: CSV or Parquet, a table as .npy, for models"
-        " of records also JSON Lines, Arrow and ARFF. Columns are matched by name.",
+        help="Examples, one per row, read as an upload is: CSV or Parquet, a table as .npy, for models of"
+        f" records {in_words(TABLE_LABELS)}. Columns are matched by name.",
     ),
 ]
 

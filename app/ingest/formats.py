@@ -5,54 +5,14 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path, PurePath
 
 from app.domain.errors import UnsupportedFormat
+from app.domain.file_formats import ENDINGS, MAGIC, TRAITS, FileFormat
 from app.ingest.options import ReadingOptions
 from app.ingest.raw import DatasetLimits, RawData
 from app.ingest.safetensors import LENGTH_BYTES, MAX_HEADER_BYTES
 
-
-class FileFormat(StrEnum):
-    CSV = "csv"
-    SVMLIGHT = "svmlight"
-    NPZ = "npz"
-    NPY = "npy"
-    SAFETENSORS = "safetensors"
-    PARQUET = "parquet"
-    ARROW = "arrow"
-    JSONL = "jsonl"
-    ARFF = "arff"
-
-
-_EXTENSIONS: Mapping[str, FileFormat] = {
-    ".csv": FileFormat.CSV,
-    ".tsv": FileFormat.CSV,
-    ".svm": FileFormat.SVMLIGHT,
-    ".svmlight": FileFormat.SVMLIGHT,
-    ".libsvm": FileFormat.SVMLIGHT,
-    ".npz": FileFormat.NPZ,
-    ".npy": FileFormat.NPY,
-    ".safetensors": FileFormat.SAFETENSORS,
-    ".parquet": FileFormat.PARQUET,
-    ".pq": FileFormat.PARQUET,
-    ".arrow": FileFormat.ARROW,
-    ".arrows": FileFormat.ARROW,
-    ".feather": FileFormat.ARROW,
-    ".ipc": FileFormat.ARROW,
-    ".jsonl": FileFormat.JSONL,
-    ".ndjson": FileFormat.JSONL,
-    ".arff": FileFormat.ARFF,
-}
-_MAGIC: Mapping[bytes, FileFormat] = {
-    b"PK\x03\x04": FileFormat.NPZ,
-    b"\x93NUMPY": FileFormat.NPY,
-    b"PAR1": FileFormat.PARQUET,
-    b"ARROW1": FileFormat.ARROW,
-    b"\xff\xff\xff\xff": FileFormat.ARROW,
-}
-_OF_TEXT = frozenset({FileFormat.CSV, FileFormat.SVMLIGHT, FileFormat.JSONL, FileFormat.ARFF})
 _OTHER_MAGIC: Mapping[bytes, str] = {
     b"\x1f\x8b": "compressed by gzip; send it uncompressed",
     b"BZh": "compressed by bzip2; send it uncompressed",
@@ -89,7 +49,9 @@ def detect(path: Path, *, declared: str | None, filename: str | None) -> FileFor
         return FileFormat.CSV
     detected = FileFormat.SAFETENSORS if is_safetensors(beginning) else by_magic(beginning)
     if detected is None:
-        return expected if expected in _OF_TEXT else _text(beginning, expected)
+        if expected is not None and TRAITS[expected].is_text:
+            return expected
+        return _text(beginning, expected)
     if expected not in (None, detected):
         raise UnsupportedFormat(
             f"The file was declared as {expected}, but its content is {detected}.", code="wrong_format"
@@ -169,7 +131,7 @@ def named(declared: str | None) -> FileFormat | None:
 def _expected(declared: str | None, filename: str | None) -> FileFormat | None:
     if declared is not None:
         return named(declared)
-    return None if filename is None else _EXTENSIONS.get(PurePath(filename).suffix.lower())
+    return None if filename is None else ENDINGS.get(PurePath(filename).suffix.lower())
 
 
 def is_safetensors(beginning: bytes) -> bool:
@@ -183,7 +145,7 @@ def by_magic(beginning: bytes) -> FileFormat | None:
 
     Raises UnsupportedFormat for other binary files.
     """
-    for magic, file_format in _MAGIC.items():
+    for magic, file_format in MAGIC.items():
         if beginning.startswith(magic):
             return file_format
     for magic, description in _OTHER_MAGIC.items():

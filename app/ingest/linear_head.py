@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest, TooLarge, UnsupportedFormat
+from app.domain.file_formats import FileFormat
 from app.domain.npy_header import ArrayHeader
-from app.ingest.formats import FileFormat, by_magic, is_safetensors
+from app.ingest.formats import by_magic, is_safetensors
 from app.ingest.npy import check_text
 from app.ingest.npz import npz_archive
 from app.ingest.raw import MAX_FAULTS, invalid_file

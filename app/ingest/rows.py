@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from app.domain.errors import UnsupportedFormat
-from app.ingest.formats import FileFormat, detect
+from app.domain.file_formats import TABLE_LABELS, FileFormat, in_words
+from app.ingest.formats import detect
 from app.ingest.options import ReadingOptions
 from app.ingest.raw import NOTHING, DatasetLimits, FeatureRows, Known, invalid_file
 
@@ -16,7 +17,7 @@ _OF_RECORDS: Final = ("null_values",)
 
 
 def read_rows(path: Path, options: ReadingOptions, known: Known = NOTHING) -> FeatureRows:
-    """The rows of a CSV, Parquet or .npy file, or records also of JSON Lines, Arrow and ARFF.
+    """The rows of a CSV, Parquet or .npy file, or records of a file of any format of tables.
 
     Columns are matched by their names, where file and model have some; a column of labels is left out.
     known: what the model knows of its columns. Raises InvalidRequest, TooLarge and UnsupportedFormat.
@@ -56,8 +57,7 @@ def read_rows(path: Path, options: ReadingOptions, known: Known = NOTHING) -> Fe
             options.only("an ARFF file of records", more)
             return read_arff_records(path, _LIMITS, options, known)
         case other:
-            taken = (
-                "CSV, Parquet and .npy" if known.kinds is None else "CSV, JSON Lines, Parquet, Arrow and ARFF"
-            )
+            labels = ("CSV", "Parquet", ".npy") if known.kinds is None else TABLE_LABELS
+            taken = in_words(labels, "and")
             text = f"{path} is of the format {other}; rows to ask about come from {taken} files."
             raise UnsupportedFormat(text)

@@ -59,8 +59,8 @@ def register_dataset(
     In one tenant the same bytes are the same data set under any name, unless they are read in another way.
 
     file: the complete upload, on disk and hashed while it arrived (see `BlobCache.writing`).
-    file_format: see `app.ingest.formats.FileFormat`; by default the ending of ``filename`` and the content
-    decide. read: carries out the reading, by default in this process. said: what
+    file_format: see `app.domain.file_formats`; by default the ending of ``filename`` and the content decide.
+    read: carries out the reading, by default in this process. said: what
     `app.ingest.options.ReadingOptions.parse` takes.
 
     The rows pass through a file of the local cache into the database, in transactions of a few MiB each.

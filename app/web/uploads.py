@@ -13,6 +13,7 @@ from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context, Trainer
 from app.domain.entities import ApiKey
 from app.domain.errors import InvalidRequest, TooLarge, UnsupportedFormat
+from app.domain.file_formats import ENDINGS, LABELS, TABLES, FileFormat, in_words
 from app.ingest.orders import DatasetContent
 from app.processes.fair_queue import Caller
 from app.services.example_data import register_example
@@ -25,8 +26,8 @@ streamed = APIRouter(include_in_schema=False, route_class=BorderRoute)
 """Routes whose bodies are written to disk as they arrive, with the limits of uploads."""
 
 PATH = "/ui/datasets"
-_WITH_KINDS: Final = ("csv", "jsonl", "parquet", "arrow", "arff")
-"""Formats whose columns have kinds that can be said."""
+_ENDINGS: Final = ",".join((*ENDINGS, ".txt", ".data"))
+"""Names of the files that the browser offers."""
 
 Name = Annotated[str, Query(max_length=100)]
 
@@ -63,7 +64,7 @@ async def _look(request: Request, context: AppContext, caller: ApiKey) -> Respon
 def _shown(
     request: Request, context: AppContext, fields: Mapping[str, str], content: DatasetContent
 ) -> Response:
-    has_kinds = content.source_format in _WITH_KINDS
+    has_kinds = content.source_format in TABLES
     columns = shown_columns(content.summary, is_stored=False) if has_kinds else []
     # Kinds that were typed are chosen in the table now, but those of columns that it does not show.
     said = chosen_kinds([fields.get("columns", "")])
@@ -75,7 +76,8 @@ def _shown(
 
 def upload_form(context: AppContext, sent: Mapping[str, str], *, is_open: bool) -> dict[str, Any]:
     """What the form for a file shows. sent: its fields, to be shown again."""
-    return {"sent": sent, "is_open": is_open, "max_bytes": context.settings.max_upload_bytes}
+    formats = {"formats": FileFormat, "labels": in_words(LABELS), "endings": _ENDINGS}
+    return {"sent": sent, "is_open": is_open, "max_bytes": context.settings.max_upload_bytes, **formats}
 
 
 @router.post(f"{PATH}/example")

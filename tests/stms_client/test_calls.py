@@ -207,7 +207,7 @@ def test_a_file_is_sent_in_pieces_with_progress(client, written, tmp_path: Path)
     assert len(seen) == 3
     [request] = written.requests
     assert request.body == file.read_bytes()
-    assert request.headers["Content-Type"] == "text/csv"
+    assert request.headers["Content-Type"] == "application/octet-stream"
     assert "name=rows+of+mine" in request.path
     assert "label_column=2" in request.path
     assert "format" not in request.path

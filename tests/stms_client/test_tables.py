@@ -201,10 +201,10 @@ def test_a_table_is_uploaded_as_parquet_or_as_json_lines(written, monkeypatch):
     monkeypatch.undo()
     first, second = written.requests
     assert parquet.read_table(io.BytesIO(first.body)).to_pydict() == TABLE.to_pydict()
-    assert first.headers["Content-Type"] == "application/vnd.apache.parquet"
+    assert first.headers["Content-Type"] == "application/octet-stream"
     for part in ("label_column=member", "columns=age%3Acategory", "null_values=-", "format=parquet"):
         assert part in first.path
-    assert second.headers["Content-Type"] == "application/x-ndjson"
+    assert second.headers["Content-Type"] == "application/octet-stream"
     assert [json.loads(line) for line in second.body.splitlines()] == [*records_of(TABLE)]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.file_formats import FileFormat
 from app.gate import relay
 from app.server.fast_path import FastPath
 from verification.safety import fuzz_known_heads, fuzz_relay
@@ -20,6 +21,7 @@ from verification.safety.fuzz_targets import TARGETS
 
 def test_every_target_has_a_share_and_accepts_its_seeds(tmp_path: Path):
     assert set(TARGETS) == set(SHARES)
+    assert set(FileFormat) <= set(TARGETS), "files of every format are read"
     for target in TARGETS.values():
         for seed in target.seeds():
             target.run(seed, tmp_path)

@@ -43,6 +43,7 @@ SHARES: Final[Mapping[str, float]] = {
     "jsonl": 1.0,
     "arff": 1.0,
     "arrow": 1.0,
+    "safetensors": 1.0,
     "safetensors_head": 1.0,
     "npz_head": 0.7,
     "package": 1.0,

@@ -23,9 +23,9 @@ from safetensors.numpy import save
 from app.api.multipart import FormReader
 from app.domain.entities import Json, ModelVersion
 from app.domain.errors import ServiceError
+from app.domain.file_formats import FileFormat
 from app.http.types import Body
 from app.ingest import dataset_format, formats, linear_head
-from app.ingest.formats import FileFormat
 from app.ingest.raw import DatasetLimits
 from app.ingest.validate import summarise, validate
 from app.serving import row_decoder
@@ -507,6 +507,10 @@ TARGETS: Final[Mapping[str, Target]] = {
     "jsonl": Target(_read(FileFormat.JSONL), lambda: list(_JSON_LINES)),
     "arff": Target(_read(FileFormat.ARFF), lambda: [_ARFF]),
     "arrow": Target(_read(FileFormat.ARROW), lambda: [_arrow(ipc.new_file), _arrow(ipc.new_stream)]),
+    "safetensors": Target(
+        _read(FileFormat.SAFETENSORS),
+        lambda: [save({"X": _X, "y": _Y}), save({"X": _X, "y": _Y}, {"class_names": '["a", "b"]'})],
+    ),
     "safetensors_head": Target(_read_head, _heads),
     "npz_head": Target(
         _packed(_HEAD_MEMBERS, _read_head),

@@ -2,13 +2,16 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app.domain.errors import UnsupportedFormat
-from app.ingest.formats import FileFormat, detect
+from app.domain.file_formats import TRAITS, FileFormat
+from app.ingest.formats import detect
 
 CSV, SVMLIGHT = b"1,2,x\n3,4,y\n", b"# comment\n\n+1 1:2 3:4\n"
 SAFETENSORS = (2).to_bytes(8, "little") + b"{}"
@@ -44,7 +47,7 @@ def test_a_format_is_what_is_said_then_the_name_then_the_content(
         (NPZ, "csv", "declared as csv, but its content is npz"),
         (SAFETENSORS, "npz", "declared as npz, but its content is safetensors"),
         (CSV, "parquet", "declared as parquet, but its content is text"),
-        (CSV, "xlsx", "'xlsx' is not supported; use one of csv, svmlight, npz, npy, safetensors, parquet"),
+        (CSV, "xlsx", "'xlsx' is not supported; use one of csv, jsonl, parquet, "),
         (gzip.compress(CSV, mtime=0), "csv", "gzip"),
         (pickle.dumps({"X": 1}), None, "pickle"),
         ("a,b\n".encode("utf-16"), "parquet", "declared as parquet, but its content is UTF-16 text"),
@@ -58,6 +61,37 @@ def test_a_file_of_the_wrong_kind_is_not_read(
     (tmp_path / "f").write_bytes(content)
     with pytest.raises(UnsupportedFormat, match=message):
         detect(tmp_path / "f", declared=declared, filename=None)
+
+
+def test_every_format_has_traits_in_the_order_of_all_lists() -> None:
+    assert list(TRAITS) == list(FileFormat)
+
+
+LOADED_BY_READERS = """
+import sys
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from app.domain.errors import ServiceError
+from app.domain.file_formats import FileFormat
+from app.ingest import formats
+from app.ingest.raw import DatasetLimits
+from app.processes.file_reader_main import _LIBRARIES
+for library in _LIBRARIES:
+    import_module(library)
+loaded = set(sys.modules)
+for kind in FileFormat:
+    with suppress(OSError, ServiceError):
+        formats.read(Path("there-is-no-such-file"), kind, DatasetLimits(1, 1, 1))
+print(*{name for name in sys.modules if name.startswith("app.")} - loaded)
+"""
+
+
+def test_readers_are_loaded_before_a_process_is_forked_for_each_file() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED_BY_READERS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "", "name them in app/processes/file_reader_main.py"
 
 
 def test_a_wide_svmlight_line_is_recognised(ingest: Any) -> None:

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from app.domain.errors import Unavailable
+from app.domain.file_formats import FileFormat
 from app.ingest import mapped_arrays
-from app.ingest.formats import FileFormat, read
+from app.ingest.formats import read
 from app.ingest.mapped_arrays import as_floats, empty, mapped
 from app.ingest.raw import DatasetLimits
 

@@ -13,6 +13,7 @@ import pytest
 from pyarrow import ipc, parquet
 
 from app.domain.errors import InvalidRequest, UnsupportedFormat
+from app.domain.file_formats import TABLES, FileFormat
 from app.ingest.options import ReadingOptions
 from app.ingest.raw import FeatureRows, Known
 from app.ingest.rows import read_rows
@@ -180,5 +181,14 @@ def test_options_and_formats_that_say_nothing_are_refused(tmp_path: Path):
         read(tmp_path, b"a,b\n1,2\n", Known(("a", "b")), null_values="x")
     with pytest.raises(UnsupportedFormat, match="CSV, Parquet and"):
         read(tmp_path, jsonl_of(RECORDS), Known(("a", "b")))
-    with pytest.raises(UnsupportedFormat, match="CSV, JSON Lines, Parquet, Arrow and ARFF"):
+    with pytest.raises(UnsupportedFormat, match="CSV, JSON Lines, Parquet, Arrow"):
         read(tmp_path, b"1 1:2\n2 1:3\n", name="rows.svm")
+
+
+@pytest.mark.parametrize("kind", TABLES)
+def test_records_come_from_files_of_every_format_of_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: FileFormat
+):
+    monkeypatch.setattr("app.ingest.rows.detect", lambda *args, **options: kind)
+    with pytest.raises(InvalidRequest):  # The file is damaged; UnsupportedFormat is another error.
+        read(tmp_path, b"no table")
