@@ -722,13 +722,9 @@ def test_a_cancelled_job_that_succeeded_is_lost(books: sa.Connection):
 
 def test_a_model_with_different_scores_is_corrupt(books: sa.Connection, monkeypatch):
     answers = {label: scores.copy() for label, scores in SCORES.items()}
-<<<<<<< HEAD:tests/verification/test_chaos.py
     monkeypatch.setattr("verification.chaos.audit.query_all", lambda *_: (answers, {"0": 0.0, "1": 0.0}))
-=======
-    monkeypatch.setattr("benchmarks.chaos.audit.query_all", lambda *_: (answers, {"0": 0.0, "1": 0.0}))
     workload = Workload("digits", "d", {}, np.zeros((2, 2)))
     references = {"digits": Reference(workload, "m-ref", 1, "ref", SCORES, {"0": 0.0, "1": 0.0})}
->>>>>>> h2:tests/benchmarks/test_chaos.py
     with Client("http://127.0.0.1:1") as client:
         right = audit(books)
         right.ask(client, references)
