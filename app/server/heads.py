@@ -104,19 +104,21 @@ class HeadReader:
         if self._parser is None:
             raise ValueError("The head has been read.")
         used = self._empty_line.end(data)
-        self._size += len(data) if used < 0 else used
-        if self._size > HEAD_BYTES + RELAYED_BYTES * self._relayed:
-            raise _head_too_large("The head of the request is too large.")
+        size = len(data) if used < 0 else used
+        room = HEAD_BYTES + RELAYED_BYTES * self._relayed - self._size
+        self._size += size
         try:
             # This server never changes the protocol: a request that offers another is framed as if it did not
             # (RFC 9110, section 7.8).
             with suppress(httptools.HttpParserUpgrade):
-                self._parser.feed_data(data if used < 0 else data[:used])
+                self._parser.feed_data(data[: min(size, room)])
         except httptools.HttpParserError as error:
             if self._version:
                 # The rules say more about it.
                 self._check()
             raise BadRequest.malformed() from error
+        if size > room:
+            raise _head_too_large("The head of the request is too large.")
         if (used >= 0) != bool(self._version):
             raise BadRequest.malformed()
         return used

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from http import HTTPStatus
 from typing import Final
 
 from verification.differential.comparison import Kind
@@ -63,17 +62,15 @@ def _has_two_faults(case: Case, one: Outcome, other: Outcome) -> bool:
     """Whether the last responses of the outcomes tell two faults, and one of them that of a malformed input.
 
     A chunked body behind a head that is refused may be malformed; whether it has arrived by then depends on
-    the time. A head that is too large is refused before it is parsed.
+    the time.
     """
-    if not (one.responses and other.responses):
+    if b"chunked" not in case.data.lower() or not (one.responses and other.responses):
         return False
     (*before, last), (*others, other_last) = (
         map(_without_headers_of_packages, outcome.responses) for outcome in (one, other)
     )
-    is_of_body = b"chunked" in case.data.lower()
     return (
-        (is_of_body or HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE in (last.status, other_last.status))
-        and before == others
+        before == others
         and (one.is_closed, other.is_closed) == (True, True)
         and _is_malformed(last) != _is_malformed(other_last)
         and min(last.status, other_last.status) >= 400
@@ -93,7 +90,7 @@ KINDS: Final[tuple[Kind, ...]] = (
     ),
     Kind(
         "two_faults",
-        "Of a malformed input and what else is refused in one request, the one that is known first is told.",
+        "Of a head that is refused and a malformed body behind it, the one that is known first is told.",
         _has_two_faults,
     ),
     Kind(
