@@ -246,10 +246,10 @@ class HttpConnection(asyncio.Protocol):
             self.transport.set_protocol(self)
         return receiver
 
-    def _guard(self, act: Callable[[Any], None], argument: Any) -> None:
+    def _guard(self, act: Callable[..., None], *arguments: bytes) -> None:
         """Call ``act``; a request that cannot be understood is refused."""
         try:
-            act(argument)
+            act(*arguments)
         except BadRequest as error:
             self._context.refused["bad_request"] += 1
             self.send_error(error.problem)
@@ -448,7 +448,7 @@ class HttpConnection(asyncio.Protocol):
             self._draining = True
             self._fast_path = None
             self._quiet_since = self._loop.time()
-            self._guard(lambda _: self._leave_awaited_body(), None)
+            self._guard(self._leave_awaited_body)
 
     def close_if_idle_for(self, seconds: float) -> None:
         """Close the connection if there was no request for ``seconds``, and none is about to be read."""
@@ -471,7 +471,7 @@ class HttpConnection(asyncio.Protocol):
         """
         if isinstance(self._request, AwaitedBody) or (self._request is None and self._input):
             if self._is_late:
-                self._guard(lambda _: self._leave_awaited_body(), None)
+                self._guard(self._leave_awaited_body)
             self._is_late = True
         waiting_for = self._waiting_for()
         size = self._unread_bytes() if waiting_for is WaitingFor.READ else self._received
