@@ -236,8 +236,8 @@ def api_server(event_log: EventLog, sleeper, monkeypatch) -> FaultyService:
     program = sleeper("api", f"import signal; signal.signal(15, lambda *_: exit())\n{SERVER}")
     deployment = deployment_of(event_log)
     deployment.apis = [Instance(program, Intervals(event_log))]
-    wait_for(lambda: len(descendants(program.pid)) == 2)
-    wait_for(lambda: deployment.apis[0].server_processes(control=False))
+    of_server = deployment.apis[0].server_processes
+    wait_for(lambda: of_server(control=True) and of_server(control=False))
     return deployment
 
 
