@@ -25,7 +25,7 @@ from app.processes.open_files import affordable_connections, raise_open_files
 from app.processes.os_process import kill_after_parent
 from app.processes.periodic import PeriodicWork
 from app.processes.scoreboard import Scoreboard, State
-from app.processes.tuning import favour_event_loop, keep_freed_memory, let_others_first, limit_blas_threads
+from app.processes.tuning import favour_event_loop, favour_others, keep_freed_memory, limit_blas_threads
 from app.server.server import Server
 from app.server.tls import Certificate
 from app.serving.cache import ModelCache
@@ -137,7 +137,7 @@ def prepare_process(process: ProcessContext, settings: Settings, *, is_control: 
     keep_freed_memory()
     limit_blas_threads()
     if is_control:
-        let_others_first()
+        favour_others()
     else:
         favour_event_loop()
     mask_logs(settings.log_format)

@@ -28,6 +28,7 @@ _POLL_SECONDS: Final = 0.5
 _SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}
 """Number of the system call by machine."""
 _RESET_ON_FORK: Final = 1
+_PATIENT_SLICE_SECONDS: Final = 0.01
 _SCHED_ATTR: Final = struct.Struct("=IIQiIQQQ")
 """size, policy, flags, niceness, priority, runtime, deadline, period"""
 
@@ -137,13 +138,22 @@ def set_time_slice(seconds: float) -> bool:
     of the processor; earlier versions ignore the slice. Threads and processes that the thread starts have the
     usual slice, and no negative niceness.
     """
-    number = _SCHED_SETATTR.get(platform.machine())
-    if sys.platform != "linux" or number is None:
+    if sys.platform != "linux":
         return False
-    policy, niceness = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK, os.getpriority(os.PRIO_PROCESS, 0)
-    runtime = int(seconds * 1e9)
-    attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, policy, _RESET_ON_FORK, niceness, 0, runtime, 0, 0)
-    return bool(ctypes.CDLL(None).syscall(number, 0, attributes, 0) == 0)
+    policy = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
+    return _set_slice(policy, seconds, _RESET_ON_FORK)
+
+
+def let_others_first() -> None:
+    """Let the calling thread, and what it starts, preempt no other one, and others preempt it as they wake.
+
+    SCHED_BATCH of sched(7) does the first. The slice is longer than usual for the second: among threads of
+    usual slices one that has just gone to sleep may be the next to have its turn by the kernel's books, and
+    then a thread of short slices that wakes preempts nothing until the next tick (4 ms).
+    """
+    if sys.platform == "linux" and not _set_slice(os.SCHED_BATCH, _PATIENT_SLICE_SECONDS):
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def has_idle_core() -> bool:
@@ -153,6 +163,16 @@ def has_idle_core() -> bool:
     runnable = Path("/proc/loadavg").read_text(encoding="ascii").split()[3].partition("/")[0]
     # The calling thread is one of them.
     return int(runnable) - 1 < (os.cpu_count() or 1)
+
+
+def _set_slice(policy: int, seconds: float, flags: int = 0) -> bool:
+    """Set policy and slice of the calling thread, which keeps its niceness; returns whether it could."""
+    number = _SCHED_SETATTR.get(platform.machine())
+    if number is None:
+        return False
+    niceness, runtime = os.getpriority(os.PRIO_PROCESS, 0), int(seconds * 1e9)
+    attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, policy, flags, niceness, 0, runtime, 0, 0)
+    return bool(ctypes.CDLL(None).syscall(number, 0, attributes, 0) == 0)
 
 
 def _set_parent_death_signal(libc: ctypes.CDLL, number: int) -> None:

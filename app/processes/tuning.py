@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import os
 import sys
 import time
-from contextlib import suppress
 from typing import Final
 
 from threadpoolctl import threadpool_limits
 
-from app.processes.os_process import memory_bytes, set_time_slice
+from app.processes.os_process import let_others_first, memory_bytes, set_time_slice
 
 KEPT_BYTES: Final = 64 * 1024**2
 """Freed memory at the end of the heap that is kept for the next request."""
@@ -57,15 +55,10 @@ def favour_event_loop() -> bool:
     return set_time_slice(SLICE_SECONDS)
 
 
-def let_others_first() -> None:
-    """Let this process, whose clients wait for milliseconds, preempt no other one when it wakes.
-
-    SCHED_BATCH of sched(7); threads and children that are started later have it, too.
-    """
+def favour_others() -> None:
+    """Let this process, whose clients wait for milliseconds, and its children preempt no other one."""
     sys.setswitchinterval(SWITCH_SECONDS)
-    if sys.platform == "linux":
-        with suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    let_others_first()
 
 
 def leave_out_of_collections() -> None:

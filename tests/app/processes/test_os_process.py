@@ -71,12 +71,34 @@ def test_only_the_event_loop_has_a_short_time_slice():
         "with ThreadPoolExecutor(1) as pool:\n"
         "    print(pool.submit(slice_of_this_thread).result())\n"
     )
-    version = tuple(map(int, platform.release().split("-")[0].split(".")[:2]))
-    if version >= (6, 12):
+    if has_slices():
         assert (was_set, loop) == (1, 100_000)
         assert thread > loop
     else:
         assert loop == thread
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "aarch64"), reason="numbers of system calls")
+def test_who_lets_others_first_has_long_slices_and_so_do_its_threads():
+    [own, [niceness], thread] = printed(
+        "from app.processes.os_process import let_others_first, set_niceness\n"
+        "set_niceness(3)\n"
+        "let_others_first()\n"
+        "print(os.sched_getscheduler(0), slice_of_this_thread())\n"
+        "print(os.getpriority(os.PRIO_PROCESS, 0))\n"
+        "with ThreadPoolExecutor(1) as pool:\n"
+        "    print(*pool.submit(lambda: (os.sched_getscheduler(0), slice_of_this_thread())).result())\n"
+    )
+    assert niceness == max(3, os.getpriority(os.PRIO_PROCESS, 0))
+    assert own == thread
+    assert own[0] == os.SCHED_BATCH
+    if has_slices():
+        assert own[1] == 10_000_000
+
+
+def has_slices() -> bool:
+    """Whether the kernel knows slices of threads."""
+    return tuple(map(int, platform.release().split("-")[0].split(".")[:2])) >= (6, 12)
 
 
 PARENT = """

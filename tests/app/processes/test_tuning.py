@@ -117,7 +117,7 @@ def test_blas_is_limited_to_one_thread():
 
 def test_the_control_process_preempts_nobody():
     program = (
-        "import os; from app.processes.tuning import let_others_first; let_others_first();"
+        "import os; from app.processes.tuning import favour_others; favour_others();"
         " print(os.sched_getscheduler(0) == os.SCHED_BATCH)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
