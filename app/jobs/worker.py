@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import sqlite3
 import sys
 import threading
 import time
@@ -14,7 +13,6 @@ from functools import partial
 from types import FrameType
 
 from dbos import DBOS, DBOSConfig, SQLAlchemyDatasource
-from sqlalchemy.engine import make_url
 
 from app.domain.errors import Unavailable
 from app.jobs.engine.client import DbosQueue
@@ -26,13 +24,11 @@ from app.jobs.engine.config import (
     quiet_engine_log,
     serializer,
 )
+from app.jobs.engine.database import open_jobs_database
 from app.jobs.engine.patches import (
-    cap_reconnect_backoff,
     poll_queues_cheaply,
-    reconnect_when_read_only,
     recover_workflows,
     requeue_workflow,
-    retry_when_disk_full,
     skip_unused_background_work,
     unstarted_workflows,
 )
@@ -50,7 +46,7 @@ from app.processes.open_files import raise_open_files
 from app.processes.os_process import set_niceness
 from app.services.retention import Cleaner
 from app.settings import Settings
-from app.store.engine import open_database, open_engine, use_wal
+from app.store.engine import open_database, open_engine
 from app.store.migrate import schema_is_current
 from app.store.unit_of_work import Store
 
@@ -91,6 +87,8 @@ class Worker:
         self._store = Store(
             open_database(settings, "worker", pool_size=pool_size, idle=settings.takeover_seconds)
         ).of_all_tenants()
+        # As many again may be opened.
+        self._jobs_database = open_jobs_database(settings, pool_size // 2, self._stopping)
         self._queue = DbosQueue(settings)
         self._wakeups = Wakeups(open_engine(settings.jobs_database_url, pool_size=1, part="notifications"))
         takeover = Takeover(self._store, self._queue, recover_workflows, self.executor_id)
@@ -133,29 +131,21 @@ class Worker:
                 code="schema_outdated",
             )
         quiet_engine_log()
-        cap_reconnect_backoff()
-        retry_when_disk_full()
-        url = engine_url(settings)
-        if url.startswith("sqlite"):
-            _use_wal_at(url)
-        DBOS.migrate(url, schema=SCHEMA)
+        DBOS.migrate(engine_url(settings), schema=SCHEMA)
         self._queue.register_queues()
         # On launch DBOS recovers this name's unfinished work: by then the peers must see this worker alive.
         self._heartbeat.beat()
         engine = DBOS(
             config=DBOSConfig(
                 name=APPLICATION,
-                system_database_url=url,
+                system_database_engine=self._jobs_database,
                 dbos_system_schema=SCHEMA,
                 application_version=APPLICATION_VERSION,
                 executor_id=self.executor_id,
                 serializer=serializer(),
                 log_level="WARNING",
-                # DBOS's transactions, too, must not outlive a freeze.
-                sys_db_idle_transaction_timeout_sec=settings.takeover_seconds,
                 # No workflow waits for notifications; the default polls for them 100 times a second.
                 notification_coalesce_sec=_NOTIFICATION_SECONDS,
-                sys_db_pool_size=2 * settings.worker_concurrency + _SPARE_CONNECTIONS,
             )
         )
         datasource = SQLAlchemyDatasource.create(
@@ -173,7 +163,6 @@ class Worker:
         )
         self._training.register()
         DBOS.launch()
-        reconnect_when_read_only(engine)
         self._wakeups.start()
         skip_unused_background_work(engine)
         poll_queues_cheaply(engine, self._running_units.is_busy, self._wakeups.wait)
@@ -199,6 +188,7 @@ class Worker:
         self._heartbeat.stop()
         self._wakeups.stop()
         DBOS.destroy(destroy_registry=True)
+        self._jobs_database.dispose()
         self._deregister()
         self._queue.close()
         self._heartbeat_store.dispose()
@@ -285,18 +275,6 @@ def _exit_despite_threads() -> None:
                 logger.info("exiting without waiting for thread %s", thread.name)
                 logging.shutdown()
                 os._exit(0)
-
-
-def _use_wal_at(url: str) -> None:
-    """Set WAL mode for DBOS's SQLite database, which DBOS does not do."""
-    path = make_url(url).database
-    if path is None:
-        raise Unavailable(f"{url} names no file.")
-    connection = sqlite3.connect(path, timeout=30.0)
-    try:
-        use_wal(connection)
-    finally:
-        connection.close()
 
 
 if __name__ == "__main__":

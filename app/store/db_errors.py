@@ -76,11 +76,6 @@ def unavailable_of(error: DBAPIError) -> Unavailable | None:
     return None
 
 
-def is_read_only(error: BaseException | None) -> bool:
-    """Whether PostgreSQL rejected a statement because the server, or the session, is read-only."""
-    return isinstance(error, DBAPIError) and _code(error.orig) in _READ_ONLY
-
-
 def invalidate_if_read_only(context: ExceptionContext) -> None:
     """Listener of SQLAlchemy's "handle_error": discard the connections to a server that is read-only.
 
@@ -96,6 +91,11 @@ def _began_read_only(context: ExceptionContext) -> bool:
     """Whether this program itself asked for a read-only transaction, in which a write is its own mistake."""
     connection = context.connection
     return connection is not None and bool(connection.get_execution_options().get("postgresql_readonly"))
+
+
+def is_full(error: BaseException | None) -> bool:
+    """Whether the driver's error is that of a full disk."""
+    return _code(error) in _FULL
 
 
 def exceeded_limit(error: DBAPIError) -> bool:

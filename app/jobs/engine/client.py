@@ -19,16 +19,15 @@ from app.jobs.engine.config import (
     JOB_QUEUE,
     SCHEMA,
     TRAIN_MODEL,
-    engine_url,
     queue_limits,
     quiet_engine_log,
     serializer,
 )
-from app.jobs.engine.patches import database_of
+from app.jobs.engine.database import open_jobs_database
 from app.jobs.engine.wakeups import notify
 from app.settings import Settings
-from app.store.db_errors import is_read_only
 
+_CONNECTIONS: Final = 2
 _ENDED = ["SUCCESS", "ERROR", "CANCELLED", "MAX_RECOVERY_ATTEMPTS_EXCEEDED"]
 
 
@@ -69,6 +68,7 @@ class DbosQueue:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._client: DBOSClient | None = None
+        self._database = open_jobs_database(settings, _CONNECTIONS)
         self._lock = threading.Lock()
 
     def enqueue(self, job_id: str, workflow_id: str) -> None:
@@ -86,8 +86,8 @@ class DbosQueue:
 
     def notify(self, queue: str) -> None:
         """Tell idle workers that something is in the queue."""
-        with self._connected() as client:
-            notify(database_of(client), queue)
+        with self._connected():
+            notify(self._database, queue)
 
     def cancel(self, workflow_id: str) -> None:
         """Cancel the workflow and its children, unless it is unknown or has ended."""
@@ -154,15 +154,13 @@ class DbosQueue:
             client, self._client = self._client, None
         if client is not None:
             client.destroy()
+        self._database.dispose()
 
     @contextmanager
     def _connected(self) -> Iterator[DBOSClient]:
         try:
             yield self._open()
         except (SQLAlchemyError, error.DBOSException, OSError) as cause:
-            if is_read_only(cause):
-                # Connected to a former primary: the next call connects anew.
-                self.close()
             raise Unavailable("The job queue cannot be reached.", code="queue_unavailable") from cause
 
     def _open(self) -> DBOSClient:
@@ -170,7 +168,7 @@ class DbosQueue:
             if self._client is None:
                 quiet_engine_log()
                 self._client = DBOSClient(
-                    system_database_url=engine_url(self._settings),
+                    system_database_engine=self._database,
                     dbos_system_schema=SCHEMA,
                     serializer=serializer(),
                     application_name=APPLICATION,

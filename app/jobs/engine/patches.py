@@ -9,75 +9,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from types import SimpleNamespace
 from typing import Any, Final
 
 import sqlalchemy as sa
-from dbos import DBOS, DBOSClient, SQLAlchemyDatasource, _sys_db, _utils
-from sqlalchemy.engine import Engine
-from sqlalchemy.exc import DBAPIError
+from dbos import DBOS, _utils
 
 from app.jobs.engine.config import APPLICATION_VERSION, BUSY_POLL_SECONDS, JOB_QUEUE, POLL_SECONDS
-from app.store.db_errors import invalidate_if_read_only, translate_errors, unavailable_of
+from app.store.db_errors import translate_errors
 
-_MAX_BACKOFF_SECONDS: Final = 2.0
 _LIMITS_CACHE_SECONDS: Final = 60.0
-
-
-def cap_reconnect_backoff() -> None:
-    """Cap DBOS's pauses between attempts to reach a lost database at two seconds.
-
-    Private name: ``dbos._sys_db.time``, the module's reference to `time`, whose ``sleep`` is replaced.
-    Without the patch the back-off grows to 90 s, and a worker stays idle long after the database is back.
-    """
-
-    def sleep(seconds: float) -> None:
-        time.sleep(min(seconds, _MAX_BACKOFF_SECONDS))
-
-    setattr(_sys_db, "time", SimpleNamespace(**vars(time) | {"sleep": sleep}))  # noqa: B010 - not a module
-
-
-def retry_when_disk_full() -> None:
-    """Have DBOS retry a write that failed because the disk was full, as it does when SQLite is locked.
-
-    Private name: ``retriable_sqlite_exception`` in ``dbos._sys_db``, which the retry loop calls. Without
-    the patch a full disk ends every workflow on SQLite with an error instead of delaying it.
-    """
-
-    def is_retriable(error: Exception) -> bool:
-        if _utils.retriable_sqlite_exception(error):
-            return True
-        cause = unavailable_of(error) if isinstance(error, DBAPIError) else None
-        return cause is not None and cause.reason == "storage_full"
-
-    setattr(_sys_db, "retriable_sqlite_exception", is_retriable)  # noqa: B010 - not re-exported by dbos
-
-
-def retry_steps_while_unavailable(datasource: SQLAlchemyDatasource, check_stop: Callable[[], None]) -> None:
-    """Have DBOS retry a step after every database error that waiting may cure.
-
-    check_stop: called before each attempt; raises WorkerStopping, which ends the loop.
-
-    Private name: ``SQLAlchemyDatasource._is_serialization_error``, the predicate of the step's retry loop.
-    Without the patch an outage of the application's database fails the job.
-    """
-    is_serialization_error = datasource._is_serialization_error
-
-    def is_retriable(error: Exception) -> bool:
-        check_stop()
-        return is_serialization_error(error) or (
-            isinstance(error, DBAPIError) and unavailable_of(error) is not None
-        )
-
-    datasource._is_serialization_error = is_retriable  # type: ignore[method-assign]
-
-
-def database_of(engine: DBOS | DBOSClient) -> Engine:
-    """The SQLAlchemy engine of DBOS's database.
-
-    Private name: ``_sys_db``. Without it, notifications would need connections of their own.
-    """
-    return engine._sys_db.engine
 
 
 def skip_unused_background_work(engine: DBOS) -> None:
@@ -152,16 +92,6 @@ def poll_queues_cheaply(
 
     database.get_queue = get_queue
     database.start_queued_workflows = start_queued_workflows
-
-
-def reconnect_when_read_only(engine: DBOS) -> None:
-    """Have DBOS discard connections to a server that has become read-only; call it after ``DBOS.launch()``.
-
-    Private name: ``DBOS._sys_db`` with its ``engine``. DBOS retries statements whose connection was
-    invalidated. Without the patch a failover ends every workflow that writes during it.
-    """
-    database: Any = engine._sys_db
-    sa.event.listen(database.engine, "handle_error", invalidate_if_read_only)
 
 
 def unstarted_workflows(engine: DBOS, executor_id: str) -> set[str]:

@@ -13,9 +13,8 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 
 from app.domain.entities import Json
-from app.jobs.engine.patches import retry_steps_while_unavailable
 from app.jobs.errors import JobError, JobStopped
-from app.store.db_errors import exceeded_limit
+from app.store.db_errors import exceeded_limit, unavailable_of
 from app.store.unit_of_work import Store, UnitOfWork
 
 P = ParamSpec("P")
@@ -58,10 +57,8 @@ class StepRunner:
         self.store = store
         self._datasource = datasource
         self._is_sqlite = store.engine.dialect.name == "sqlite"
-        retry_steps_while_unavailable(datasource, check_stop)
-        self._timeouts = _Timeouts()
-        # DBOS decides itself to repeat a step after some of these errors, so that no predicate sees them all.
-        event.listen(store.engine, "handle_error", self._timeouts.note)
+        self._attempts = _Attempts(check_stop)
+        event.listen(store.engine, "handle_error", self._attempts.note)
 
     def run(self, step: Step[P], *arguments: P.args, **options: P.kwargs) -> Json:
         """The step's result, which after a crash is the recorded one.
@@ -73,13 +70,12 @@ class StepRunner:
     def run_if_new(self, step: Step[P], *arguments: P.args, **options: P.kwargs) -> tuple[Json, bool]:
         """As `run`, with whether the step ran now and not before a crash."""
         ran = False
-        self._timeouts.count = 0
 
         def in_transaction() -> Json:
             nonlocal ran
             ran = True
-            if self._timeouts.count >= _MAX_TIMEOUTS:
-                return {"timeouts": self._timeouts.count}
+            if self._attempts.timeouts >= _MAX_TIMEOUTS:
+                return {"timeouts": self._attempts.timeouts}
             uow = UnitOfWork(self._datasource.sql_session().connection(), tenant=None)
             try:
                 return step(uow, *arguments, **options)
@@ -89,10 +85,14 @@ class StepRunner:
 
         # Steps of one job wait for each other on the job's row, so PostgreSQL's SERIALIZABLE would only add
         # failures.
-        result = self._datasource.run_tx_step(
-            {"name": step.name, "isolation_level": "SERIALIZABLE" if self._is_sqlite else "READ COMMITTED"},
-            in_transaction,
-        )
+        with self._attempts:
+            result = self._datasource.run_tx_step(
+                {
+                    "name": step.name,
+                    "isolation_level": "SERIALIZABLE" if self._is_sqlite else "READ COMMITTED",
+                },
+                in_transaction,
+            )
         if "refused" in result:
             raise JobStopped(result["refused"])
         if "timeouts" in result:
@@ -103,11 +103,32 @@ class StepRunner:
         return result, ran
 
 
-class _Timeouts(threading.local):
-    """Number of the errors of this thread's current step that were time limits of the database."""
+class _Attempts(threading.local):
+    """The attempts at this thread's current step: DBOS repeats those that waiting may cure.
 
-    count = 0
+    It does so by itself after some errors, and after each that ends the connection.
+    timeouts: number of those that exceeded time limits of the database.
+    """
+
+    def __init__(self, check_stop: Callable[[], None]) -> None:
+        self._check_stop = check_stop
+        self._is_running = False
+        self.timeouts = 0
+
+    def __enter__(self) -> None:
+        self._is_running = True
+        self.timeouts = 0
+
+    def __exit__(self, *_error: object) -> None:
+        self._is_running = False
 
     def note(self, context: ExceptionContext) -> None:
+        """Listener of SQLAlchemy's "handle_error". What the check for a stop raises ends the step."""
         error = context.sqlalchemy_exception
-        self.count += isinstance(error, DBAPIError) and exceeded_limit(error)
+        if not self._is_running or not isinstance(error, DBAPIError):
+            return
+        self._check_stop()
+        self.timeouts += exceeded_limit(error)
+        if unavailable_of(error) is not None and not context.is_disconnect:
+            context.is_disconnect = True
+            context.invalidate_pool_on_disconnect = False

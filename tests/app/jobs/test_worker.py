@@ -265,11 +265,6 @@ def test_a_cancelled_workflow_is_no_error_in_the_log(caplog):
     assert [record.exc_info[0] for record in caplog.records] == [ValueError]
 
 
-def test_a_jobs_url_without_a_file_is_refused():
-    with pytest.raises(Unavailable):
-        module._use_wal_at("sqlite://")
-
-
 def test_stopping_is_prompt(service, solver):
     with service.worker(solver):
         started = time.monotonic()

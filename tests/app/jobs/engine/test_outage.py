@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from dbos import _sys_db
 from sqlalchemy.exc import OperationalError
 
 from app.domain.entities import JobState
-from app.jobs.engine import patches as module
-from app.jobs.engine.patches import cap_reconnect_backoff, retry_when_disk_full
+from app.jobs.engine.database import open_jobs_database
 from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
@@ -20,39 +22,45 @@ from benchmarks.postgres import NoPostgres, postgres
 from tests.app.jobs.conftest import FakeSolver, open_service, wait_for
 
 
-def test_pauses_between_reconnects_are_short(monkeypatch: pytest.MonkeyPatch):
-    slept: list[float] = []
-    monkeypatch.setattr(module.time, "sleep", slept.append)
-    cap_reconnect_backoff()
-    dbos_time = vars(module._sys_db)["time"]
-    for seconds in (0.5, 60.0):
-        dbos_time.sleep(seconds)
-    assert slept == [0.5, 2.0]
-    assert dbos_time.time() == pytest.approx(time.time(), abs=5.0)
+def test_a_worker_waits_for_a_database_that_cannot_be_reached_until_it_stops(
+    caplog: pytest.LogCaptureFixture,
+):
+    away = Settings(database_url="postgresql://127.0.0.1:1/none")
+    stopping = threading.Event()
+    patient, impatient = open_jobs_database(away, 1, stopping), open_jobs_database(away, 1)
+    with pytest.raises(OperationalError):
+        impatient.connect()
+    with ThreadPoolExecutor(1) as pool:
+        connected = pool.submit(patient.connect)
+        wait_for(lambda: "waiting for the database of the jobs" in caplog.text)
+        assert not connected.done()
+        stopping.set()
+        with pytest.raises(OperationalError):
+            connected.result(30)
+    assert caplog.text.count("waiting for the database of the jobs") == 1
 
 
 def test_writes_that_met_a_full_disk_are_retried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr(module.time, "sleep", lambda _seconds: None)
-    cap_reconnect_backoff()
-    retry_when_disk_full()
-    store = open_engine(f"sqlite:///{tmp_path / 'small.sqlite'}")
+    monkeypatch.setattr(_sys_db.time, "sleep", lambda _seconds: None)
+    store = open_jobs_database(Settings(data_dir=tmp_path), 1)
+    with store.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE large (data BLOB)")
     tries: list[int] = []
 
-    @module._sys_db.db_retry()
+    @_sys_db.db_retry()
     def write() -> str:
         with store.begin() as connection:
             tries.append(len(tries))
             # SQLite raises the same error for a file that may not grow as for a full disk.
             pages = 2 if len(tries) < 3 else 1000
             connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
-            connection.exec_driver_sql("CREATE TABLE large (data BLOB)")
             connection.exec_driver_sql("INSERT INTO large VALUES (zeroblob(100000))")
         return "written"
 
     assert write() == "written"
     assert len(tries) == 3
 
-    @module._sys_db.db_retry()
+    @_sys_db.db_retry()
     def mistaken() -> None:
         with store.begin() as connection:
             connection.exec_driver_sql("SELECT * FROM nowhere")

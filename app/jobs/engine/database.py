@@ -1,0 +1,81 @@
+"""The connections to DBOS's database: those of a worker wait for a database that is away."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any, Final
+
+import psycopg
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import Engine, ExceptionContext, make_url
+
+from app.settings import Settings
+from app.store.db_errors import is_full
+from app.store.engine import Timeouts, open_engine, use_wal
+
+logger = logging.getLogger(__name__)
+
+_BUSY_MILLISECONDS: Final = 30_000
+_PAUSE_SECONDS: Final = 2.0
+
+
+def open_jobs_database(settings: Settings, pool_size: int, stopping: threading.Event | None = None) -> Engine:
+    """The engine that DBOS uses; of PostgreSQL it opens up to twice ``pool_size`` connections.
+
+    stopping: a connection waits for a database that is away until this event, so that DBOS has nothing to
+    retry, which it does after pauses of up to 90 s; None: it fails.
+    """
+    url = make_url(settings.jobs_database_url)
+    if url.get_backend_name() == "sqlite":
+        return _open_sqlite(url, pool_size)
+    # DBOS's transactions, too, must not outlive a freeze.
+    timeouts = Timeouts(statement=0.0, lock=0.0, idle=settings.takeover_seconds)
+    engine = open_engine(settings.jobs_database_url, pool_size=pool_size, timeouts=timeouts, part="jobs")
+    if stopping is not None:
+        _connect_patiently(engine, stopping)
+    return engine
+
+
+def _open_sqlite(url: sa.URL, pool_size: int) -> Engine:
+    engine = sa.create_engine(
+        url, pool_size=pool_size, max_overflow=pool_size, connect_args={"check_same_thread": False}
+    )
+
+    @event.listens_for(engine, "connect")
+    def configure(connection: Any, _record: Any) -> None:
+        # As DBOS does for engines of its own: writers take the lock when they begin.
+        connection.isolation_level = "IMMEDIATE"
+        connection.execute(f"PRAGMA busy_timeout={_BUSY_MILLISECONDS}")
+        connection.execute("PRAGMA foreign_keys=ON")
+        use_wal(connection)
+
+    event.listen(engine, "handle_error", _retry_when_full)
+    return engine
+
+
+def _retry_when_full(context: ExceptionContext) -> None:
+    """Have DBOS retry a write that failed because the disk was full, as after the loss of a connection.
+
+    Otherwise it would end every workflow with an error instead of delaying it.
+    """
+    if is_full(context.original_exception):
+        context.is_disconnect = True
+        context.invalidate_pool_on_disconnect = False
+
+
+def _connect_patiently(engine: Engine, stopping: threading.Event) -> None:
+    @event.listens_for(engine, "do_connect")
+    def connect(dialect: sa.Dialect, _record: Any, arguments: Any, parameters: Any) -> Any:
+        has_said_so = False
+        while True:
+            try:
+                return dialect.connect(*arguments, **parameters)
+            except psycopg.OperationalError as error:
+                if stopping.is_set():
+                    raise
+                if not has_said_so:
+                    logger.warning("waiting for the database of the jobs: %s", error)
+                has_said_so = True
+                stopping.wait(_PAUSE_SECONDS)
