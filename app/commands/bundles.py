@@ -25,7 +25,8 @@ def export(
     model: Annotated[str, typer.Argument(help="Model, MODEL@ALIAS or MODEL@NUMBER.")],
     file: Annotated[Path, typer.Argument(help="Tar file to write, such as letters.tar.")],
     classes: Annotated[
-        list[str] | None, typer.Option("--class", help="Only this class; repeat it for more. [default: all]")
+        list[str] | None,
+        typer.Option("--class", help="Only this class; repeat it for more.", show_default="all"),
     ] = None,
     teacher: Annotated[
         bool, typer.Option("--teacher/--no-teacher", help="Whether the file has the teacher.")

@@ -42,13 +42,14 @@ FileArgument = Annotated[
     ),
 ]
 NameOption = Annotated[
-    str | None, typer.Option("--name", help="Name on the server. [default: the file's name]")
+    str | None, typer.Option("--name", help="Name on the server.", show_default="the file's name")
 ]
 FormatOption = Annotated[
     str | None,
     typer.Option(
         "--format",
-        help=f"{in_words(FileFormat)}. [default: from the file name]",
+        help=f"{in_words(FileFormat)}.",
+        show_default="from the file name",
     ),
 ]
 

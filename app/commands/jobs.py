@@ -142,7 +142,8 @@ def trace(
     job_id: JobArgument,
     label: Annotated[str, typer.Argument(metavar="CLASS", help="The student's class.")],
     method: Annotated[
-        str | None, typer.Option("--method", help="One of the job's methods. [default: the one with a trace]")
+        str | None,
+        typer.Option("--method", help="One of the job's methods.", show_default="the one with a trace"),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Number of points; 0: all.")] = 20,
 ) -> Answer:
@@ -165,7 +166,7 @@ def curve(
     job_id: JobArgument,
     label: Annotated[str, typer.Argument(metavar="CLASS", help="The student's class.")],
     method: Annotated[
-        str | None, typer.Option("--method", help="One of the job's methods. [default: the served one]")
+        str | None, typer.Option("--method", help="One of the job's methods.", show_default="the served one")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=0, help="Number of points; 0: all.")] = 20,
 ) -> Answer:

@@ -39,14 +39,17 @@ def create(
         typer.Option("--tenant", help="Customer or team that the key belongs to; a new name makes one."),
     ] = DEFAULT_TENANT,
     expires_in_days: Annotated[
-        float | None, typer.Option("--expires-in-days", help="Lifetime of the key. [default: unlimited]")
+        float | None, typer.Option("--expires-in-days", help="Lifetime of the key.", show_default="unlimited")
     ] = None,
     rate_limit: Annotated[
         float | None,
-        typer.Option("--rate-limit", help="Requests per second; 0: unlimited. [default: STMS_RATE_LIMIT]"),
+        typer.Option(
+            "--rate-limit", help="Requests per second; 0: unlimited.", show_default="STMS_RATE_LIMIT"
+        ),
     ] = None,
     rate_burst: Annotated[
-        int | None, typer.Option("--rate-burst", help="Requests in a burst. [default: those of one second]")
+        int | None,
+        typer.Option("--rate-burst", help="Requests in a burst.", show_default="those of one second"),
     ] = None,
     offline: Annotated[
         Path | None,

@@ -18,7 +18,7 @@ from app.settings import Settings
 
 DataOption = Annotated[
     Path | None,
-    typer.Option("--data-dir", help="Folder of the databases. [default: STMS_DATA_DIR or stms-data]"),
+    typer.Option("--data-dir", help="Folder of the databases.", show_default="STMS_DATA_DIR or stms-data"),
 ]
 
 

@@ -55,7 +55,7 @@ def ping(
     server: Annotated[
         str | None,
         typer.Option(
-            envvar="STMS_URL", help="Address of the server. [default: from STMS_HOST and STMS_PORT]"
+            envvar="STMS_URL", help="Address of the server.", show_default="from STMS_HOST and STMS_PORT"
         ),
     ] = None,
     worker: Annotated[

@@ -22,11 +22,13 @@ if TYPE_CHECKING:
     from app.services.first_key import FirstKey
 
 HostOption = Annotated[
-    str | None, typer.Option("--host", help="Address to listen on. [default: STMS_HOST or 127.0.0.1]")
+    str | None, typer.Option("--host", help="Address to listen on.", show_default="STMS_HOST or 127.0.0.1")
 ]
 PortOption = Annotated[
     int | None,
-    typer.Option("--port", min=0, max=65535, help="Port; 0 picks a free one. [default: STMS_PORT or 8000]"),
+    typer.Option(
+        "--port", min=0, max=65535, help="Port; 0 picks a free one.", show_default="STMS_PORT or 8000"
+    ),
 ]
 ApiProcessesOption = Annotated[
     int | None,
@@ -36,13 +38,16 @@ ApiProcessesOption = Annotated[
         "--workers",
         min=1,
         max=64,
-        help="Processes that answer queries. [default: STMS_API_PROCESSES or 1]",
+        help="Processes that answer queries.",
+        show_default="STMS_API_PROCESSES or 1",
     ),
 ]
 NoKeysOption = Annotated[
     bool,
     typer.Option(
-        "--no-keys", help="Answer requests from this machine without an API key. [default: STMS_REQUIRE_KEYS]"
+        "--no-keys",
+        help="Answer requests from this machine without an API key.",
+        show_default="STMS_REQUIRE_KEYS",
     ),
 ]
 
@@ -101,13 +106,16 @@ def api(
         Path | None,
         typer.Option(
             "--bundle",
-            help="Serve this bundle, or those of this folder, without a database. [default: STMS_BUNDLE]",
+            help="Serve this bundle, or those of this folder, without a database.",
+            show_default="STMS_BUNDLE",
         ),
     ] = None,
     model_name: Annotated[
         str | None,
         typer.Option(
-            "--model-name", help="Name of its model. [default: STMS_BUNDLE_MODEL, or what the bundle says]"
+            "--model-name",
+            help="Name of its model.",
+            show_default="STMS_BUNDLE_MODEL, or what the bundle says",
         ),
     ] = None,
 ) -> None:

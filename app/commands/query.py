@@ -105,7 +105,9 @@ def query(
     file: FileOption = None,
     label_column: Annotated[
         str | None,
-        typer.Option("--label-column", help="Column of the file to ignore. [default: one of a usual name]"),
+        typer.Option(
+            "--label-column", help="Column of the file to ignore.", show_default="one of a usual name"
+        ),
     ] = None,
     reading: Reading = UNSAID,
     explain: Annotated[

@@ -18,34 +18,36 @@ _OPTIONS: Final[Mapping[str, Any]] = {
         str | None,
         typer.Option(
             "--label-column",
-            help="Name of the column of labels, or its number, counted from 0, negative from the end."
-            " [default: the one with a usual name, or else the last]",
+            help="Name of the column of labels, or its number, counted from 0, negative from the end.",
+            show_default="the one with a usual name, or else the last",
         ),
     ],
     "header": Annotated[
         str | None,
-        typer.Option("--header", help="Whether line 1 names the columns: yes, no or auto. [default: auto]"),
+        typer.Option(
+            "--header", help="Whether line 1 names the columns: yes, no or auto.", show_default="auto"
+        ),
     ],
     "separator": Annotated[
         str | None,
         typer.Option(
-            "--separator", help="One character, or comma, semicolon, tab, pipe, space. [default: auto]"
+            "--separator", help="One character, or comma, semicolon, tab, pipe, space.", show_default="auto"
         ),
     ],
     "decimal": Annotated[
-        str | None, typer.Option("--decimal", help="Sign of decimals: . or , [default: auto]")
+        str | None, typer.Option("--decimal", help="Sign of decimals: . or ,", show_default="auto")
     ],
     "index_column": Annotated[
         str | None,
         typer.Option(
             "--index-column",
-            help="Column to leave out, since it numbers the rows; none: no column. [default: one without a"
-            " name]",
+            help="Column to leave out, since it numbers the rows; none: no column.",
+            show_default="one without a name",
         ),
     ],
     "index_base": Annotated[
         str | None,
-        typer.Option("--index-base", help="First index of svmlight rows: 0 or 1. [default: auto]"),
+        typer.Option("--index-base", help="First index of svmlight rows: 0 or 1.", show_default="auto"),
     ],
     "columns": Annotated[
         list[str],
@@ -53,7 +55,8 @@ _OPTIONS: Final[Mapping[str, Any]] = {
             "--column",
             metavar="NAME:KIND",
             help="Kind of a column: number, boolean, category, date, text, vector, ignore, or date:PATTERN."
-            " Repeatable. [default: found]",
+            " Repeatable.",
+            show_default="found",
         ),
     ],
     "null_values": Annotated[
@@ -67,22 +70,23 @@ _OPTIONS: Final[Mapping[str, Any]] = {
         typer.Option("--column-names", help="Names of the columns of a CSV file without a header: a,b,c"),
     ],
     "encoding": Annotated[
-        str | None, typer.Option("--encoding", help="utf-8, latin-1 or windows-1252. [default: utf-8]")
+        str | None, typer.Option("--encoding", help="utf-8, latin-1 or windows-1252.", show_default="utf-8")
     ],
     "rare_classes": Annotated[
         str | None,
         typer.Option(
             "--rare-classes",
             help="Classes of a single row. drop: leave them out; keep: keep them, in a file to test on;"
-            " refuse: name them. [default: drop at most 1 % of the rows, and say so]",
+            " refuse: name them.",
+            show_default="drop at most 1 % of the rows, and say so",
         ),
     ],
     "unlabelled": Annotated[
         str | None,
         typer.Option(
             "--unlabelled",
-            help="Rows without a label. accept: keep them; drop: leave them out; refuse: name them."
-            " [default: drop at most 1 % of the rows, and say so]",
+            help="Rows without a label. accept: keep them; drop: leave them out; refuse: name them.",
+            show_default="drop at most 1 % of the rows, and say so",
         ),
     ],
 }

@@ -56,7 +56,8 @@ TenantOption = Annotated[
     typer.Option(
         "--tenant",
         envvar="STMS_TENANT",
-        help="For operators: the tenant to act in. [default: that of the key; lists show all tenants]",
+        help="For operators: the tenant to act in.",
+        show_default="that of the key; lists show all tenants",
     ),
 ]
 

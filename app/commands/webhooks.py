@@ -15,10 +15,10 @@ commands = typer.Typer(no_args_is_help=True)
 
 WebhookArgument = Annotated[str, typer.Argument(help="Id of the webhook, from `stms webhooks list`.")]
 EventOption = Annotated[
-    list[str], typer.Option("--event", help=f"{', '.join(EVENTS)}; may be repeated. [default: all]")
+    list[str], typer.Option("--event", help=f"{', '.join(EVENTS)}; may be repeated.", show_default="all")
 ]
 ModelOption = Annotated[
-    list[str], typer.Option("--model", help="Only events of this model; may be repeated. [default: all]")
+    list[str], typer.Option("--model", help="Only events of this model; may be repeated.", show_default="all")
 ]
 _PATIENCE: Final = 15.0
 

@@ -86,8 +86,7 @@ class DbosQueue:
 
     def notify(self, queue: str) -> None:
         """Tell idle workers that something is in the queue."""
-        with self._connected():
-            notify(self._database, queue)
+        notify(self._database, queue)
 
     def cancel(self, workflow_id: str) -> None:
         """Cancel the workflow and its children, unless it is unknown or has ended."""

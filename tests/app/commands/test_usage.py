@@ -6,8 +6,13 @@ import re
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import typer
+
+from app.cli import build
 
 COMMANDS = [
     "serve",
@@ -36,6 +41,27 @@ def test_help_of_a_command_has_an_example(run, command):
     shown = run(command, "--help")
     assert shown.exit_code == 0
     assert re.search(r"Examples?:", shown.stdout)
+
+
+def test_help_hides_no_text_in_brackets():
+    """Brackets are markup where help is shown in colours: ``[default: auto]`` would vanish."""
+    found = [
+        f"{command.name}: {text}"
+        for command in commands_below(typer.main.get_command(build()))
+        for text in [command.help, *(getattr(parameter, "help", None) for parameter in command.params)]
+        if text and re.search(r"\[[a-z]", text)
+    ]
+    assert found == []
+
+
+def commands_below(command: Any) -> Iterator[Any]:
+    yield command
+    for name in getattr(command, "commands", {}):
+        yield from commands_below(command.commands[name])
+
+
+def test_help_tells_the_default_of_an_option(run):
+    assert re.search(r"--header .*\[default: \(auto\)\]", run("datasets", "upload", "--help").stdout)
 
 
 @pytest.mark.parametrize(
