@@ -42,6 +42,20 @@ ApiProcessesOption = Annotated[
         show_default="STMS_API_PROCESSES or 1",
     ),
 ]
+BundleOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--bundle",
+        help="Serve this bundle, or those of this folder, without a database.",
+        show_default="STMS_BUNDLE",
+    ),
+]
+BundleModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model-name", help="Name of its model.", show_default="STMS_BUNDLE_MODEL, or what the bundle says"
+    ),
+]
 NoKeysOption = Annotated[
     bool,
     typer.Option(
@@ -102,22 +116,8 @@ def api(
     context: Annotated[str | None, typer.Option("--process-context", hidden=True)] = None,
     control_socket: Annotated[Path | None, typer.Option("--control-socket", hidden=True)] = None,
     no_keys: NoKeysOption = False,
-    bundle: Annotated[
-        Path | None,
-        typer.Option(
-            "--bundle",
-            help="Serve this bundle, or those of this folder, without a database.",
-            show_default="STMS_BUNDLE",
-        ),
-    ] = None,
-    model_name: Annotated[
-        str | None,
-        typer.Option(
-            "--model-name",
-            help="Name of its model.",
-            show_default="STMS_BUNDLE_MODEL, or what the bundle says",
-        ),
-    ] = None,
+    bundle: BundleOption = None,
+    model_name: BundleModelOption = None,
 ) -> None:
     """Start only the API. Run `stms db upgrade` first, and `stms worker` for training.
 
