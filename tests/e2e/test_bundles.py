@@ -35,6 +35,12 @@ HYPERPARAMETERS: dict[str, Json] = {
 }
 
 
+OF_EACH_FORM = ("automatic", "kernel", "forest")
+KINDS = [
+    kind if kind in OF_EACH_FORM else pytest.param(kind, marks=pytest.mark.long) for kind in HYPERPARAMETERS
+]
+
+
 def train_with(follow: Call, http: httpx.Client, dataset: str, model: str, changed: Json) -> Json:
     wanted = {"teacher": {"C": 10}, "student": {"C": 10}} | changed
     hyperparameters = {name: value for name, value in wanted.items() if value is not None}
@@ -70,7 +76,7 @@ def answers(http: httpx.Client, model: str, label: str, rows: list[Any]) -> list
     return results
 
 
-@pytest.mark.parametrize("kind", HYPERPARAMETERS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_student_answers_alike_after_the_move_and_as_onnx(
     http: httpx.Client, upload: Call, follow: Call, npz: Call, parts: Json, kind: str
 ):

@@ -61,6 +61,7 @@ def stored(house: House, job: Job) -> dict[Any, str | None]:
         return found | {"encoder": version.encoder_digest, "teacher": version.teacher_digest}
 
 
+@pytest.mark.long
 def test_a_killed_worker_takes_up_the_encoder_and_trains_the_same_models(house: House):
     with house.worker():
         whole = house.submit(**SPEC)

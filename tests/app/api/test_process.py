@@ -206,6 +206,7 @@ def test_a_server_refuses_to_start_when_its_database_cannot_be_reached():
         check_database(Settings.model_validate({"database_url": nowhere}))
 
 
+@pytest.mark.long
 def test_idle_connections_beyond_the_open_files_keep_no_request_out(tmp_path: Path, database_address: str):
     server = Server(tmp_path, database_address, open_files=256)
     try:

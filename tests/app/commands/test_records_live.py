@@ -197,6 +197,7 @@ def test_a_test_part_is_a_second_file_whose_columns_are_found_by_name(ask, peopl
     assert again["hyperparameters"] == job["hyperparameters"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("bare", ["train", "test"])
 def test_one_of_both_files_may_have_no_header(ask, people, second_file, tmp_path, bare):
     with_names, without = tmp_path / "with.csv", tmp_path / "without.csv"
@@ -209,6 +210,7 @@ def test_one_of_both_files_may_have_no_header(ask, people, second_file, tmp_path
     assert {row["metrics"]["f1"] for row in students} == {1.0}
 
 
+@pytest.mark.long
 def test_classes_and_labels_that_a_test_part_should_not_have_are_told(ask, people, second_file):
     text = second_file.read_text(encoding="utf-8")
     second_file.write_text(text + "\nd,true,2012-03-01,cook,30", encoding="utf-8")
@@ -245,6 +247,7 @@ def test_a_test_part_without_labels_says_what_else_to_do_with_it(ask, people, tm
     assert (both.exit_code, "give one of them" in both.stderr) == (2, True)
 
 
+@pytest.mark.long
 def test_a_test_part_of_sparse_rows_is_read_with_the_same_options(ask, tmp_path):
     rng = np.random.default_rng(0)
     for name in ("train", "test"):

@@ -92,10 +92,15 @@ def _proxied(port: int, *, strips: bool, names: bool) -> Iterator[str]:
         thread.join(60)
 
 
-WAYS = [(True, False), (False, False), (True, True), (False, True)]
+WAYS = [
+    pytest.param((True, False), id="strips"),
+    pytest.param((False, False), id="keeps", marks=pytest.mark.long),
+    pytest.param((True, True), id="strips-names", marks=pytest.mark.long),
+    pytest.param((False, True), id="keeps-names"),
+]
 
 
-@pytest.fixture(params=WAYS, ids=["strips", "keeps", "strips-names", "keeps-names"])
+@pytest.fixture(params=WAYS)
 def site(request, make_settings, queue, store, things) -> Iterator[tuple[str, str]]:
     """The address of the service behind a proxy, and a key; the prefix is a setting, or sent by the proxy."""
     strips, names = request.param
