@@ -176,7 +176,8 @@ class Jobs:
         names = {WORKLOADS[name][0] for name in workloads}
         for name in sorted(names):
             file, rows = _FILES[name](folder)
-            dataset = self.client("first").upload_dataset(file, name=name)
+            with self.client("first") as client:
+                dataset = client.upload_dataset(file, name=name)
             self._data[name] = (dataset["id"], dataset["classes"], rows)
 
     def client(self, owner: str) -> Client:
@@ -265,20 +266,22 @@ class Jobs:
                 for job, pid in self.tables.solvers().items()
                 if job in waiting and (not has_student or self.tables.job(job)["preparation_digest"])
             }
-            # While a worker stores what has been sent, the solvers train nothing.
+            # While a worker stores what has been sent, and this program looks, the solvers train nothing.
             for pid in pids.values():
                 _signal(pid, signal.SIGSTOP)
             time.sleep(_STORE_SECONDS)
-            reached = {job for job in pids if not has_student or self.tables.trained(job)}
-            for job in pids.keys() - reached:
-                _signal(pids[job], signal.SIGCONT)
-            waiting -= reached
+            waiting -= {job for job in pids if not has_student or self.tables.trained(job)}
             ended = [job for job in job_ids if self.tables.has_ended(job)]
             if ended:
                 raise RuntimeError(
                     f"ended before they could be held: {[self.accepted[job] for job in ended]}"
                 )
+            running = [pid for job, pid in pids.items() if job in waiting]
+            for pid in running:
+                _signal(pid, signal.SIGCONT)
             time.sleep(_RUN_SECONDS)
+            for pid in running:
+                _signal(pid, signal.SIGSTOP)
 
     def cancel(self, job_id: str) -> None:
         """Cancel a job, which must end so."""
