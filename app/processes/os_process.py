@@ -28,7 +28,7 @@ _POLL_SECONDS: Final = 0.5
 _SCHED_SETATTR: Final = {"x86_64": 314, "aarch64": 274}
 """Number of the system call by machine."""
 _RESET_ON_FORK: Final = 1
-_PATIENT_SLICE_SECONDS: Final = 0.01
+_LONG_SLICE_SECONDS: Final = 0.01
 _SCHED_ATTR: Final = struct.Struct("=IIQiIQQQ")
 """size, policy, flags, niceness, priority, runtime, deadline, period"""
 
@@ -147,11 +147,11 @@ def set_time_slice(seconds: float) -> bool:
 def let_others_first() -> None:
     """Let the calling thread, and what it starts, preempt no other one, and others preempt it as they wake.
 
-    SCHED_BATCH of sched(7) does the first. The slice is longer than usual for the second: among threads of
-    usual slices one that has just gone to sleep may be the next to have its turn by the kernel's books, and
-    then a thread of short slices that wakes preempts nothing until the next tick (4 ms).
+    SCHED_BATCH of sched(7) does the first, and a time slice that is longer than usual the second: the kernel
+    still counts a thread that has just gone to sleep. If the slice of that thread ends before the one of the
+    thread that wakes, nothing is preempted until the next tick (4 ms).
     """
-    if sys.platform == "linux" and not _set_slice(os.SCHED_BATCH, _PATIENT_SLICE_SECONDS):
+    if sys.platform == "linux" and not _set_slice(os.SCHED_BATCH, _LONG_SLICE_SECONDS):
         with suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 

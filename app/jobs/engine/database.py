@@ -9,7 +9,7 @@ from typing import Any, Final
 import psycopg
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.engine import Engine, ExceptionContext, make_url
+from sqlalchemy.engine import Engine, ExceptionContext
 
 from app.settings import Settings
 from app.store.db_errors import is_full
@@ -22,25 +22,24 @@ _PAUSE_SECONDS: Final = 2.0
 
 
 def open_jobs_database(settings: Settings, pool_size: int, stopping: threading.Event | None = None) -> Engine:
-    """The engine that DBOS uses; of PostgreSQL it opens up to twice ``pool_size`` connections.
+    """The engine that DBOS uses; it opens up to twice ``pool_size`` connections.
 
-    stopping: a connection waits for a database that is away until this event, so that DBOS has nothing to
-    retry, which it does after pauses of up to 90 s; None: it fails.
+    stopping: while PostgreSQL cannot be reached, a new connection is tried again every two seconds until this
+    event is set. DBOS itself would pause for up to 90 s. None: the first failure is raised.
     """
-    url = make_url(settings.jobs_database_url)
-    if url.get_backend_name() == "sqlite":
-        return _open_sqlite(url, pool_size)
+    if settings.embedded:
+        return _open_sqlite(settings.jobs_database_url, pool_size)
     # DBOS's transactions, too, must not outlive a freeze.
     timeouts = Timeouts(statement=0.0, lock=0.0, idle=settings.takeover_seconds)
     engine = open_engine(settings.jobs_database_url, pool_size=pool_size, timeouts=timeouts, part="jobs")
     if stopping is not None:
-        _connect_patiently(engine, stopping)
+        _wait_for_database(engine, stopping)
     return engine
 
 
-def _open_sqlite(url: sa.URL, pool_size: int) -> Engine:
+def _open_sqlite(address: str, pool_size: int) -> Engine:
     engine = sa.create_engine(
-        url, pool_size=pool_size, max_overflow=pool_size, connect_args={"check_same_thread": False}
+        address, pool_size=pool_size, max_overflow=pool_size, connect_args={"check_same_thread": False}
     )
 
     @event.listens_for(engine, "connect")
@@ -65,7 +64,7 @@ def _retry_when_full(context: ExceptionContext) -> None:
         context.invalidate_pool_on_disconnect = False
 
 
-def _connect_patiently(engine: Engine, stopping: threading.Event) -> None:
+def _wait_for_database(engine: Engine, stopping: threading.Event) -> None:
     @event.listens_for(engine, "do_connect")
     def connect(dialect: sa.Dialect, _record: Any, arguments: Any, parameters: Any) -> Any:
         has_said_so = False

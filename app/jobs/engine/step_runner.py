@@ -106,7 +106,8 @@ class StepRunner:
 class _Attempts(threading.local):
     """The attempts at this thread's current step: DBOS repeats those that waiting may cure.
 
-    It does so by itself after some errors, and after each that ends the connection.
+    It does so after some errors that it knows, and after each that ends the connection: `note` has the others
+    end it.
     timeouts: number of those that exceeded time limits of the database.
     """
 
