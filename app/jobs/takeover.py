@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from app.domain.errors import Unavailable
 from app.jobs.engine.client import DbosQueue
@@ -16,14 +16,11 @@ _LISTED_SECONDS = 60.0
 
 
 class Takeover:
-    """Takeovers by one worker. recover: queues the unfinished workflows of an executor; returns their ids."""
+    """Takeovers by one worker."""
 
-    def __init__(
-        self, store: Store, queue: DbosQueue, recover: Callable[[str], list[str]], executor_id: str
-    ) -> None:
+    def __init__(self, store: Store, queue: DbosQueue, executor_id: str) -> None:
         self._store = store
         self._queue = queue
-        self._recover = recover
         self._executor_id = executor_id
         self._unrecorded: set[tuple[str, str]] = set()
 
@@ -33,9 +30,11 @@ class Takeover:
         They stay listed for a minute: a lost worker may have taken more work before it noticed.
         """
         for executor_id in lost:
-            jobs = {workflow_id.partition(".")[0] for workflow_id in self._recover(executor_id)}
-            self._unrecorded |= {(job_id, executor_id) for job_id in jobs}
-            if jobs:
+            has_requeued = False
+            for workflow_id in requeue_work_of(self._queue, executor_id):
+                has_requeued = True
+                self._unrecorded.add((workflow_id.partition(".")[0], executor_id))
+            if has_requeued:
                 self._queue.notify(JOB_QUEUE)
                 self._queue.notify(UNIT_QUEUE)
         self._record()
@@ -71,19 +70,27 @@ class UnstartedWork:
     """Queues work again that the engine has given to this worker, and that does not run here.
 
     That happens when the connection is lost while a claim commits. No other worker would take the work over,
-    since this worker is alive. find: ids of such workflows, among them some that begin or end at this moment.
-    requeue: puts one back into the queue, if it is still this worker's.
+    since this worker is alive. running_here: ids of the workflows that run in this process.
     """
 
-    def __init__(self, find: Callable[[], set[str]], requeue: Callable[[str], object]) -> None:
-        self._find = find
-        self._requeue = requeue
+    def __init__(self, queue: DbosQueue, executor_id: str, running_here: Callable[[], set[str]]) -> None:
+        self._queue = queue
+        self._executor_id = executor_id
+        self._running_here = running_here
         self._seen: set[str] = set()
 
     def check(self) -> None:
         """Queue what was found the last time, too. Call it every few seconds. Raises Unavailable."""
-        found = self._find()
-        for workflow_id in sorted(found & self._seen):
+        # Some of these begin or end at this moment.
+        unstarted = self._queue.work_of(self._executor_id) - self._running_here()
+        for workflow_id in sorted(unstarted & self._seen):
             logger.warning("workflow %s was claimed and never started: queueing it again", workflow_id)
-            self._requeue(workflow_id)
-        self._seen = found
+            self._queue.requeue(self._executor_id, workflow_id)
+        self._seen = unstarted
+
+
+def requeue_work_of(queue: DbosQueue, executor_id: str) -> Iterator[str]:
+    """Queue the unfinished workflows of a worker again; yields the id of each. Raises Unavailable."""
+    for workflow_id in sorted(queue.work_of(executor_id)):
+        if queue.requeue(executor_id, workflow_id):
+            yield workflow_id

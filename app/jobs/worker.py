@@ -25,18 +25,13 @@ from app.jobs.engine.config import (
     serializer,
 )
 from app.jobs.engine.database import open_jobs_database
-from app.jobs.engine.patches import (
-    poll_queues_cheaply,
-    recover_workflows,
-    requeue_workflow,
-    skip_unused_background_work,
-    unstarted_workflows,
-)
+from app.jobs.engine.dbos_internals import running_here
+from app.jobs.engine.queue_polling import QueuePolling
 from app.jobs.engine.wakeups import Wakeups
 from app.jobs.heartbeat import Heartbeat
 from app.jobs.identity import claim_identity
 from app.jobs.reconciler import Reconciler
-from app.jobs.takeover import Takeover, UnstartedWork
+from app.jobs.takeover import Takeover, UnstartedWork, requeue_work_of
 from app.jobs.webhook_sender import WebhookSender
 from app.jobs.workflow.work_units import RunningUnits
 from app.jobs.workflow.workflows import TrainingWorkflows
@@ -91,7 +86,8 @@ class Worker:
         self._jobs_database = open_jobs_database(settings, pool_size // 2, self._stopping)
         self._queue = DbosQueue(settings)
         self._wakeups = Wakeups(open_engine(settings.jobs_database_url, pool_size=1, part="notifications"))
-        takeover = Takeover(self._store, self._queue, recover_workflows, self.executor_id)
+        self._polling = QueuePolling(self._jobs_database, self._running_units.is_busy, self._wakeups.wait)
+        takeover = Takeover(self._store, self._queue, self.executor_id)
         self._heartbeat_store = Store(open_database(settings, "heartbeat", pool_size=1, pre_ping=False))
         self._heartbeat = Heartbeat(
             self._heartbeat_store,
@@ -133,8 +129,10 @@ class Worker:
         quiet_engine_log()
         DBOS.migrate(engine_url(settings), schema=SCHEMA)
         self._queue.register_queues()
-        # On launch DBOS recovers this name's unfinished work: by then the peers must see this worker alive.
+        # The peers must see this worker alive before it takes up what its name left.
         self._heartbeat.beat()
+        for workflow_id in requeue_work_of(self._queue, self.executor_id):
+            logger.info("workflow %s of a former process of this worker is queued again", workflow_id)
         engine = DBOS(
             config=DBOSConfig(
                 name=APPLICATION,
@@ -162,14 +160,11 @@ class Worker:
             self._solver_command,
         )
         self._training.register()
+        DBOS.listen_queues([])
         DBOS.launch()
         self._wakeups.start()
-        skip_unused_background_work(engine)
-        poll_queues_cheaply(engine, self._running_units.is_busy, self._wakeups.wait)
-        self._unstarted = UnstartedWork(
-            partial(unstarted_workflows, engine, self.executor_id),
-            partial(requeue_workflow, engine, self.executor_id),
-        )
+        self._polling.start(engine)
+        self._unstarted = UnstartedWork(self._queue, self.executor_id, partial(running_here, engine))
         self._heartbeat.start()
         self._reconciler.start()
         self._webhooks.start()
@@ -178,6 +173,7 @@ class Worker:
     def stop(self) -> None:
         """Kill the solvers. Another worker, or the next one of this name, continues unfinished jobs."""
         self._stopping.set()
+        self._polling.stop()
         self._running_units.wake()
         if not self._running_units.wait_until_idle(_DRAIN_SECONDS):
             logger.warning("some workflows did not stop within %.0f s", _DRAIN_SECONDS)
@@ -187,6 +183,7 @@ class Worker:
         self._reconciler.stop()
         self._heartbeat.stop()
         self._wakeups.stop()
+        self._polling.join()
         DBOS.destroy(destroy_registry=True)
         self._jobs_database.dispose()
         self._deregister()
@@ -205,7 +202,7 @@ class Worker:
             return
         try:
             with self._store.begin() as uow:
-                if self._queue.has_work_of(self.executor_id):
+                if self._queue.work_of(self.executor_id):
                     uow.workers.mark_lost(self.executor_id)
                 else:
                     uow.workers.forget(self.executor_id)

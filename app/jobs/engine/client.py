@@ -24,6 +24,7 @@ from app.jobs.engine.config import (
     serializer,
 )
 from app.jobs.engine.database import open_jobs_database
+from app.jobs.engine.dbos_internals import requeue_workflow
 from app.jobs.engine.wakeups import notify
 from app.settings import Settings
 
@@ -116,13 +117,18 @@ class DbosQueue:
             running = client.list_workflows(status="PENDING", load_input=False, load_output=False)
         return {workflow.executor_id for workflow in running if workflow.executor_id is not None}
 
-    def has_work_of(self, executor_id: str) -> bool:
-        """Whether DBOS lists a running workflow for this executor id."""
+    def work_of(self, executor_id: str) -> set[str]:
+        """Ids of the workflows that DBOS lists as running in this worker."""
         with self._connected() as client:
             running = client.list_workflows(
-                status="PENDING", executor_id=executor_id, limit=1, load_input=False, load_output=False
+                status="PENDING", executor_id=executor_id, load_input=False, load_output=False
             )
-        return bool(running)
+        return {workflow.workflow_id for workflow in running}
+
+    def requeue(self, executor_id: str, workflow_id: str) -> bool:
+        """Queue a workflow again that is listed as running in this worker; returns whether it was."""
+        with self._connected() as client:
+            return requeue_workflow(client, executor_id, workflow_id, JOB_QUEUE)
 
     def forget_before(self, moment: float, *, limit: int = 1000) -> int:
         """Delete records of workflows that ended before ``moment`` (epoch seconds); returns their number."""

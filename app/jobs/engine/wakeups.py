@@ -66,12 +66,10 @@ class Wakeups:
 
         Without a connection for notifications it returns immediately.
         """
-        # DBOS has a queue of its own, which is always empty here.
-        event = self._events.get(queue, self._stopping)
+        event = self._events[queue]
         if self._is_listening and not self._stopping.is_set():
             event.wait(_FALLBACK_SECONDS)
-        if event is not self._stopping:
-            event.clear()
+        event.clear()
 
     def _loop(self) -> None:
         while not self._stopping.is_set():

@@ -291,7 +291,8 @@ def test_the_queue_enqueues_once_cancels_and_deletes_records(tmp_path):
         queue.enqueue("job_1", "job_1.0")
     assert queue.states(["job_1.0", "job_2.0"]) == {"job_1.0": WorkflowState("ENQUEUED", None)}
     assert queue.states([]) == {}
-    assert not queue.has_work_of("local-0")
+    assert queue.work_of("local-0") == set()
+    assert not queue.requeue("local-0", "job_1.0"), "it waits, and runs in no worker"
     for _ in range(2):
         queue.cancel("job_1.0")
     queue.cancel("job_2.0")

@@ -169,12 +169,11 @@ def test_chunks_and_jobs_run_side_by_side_on_postgresql(postgres_address, solver
 
 
 def test_a_worker_that_cannot_deregister_logs_it(service, solver, monkeypatch, caplog):
-    def away(_queue: DbosQueue, _executor: str) -> bool:
+    def away(_queue: DbosQueue, _executor: str) -> set[str]:
         raise Unavailable("The job queue cannot be reached.")
 
-    monkeypatch.setattr(DbosQueue, "has_work_of", away)
     with service.worker(solver):
-        pass
+        monkeypatch.setattr(DbosQueue, "work_of", away)
     assert "could not deregister" in caplog.text
 
 

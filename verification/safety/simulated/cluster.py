@@ -99,7 +99,7 @@ class SimulatedWorker:
         self._store = cast("Store", cluster.store)
         queue = cast("DbosQueue", self._engine)
         clock = world.clock_of(self.process)
-        takeover = Takeover(self._store, queue, self._engine.recover, name)
+        takeover = Takeover(self._store, queue, name)
         beats = HeartbeatTakingOverOnce if "takeover_once" in cluster.bugs else Heartbeat
         self.heartbeat = beats(
             self._store,
@@ -118,7 +118,7 @@ class SimulatedWorker:
             takeover.recover_orphans,
             is_elected=lambda: self.heartbeat.is_elected,
             clock=clock,
-            check_own_work=UnstartedWork(self._unstarted, partial(self._engine.requeue, name)).check,
+            check_own_work=UnstartedWork(queue, name, lambda: self._running).check,
         )
         self._running: set[str] = set()
         self._is_checking = False
@@ -183,9 +183,6 @@ class SimulatedWorker:
             if taken is not None:
                 self._world.note(f"{self.process.name} takes {taken[0]}")
                 self._world.spawn(self.process, self._run, *taken)
-
-    def _unstarted(self) -> set[str]:
-        return self._engine.running(self.process.name) - self._running
 
     def _run(self, workflow_id: str, owner: int) -> None:
         self._running.add(workflow_id)

@@ -73,31 +73,19 @@ class SimulatedEngine:
     def notify(self, _queue: str) -> None:
         """Nothing: the simulated workers poll."""
 
-    def recover(self, executor_id: str) -> list[str]:
-        """Queue the running workflows of an executor again; returns their ids."""
-        recovered = []
-        with self._store.begin() as uow:
-            self._database.statement(uow.transaction)
-            for key, row in list(self._database.rows(uow.transaction, "workflows")):
-                if row.status == "PENDING" and row.executor == executor_id:
-                    is_its = lambda now: now.status == "PENDING" and now.executor == executor_id  # noqa: E731
-                    if self._set(uow.transaction, key, is_its, status="ENQUEUED", executor=None):
-                        recovered.append(key)
-        return recovered
-
-    def running(self, executor_id: str) -> set[str]:
+    def work_of(self, executor_id: str) -> set[str]:
         """Ids of the workflows that are listed as running in a worker."""
         with self._store.read() as uow:
             self._database.statement(uow.transaction)
             rows = self._database.rows(uow.transaction, "workflows")
             return {key for key, row in rows if row.status == "PENDING" and row.executor == executor_id}
 
-    def requeue(self, executor_id: str, workflow_id: str) -> None:
-        """Put a workflow back into the queue, if it still is this worker's."""
+    def requeue(self, executor_id: str, workflow_id: str) -> bool:
+        """Put a workflow back into the queue, if it still is this worker's; returns whether it was."""
         with self._store.begin() as uow:
             self._database.statement(uow.transaction)
             is_its = lambda row: row.status == "PENDING" and row.executor == executor_id  # noqa: E731
-            self._set(uow.transaction, workflow_id, is_its, status="ENQUEUED", executor=None)
+            return self._set(uow.transaction, workflow_id, is_its, status="ENQUEUED", executor=None)
 
     def claim(self, executor_id: str) -> tuple[str, int] | None:
         """Take a queued workflow; returns its id and the token of its new owner."""

@@ -1,73 +1,85 @@
-"""Polling of the queues: cheap while they are empty, complete otherwise."""
+"""Polling of the queues: nothing is claimed while they are empty, and what is in them is."""
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from dbos import DBOS
+from sqlalchemy.engine import Engine
 
-from app.jobs.engine.config import JOB_QUEUE, UNIT_QUEUE
-from app.jobs.engine.patches import poll_queues_cheaply
-
-
-class Engine:
-    """What `poll_queues_cheaply` uses of DBOS's database object, with a list of the calls."""
-
-    def __init__(self) -> None:
-        self.engine = sa.create_engine("sqlite://")
-        status = sa.Table(
-            "workflow_status",
-            sa.MetaData(),
-            sa.Column("queue_name", sa.Text),
-            sa.Column("status", sa.Text),
-        )
-        status.create(self.engine)
-        self.tables = SimpleNamespace(workflow_status=status)
-        self.calls: list[Any] = []
-
-    def add(self, queue: str, status: str) -> None:
-        with self.engine.begin() as connection:
-            connection.execute(self.tables.workflow_status.insert().values(queue_name=queue, status=status))
-
-    def get_queue(self, name: str) -> Any:
-        self.calls.append(("limits", name))
-        return SimpleNamespace(name=name, _polling_interval_sec=0.1)
-
-    def start_queued_workflows(self, queue: Any, *arguments: Any, **options: Any) -> Any:
-        self.calls.append(("claim", queue.name, arguments, options))
-        return ["claimed"], None
+from app.jobs.engine.client import DbosQueue
+from app.jobs.engine.config import JOB_QUEUE, SCHEMA, UNIT_QUEUE, engine_url
+from app.jobs.engine.database import open_jobs_database
+from app.jobs.engine.queue_polling import QueuePolling, WaitForWork
+from app.settings import Settings
+from app.store.unit_of_work import Store
 
 
 @pytest.fixture
-def engine() -> Iterator[Any]:
-    engine = Engine()
+def settings(store: Store, tmp_path) -> Settings:
+    address = store.engine.url.render_as_string(hide_password=False)
+    settings = Settings(data_dir=tmp_path, database_url=address)
+    DBOS.migrate(engine_url(settings), schema=SCHEMA)
+    return settings
+
+
+@pytest.fixture
+def database(settings: Settings) -> Iterator[Engine]:
+    engine = open_jobs_database(settings, 2)
     yield engine
-    engine.engine.dispose()
+    engine.dispose()
 
 
-def test_an_empty_queue_is_not_claimed_from(engine):
-    engine.add(UNIT_QUEUE, "PENDING")
-    engine.add(JOB_QUEUE, "ENQUEUED")
-    poll_queues_cheaply(SimpleNamespace(_sys_db=engine), lambda: False)
-    assert engine.start_queued_workflows(SimpleNamespace(name=UNIT_QUEUE), "me") == ([], None)
-    assert engine.calls == []
+def test_work_is_seen_in_its_own_queue_and_while_it_waits(settings, database):
+    polling = QueuePolling(database, lambda: False, lambda _queue: None)
+    queue = DbosQueue(settings)
+    queue.register_queues()
+    assert not polling._has_work(JOB_QUEUE)
+    queue.enqueue("job_1", "job_1.0")
+    assert polling._has_work(JOB_QUEUE)
+    assert not polling._has_work(UNIT_QUEUE)
+    queue.cancel("job_1.0")
+    assert not polling._has_work(JOB_QUEUE)
+    queue.close()
 
 
-def test_a_queue_with_work_is_claimed_from_as_dbos_does(engine):
-    engine.add(UNIT_QUEUE, "ENQUEUED")
-    poll_queues_cheaply(SimpleNamespace(_sys_db=engine), lambda: False)
-    result = engine.start_queued_workflows(SimpleNamespace(name=UNIT_QUEUE), "me", owner_xid="x")
-    assert result == (["claimed"], None)
-    assert engine.calls == [("claim", UNIT_QUEUE, ("me",), {"owner_xid": "x"})]
+def test_a_database_that_cannot_be_asked_is_left_to_dbos():
+    gone = sa.create_engine("sqlite:////nowhere/at/all.db")
+    assert QueuePolling(gone, lambda: False, lambda _queue: None)._has_work(JOB_QUEUE)
+    gone.dispose()
 
 
-@pytest.mark.parametrize(("busy", "seconds"), [(False, 0.1), (True, 0.3)])
-def test_limits_are_cached_and_jobs_polled_less_often_during_a_unit(engine, busy, seconds):
-    poll_queues_cheaply(SimpleNamespace(_sys_db=engine), lambda: busy)
-    for _ in range(3):
-        assert engine.get_queue(JOB_QUEUE)._polling_interval_sec == seconds
-    assert engine.get_queue(UNIT_QUEUE)._polling_interval_sec == 0.1
-    assert engine.calls == [("limits", JOB_QUEUE), ("limits", UNIT_QUEUE)]
+def test_a_wait_ends_when_there_is_work_and_asks_for_notifications_only_without():
+    answers, asked = [False, False, True], []
+    wait = WaitForWork(lambda: answers.pop(0), lambda: asked.append(len(answers)))
+    assert not wait.wait(0.01)
+    assert asked == [2, 1]
+    answers[:] = [True]
+    assert not wait.wait(0.01)
+    assert len(asked) == 2
+
+
+def test_a_wait_ends_when_the_thread_shall():
+    wait = WaitForWork(lambda: False, lambda: time.sleep(0.01))
+    threading.Timer(0.1, wait.set).start()
+    assert wait.wait(0.01)
+    assert wait.wait(0.01)
+
+
+def test_a_thread_that_shall_end_claims_nothing_more():
+    wait = WaitForWork(lambda: wait.set() is None, lambda: None)
+    assert wait.wait(0.01)
+
+
+@pytest.mark.parametrize(("busy", "least"), [(False, 0.0), (True, 0.3)])
+def test_jobs_are_polled_less_often_while_a_unit_runs(database, busy, least):
+    polling = QueuePolling(database, lambda: busy, lambda _queue: None)
+    assert polling._waits[JOB_QUEUE]._least_seconds() == least
+    assert polling._waits[UNIT_QUEUE]._least_seconds() == 0.0
+    began = time.monotonic()
+    WaitForWork(lambda: True, lambda: None, lambda: 0.2).wait(0.01)
+    assert time.monotonic() - began >= 0.2

@@ -45,4 +45,4 @@ def test_a_worker_waits_until_it_is_notified_of_its_queue(store: Store, wakeups:
     assert not wakeups._events[JOB_QUEUE].is_set()
     assert waited(wakeups, UNIT_QUEUE) < 4.0
     threading.Timer(0.2, wakeups.stop).start()
-    assert waited(wakeups, "a queue of DBOS itself") < 4.0, "stopping ends every wait"
+    assert waited(wakeups, JOB_QUEUE) < 4.0, "stopping ends every wait"

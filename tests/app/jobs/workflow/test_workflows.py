@@ -10,8 +10,8 @@ import pytest
 import sqlalchemy as sa
 
 from app.domain.entities import JobState, StudentState
-from app.jobs.engine.patches import recover_workflows
 from app.jobs.solver.process import Solver
+from app.jobs.takeover import requeue_work_of
 from app.services.training import cancel_job, job_students, retry_job
 from app.store.repositories.units import Units
 from app.store.tables import datasets
@@ -263,7 +263,7 @@ def test_an_execution_whose_work_was_taken_over_stores_nothing_more(service, sol
         job = service.submit()
         wait_for(lambda: finished(service, job))
         (first,) = solver.pids()
-        recover_workflows(worker.executor_id)
+        assert len(list(requeue_work_of(service.queue, worker.executor_id))) == 2
         wait_for(lambda: len(solver.pids()) == 2)
         wait_for(lambda: not is_alive(first))
         assert service.ended(job).state is JobState.SUCCEEDED
