@@ -38,7 +38,7 @@ class Service:
 Start = Callable[..., Service]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def service(start_service: Start) -> Service:
     """`stms api` over a database with version 1 of "pets": score of class k is x[k], of the last one −Σx.
 
@@ -47,7 +47,7 @@ def service(start_service: Start) -> Service:
     return start_service()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def start_service(_sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Starts servers like `service`, with settings that are wanted different; all must end with 0."""
     with ExitStack() as stack:

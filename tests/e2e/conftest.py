@@ -79,7 +79,7 @@ def make_keys(service: Service) -> None:
             service.keys[purpose] = response.json()["key"]
 
 
-@pytest.fixture(scope="session", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="package", params=["sqlite", "postgresql"])
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """API and worker on both databases, in a folder of their own; asks for API keys. Must end with 0."""
     folder = tmp_path_factory.mktemp("service")
@@ -96,27 +96,27 @@ def running_service(folder: Path, database: str = "") -> Iterator[Service]:
         yield started
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def http(service: Service) -> Iterator[httpx.Client]:
     """A client that may train."""
     with service.client("train") as client:
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def admin(service: Service) -> Iterator[httpx.Client]:
     with service.client("admin") as client:
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def camera(service: Service) -> Iterator[httpx.Client]:
     """A client whose key may only query the model "flowers"."""
     with service.client("query") as client:
         yield client
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stranger(service: Service) -> Iterator[httpx.Client]:
     """A client without a key."""
     with service.client() as client:
@@ -152,7 +152,7 @@ def iris() -> tuple[Any, Any]:
     return bunch.data, bunch.target_names[bunch.target]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def upload(http: httpx.Client) -> Callable[..., Json]:
     """Send a data set that is expected to be taken; gives its document."""
 
@@ -165,7 +165,7 @@ def upload(http: httpx.Client) -> Callable[..., Json]:
     return send
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def follow(http: httpx.Client) -> Callable[..., Json]:
     """Wait until a job is in one of some states, by default until it has ended; gives its document."""
 
@@ -181,7 +181,7 @@ def follow(http: httpx.Client) -> Callable[..., Json]:
     return until
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def submit(http: httpx.Client) -> Callable[..., Json]:
     """Submit a quick job, which is expected to be taken; gives its document."""
 
@@ -196,7 +196,7 @@ def submit(http: httpx.Client) -> Callable[..., Json]:
     return send
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def train(submit: Callable[..., Json], follow: Callable[..., Json]) -> Callable[..., Json]:
     """Submit a quick job and wait for its success."""
 
@@ -217,19 +217,19 @@ def parts(iris: tuple[Any, Any]) -> dict[str, Any]:
     return {"X_train": X_train, "y_train": y_train, "X_test": X_test, "y_test": y_test}
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def flowers_data(upload: Callable[..., Json], parts: dict[str, Any]) -> Json:
     return upload(npz_bytes(**parts), "npz", name="iris")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def flowers(train: Callable[..., Json], flowers_data: Json) -> Json:
     """The ended job behind version 1 of the model "flowers", which has the plain SVM beside its gSVM."""
     spec = {"teacher": {"C": 1000}, "student": {"C": 1000}, "evaluation": {"baselines": ["svm"]}}
     return train(flowers_data["id"], "flowers", **spec)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def slow_data(upload: Callable[..., Json]) -> Json:
     """Digits enough that a job with held-out folds takes a few seconds."""
     X, y = load_digits(return_X_y=True)

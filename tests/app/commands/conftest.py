@@ -27,7 +27,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
     return call
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryServer]:
     """A real `stms serve`, shared by the tests that only add to it."""
     quick = {"STMS_SPARE_SOLVER": "false", "STMS_SOLVER_NICENESS": "0"}
