@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from app.domain.entities import Dataset, Job, JobState, new_id
 from app.domain.training_spec import TrainingSpec
 from app.store.unit_of_work import UnitOfWork
+from benchmarks import stored_dataset
 
 AddJob = Callable[..., Job]
 AddDataset = Callable[..., Dataset]
@@ -44,28 +44,10 @@ def add_job() -> AddJob:
 @pytest.fixture
 def add_dataset() -> AddDataset:
     """``add_dataset(uow, **columns)``: stores a data set on a blob of its own."""
-    numbers = itertools.count()
 
     def add(uow: UnitOfWork, **columns: Any) -> Dataset:
-        number = next(numbers)
-        blob, _ = uow.blobs.put([b"data set %d" % number])
-        values: dict[str, Any] = {
-            "id": new_id("ds"),
-            "digest": f"{number:064x}",
-            "name": "digits",
-            "source_format": "csv",
-            "size_bytes": 100,
-            "blob_digest": blob,
-            "rows": 10,
-            "test_rows": 0,
-            "columns": 2,
-            "summary": {"rows": 10},
-            "created_at": 1.0,
-            "created_by": "tests",
-        }
-        classes = columns.pop("classes", ("Käse", "犬"))
-        dataset = Dataset(**values | columns, class_count=len(classes))
-        assert uow.datasets.add(dataset, classes)
-        return dataset
+        defaults: dict[str, Any] = {"name": "digits", "rows": 10, "columns": 2, "summary": {"rows": 10}}
+        values = defaults | {"created_at": 1.0} | columns
+        return stored_dataset.add_dataset(uow, values.pop("classes", ("Käse", "犬")), **values)
 
     return add

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -37,6 +37,38 @@ class Client:
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         return self._runner.run(work)
+
+    async def exchange(
+        self,
+        method: str,
+        path: str,
+        receive: Callable[[], Awaitable[Any]],
+        headers: Mapping[str, str] | None = None,
+        address: str = "127.0.0.1",
+    ) -> list[dict[str, Any]]:
+        """The messages of the response to a request whose body ``receive`` gives, as ASGI says."""
+        sent: list[dict[str, Any]] = []
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        all_headers = {"host": "localhost"} | dict(headers or {})
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": [(name.encode(), value.encode()) for name, value in all_headers.items()],
+            "client": (address, 1),
+            "server": ("127.0.0.1", 80),
+        }
+        await self.app(scope, receive, send)
+        return sent
 
     def refresh(self) -> None:
         """Follow the registry, as far as it can be read, until no reference is moving."""

@@ -266,33 +266,39 @@ class Faults:
 
     def _stall_connections(self, rng: random.Random) -> None:
         instance = _choose(rng, [m for m in self._instances() if m.proxy is not None])
-        seconds = rng.uniform(1.0, 12.0)
-        pid = instance.pid
-        if instance.proxy is None or pid is None:
+        if instance.proxy is None:
             raise NoTarget
-        with self._exclusive(f"stall {instance.name}"):
-            case = self._begin_takeover("stall_connections", instance.name, pid)
-            interval = instance.disconnected.begin("connections stalled")
-            instance.proxy.stall()
-            self._count("stall_connections", instance=instance.name, seconds=round(seconds, 1))
-            time.sleep(seconds)
-            instance.proxy.resume()
-            instance.disconnected.finish(interval)
-            self._resumed(case)
+        self._interrupt(
+            "stall_connections", instance, rng.uniform(1.0, 12.0), instance.proxy.stall, instance.proxy.resume
+        )
 
     def _cut_network(self, rng: random.Random) -> None:
         instance = _choose(rng, [m for m in self._instances() if m.network is not None])
-        seconds = rng.uniform(1.0, 14.0)
-        pid = instance.pid
-        if instance.network is None or pid is None:
+        if (network := instance.network) is None:
             raise NoTarget
-        with self._exclusive(f"cut {instance.name}"):
-            case = self._begin_takeover("cut_network", instance.name, pid)
-            interval = instance.disconnected.begin("network cut")
-            instance.network.disconnect()
-            self._count("cut_network", instance=instance.name, seconds=round(seconds, 1))
+        self._interrupt(
+            "cut_network", instance, rng.uniform(1.0, 14.0), network.disconnect, network.reconnect
+        )
+
+    def _interrupt(
+        self,
+        kind: str,
+        instance: Instance,
+        seconds: float,
+        begin: Callable[[], object],
+        end: Callable[[], object],
+    ) -> None:
+        """Keep an instance from its database for a time."""
+        pid = instance.pid
+        if pid is None:
+            raise NoTarget
+        with self._exclusive(f"{kind} {instance.name}"):
+            case = self._begin_takeover(kind, instance.name, pid)
+            interval = instance.disconnected.begin(kind)
+            begin()
+            self._count(kind, instance=instance.name, seconds=round(seconds, 1))
             time.sleep(seconds)
-            instance.network.reconnect()
+            end()
             instance.disconnected.finish(interval)
             self._resumed(case)
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 import psycopg
 import sqlalchemy as sa
 
-from app.domain.entities import Dataset, Job, new_id
+from app.domain.entities import Job
 from app.domain.training_spec import TrainingSpec
 from app.jobs.engine.client import DbosQueue
 from app.jobs.worker import Worker
@@ -31,6 +31,7 @@ from app.store.migrate import upgrade
 from app.store.tables import job_units
 from app.store.unit_of_work import Store
 from benchmarks.postgres import postgres
+from benchmarks.stored_dataset import add_dataset
 
 _START_SECONDS: Final = 180.0
 _SETTLE_SECONDS: Final = 120.0
@@ -149,23 +150,7 @@ def _pick_up_ms(settings: Settings, jobs: int) -> float:
 def _submit(store: Store, queue: DbosQueue, settings: Settings) -> Job:
     """A job whose data set holds no rows: its workers only look at its plan before it fails."""
     with store.begin() as uow:
-        digest, _ = uow.blobs.put([os.urandom(8)])
-        dataset = Dataset(
-            id=new_id("ds"),
-            digest=digest,
-            name="idle",
-            source_format="csv",
-            size_bytes=1,
-            blob_digest=digest,
-            rows=100,
-            test_rows=10,
-            columns=4,
-            class_count=2,
-            summary={},
-            created_at=time.time(),
-            created_by="benchmark",
-        )
-        uow.datasets.add(dataset, ("a", "b"))
+        dataset = add_dataset(uow, ("a", "b"), name="idle", test_rows=10)
     job, _ = submit_job(
         store,
         queue,

@@ -24,7 +24,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from dbos import SQLAlchemyDatasource
 
-from app.domain.entities import Dataset, Job, JobState, new_id
+from app.domain.entities import Job, JobState, new_id
 from app.domain.training_spec import TrainingSpec
 from app.jobs.engine.config import SCHEMA, serializer
 from app.jobs.engine.step_runner import StepRunner
@@ -36,6 +36,7 @@ from app.store.engine import open_database
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
 from benchmarks.postgres import postgres
+from benchmarks.stored_dataset import add_dataset
 from verification.safety import idle, revocation
 
 LIMITS: Final = {
@@ -130,23 +131,9 @@ def _trained_job(store: Store, classes: int) -> Job:
     """A running job, all of whose students have been trained."""
     one = store.of_tenant("default")
     with one.begin() as uow:
-        digest, _ = uow.blobs.put([b"rows"])
-        dataset = Dataset(
-            id=new_id("ds"),
-            digest=digest,
-            name="large",
-            source_format="csv",
-            size_bytes=4,
-            blob_digest=digest,
-            rows=classes,
-            test_rows=0,
-            columns=4,
-            class_count=classes,
-            summary={},
-            created_at=time.time(),
-            created_by="benchmark",
+        dataset = add_dataset(
+            uow, [f"class {number}" for number in range(classes)], name="large", rows=classes
         )
-        uow.datasets.add(dataset, [f"class {number}" for number in range(classes)])
         job = Job(
             id=new_id("job"),
             dataset_id=dataset.id,
@@ -159,8 +146,8 @@ def _trained_job(store: Store, classes: int) -> Job:
             progress_total=classes + 1,
             created_at=time.time(),
             created_by="benchmark",
-            teacher_digest=digest,
-            preparation_digest=digest,
+            teacher_digest=dataset.blob_digest,
+            preparation_digest=dataset.blob_digest,
         )
         uow.jobs.add(job)
         uow.connection.execute(sa.text(_STUDENTS), {"job": job.id, "last": classes - 1})

@@ -61,28 +61,8 @@ def body_of(pieces: Iterable[bytes], then: Callable[[], Coroutine[Any, Any, Any]
 
 async def ask(client: Client, method: str, path: str, headers: Headers, receive: Any) -> tuple[int, Any]:
     """Status and document of the response to one request."""
-    sent: list[dict[str, Any]] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    given = [(name.encode(), value.encode()) for name, value in headers.items()]
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "method": method,
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "query_string": b"",
-        "root_path": "",
-        "headers": [(b"host", b"localhost"), *given],
-        "client": ("203.0.113.9", 1),
-        "server": ("127.0.0.1", 8000),
-    }
-    await client.app(scope, receive, send)
-    return sent[0]["status"], json.loads(sent[1]["body"])
+    start, body = await client.exchange(method, path, receive, headers, address="203.0.113.9")
+    return start["status"], json.loads(body["body"])
 
 
 def whole(body: bytes) -> Any:
@@ -357,14 +337,7 @@ def test_probes_use_neither_the_threads_nor_the_connections_of_requests(client, 
 
 async def raw(client: Client, path: str) -> int:
     """Status of the response to a GET without a key."""
-    sent: list[Any] = []
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "query_string": b""}
-    await client.app({**scope, "headers": [(b"host", b"localhost")]}, whole(b""), send)
-    return int(sent[0]["status"])
+    return int((await client.exchange("GET", path, whole(b"")))[0]["status"])
 
 
 def test_refusals_of_a_key_take_turns_and_hold_no_place_meanwhile(client, keys, monkeypatch):

@@ -235,23 +235,11 @@ def test_a_truncated_upload_is_rejected_and_stores_nothing(client, csv: bytes, p
 
 def test_a_client_that_disconnects_stores_nothing(client, csv: bytes):
     messages = iter([{"type": "http.request", "body": csv, "more_body": True}, {"type": "http.disconnect"}])
-    sent: list[Any] = []
 
     async def receive():
         return next(messages)
 
-    async def send(message: Any):
-        sent.append(message)
-
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/v1/datasets",
-        "raw_path": b"/v1/datasets",
-        "query_string": b"",
-        "headers": [(b"host", b"localhost"), (b"content-type", b"text/csv")],
-    }
-    client.run(client.app(scope, receive, send))
+    sent = client.run(client.exchange("POST", "/v1/datasets", receive, {"content-type": "text/csv"}))
     assert sent[0]["status"] == 400
     assert client.get("/v1/datasets").json()["data"] == []
 
@@ -271,7 +259,7 @@ def test_a_client_that_disconnects_while_its_file_is_read_ends_the_reading(make_
     reader = client.context.reader
     os.kill(reader.pids[0], signal.SIGSTOP)
 
-    async def upload() -> None:
+    async def upload() -> Any:
         sent = iter([{"type": "http.request", "body": csv + b"1,2,no\n", "more_body": False}])
 
         async def receive() -> dict[str, Any]:
@@ -282,22 +270,9 @@ def test_a_client_that_disconnects_while_its_file_is_read_ends_the_reading(make_
                 return {"type": "http.disconnect"}
             return message
 
-        async def send(message: dict[str, Any]) -> None:
-            statuses.append(message.get("status"))
+        return await client.exchange("POST", "/v1/datasets", receive, {"content-type": "text/csv"})
 
-        await client.app(scope, receive, send)
-
-    statuses: list[int | None] = []
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/v1/datasets",
-        "raw_path": b"/v1/datasets",
-        "query_string": b"",
-        "headers": [(b"host", b"localhost"), (b"content-type", b"text/csv")],
-    }
-    client.run(upload())
-    assert statuses[0] == 503
+    assert client.run(upload())[0]["status"] == 503
     assert reader.failures["cancelled"] == 1
     assert client.post("/v1/datasets", content=csv + b"1,2,yes\n").status_code == 201
 

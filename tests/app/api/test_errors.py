@@ -117,18 +117,12 @@ def test_a_declared_length_over_the_limit_is_413_on_any_route(make_client, probl
 
 def test_a_client_that_disconnects_within_its_body_is_recorded_as_truncated(client):
     messages = iter([{"type": "http.request", "body": b"{", "more_body": True}, {"type": "http.disconnect"}])
-    sent: list[Any] = []
 
     async def receive() -> Any:
         return next(messages)
 
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    path = "/v1/training-jobs"
-    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
-    scope = {"type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b""}
-    client.run(client.app(scope | {"headers": headers}, receive, send))
+    headers = {"content-type": "application/json"}
+    sent = client.run(client.exchange("POST", "/v1/training-jobs", receive, headers))
     assert sent[0]["status"] == 400
     assert json.loads(sent[1]["body"])["code"] == "truncated_upload"
 

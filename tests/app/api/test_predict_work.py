@@ -264,15 +264,6 @@ def test_a_prediction_ends_when_its_client_disconnects(client: Client, large, mo
     async def receive() -> dict[str, Any]:
         return messages.pop(0) if messages else {"type": "http.disconnect"}
 
-    async def send(_message: Any) -> None:
-        pass
-
-    headers = [(name.encode(), value.encode()) for name, value in asked["headers"].items()]
-    scope = {
-        "type": "http", "http_version": "1.1", "method": "POST", "scheme": "http", "path": PATH,
-        "raw_path": PATH.encode(), "query_string": b"", "root_path": "", "server": ("127.0.0.1", 80),
-        "headers": [(b"host", b"localhost"), *headers], "client": ("127.0.0.1", 1),
-    }  # fmt: skip
-    client.run(client.app(scope, receive, send))
+    client.run(client.exchange("POST", PATH, receive, asked["headers"]))
     assert len(counted) == 1
     assert counted[0] < 500

@@ -207,27 +207,13 @@ def test_the_answer_does_not_depend_on_the_number_of_messages(standing, pieces: 
     step = -(-len(body) // pieces)
     parts = [body[at : at + step] for at in range(0, len(body), step)]
     messages = [{"type": "http.request", "body": part, "more_body": part is not parts[-1]} for part in parts]
-    sent: list[dict[str, Any]] = []
 
     async def receive() -> dict[str, Any]:
         return messages.pop(0)
 
-    async def send(message: dict[str, Any]) -> None:
-        sent.append(message)
-
     standing.post(CAT, content=body)
-    length = (b"content-length", b"%d" % len(body))
-    headers = [(b"host", b"localhost"), length, (b"x-request-id", b"r-1")]
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "raw_path": CAT.encode(),
-        "path": CAT,
-        "query_string": b"",
-        "headers": headers,
-    }
-    standing.run(standing.app(scope, receive, send))
-    start, answer = sent
+    headers = {"content-length": str(len(body)), "x-request-id": "r-1"}
+    start, answer = standing.run(standing.exchange("POST", CAT, receive, headers))
     assert start["status"] == 200
     assert dict(start["headers"])[b"x-request-id"] == b"r-1"
     assert int(dict(start["headers"])[b"content-length"]) == len(answer["body"])

@@ -300,34 +300,37 @@ async def test_a_restarted_control_process_is_found_again(tmp_path):
         assert (await ask(reader, writer, request_of("POST", "/200", b"x"))).status == 503
 
 
-async def test_a_response_that_is_cut_off_closes_the_connection(tmp_path):
-    async def half(reader: Reader, writer: Writer) -> None:
+@contextlib.asynccontextmanager
+async def _answering(path: Path, response: bytes) -> AsyncIterator[None]:
+    """A control process that answers every request with these bytes and closes the connection."""
+
+    async def answer(reader: Reader, writer: Writer) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")
+        writer.write(response)
         await writer.drain()
         writer.close()
 
-    server = await asyncio.start_unix_server(half, tmp_path / "control.sock")
-    async with running(app=_Front(Relay(tmp_path / "control.sock"))) as front:
+    async with await asyncio.start_unix_server(answer, path):
+        yield
+
+
+async def test_a_response_that_is_cut_off_closes_the_connection(tmp_path):
+    path = tmp_path / "control.sock"
+    async with (
+        _answering(path, b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf"),
+        running(app=_Front(Relay(path))) as front,
+    ):
         reader, writer = await front.connect()
         writer.write(request_of("GET", "/200"))
         text = await asyncio.wait_for(reader.read(), 60)
         assert text.endswith(b"half")
-    server.close()
 
 
 async def test_what_is_no_response_is_an_error(tmp_path):
-    async def noise(reader: Reader, writer: Writer) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"nonsense\r\n\r\n")
-        await writer.drain()
-        writer.close()
-
-    server = await asyncio.start_unix_server(noise, tmp_path / "control.sock")
-    async with running(app=_Front(Relay(tmp_path / "control.sock"))) as front:
+    path = tmp_path / "control.sock"
+    async with _answering(path, b"nonsense\r\n\r\n"), running(app=_Front(Relay(path))) as front:
         reader, writer = await front.connect()
         assert (await ask(reader, writer, request_of("GET", "/200"))).status == 503
-    server.close()
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.entities import Dataset, Job, Priority, new_id
+from app.domain.entities import Dataset, Job, Priority
 from app.domain.training_spec import TrainingSpec
 from app.jobs.engine.client import DbosQueue
 from app.jobs.solver.messages import SolverSettings, StudentResult
@@ -21,6 +21,7 @@ from app.jobs.worker import Worker
 from app.services.training import get_job, job_events, submit_job
 from app.settings import Settings
 from app.store.unit_of_work import Store
+from benchmarks.stored_dataset import add_dataset
 
 FAKE_SOLVER = Path(__file__).with_name("fake_solver.py")
 CLASSES = tuple(f"c{index}" for index in range(6))
@@ -153,23 +154,7 @@ class Service:
 
 def open_service(store: Store, settings: Settings, classes: Sequence[str] = CLASSES) -> Service:
     with store.begin() as uow:
-        digest, _ = uow.blobs.put([b"rows"])
-        dataset = Dataset(
-            id=new_id("ds"),
-            digest=digest,
-            name="set",
-            source_format="csv",
-            size_bytes=1,
-            blob_digest=digest,
-            rows=100,
-            test_rows=10,
-            columns=4,
-            class_count=len(classes),
-            summary={},
-            created_at=time.time(),
-            created_by="me",
-        )
-        uow.datasets.add(dataset, classes)
+        dataset = add_dataset(uow, classes, test_rows=10)
     return Service(settings, store, DbosQueue(settings), dataset)
 
 

@@ -49,6 +49,19 @@ def test_even_new_tenants_have_an_upper_limit():
     assert len(chosen(waiting(*((owner, 1) for owner in keys)), {})) == 64
 
 
+def test_the_last_coordinators_are_left_to_tenants_that_have_none():
+    full = {Owner(f"t{number}", "1"): 1 for number in range(191)}
+    assert chosen(waiting((Owner("t0", "2"), 2)), full) == [Owner("t0", "2")]
+    assert chosen(waiting((Owner("t0", "2"), 1)), full | {Owner("t191", "1"): 1}) == []
+    assert chosen(waiting((A, 1)), full | {Owner("t191", "1"): 1}) == [A]
+
+
+def test_an_owner_with_jobs_waits_while_the_regular_coordinators_are_taken():
+    full = {Owner(f"t{number}", "1"): 1 for number in range(63)}
+    assert chosen(waiting((Owner("t0", "1"), 2)), full) == [Owner("t0", "1")]
+    assert chosen(waiting((Owner("t0", "1"), 1)), full | {Owner("t63", "1"): 1}) == []
+
+
 def test_keys_take_turns_and_high_priorities_go_first():
     assert chosen(waiting((A, 3), (B, 2)), {}) == [A, B, A, B, A]
     jobs = [*waiting((A, 2), priority="low"), ("job_9", "high", B), ("job_8", "normal", C)]

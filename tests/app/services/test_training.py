@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from pydantic import ValidationError
 
-from app.domain.entities import Dataset, Job, JobState, StudentRow, StudentState, Worker, new_id
+from app.domain.entities import Dataset, Job, JobState, StudentRow, StudentState, Worker
 from app.domain.errors import (
     Conflict,
     InvalidRequest,
@@ -32,11 +32,12 @@ from app.services.training import (
     retry_job,
     submit_job,
 )
-from app.services.training_plan import targets_of
+from app.services.training_plan import least_memory, targets_of
 from app.settings import Settings
 from app.store import paging
 from app.store.repositories.jobs import Jobs
 from app.store.unit_of_work import Store
+from benchmarks import stored_dataset
 from core.learners import STUDENTS, TEACHERS
 from core.students.gated import SVM
 from core.teachers.ssvm import SSVM
@@ -72,25 +73,7 @@ def queue() -> RememberingQueue:
 
 def add_dataset(store: Store, classes: tuple[str, ...] = ("a", "b", "c"), **values) -> Dataset:
     with store.begin() as uow:
-        digest, _ = uow.blobs.put([repr((classes, values)).encode()])
-        dataset = Dataset(
-            id=new_id("ds"),
-            digest=digest,
-            name="set",
-            source_format="csv",
-            size_bytes=1,
-            blob_digest=digest,
-            rows=100,
-            test_rows=0,
-            columns=4,
-            class_count=len(classes),
-            summary={},
-            created_at=time.time(),
-            created_by="me",
-        )
-        dataset = dataclasses.replace(dataset, **values)
-        uow.datasets.add(dataset, classes)
-    return dataset
+        return stored_dataset.add_dataset(uow, classes, **values)
 
 
 @pytest.fixture
@@ -469,6 +452,41 @@ def test_a_job_that_changes_state_during_cancellation_is_checked_again(store, qu
 
     monkeypatch.setattr(Jobs, "move", overtaken)
     assert cancel_job(store, queue, job.id).state is JobState.CANCELLED
+
+
+@pytest.mark.parametrize(
+    ("specification", "needed"),
+    [
+        # 3 classes × 4 columns of float64.
+        ({}, 8 * 3 * 4),
+        # 70 training rows of float32 features, 3 classes, and for Nyström features 70 landmarks at most.
+        ({"features": {"kind": "fourier", "n_components": 90, "dtype": "float32"}}, 4 * 70 * 90 + 8 * 3 * 90),
+        ({"features": {"kind": "nystroem", "n_components": 90}}, 8 * 70 * 70 + 8 * 3 * 70 + 8 * 70**2),
+        ({"features": {"kind": "nystroem", "n_components": 20}}, 8 * 70 * 20 + 8 * 3 * 20 + 8 * 20**2),
+        ({"teacher": {"model": "head"}}, 0),
+    ],
+)
+def test_the_least_memory_is_that_of_features_weights_and_kernel(store, specification, needed):
+    spec = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.3}, **specification})
+    assert least_memory(add_dataset(store), spec) == needed
+
+
+def test_a_worker_with_just_enough_memory_or_of_unknown_memory_takes_a_job(store, queue):
+    wide = add_dataset(store, rows=5_000_000)
+    needed = least_memory(wide, spec := TrainingSpec.model_validate({"features": {"kind": "fourier"}}))
+
+    def beat(name: str, solver_bytes: int) -> None:
+        with store.begin() as uow:
+            uow.workers.beat(Worker(name, "host", 1, 1.0, uow.workers.clock(), solver_bytes=solver_bytes))
+
+    beat("small", needed - 1)
+    with refused_as(Unprocessable, "not_enough_memory"):
+        submit(store, queue, wide, spec=spec)
+    beat("small", needed)
+    submit(store, queue, wide, spec=spec)
+    beat("small", needed - 1)
+    beat("unknown", 0)
+    submit(store, queue, wide, spec=spec)
 
 
 def test_a_job_that_fits_into_no_worker_is_refused(store, queue):
