@@ -48,6 +48,7 @@ def test_a_student_is_trained_again_only_if_it_was_not_stored(
 def test_an_upgrade_that_has_not_met_a_state_says_so() -> None:
     met = Counter(["queued", "running", "succeeded", "partially_succeeded", "failed", "cancelled"])
     assert missing_states(met, "rolling") == []
+    assert missing_states(met, "stop") == ["no job was waiting at the upgrade"]
     assert missing_states(met, "kill") == [
         "no job was cancelling at the upgrade",
         "no job was waiting at the upgrade",

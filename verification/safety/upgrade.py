@@ -290,8 +290,10 @@ def _states(jobs: Jobs) -> Counter[str]:
 
 def missing_states(states: Mapping[str, int], way: str) -> list[str]:
     """States that no job had, so that the upgrade has not met them."""
-    # A worker that runs admits jobs in place of those that are cancelled, and ends the others.
-    wanted = _STATES | (set() if way == "rolling" else {"waiting", "cancelling"})
+    # A worker that runs admits jobs in place of those that are cancelled, and ends the others. A job is
+    # cancelled at once where no worker is alive, and a killed one passes for alive for seconds.
+    more = {"stop": {"waiting"}, "kill": {"waiting", "cancelling"}, "rolling": set[str]()}
+    wanted = _STATES | more[way]
     return [f"no job was {state} at the upgrade" for state in sorted(wanted - set(states))]
 
 
