@@ -9,7 +9,17 @@ import sys
 import time
 from typing import Any, Final
 
-PARTS: Final = ("isolation", "fairness", "history", "simulation", "power", "fuzz", "scale", "limits")
+PARTS: Final = (
+    "isolation",
+    "fairness",
+    "history",
+    "simulation",
+    "power",
+    "fuzz",
+    "scale",
+    "limits",
+    "upgrade",
+)
 
 
 def main() -> int:
