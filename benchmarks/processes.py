@@ -214,12 +214,22 @@ def command_line(pid: int) -> str:
 
 def is_alive(pid: int) -> bool:
     """Whether the process runs and is not a zombie."""
+    return _state(pid) not in "ZX"
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process was stopped by a signal, and has not been continued."""
+    return _state(pid) == "T"
+
+
+def _state(pid: int) -> str:
+    """The letter of the process's state; X if there is no such process."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return False
+        return "X"
     # The program's name, in parentheses, may contain spaces and parentheses.
-    return status.rpartition(")")[2].split()[0] not in "ZX"
+    return status.rpartition(")")[2].split()[0]
 
 
 def with_variable(variable: str) -> list[int]:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import signal
 import socket
 import sqlite3
 import struct
@@ -30,6 +31,7 @@ from benchmarks.postgres import NoPostgres, Postgres, Shutdown, postgres
 from benchmarks.processes import command_line, descendants, is_alive, wait_for
 from stms_client import Client
 from verification.chaos import __main__ as program
+from verification.chaos import orphans as orphans_module
 from verification.chaos.audit import Audit
 from verification.chaos.clients import AcceptedJob
 from verification.chaos.event_log import EventLog, Intervals
@@ -287,8 +289,12 @@ def test_a_fault_without_a_target_is_not_counted(event_log: EventLog):
     assert not faults.done
 
 
-@pytest.mark.long
-def test_a_child_that_outlives_its_program_is_an_orphan(event_log: EventLog, sleeper, tmp_path: Path):
+def test_a_child_that_outlives_its_program_is_an_orphan_unless_it_is_stopped(
+    event_log: EventLog, sleeper, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(orphans_module, "_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(orphans_module, "_MISSES", 4)
+    monkeypatch.setattr(orphans_module, "_LAST_SECONDS", 0.2)
     note = tmp_path / "child"
     code = (
         "import subprocess, sys, time, pathlib;"
@@ -302,7 +308,11 @@ def test_a_child_that_outlives_its_program_is_an_orphan(event_log: EventLog, sle
     assert descendants(program.pid) == [child]
     assert set(marked("mark")) == {program.pid, child}
     try:
+        os.kill(child, signal.SIGSTOP)
         program.stop()
+        time.sleep(1.0)
+        assert not orphans.found
+        os.kill(child, signal.SIGCONT)
         wait_for(lambda: child in orphans.found)
         orphans.stop()
         assert set(orphans.remaining()) == {child}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from benchmarks.processes import command_line, descendants
+from benchmarks.processes import command_line, descendants, is_stopped
 from verification.chaos.programs import marked
 from verification.chaos.service import FaultyService
 
@@ -47,7 +47,8 @@ class Orphans:
             for program in self._deployment.programs:
                 pid = program.pid
                 owned |= set() if pid is None else {pid, *descendants(pid)}
-            candidates -= owned
+            # A solver that was stopped before it had tied itself to its worker ends when it is continued.
+            candidates = {pid for pid in candidates - owned if not is_stopped(pid)}
             self._seen = {pid: self._seen.get(pid, 0) + 1 for pid in candidates}
             for pid, times in self._seen.items():
                 if times == _MISSES:
