@@ -187,11 +187,15 @@ def test_a_search_can_be_cancelled_while_it_rates(folds, small_grid):
 
 @pytest.mark.parametrize("wins", [False, True])
 def test_a_start_is_kept_unless_a_point_wins_on_rows_that_chose_neither(folds, exhaustive, wins):
-    best = max(exhaustive[0].trace, key=lambda point: point.score).params
     by_params = {tuple(one.params().values()): one for one in PAPER}
-    # The first is one of few points that are worse than the best on the rows of the contest, too.
-    start = by_params[(10.0, 0.0, 0.1) if wins else tuple(best.values())]
-    tuned = tune_student(folds, 0, PAPER, strategy="halving", start=start)
+    # Of the points with a small C, which are quickly trained, few are worse than the best on the rows of the
+    # contest, too; which ones, depends on the processor.
+    trace = sorted(exhaustive[0].trace, key=lambda point: point.score, reverse=not wins)
+    for point in [point for point in trace if point.params["C"] == 10.0] if wins else trace[:1]:
+        start = by_params[tuple(point.params.values())]
+        tuned = tune_student(folds, 0, PAPER, strategy="halving", start=start)
+        if tuned.contest.is_won:
+            break
     contest, last = tuned.contest, folds.fold_of == np.argsort(-folds.check_class(0)[0], kind="stable")[-1]
     assert contest.is_won == wins == (contest.found_f1 - contest.start_f1 > contest.standard_error)
     assert contest.rows == last.sum()
