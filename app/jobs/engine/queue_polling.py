@@ -99,11 +99,14 @@ class WaitForWork(threading.Event):
         self._has_work = has_work
         self._wait_for_work = wait_for_work
         self._least_seconds = least_seconds
+        self._was_empty = False
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait ``timeout`` seconds at least; return when there is work, or whether the thread shall end."""
         while not super().wait(max(timeout or 0.0, self._least_seconds())):
-            if self._has_work():
+            if self._was_empty:
+                self._wait_for_work()
+            self._was_empty = not self._has_work()
+            if not self._was_empty:
                 return self.is_set()
-            self._wait_for_work()
         return True
