@@ -46,6 +46,8 @@ def running_here(engine: DBOS) -> set[str]:
 def requeue_workflow(client: DBOSClient, executor_id: str, workflow_id: str, queue: str) -> bool:
     """Queue a workflow again that is listed as running in a worker; returns whether it was.
 
+    It goes to the queue that it came from; queue: that of a workflow that was started without one.
+
     Private name: ``DBOSClient._sys_db`` with ``reenqueue_for_recovery``. DBOS gives each workflow to one
     executor only. Without it, the work of a dead one would resume only when a worker of its name starts.
     """

@@ -62,12 +62,12 @@ class QueuePolling:
             self._threads.append(thread)
 
     def stop(self) -> None:
-        """Take no more work. Call `join` when `wait_for_work` returns at once."""
+        """Take no more work. Threads end as soon as ``wait_for_work`` has returned; `join` waits for them."""
         for wait in self._waits.values():
             wait.set()
 
     def join(self) -> None:
-        """Wait for the threads, after `stop`."""
+        """Wait until the threads have ended, up to five seconds for each; call `stop` before."""
         for thread in self._threads:
             thread.join(_JOIN_SECONDS)
 
