@@ -436,7 +436,7 @@ async def test_an_alias_that_keeps_moving_does_not_extend_the_time_limit(shelf: 
             if cache.get("pets", "cat") is None:
                 break
         shelf.gate.set()
-        assert time.monotonic() - started >= 0.1
+        assert time.monotonic() - started > 0.09
         assert number < 499, "the moves went on for 5 s, fifty times the limit"
 
 
