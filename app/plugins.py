@@ -13,19 +13,24 @@ import os
 from functools import cache
 from importlib import import_module
 
-from core.learners import STUDENTS, TEACHERS
+from app.domain.errors import SetupError
 
 VARIABLE = "STMS_PLUGINS"
 
 
-class PluginFailed(Exception):
+class PluginFailed(SetupError):
     """A module named in STMS_PLUGINS cannot be imported, or has no function ``register``."""
 
 
 @cache
 def load_plugins() -> None:
     """Register the learners of all modules in STMS_PLUGINS, once a process. Raises PluginFailed."""
-    for name in filter(None, (part.strip() for part in os.environ.get(VARIABLE, "").split(","))):
+    names = [part.strip() for part in os.environ.get(VARIABLE, "").split(",") if part.strip()]
+    if not names:
+        return
+    from core.learners import STUDENTS, TEACHERS  # with NumPy, which most commands do not need
+
+    for name in names:
         try:
             register = import_module(name).register
         except (ImportError, AttributeError) as error:

@@ -10,11 +10,13 @@ from typing import Any, Final
 
 from pydantic_settings import BaseSettings, EnvSettingsSource
 
+from app.domain.errors import SetupError
+
 _MAX_BYTES: Final = 1024**2
 _OF_OTHERS: Final = stat.S_IROTH | stat.S_IWOTH
 
 
-class BadSecretFile(Exception):
+class BadSecretFile(SetupError):
     """A file with a secret cannot be used."""
 
 

@@ -13,7 +13,14 @@ from app.auth.local_requests import check_local
 from app.auth.rate_limit import Quota, RateLimiter
 from app.domain.audit_context import UNKNOWN, Actor, current_context
 from app.domain.entities import ApiKey, Priority, TokenRevocation
-from app.domain.errors import NotAuthenticated, NotAuthorised, RateLimited, ServiceError, Unavailable
+from app.domain.errors import (
+    NotAuthenticated,
+    NotAuthorised,
+    RateLimited,
+    ServiceError,
+    SetupError,
+    Unavailable,
+)
 from app.http.client_address import TrustedProxies
 from app.http.types import HeaderList, Scope
 from app.services.first_key import FIRST_KEY_ID
@@ -44,7 +51,7 @@ _DOTS: Final = 2
 """In a JSON Web Token; the text of an API key has none."""
 
 
-class InsecureBinding(Exception):
+class InsecureBinding(SetupError):
     """Other machines would reach the server and need no API key."""
 
 

@@ -18,6 +18,7 @@ import msgspec
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from app.domain.caller_rules import TokenIssuer, split_address
+from app.domain.errors import SetupError
 from app.domain.origins import AllowedServers
 from app.remote.addresses import addresses_of
 from app.remote.connection import RemoteConnection
@@ -42,7 +43,7 @@ Read: TypeAlias = Callable[[], bytes]
 """Returns a JSON Web Key Set; raises an exception that says what failed."""
 
 
-class BadKeys(Exception):
+class BadKeys(SetupError):
     """A key set cannot be used."""
 
 

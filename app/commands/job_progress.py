@@ -10,9 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 
 from app.commands.output import CommandFailed, Json, console, error_console
 from app.commands.remote import RemoteServer, job_path
-from app.domain.event_text import describe_event, point_text
-
-__all__ = ["describe_event", "follow", "job_path", "point_text", "report_end"]
+from app.domain.event_text import describe_event
 
 _RECONNECT_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from app.commands.job_progress import describe_event, follow, job_path, point_text, report_end
+from app.commands.job_progress import follow, report_end
+from app.commands.labels import correct, labels
 from app.commands.output import (
     Answer,
     Column,
@@ -21,13 +22,11 @@ from app.commands.output import (
     listing,
     moment,
 )
-from app.commands.remote import RemoteServer, asks_server
-from app.domain.event_text import percent
+from app.commands.remote import JobArgument, RemoteServer, asks_server, job_path
+from app.domain.event_text import describe_event, percent, point_text
 from stms_client import Curve
 
 commands = typer.Typer(no_args_is_help=True)
-
-JobArgument = Annotated[str, typer.Argument(help="Id of the job, from `stms jobs list`.")]
 
 
 @commands.command("list")
@@ -300,3 +299,7 @@ def retry(
 def wait(client: RemoteServer, job_id: JobArgument) -> None:
     """Follow a job to its end; exit code 0 if it succeeded."""
     report_end(follow(client, job_id))
+
+
+commands.command()(labels)
+commands.command()(correct)

@@ -9,10 +9,8 @@ from typing import Annotated
 
 import typer
 
-from app.commands.job_progress import job_path
-from app.commands.jobs import JobArgument
 from app.commands.output import Answer, CommandFailed, field, listing
-from app.commands.remote import RemoteServer, asks_server
+from app.commands.remote import JobArgument, RemoteServer, asks_server, job_path
 
 _COLUMNS = ("row", "label", "certainty")
 

@@ -13,7 +13,6 @@ from pydantic_settings import SettingsError
 
 from app.commands.output import CommandFailed
 from app.domain.audit_context import Actor
-from app.secret_files import BadSecretFile
 from app.settings import Settings
 
 DataOption = Annotated[
@@ -26,13 +25,11 @@ def read_settings(**options: Any) -> Settings:
     """Settings from the environment and files; options that are not None override them.
 
     Only this user can read the files that the process creates from now on, such as databases and backups.
-    Raises CommandFailed, which quotes no value.
+    Raises CommandFailed, and BadSecretFile for a file with a secret; neither quotes a value.
     """
     os.umask(0o077)
     try:
         return Settings(**{name: value for name, value in options.items() if value is not None})
-    except BadSecretFile as error:
-        raise CommandFailed(str(error)) from error
     except ValidationError as error:
         faults = [_variable(fault["loc"]) + fault["msg"] for fault in error.errors()]
         raise CommandFailed("The settings are not valid.", faults) from None

@@ -81,6 +81,7 @@ def serve(
     Example:  stms serve --port 9000 --data-dir /var/lib/stms
     """
     from app.commands.database import upgrade_database
+    from app.database_check import check_database
     from app.services.first_key import FILE_NAME
 
     settings = _read_settings(host, port, data_dir, api_processes, no_keys)
@@ -95,7 +96,7 @@ def serve(
         raise CommandFailed(str(error), ["Choose another with --port or STMS_PORT."]) from error
     upgrade_database(settings.app_database_url)
     address = own_address(settings, free_port)
-    _report_first_key(_provide_first_key(settings), _reporter(settings, "stms serve"))
+    _report_first_key(check_database(settings), _reporter(settings, "stms serve"))
     file = settings.data_dir / FILE_NAME
     has_file = settings.require_keys and file.exists()
     if settings.dashboard:
@@ -130,41 +131,20 @@ def api(
 
     Example:  stms api --api-processes 4
     """
-    from app.auth.authenticator import InsecureBinding
-    from app.database_check import check_database
-    from app.processes.scoreboard import ScoreboardMismatch
-    from app.secret_files import BadSecretFile
-    from app.services.bundled_models import BadBundle
-    from app.services.first_key import NoFirstKey
-    from app.services.keys_file import BadKeysFile
-    from app.store.migrate import SchemaOutdated
-
     settings = _read_settings(
         host, port, data_dir, api_processes, no_keys, bundle=bundle, bundle_model=model_name
     )
     _check_certificate(settings)
-    if context is None:
-        _check_grpc(settings)
-    try:
-        if context is None and settings.bundle is not None:
-            _serve_bundles(settings)
-        if context is None:
-            _report_first_key(check_database(settings), _reporter(settings, "stms api"))
-            _become_manager(settings, require_free(settings.host, settings.port), "stms api")
+    if context is not None:
         process = ProcessContext.inherited(*map(int, context.split(":")))
-        code = _run_process(settings, process, control_socket)
-    except (
-        SchemaOutdated,
-        InsecureBinding,
-        NoFirstKey,
-        BadSecretFile,
-        ScoreboardMismatch,
-        CannotListen,
-        BadBundle,
-        BadKeysFile,
-    ) as error:
-        raise CommandFailed(str(error)) from error
-    raise typer.Exit(code)
+        raise typer.Exit(_run_process(settings, process, control_socket))
+    _check_grpc(settings)
+    if settings.bundle is not None:
+        _serve_bundles(settings)
+    from app.database_check import check_database
+
+    _report_first_key(check_database(settings), _reporter(settings, "stms api"))
+    _become_manager(settings, require_free(settings.host, settings.port), "stms api")
 
 
 def _serve_bundles(settings: Settings) -> NoReturn:
@@ -260,19 +240,16 @@ def _read_settings(
 
 
 def _check_issuers(settings: Settings) -> None:
-    """Raise CommandFailed if the tokens of the issuers in the settings cannot be verified."""
+    """Raise CommandFailed or SetupError if tokens of the issuers in the settings cannot be verified."""
     if not settings.token_issuers:
         return
     try:
-        from app.auth.jwks import BadKeys, check_files
+        from app.auth.jwks import check_files
     except ImportError as error:
         advice = "Install them with: pip install 'stms[oidc]'"
         message = f"STMS_TOKEN_ISSUERS needs PyJWT and cryptography ({error})."
         raise CommandFailed(message, [advice]) from error
-    try:
-        check_files(settings.token_issuers)
-    except BadKeys as error:
-        raise CommandFailed(str(error)) from error
+    check_files(settings.token_issuers)
 
 
 def _check_bundle_keys(settings: Settings) -> None:
@@ -293,14 +270,10 @@ def _check_bundle_keys(settings: Settings) -> None:
 
 
 def _check_certificate(settings: Settings) -> None:
-    """Raise CommandFailed if the settings name a certificate that cannot be used."""
-    from app.secret_files import BadSecretFile
-    from app.server.tls import BadCertificate, certificate_of
+    """Raise SetupError if the settings name a certificate that cannot be used."""
+    from app.server.tls import certificate_of
 
-    try:
-        certificate_of(settings)
-    except (BadCertificate, BadSecretFile) as error:
-        raise CommandFailed(str(error)) from error
+    certificate_of(settings)
 
 
 def _check_grpc(settings: Settings) -> None:
@@ -318,29 +291,6 @@ def _check_grpc(settings: Settings) -> None:
         require_free(settings.host, settings.grpc_port)
     except CannotListen as error:
         raise CommandFailed(str(error), ["Choose another with STMS_GRPC_PORT."]) from error
-
-
-def _provide_first_key(settings: Settings) -> FirstKey:
-    """Make or store the first API key of the installation if keys are required and none was ever made.
-
-    Raises CommandFailed also if the server may not be started without keys.
-    """
-    from app.auth.authenticator import InsecureBinding, check_binding
-    from app.secret_files import BadSecretFile
-    from app.services.first_key import NoFirstKey, provide_first_key
-    from app.store.engine import open_database
-    from app.store.unit_of_work import Store
-
-    store = Store(open_database(settings, "command"))
-    try:
-        first = provide_first_key(store, settings)
-        check_binding(settings, store)
-    except (NoFirstKey, BadSecretFile, InsecureBinding) as error:
-        raise CommandFailed(str(error)) from error
-    else:
-        return first
-    finally:
-        store.dispose()
 
 
 def _report_first_key(first: FirstKey, report: Callable[[str], None]) -> None:

@@ -21,6 +21,7 @@ from stms_client.calls import segment as _segment
 
 __all__ = [
     "DEFAULT_SERVER",
+    "JobArgument",
     "KeyOption",
     "RemoteServer",
     "ServerOption",
@@ -51,6 +52,7 @@ KeyOption = Annotated[
 ]
 
 
+JobArgument = Annotated[str, typer.Argument(help="Id of the job, from `stms jobs list`.")]
 TenantOption = Annotated[
     str | None,
     typer.Option(

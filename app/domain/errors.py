@@ -37,6 +37,14 @@ class InputFault:
     name: str | None = None
 
 
+class SetupError(Exception):
+    """The service cannot run as it was set up; the text tells the operator what to change.
+
+    Subclasses stand where they are raised: files with secrets, keys, bundles and certificates, the schema of
+    the database, addresses, plug-ins.
+    """
+
+
 class ServiceError(Exception):
     """Base of all errors. code: a stable word for programs. message: a sentence for people."""
 

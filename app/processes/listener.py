@@ -6,12 +6,13 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from app.domain.errors import SetupError
 from app.processes.scoreboard import Scoreboard, Slot
 
 _BACKLOG = 2048
 
 
-class CannotListen(Exception):
+class CannotListen(SetupError):
     """The address is in use, or it does not belong to this machine."""
 
 

@@ -16,6 +16,8 @@ import time
 from enum import IntEnum
 from typing import Final
 
+from app.domain.errors import SetupError
+
 _VERSION: Final = 20261126.4
 """To be changed with the layout of the scoreboard or of a slot."""
 
@@ -36,7 +38,7 @@ _SLOT_BYTES: Final = (_SLOT_HEAD + SLOT_VALUES) * 8 + STATISTICS_BYTES
 _STATE, _PID, _HEARTBEAT, _CONNECTIONS, _LAYOUT, _REVISION, _IS_CONTROL, _SIGNALS = range(8)
 
 
-class ScoreboardMismatch(Exception):
+class ScoreboardMismatch(SetupError):
     """The scoreboard was created by another release of this program."""
 
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from app.domain.errors import SetupError
 from app.secret_files import read_secret
 from app.settings import Settings
 
@@ -29,7 +30,7 @@ class PemFiles(NamedTuple):
     client_ca: bytes | None
 
 
-class BadCertificate(Exception):
+class BadCertificate(SetupError):
     """The files of the certificate cannot be used."""
 
 

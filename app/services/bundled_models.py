@@ -16,7 +16,7 @@ import msgspec
 
 from app.domain import bundle
 from app.domain.bundle import Manifest
-from app.domain.errors import ServiceError
+from app.domain.errors import ServiceError, SetupError
 from app.services.bundle_import import import_bundle
 from app.services.models import DEFAULT_ALIAS
 from app.settings import Settings
@@ -25,7 +25,7 @@ from app.store.unit_of_work import Store
 _MOST_MODELS: Final = 10_000
 
 
-class BadBundle(Exception):
+class BadBundle(SetupError):
     """What STMS_BUNDLE names is no bundle, or a damaged one."""
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from app.domain.entities import ApiKey
+from app.domain.errors import SetupError
 from app.secret_files import BadSecretFile, ExposedSecretFile, read_secret
 from app.services.keys import digest_of, is_over, new_text
 from app.settings import Settings
@@ -25,7 +26,7 @@ FIRST_KEY_ID: Final = "key_000000000000000000000001"
 FIRST_KEY_SCOPES: Final = frozenset({"admin", "operator"})
 
 
-class NoFirstKey(Exception):
+class NoFirstKey(SetupError):
     """There is no API key yet, and the first one cannot be made."""
 
     def __init__(self, path: Path, reason: str) -> None:

@@ -16,7 +16,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from app.domain.entities import ApiKey
-from app.domain.errors import ServiceError
+from app.domain.errors import ServiceError, SetupError
 from app.services.keys import check_key
 from app.store.unit_of_work import Store, UnitOfWork
 
@@ -33,7 +33,7 @@ _CHANGEABLE: Final = (
 )
 
 
-class BadKeysFile(Exception):
+class BadKeysFile(SetupError):
     """The file of keys cannot be used; the keys stay as they are."""
 
 

@@ -28,6 +28,8 @@ GRACE_SECONDS = 3600.0
 _DAY = 86_400.0
 _SMALL_BYTES = 16 * 1024**2
 _PAGE = 200
+_BLOBS_AT_ONCE = 5000
+"""How many blobs a query looks at: it stays short with many millions of them."""
 _RECORDS = 10_000
 
 
@@ -199,17 +201,14 @@ def _delete_blobs(store: Store, before: float) -> tuple[int, int]:
     return count, total
 
 
-def _unused(store: Store, before: float) -> Iterator[list[tuple[str, int]]]:
-    # By the first byte of the digest, so that each query stays short with many millions of blobs.
-    for first in range(256):
-        after, until = f"{first:02x}", f"{first + 1:02x}" if first < 255 else "g"
-        while True:
-            with store.read() as uow:
-                page = list(uow.blobs.unused(before, limit=_PAGE, after=after, until=until))
-            if not page:
-                break
-            yield page
-            after = page[-1][0]
+def _unused(store: Store, before: float) -> Iterator[Sequence[tuple[str, int]]]:
+    after: str | None = ""
+    while after is not None:
+        with store.read() as uow:
+            until = uow.blobs.digest_after(after, _BLOBS_AT_ONCE)
+            found = uow.blobs.unused(before, after=after, until=until)
+        yield from (found[first : first + _PAGE] for first in range(0, len(found), _PAGE))
+        after = until
 
 
 def _until_none(store: Store, delete: Callable[[UnitOfWork], int]) -> int:

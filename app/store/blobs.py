@@ -95,20 +95,26 @@ class DatabaseBlobs:
         if not finished.rowcount:
             raise Unavailable(f"Blob {digest} was not stored completely.", code="blob_incomplete")
 
+    def digest_after(self, digest: str, count: int) -> str | None:
+        """The digest of the ``count``-th blob after ``digest``, in their order; None if fewer follow."""
+        query = sa.select(blobs.c.digest).where(blobs.c.digest > digest).order_by(blobs.c.digest)
+        found: str | None = self._connection.execute(query.offset(count - 1).limit(1)).scalar()
+        return found
+
     def unused(
-        self, before: float, *, limit: int, after: str = "", until: str = "g"
+        self, before: float, *, after: str = "", until: str | None = None
     ) -> Sequence[tuple[str, int]]:
         """(digest, size) of unreferenced blobs that were not used since ``before``, unfinished ones included.
 
-        after, until: exclusive bounds of the digests.
+        after, until: only digests behind the first, and up to the second.
         """
         query = (
             sa.select(blobs.c.digest, blobs.c.size)
-            .where(blobs.c.digest > after, blobs.c.digest < until)
-            .where(blobs.c.created_at < before, _is_unreferenced())
+            .where(blobs.c.digest > after, blobs.c.created_at < before, _is_unreferenced())
             .order_by(blobs.c.digest)
-            .limit(limit)
         )
+        if until is not None:
+            query = query.where(blobs.c.digest <= until)
         return [(digest, size) for digest, size in self._connection.execute(query)]
 
     def mark_incomplete(self, digest: str, before: float) -> bool:

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 
+from app.domain.errors import SetupError
 from app.store.db_errors import unavailable_of
 from app.store.dialect import on_postgresql
 from app.store.engine import UNLIMITED, open_engine
@@ -31,7 +32,7 @@ _PAUSE_SECONDS = 1.0
 _GIVE_UP_SECONDS = 600.0
 
 
-class SchemaOutdated(Exception):
+class SchemaOutdated(SetupError):
     """The database has an older schema, or none."""
 
 

@@ -11,9 +11,8 @@ from rich.console import Console
 from rich.table import Table
 
 from app.commands.demo.cost import Costs
-from app.commands.job_progress import describe_event
 from app.commands.output import Json
-from app.domain.event_text import percent
+from app.domain.event_text import describe_event, percent
 
 METHODS = {"teacher": "teacher", "svm": "SVM", "gsvm0": "gSVM-0", "gsvm": "gSVM"}
 MEASURES = {"accuracy": "acc.", "f1": "F", "auc": "AUC"}

@@ -17,9 +17,9 @@ from app.commands.demo.cost import measure_costs
 from app.commands.demo.digits import DigitsFile, write_digits
 from app.commands.demo.report import costs_table, print_timeline, students_table
 from app.commands.demo.temporary_server import TemporaryServer, sigterm_as_exit, temporary_server
-from app.commands.job_progress import follow, job_path, report_end
+from app.commands.job_progress import follow, report_end
 from app.commands.output import CommandFailed, Json
-from app.commands.remote import RemoteServer, connect
+from app.commands.remote import RemoteServer, connect, job_path
 
 MODEL = "digits"
 TARGET, OTHER = "8", "3"

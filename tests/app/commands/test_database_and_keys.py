@@ -152,7 +152,7 @@ def test_what_is_old_is_counted_before_it_is_deleted(run, data_dir):
         assert "Would delete: 0 API keys that have ended." in counted.stdout
     assert f"Deleted: {text}" in run("db", "clean", "--data-dir", data_dir).stdout
     with store.read() as uow:
-        assert uow.blobs.unused(2e12, limit=10) == []
+        assert uow.blobs.unused(2e12) == []
     store.dispose()
 
 

@@ -121,6 +121,16 @@ def test_the_program_can_be_started_as_a_module():
     assert done.stdout.startswith("stms ")
 
 
+def test_a_command_loads_no_other_commands():
+    """A server is several processes, each of which is started as a command."""
+    code = "import sys; from app.cli import build; build('serve'); print(*sys.modules)"
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    loaded = set(done.stdout.split())
+    assert "app.commands.processes" in loaded
+    assert loaded & {"app.commands.jobs", "httpx", "numpy", "pygments", "stms_client"} == set()
+
+
 def test_a_port_in_use_is_told_before_anything_is_started(run, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

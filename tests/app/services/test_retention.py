@@ -114,6 +114,7 @@ def test_blobs_are_deleted_an_hour_after_their_last_reference(store: Store, add_
 def test_large_and_unfinished_blobs_are_collected_too(store: Store, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(retention, "_SMALL_BYTES", 10)
     monkeypatch.setattr(retention, "_PAGE", 2)
+    monkeypatch.setattr(retention, "_BLOBS_AT_ONCE", 5)
     for name in (b"one", b"two"):
         put_large(store, hashlib.sha256(name).hexdigest(), 60, [name * 10, name * 10])
     with store.begin() as uow:
