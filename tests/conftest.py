@@ -85,7 +85,8 @@ def pytest_configure(config: pytest.Config) -> None:
     A shell ignores SIGINT in jobs that it starts in the background, and an ignored signal is inherited:
     programs that tests start could not be interrupted by it. Every commit of SQLite waits for the disk, which
     takes a third of the time of the tests of the service. Hypothesis tries the same examples in each run,
-    without a deadline: on a busy machine, an example of a millisecond may take half a second.
+    without a deadline: on a busy machine, an example of a millisecond may take half a second. Processes that
+    share the cores compute products with one thread each.
     """
     settings.register_profile(
         "tests",
@@ -98,6 +99,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     is_worker = hasattr(config, "workerinput")
+    if not is_worker and config.option.dist != "no":
+        # Inherited by the processes that run the tests, which have not loaded NumPy yet.
+        for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+            os.environ.setdefault(variable, "1")
     if not is_worker and config.option.basetemp is None and _free_bytes(SHARED_MEMORY) >= _MEMORY_NEEDED:
         folder = tempfile.mkdtemp(prefix="stms-tests-", dir=SHARED_MEMORY)
         config.option.basetemp = folder

@@ -163,7 +163,7 @@ LEARNERS = {
         wrong={"student": {"student": {"method": "auto", "families": ["forest"]}}},
     ),
 }
-LONG = {"gpc", "auto"}
+LONG = {"gpc", "auto", "mcodm", "multiview", "odm"}
 NAMES = [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in LEARNERS]
 
 

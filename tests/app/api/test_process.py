@@ -85,6 +85,7 @@ def server(tmp_path: Path, database_address: str) -> Iterator[Server]:
             started.process.wait()
 
 
+@pytest.mark.long
 def test_a_process_that_answers_queries_loads_neither_training_code_nor_the_api(server: Server, pets):
     with httpx.Client(base_url=server.url, trust_env=False) as client:
         for label in ("cat", "gr%C3%B6%C3%9Fe%2F1:x"):

@@ -22,7 +22,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Run:
 
     def call(*arguments: str, **environment: str) -> Result:
         # A wide terminal: messages are not broken into lines.
-        return runner.invoke(build(), list(arguments), env={"COLUMNS": "300", **environment})
+        return runner.invoke(build(*arguments[:1]), list(arguments), env={"COLUMNS": "300", **environment})
 
     return call
 

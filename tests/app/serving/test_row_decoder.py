@@ -50,7 +50,7 @@ def list_texts(draw):
 
 
 @compiled
-@settings(max_examples=3000, deadline=None)
+@settings(max_examples=30 * settings().max_examples)
 @given(text=list_texts(), n=st.integers(0, 6))
 @example(text="[-0]", n=1)
 @example(text="[-0.0, 0e999]", n=2)

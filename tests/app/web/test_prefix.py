@@ -96,7 +96,7 @@ WAYS = [
     pytest.param((True, False), id="strips"),
     pytest.param((False, False), id="keeps", marks=pytest.mark.long),
     pytest.param((True, True), id="strips-names", marks=pytest.mark.long),
-    pytest.param((False, True), id="keeps-names"),
+    pytest.param((False, True), id="keeps-names", marks=pytest.mark.long),
 ]
 
 

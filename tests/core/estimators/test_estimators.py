@@ -41,6 +41,12 @@ def iris():
     return X, np.array(["setosa", "versicolor", "virginica"])[y]
 
 
+@pytest.fixture(scope="module")
+def automatic(iris):
+    """An estimator without parameters, fitted to the flowers."""
+    return STMSClassifier().fit(*iris)
+
+
 def test_the_teacher_learns_iris(iris):
     X, y = iris
     assert cross_val_score(StructuralSVMClassifier(), X, y, cv=3).min() > 0.9
@@ -106,12 +112,11 @@ def test_students_of_all_classes_are_tuned_and_calibrated(iris):
     assert {student.calibration.kind for student in classifier.students_.values()} == {"isotonic"}
 
 
-def test_without_parameters_features_and_c_are_chosen(iris):
-    classifier = STMSClassifier().fit(*iris)
-    chosen = train(LabelledData.from_arrays(*iris), classifier._config())
-    assert classifier.choice_ == chosen.preparation.choice
-    assert "leave-one-out" in classifier.choice_.reason
-    for label, student in classifier.students_.items():
+def test_without_parameters_features_and_c_are_chosen(iris, automatic):
+    chosen = train(LabelledData.from_arrays(*iris), automatic._config())
+    assert automatic.choice_ == chosen.preparation.choice
+    assert "leave-one-out" in automatic.choice_.reason
+    for label, student in automatic.students_.items():
         assert student.calibration.kind == "sigmoid"
         assert student.to_bytes() == chosen.students[label].to_bytes()
 
@@ -126,13 +131,12 @@ def test_a_named_parameter_leaves_the_others_at_their_declared_defaults(iris):
     assert all(student.calibration is None for student in both.students_.values())
 
 
-def test_packed_students_answer_like_the_estimator(iris):
-    X, y = iris
-    classifier = STMSClassifier(threshold="accuracy", n_jobs=2).fit(X, y)
-    scores = classifier.decision_function(X)
+def test_packed_students_answer_like_the_estimator(iris, automatic):
+    X, _ = iris
+    scores = automatic.decision_function(X)
     assert scores.shape == (150, 3)
-    for code, label in enumerate(classifier.classes_):
-        np.testing.assert_array_equal(classifier.student_(label).decide(X), scores[:, code] >= 0)
+    for code, label in enumerate(automatic.classes_):
+        np.testing.assert_array_equal(automatic.student_(label).decide(X), scores[:, code] >= 0)
 
 
 def test_two_classes_give_one_column_but_two_students(iris):
@@ -205,7 +209,6 @@ def test_one_class_is_refused(iris):
         STMSClassifier().fit(iris[0][:50], iris[1][:50])
 
 
-def test_an_unknown_label_has_no_student(iris):
-    classifier = STMSClassifier().fit(*iris)
+def test_an_unknown_label_has_no_student(automatic):
     with pytest.raises(InvalidProblem, match="no class 'lily'"):
-        classifier.student_("lily")
+        automatic.student_("lily")

@@ -90,6 +90,7 @@ def test_sparse_rows_have_the_scores_of_dense_ones_in_training_and_in_queries(te
         np.testing.assert_array_equal(sparse, expected)
 
 
+@pytest.mark.long
 def test_families_are_compared_beside_texts_and_the_choice_is_the_same_again():
     data = table(500)
     config = TrainingConfig(

@@ -175,6 +175,7 @@ def test_a_table_of_one_column_has_a_model():
     assert model.evaluation.mean("automatic").f1 > 0.8
 
 
+@pytest.mark.long
 def test_a_preparation_with_trees_is_restored_bit_for_bit():
     data = ruled()
     made = prepare(data, AUTOMATIC)

@@ -185,7 +185,7 @@ def test_a_search_can_be_cancelled_while_it_rates(folds, small_grid):
     assert len(fitted) == folds.n_folds
 
 
-@pytest.mark.parametrize("wins", [False, True])
+@pytest.mark.parametrize("wins", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_start_is_kept_unless_a_point_wins_on_rows_that_chose_neither(folds, exhaustive, wins):
     by_params = {tuple(one.params().values()): one for one in PAPER}
     # Of the points with a small C, which are quickly trained, few are worse than the best on the rows of the

@@ -44,7 +44,7 @@ TEXTS = st.lists(st.sampled_from(WORDS) | st.text(max_size=4), max_size=30)
 
 
 @compiled
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=10 * settings().max_examples)
 @given(
     families=st.lists(st.sampled_from(FAMILIES), min_size=1, unique=True),
     words=TEXTS,

@@ -83,6 +83,7 @@ def test_a_line_goes_through_both_sizes_unless_it_would_hardly_rise():
     assert flat.at(8) == 8.0
 
 
+@pytest.mark.long
 def test_a_large_budget_compares_all_and_leaves_nothing_out():
     choice = choice_within(1e6, 0.001)
     assert families_of(choice) >= {"forest, best splits", "forest, random splits", "boosting"}

@@ -146,7 +146,7 @@ def numbers_in(value: Any) -> list[float]:
 
 
 @given(PACKED, HEADERS, QUERIES)
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=6 * settings().max_examples)
 def test_any_body_in_any_format_is_answered_or_refused(
     body: bytes, headers: dict[bytes, bytes], query: bytes
 ):
