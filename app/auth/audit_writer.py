@@ -8,12 +8,10 @@ written as one row for each address and caller. No request waits for these write
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -24,6 +22,7 @@ from app.domain.errors import Unavailable
 from app.http.client_address import network_of
 from app.http.problem import Problem
 from app.http.types import Scope
+from app.processes.periodic import BackgroundTask
 from app.services.keys import note_uses
 from app.store.unit_of_work import Store
 
@@ -126,8 +125,7 @@ class AuditWriter:
         self._usage_written = time.monotonic()
         self._failing = False
         self.failures = 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stms-audit")
-        self._task: asyncio.Task[None] | None = None
+        self._background = BackgroundTask("stms-audit")
 
     def context_of(self, scope: Scope, request_id: str) -> AuditContext:
         """The audit context of a request whose caller is not yet identified."""
@@ -167,20 +165,17 @@ class AuditWriter:
 
     def start(self) -> None:
         """Start the background task."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._background.start(self._run())
 
     async def stop(self) -> None:
         """Stop the background task, and write everything that is left within five seconds."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._background.cancel()
         try:
             async with asyncio.timeout(_STOP_SECONDS):
                 await self.write(everything=True)
         except TimeoutError:
             logger.error("the last rows of the audit log could not be written in time")
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._background.close()
 
     async def write(self, *, everything: bool = False) -> None:
         """Write the denied requests, and key usage and sessions if due or ``everything`` is true.
@@ -206,7 +201,7 @@ class AuditWriter:
 
     async def _try(self, work: Callable[[], None]) -> bool:
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, work)
+            await self._background.in_thread(work)
         except Exception as error:  # noqa: BLE001 - every failure is retried with the next write
             if not self._failing:
                 logger.error("the audit log cannot be written at the moment: %s", error)

@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from app.domain.errors import ServiceError
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class BackgroundTask:
+    """A task of the event loop, and a thread of its own for the calls of it that block."""
+
+    def __init__(self, thread_name: str) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=thread_name)
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, work: Coroutine[object, object, None]) -> None:
+        """Start the task."""
+        self._task = asyncio.get_running_loop().create_task(work)
+
+    async def cancel(self) -> None:
+        """End the task, if it was started. The thread still takes calls."""
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def in_thread(self, call: Callable[[], Result]) -> Result:
+        """The result of a call in the thread, which waits for those before."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def close(self) -> None:
+        """Let the thread end after the call that it is in; those that wait are cancelled."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 class PeriodicWork:

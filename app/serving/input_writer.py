@@ -6,14 +6,14 @@ import asyncio
 import contextlib
 import time
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from app.domain.entities import ModelVersion
 from app.domain.errors import Unavailable
 from app.domain.figures import HOUR, InputRow
 from app.processes.metrics import Metrics
-from app.processes.periodic import PeriodicWork
+from app.processes.periodic import BackgroundTask, PeriodicWork
 from app.serving.input_tally import InputTallies
 from app.serving.servable import metric_label
 from app.store.unit_of_work import Store
@@ -38,23 +38,19 @@ class InputWriter:
         self._store, self._tallies, self._metrics, self._seconds = store, tallies, metrics, seconds
         self._periodic = periodic or PeriodicWork(["inputs"])
         self._waiting: deque[tuple[ModelVersion, InputRow]] = deque(maxlen=_MOST_WAITING)
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stms-inputs")
-        self._task: asyncio.Task[None] | None = None
+        self._background = BackgroundTask("stms-inputs")
 
     def start(self) -> None:
         """Start the background task."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._background.start(self._run())
 
     async def stop(self) -> None:
         """Stop the task, and write what was counted last."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._background.cancel()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_STOP_SECONDS):
                 await self._write()
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._background.close()
 
     def write(self) -> None:
         """Write what was counted since the last call. Blocks. Raises Unavailable; then it is tried again."""
@@ -78,5 +74,4 @@ class InputWriter:
             await self._write()
 
     async def _write(self) -> None:
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, self._periodic.run, "inputs", self.write)
+        await self._background.in_thread(partial(self._periodic.run, "inputs", self.write))

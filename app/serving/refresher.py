@@ -9,12 +9,12 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Protocol, TypeVar
 
 from app.auth.authenticator import Authenticator
 from app.domain.entities import ModelVersion
 from app.domain.errors import Unavailable
+from app.processes.periodic import BackgroundTask
 from app.processes.scoreboard import Scoreboard, Slot
 from app.serving.cache import ModelCache
 from app.serving.loader import RegistryChanges
@@ -71,8 +71,7 @@ class Refresher:
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
         # A separate thread: a read that hangs must not delay loads, nor loads these reads.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stms-revision")
-        self._task: asyncio.Task[None] | None = None
+        self._background = BackgroundTask("stms-revision")
         self.failing_since: float | None = None
 
     @property
@@ -102,7 +101,7 @@ class Refresher:
     async def start(self) -> None:
         """Poll once, then start the background task."""
         await self._poll()
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._background.start(self._run())
 
     async def follow_signals(self) -> None:
         """Poll now, and at once when another process sends the signal `CHANGED`. Only in the main thread.
@@ -116,11 +115,8 @@ class Refresher:
 
     async def stop(self) -> None:
         """Stop the background task."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        await self._background.cancel()
+        self._background.close()
 
     async def refresh(self, model: str | None = None) -> None:
         """Follow the registry now, so that this process serves every change that is committed already.
@@ -233,7 +229,7 @@ class Refresher:
             await self._poll()
 
     async def _read(self, read: Callable[[], Read]) -> Read:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, read)
+        return await self._background.in_thread(read)
 
     def _failed(self, error: Exception) -> None:
         if self.failing_since is None:

@@ -13,7 +13,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import metadata
 from typing import Final
 
@@ -22,7 +22,7 @@ from app.domain.errors import Unavailable
 from app.domain.figures import ServerRow
 from app.processes.exposition import ModelCounts
 from app.processes.metrics import Metrics
-from app.processes.periodic import PeriodicWork
+from app.processes.periodic import BackgroundTask, PeriodicWork
 from app.serving.model_figures import HISTORY, ModelFigures, is_refusal, latency_of
 from app.store.unit_of_work import Store
 
@@ -127,25 +127,21 @@ class ServerBeats:
         )
         self._wrote = False
         self._beats = 0
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="stms-beats")
-        self._task: asyncio.Task[None] | None = None
+        self._background = BackgroundTask("stms-beats")
 
     def start(self) -> None:
         """Start the background task."""
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._background.start(self._run())
 
     async def stop(self) -> None:
         """Stop the task, and delete the row if this process is the last of its group."""
-        if self._task is not None:
-            self._task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._task
+        await self._background.cancel()
         others = self._metrics.processes().serving - (0 if self._metrics.slot.is_control else 1)
         if self._wrote and others <= 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(BEAT_SECONDS):
-                    await asyncio.get_running_loop().run_in_executor(self._thread, self._leave)
-        self._thread.shutdown(wait=False, cancel_futures=True)
+                    await self._background.in_thread(self._leave)
+        self._background.close()
 
     def beat(self) -> None:
         """Write the row, if this process is the one that does. Blocks. Raises Unavailable."""
@@ -172,7 +168,5 @@ class ServerBeats:
 
     async def _run(self) -> None:
         while True:
-            await asyncio.get_running_loop().run_in_executor(
-                self._thread, self._periodic.run, "figures", self.beat
-            )
+            await self._background.in_thread(partial(self._periodic.run, "figures", self.beat))
             await asyncio.sleep(BEAT_SECONDS)
