@@ -29,17 +29,18 @@ _SVM: Final = {"evaluation": {"baselines": ["svm"]}}
 _TWO: Final = {"evaluation": {"baselines": ["gsvm0", "svm"]}}
 _FOLDS: Final = {"threshold": {"rule": "f1", "folds": 3}, "student": {"C": 1e3}, "automatic": False} | _SVM
 _GRID: Final = {"grid": {"C": [10, 100], "margins": [0.5, 1.0]}, "folds": 3}
+_LARGE_GRID: Final = {"grid": {"C": [3, 10, 30, 100, 300], "margins": [0.25, 0.5, 1.0]}, "folds": 5}
 _TREES: Final = {"teacher": {"method": "forest", "trees": 60}, "student": {"method": "trees"}}
 
 WORKLOADS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "one": ("digits", {"tuning": _GRID, "classes": ["3"]} | _TWO),
+    "one": ("digits", {"tuning": _LARGE_GRID, "classes": ["3"]} | _TWO),
     "digits": ("digits", _FOLDS),
     "records": ("records", {}),
     "tuned": ("digits", {"tuning": _GRID}),
     "automatic": ("digits", {}),
     "trees": ("digits", _TREES | _SVM),
 }
-"""Data set and hyper-parameters by name. "one" has three students in one unit of work."""
+"""Data set and hyper-parameters by name. "one" has three students in one unit of work, not a short one."""
 
 QUICK: Final = ("one", "digits", "records")
 
@@ -269,7 +270,7 @@ class Jobs:
             # While a worker stores what has been sent, and this program looks, the solvers train nothing.
             for pid in pids.values():
                 _signal(pid, signal.SIGSTOP)
-            time.sleep(_STORE_SECONDS)
+            time.sleep(_STORE_SECONDS if pids else 0.0)
             waiting -= {job for job in pids if not has_student or self.tables.trained(job)}
             ended = [job for job in job_ids if self.tables.has_ended(job)]
             if ended:
