@@ -449,6 +449,7 @@ def test_a_program_fetches_the_encoder_of_a_version_once(tmp_path: Path):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(2400)  # Under coverage each call of the Python side is traced.
+@pytest.mark.no_cover
+@pytest.mark.timeout(1200)
 def test_100_000_records_have_the_answers_of_python(tmp_path: Path):
     assert compare(encoder(with_note=True), some_records(100_000, seed=7), tmp_path) == 100_000

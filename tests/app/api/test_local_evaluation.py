@@ -129,6 +129,7 @@ def test_records_and_texts_have_the_bits_of_the_service(store: Store, stms: Aski
 
 
 @pytest.mark.long
+@pytest.mark.no_cover
 def test_100_000_rows_of_every_form_have_the_bits_of_the_service(store: Store, stms: Asking):
     for number, (case, student) in enumerate(CASES.items()):
         model, label = f"m{number}", "größe/1:x"
@@ -144,6 +145,7 @@ def test_100_000_rows_of_every_form_have_the_bits_of_the_service(store: Store, s
 
 
 @pytest.mark.long
+@pytest.mark.no_cover
 @pytest.mark.parametrize("kind", ["linear-linear-none", "rbf-polytope-none", "forest-linear-none"])
 def test_100_000_sparse_rows_have_the_bits_of_the_service(kind: str, store: Store, stms: Asking):
     student, rng = CASES[kind], np.random.default_rng(6)
@@ -162,6 +164,7 @@ def test_100_000_sparse_rows_have_the_bits_of_the_service(kind: str, store: Stor
 
 
 @pytest.mark.long
+@pytest.mark.no_cover
 def test_100_000_records_and_texts_have_the_bits_of_the_service(store: Store, stms: Asking):
     people(store, with_note=True)
     rng = np.random.default_rng(7)

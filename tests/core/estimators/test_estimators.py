@@ -28,6 +28,7 @@ def test_scikit_learn_accepts_the_estimator_of_teacher_and_students(estimator, c
 
 
 @pytest.mark.long
+@pytest.mark.no_cover
 @parametrize_with_checks(
     [StructuralSVMClassifier(C=100.0), GatedSVMClassifier(C=100.0, teacher_C=100.0), STMSClassifier()]
 )

@@ -152,6 +152,7 @@ def test_a_model_of_a_budget_is_restored_as_it_was_chosen():
 
 
 @pytest.mark.long
+@pytest.mark.no_cover
 def test_a_budget_is_kept_within_a_fifth_in_ten_of_ten_runs(monkeypatch: pytest.MonkeyPatch):
     # Seconds of this process in a single thread, which other processes of the machine do not lengthen.
     clock = time.process_time
