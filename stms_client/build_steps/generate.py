@@ -20,6 +20,7 @@ COPIED = ("core.packed.student", "core.packed.record_rows", "core.packed.head")
 """What the client evaluates students with; all that they import of the core is copied with them."""
 REPLACED = {
     "AsyncClient": "Client",
+    "AsyncHTTPTransport": "HTTPTransport",
     "AsyncIterator": "Iterator",
     "AsyncJob": "Job",
     "AsyncLocal": "Local",
@@ -34,6 +35,7 @@ REPLACED = {
     "async_file_pieces": "file_pieces",
     "asynccontextmanager": "contextmanager",
     "asyncio": "time",
+    "handle_async_request": "handle_request",
 }
 _IMPORT = re.compile(r"^(\s*from )(core(?:\.\w+)*?)\.(\w+)(?= import)", re.MULTILINE)
 _INITIAL = "__init__.py"

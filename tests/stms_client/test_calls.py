@@ -107,6 +107,17 @@ def test_a_query_sends_the_key_and_returns_a_decision(client, written):
     assert written.requests[0].headers["Authorization"] == "Bearer stms_key"
 
 
+def test_a_proxy_of_the_environment_is_used_but_for_this_machine(client, written, monkeypatch):
+    monkeypatch.setenv("HTTP_PROXY", written.address)
+    path = "/v1/models/pets/classes/cat:query"
+    answer = {"match": True, "score": 1, "threshold": 0, "model": "pets", "version": 1}
+    for address in ("http://stms.test", written.address):
+        written.on("POST", f"http://stms.test{path}" if address == "http://stms.test" else path, answer)
+        with Client(address, "key") as asking:
+            assert asking.query("pets", "cat", [1.0]).match
+    assert [request.path for request in written.requests] == [f"http://stms.test{path}", path]
+
+
 def test_a_sparse_row_and_an_explanation(client, written):
     written.on("POST", QUERY, ANSWER | EXPLAINED)
     row = {"indices": [3, 7], "values": np.array([1.0, 2.0])}

@@ -120,9 +120,8 @@ def requested(kind: Any, values: dict[str, Any]) -> list[tuple[str, str]]:
     recorder = Recorder()
     with kind("http://stms.test", "key") as client:
         asking = client.asynchronous if kind is Waiting else client
-        asking._http = type(asking._http)(
-            base_url="http://stms.test", transport=httpx.MockTransport(recorder)
-        )
+        of_httpx = httpx.AsyncClient if kind is Waiting else httpx.Client
+        asking._http = of_httpx(base_url="http://stms.test", transport=httpx.MockTransport(recorder))
         for name, arguments in calls(values):
             result = getattr(client, name)(**arguments)
             if isinstance(result, Iterator):
