@@ -51,6 +51,8 @@ Answers = dict[str, tuple[list[float], float]]
 
 _JOB_SECONDS: Final = 300.0
 _RUN_SECONDS: Final = 0.05
+_PREPARE_SECONDS: Final = 0.2
+"""How long solvers run at a time while none of their jobs has students to train."""
 _STORE_SECONDS: Final = 0.2
 """Longer than a worker takes to store what its solver has sent."""
 _MORE_THAN_ADMITTED: Final = 18
@@ -262,12 +264,9 @@ class Jobs:
         while waiting:
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{waiting} did not get so far")
-            pids = {
-                job: pid
-                for job, pid in self.tables.solvers().items()
-                if job in waiting and (not has_student or self.tables.job(job)["preparation_digest"])
-            }
+            pids = {job: pid for job, pid in self.tables.solvers().items() if job in waiting}
             # While a worker stores what has been sent, and this program looks, the solvers train nothing.
+            # From their start: on a busy machine, one that runs freely may end between two looks.
             for pid in pids.values():
                 _signal(pid, signal.SIGSTOP)
             time.sleep(_STORE_SECONDS if pids else 0.0)
@@ -278,9 +277,10 @@ class Jobs:
                     f"ended before they could be held: {[self.accepted[job] for job in ended]}"
                 )
             running = [pid for job, pid in pids.items() if job in waiting]
+            is_training = any(self.tables.job(job)["preparation_digest"] for job in pids)
             for pid in running:
                 _signal(pid, signal.SIGCONT)
-            time.sleep(_RUN_SECONDS)
+            time.sleep(_RUN_SECONDS if is_training else _PREPARE_SECONDS)
             for pid in running:
                 _signal(pid, signal.SIGSTOP)
 
