@@ -277,10 +277,10 @@ class Jobs:
                     f"ended before they could be held: {[self.accepted[job] for job in ended]}"
                 )
             running = [pid for job, pid in pids.items() if job in waiting]
-            is_training = any(self.tables.job(job)["preparation_digest"] for job in pids)
+            are_preparing = pids and not any(self.tables.job(job)["preparation_digest"] for job in pids)
             for pid in running:
                 _signal(pid, signal.SIGCONT)
-            time.sleep(_RUN_SECONDS if is_training else _PREPARE_SECONDS)
+            time.sleep(_PREPARE_SECONDS if are_preparing else _RUN_SECONDS)
             for pid in running:
                 _signal(pid, signal.SIGSTOP)
 
