@@ -251,6 +251,8 @@ async def _service(folder: Path, address: str) -> AsyncIterator[Service]:
     app = create_app(Settings.model_validate(values), queue=_Queue())
     gate = gated(app)
     async with gate.lifespan(gate):
+        # Beside other work it may take longer than a request without a key may.
+        await asyncio.to_thread(app.encoded_openapi)
         context = app.state.context
         transport = httpx.ASGITransport(gate, raise_app_exceptions=False)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
@@ -396,8 +398,8 @@ def _publish(store: Store, model: str, label: str) -> None:
 
 
 async def _documented(service: Service) -> set[str]:
-    document = (await service.http.get("/openapi.json")).json()
-    paths = document["paths"].items()
+    response = await service.http.get("/openapi.json")
+    paths = response.raise_for_status().json()["paths"].items()
     return {f"{method.upper()} {path}" for path, operations in paths for method in operations}
 
 
