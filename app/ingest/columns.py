@@ -49,6 +49,7 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,15}(\.0*)?")
 _LONGEST_USUAL: Final = 30
 _FEW: Final = 20
 """So many different whole numbers are classes rather than measurements."""
+_SHOWN_VALUES: Final = 3
 _SHOWN: Final = 20
 """Columns that a message lists."""
 
@@ -413,11 +414,17 @@ def label_doubt(labels: Sequence[Any]) -> str | None:
 
 
 def ambiguous_label(
-    names: Sequence[str] | None, candidates: Sequence[int], reason: str, count: int
+    names: Sequence[str] | None,
+    candidates: Sequence[int],
+    reason: str,
+    count: int,
+    sample: Sequence[Sequence[str]] = (),
 ) -> InvalidRequest:
-    """The error where the label column has to be said. reason: a sentence."""
+    """The error where the label column has to be said. reason: a sentence. sample: some rows of the file."""
     if names is None:
-        shown = ", ".join(map(str, candidates[:_SHOWN]))
+        # A number says nothing of a column to somebody who has not counted; its values do.
+        known = [f"{k} ({_values(sample, k)})" if sample else str(k) for k in candidates[:_SHOWN]]
+        shown = ", ".join(known) + (", …" if len(candidates) > _SHOWN else "")
         example = str(candidates[0]) if candidates else "0"
     else:
         shown = _listed([names[k] for k in candidates])
@@ -431,11 +438,18 @@ def ambiguous_label(
     return invalid_file(text, code="ambiguous_label_column", faults=[fault])
 
 
+def _values(sample: Sequence[Sequence[str]], column: int) -> str:
+    distinct = dict.fromkeys(row[column].strip() for row in sample if column < len(row))
+    shown = [f"{value:.30}" for value in distinct if value]
+    return ", ".join(shown[:_SHOWN_VALUES]) + (", …" if len(shown) > _SHOWN_VALUES else "")
+
+
 def likely_labels(rows: Sequence[Sequence[str]], skipped: Collection[int] = ()) -> list[int]:
-    """Positions of columns that hold texts or few whole numbers in some rows of a file."""
+    """Positions of columns that hold texts or few whole numbers in some rows of a file; few values first."""
     columns = [k for k in range(len(rows[0]) if rows else 0) if k not in skipped]
     cells = {k: [row[k].strip() for row in rows if k < len(row)] for k in columns}
-    return [k for k in columns if label_doubt(cells[k]) is None]
+    likely = [k for k in columns if label_doubt(cells[k]) is None]
+    return sorted(likely, key=lambda k: len(set(cells[k])))
 
 
 def _in_order(columns: Sequence[tuple[str, int]], known: Sequence[str]) -> tuple[int, ...]:

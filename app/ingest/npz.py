@@ -58,7 +58,7 @@ def read_npy(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawD
     if layout.label_is_guessed and (doubt := label_doubt(labels.tolist())) is not None:
         reason = f"The table names no columns, and the last one, {label}, hardly holds classes: {doubt}."
         sample = [list(map(str, row)) for row in table[:_SAMPLE_ROWS, :_SAMPLE_COLUMNS].tolist()]
-        raise ambiguous_label(None, likely_labels(sample, {label}), reason, columns)
+        raise ambiguous_label(None, likely_labels(sample, {label}), reason, columns, sample)
     X = as_floats(table, limits.temp_folder, without=label)
     return RawData(
         RawPart(X if not layout.index else np.delete(X, _places(layout), axis=1), labels),

@@ -485,11 +485,11 @@ def _ambiguous(layout: CsvLayout, doubt: str) -> InvalidRequest:
     # Columns of texts first: with numbers beside them they are the likelier classes.
     likely = likely_labels(layout.sample, skipped)
     rows = [row for row in layout.sample if len(row) == columns.count]
-    texts = [k for k in likely if not all(layout.is_value(row[k], k) for row in rows)]
+    texts = [k for k in likely if not any(layout.is_value(row[k], k) for row in rows)]
     candidates = [*texts, *(k for k in likely if k not in texts)]
     shown = f"the last column, {columns.name(last)!r:.60}," if columns.names else f"the last column, {last},"
     reason = f"No column has a usual name of a label, and {shown} hardly holds classes: {doubt}."
-    return ambiguous_label(columns.names, candidates, reason, columns.count)
+    return ambiguous_label(columns.names, candidates, reason, columns.count, rows)
 
 
 def _check_first_label(layout: CsvLayout, labels: list[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import decimal
 import io
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -92,8 +93,17 @@ class TestLabelColumn:
         for content in (npy_of(rows), table("", *rows.T)):
             error = refused(ingest, content)
             assert error.reason == "ambiguous_label_column"
-            assert "Columns that may hold the classes: 0." in error.message
+            assert re.search(r"Columns that may hold the classes: 0 \(0(\.0)?, 1(\.0)?\)\.", error.message)
             assert ingest(content, label_column="0")[0].classes == ("0", "1")
+
+    def test_columns_without_names_are_told_by_their_values_and_those_of_few_come_first(
+        self, ingest: Any
+    ) -> None:
+        years = [70 + k % 5 for k in range(12)]
+        power = ["?", *[100, 101, 102, 103, 104] * 2, 100]
+        error = refused(ingest, table("", power, years, [1, 3] * 6, SQUARES, FRACTIONS))
+        assert "classes: 2 (1, 3), 1 (70, 71, 72, …), 0 (?, 100, 101, …). Say" in error.message
+        assert "--label-column '2'" in error.message
 
     def test_parquet_names_the_columns_of_texts_first(self, ingest: Any) -> None:
         error = refused(ingest, parquet_of({"n": SQUARES, "kind": KINDS, "p": FRACTIONS}))
