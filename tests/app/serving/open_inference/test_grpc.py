@@ -393,8 +393,8 @@ def test_a_message_that_is_late_counts_as_a_large_one(start: Callable[..., Calle
         # Streams on the wire: the calls begin, and no message follows.
         path = f"{service.OF_INFERENCE}ModelInfer"
         late = [caller._channel.stream_unary(path)(metadata=caller.own) for _ in range(3)]
-        await asyncio.sleep(0.5)
-        held = caller.pipeline.budgets.body_bytes.used
+        while not (held := caller.pipeline.budgets.body_bytes.used):
+            await asyncio.sleep(0.01)
         codes = []
         for each in late:
             with pytest.raises(AioRpcError) as refusal:
