@@ -130,14 +130,14 @@ def test_a_bad_file_stops_the_start_and_an_address_that_does_not_answer_does_not
 
 
 def test_a_reading_that_fails_keeps_the_keys_and_is_logged_once_and_counted(caplog: pytest.LogCaptureFixture):
-    sets = [key_set(public_jwk("ES256")), b"{}", b"{}", key_set(public_jwk("ES256", 1))]
+    sets = [key_set(public_jwk("ES256")), b"{}", b"{}", b"{}", key_set(public_jwk("ES256", 1))]
     keys = IssuerKeys(issuer("https://issuer.example.com/keys"), iter(sets).__next__)
     assert not keys.were_read
     with caplog.at_level(logging.WARNING, "uvicorn.error"):
-        for _ in range(3):
+        for _ in range(4):
             keys.read_once()
             assert keys.find("ES256-0") is not None
-        assert (keys.failures, keys.were_read, keys.ask()) == (2, True, True)
+        assert (keys.failures, keys.were_read, keys.ask()) == (3, True, True)
         keys.read_once()
     assert not keys.ask()
     assert keys.find("ES256-0") is None
