@@ -305,3 +305,13 @@ def test_effects_on_a_score_that_is_not_linear_are_refused():
 def test_trees_that_cannot_be_walked_are_refused_by_name():
     with at_fault(InvalidProblem, "unusable_trees", match="of trees must be"):
         replace(random_trees(), columns=0)
+
+
+@pytest.mark.parametrize("field", ["threshold", "share", "values"])
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_arrays_of_trees_have_only_finite_numbers(field: str, wrong: float):
+    trees = random_trees()
+    array = np.array(getattr(trees, field), dtype=np.float64)
+    array.flat[-1] = wrong
+    with at_fault(InvalidProblem, "unusable_trees", match=f"{field} of trees must be finite"):
+        replace(trees, **{field: array})
