@@ -50,6 +50,7 @@ _LONGEST_USUAL: Final = 30
 _FEW: Final = 20
 """So many different whole numbers are classes rather than measurements."""
 _SHOWN_VALUES: Final = 3
+"""Values of a column that a message lists."""
 _SHOWN: Final = 20
 """Columns that a message lists."""
 
@@ -420,9 +421,12 @@ def ambiguous_label(
     count: int,
     sample: Sequence[Sequence[str]] = (),
 ) -> InvalidRequest:
-    """The error where the label column has to be said. reason: a sentence. sample: some rows of the file."""
+    """The error where the label column has to be said. reason: a sentence.
+
+    sample: some rows of the file, whose values describe columns without names.
+    """
     if names is None:
-        # A number says nothing of a column to somebody who has not counted; its values do.
+        # The values let a reader see which column a number means.
         known = [f"{k} ({_values(sample, k)})" if sample else str(k) for k in candidates[:_SHOWN]]
         shown = ", ".join(known) + (", …" if len(candidates) > _SHOWN else "")
         example = str(candidates[0]) if candidates else "0"

@@ -251,7 +251,7 @@ async def _service(folder: Path, address: str) -> AsyncIterator[Service]:
     app = create_app(Settings.model_validate(values), queue=_Queue())
     gate = gated(app)
     async with gate.lifespan(gate):
-        # Beside other work it may take longer than a request without a key may.
+        # On a busy machine this takes longer than a request without a key may take.
         await asyncio.to_thread(app.encoded_openapi)
         context = app.state.context
         transport = httpx.ASGITransport(gate, raise_app_exceptions=False)

@@ -20,7 +20,7 @@ RANK = {"query": 0, "train": 1, "admin": 2, "operator": 3}
 
 
 def tables(things: Things) -> dict[str, str]:
-    """Every table, with the scope that it needs. First those of programs, which count as gone after 10 s."""
+    """Every table, with the scope that it needs. A server is left out of the first ones after 10 s."""
     job, models = f"jobs/{things.job.id}", "models/pets"
     return {
         "workers": "operator",
