@@ -175,7 +175,6 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
         # The driver must not begin transactions itself; `_begin` chooses their kind.
         connection.isolation_level = None
         cursor = connection.cursor()
-        cursor.execute(f"PRAGMA busy_timeout={_BUSY_SECONDS * 1000}")
         use_wal(connection)
         # FULL syncs the write-ahead log at every commit, so that a power cut undoes nothing that was
         # acknowledged, and so that this file is never older than the job engine's, which is written after it.

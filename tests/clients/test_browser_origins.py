@@ -43,7 +43,7 @@ def pages(tmp_path: Path) -> Iterator[str]:
 
     (tmp_path / "index.html").write_text("<!doctype html><title>A page</title>")
     server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path)))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield str(server.server_port)
     server.shutdown()
     server.server_close()

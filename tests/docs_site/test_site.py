@@ -141,7 +141,7 @@ def foreign_requests(site: Path, pages: list[str]) -> list[str]:
     handler = partial(SimpleHTTPRequestHandler, directory=str(site))
     asked = []
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, sync_playwright() as playwright:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page()
         page.on("request", lambda request: asked.append(request.url))

@@ -247,7 +247,7 @@ def _browse(target: tuple[str, int]) -> dict[int, list[Answer]]:
 @contextmanager
 def _relaying(target: tuple[str, int]) -> Iterator[_Relay]:
     with _Relay(target) as relay:
-        thread = threading.Thread(target=relay.serve_forever, daemon=True)
+        thread = threading.Thread(target=relay.serve_forever, args=(0.02,), daemon=True)
         thread.start()
         try:
             yield relay

@@ -50,6 +50,6 @@ def serving(file: bytes) -> Iterator[tuple[str, type[Bucket]]]:
         content = file
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Served) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield f"http://127.0.0.1:{server.server_address[1]}", Served
         server.shutdown()

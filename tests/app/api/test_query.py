@@ -54,12 +54,13 @@ def test_one_row_gets_a_decision(standing):
 
 
 def test_many_rows_get_decisions_in_order(standing):
-    body = {"rows": [[1, 0, 0], [-2, 0, 0], {"indices": [0, 2], "values": [3, 9]}]}
+    body = {"rows": [[1, 0, 0], [-2, 0, 0], {"indices": [0, 2], "values": [3, 9]}, [0, 0, 0]]}
     answer = standing.post(CAT, json=body).json()
     assert [(r["match"], r["score"], r["threshold"]) for r in answer["results"]] == [
         (True, 1.0, 0.0),
         (False, -2.0, 0.0),
         (True, 3.0, 0.0),
+        (True, 0.0, 0.0),
     ]
     assert (answer["model"], answer["version"]) == ("pets", 1)
 

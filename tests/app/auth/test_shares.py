@@ -79,6 +79,24 @@ def test_the_keys_of_one_tenant_take_half_while_there_are_other_tenants():
     assert budget.used == budget.limit, "the only tenant has all"
 
 
+def test_a_tenant_that_holds_nothing_may_take_more_than_its_share():
+    budget = SharedBudget(10, 1.0, "bytes", "bytes", {}, lambda: True)
+    budget.take("b1", 1, "b")
+    budget.take("a1", 7, "a")
+    with refused_as(Overloaded, "share_exceeded", match="7 bytes of this tenant"):
+        budget.take("a2", 1, "a")
+
+
+def test_a_query_without_a_place_is_refused_before_anything_is_done_for_it():
+    budgets, key = Budgets(Settings(max_inflight_queries=1)), ANONYMOUS
+    admission = budgets.of_query(key)
+    admission.enter()
+    with pytest.raises(Overloaded):
+        budgets.of_query(key)
+    admission.close()
+    budgets.of_query(key)
+
+
 @pytest.mark.parametrize("is_upload", [False, True])
 async def test_a_request_holds_no_place_while_it_waits_for_its_body(is_upload: bool):
     budget, pieces = budget_of(1), [b"a", b"b", b"c"]

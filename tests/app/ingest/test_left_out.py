@@ -76,6 +76,11 @@ def test_a_few_are_left_out_with_a_warning(tmp_path: Path, kind: str):
     assert {"unlabelled=drop", "rare_classes=drop"} <= set(content.variant)
 
 
+def test_a_class_of_two_rows_stays_where_one_of_a_single_row_is_left_out(tmp_path: Path):
+    content = read(tmp_path, "csv", [*labels(single=1), "pair", "pair"])
+    assert (content.rows, content.classes) == (ROWS + 1, ("no", "pair", "yes"))
+
+
 @pytest.mark.parametrize("kind", FORMATS)
 @pytest.mark.parametrize("counts", [{"missing": 3}, {"single": 3}])
 def test_more_than_one_in_a_hundred_are_refused(tmp_path: Path, kind: str, counts: dict[str, int]):

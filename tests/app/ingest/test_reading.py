@@ -30,6 +30,13 @@ def parquet_of(columns: dict[str, Any], metadata: dict[str, str] | None = None) 
     return out.getvalue()
 
 
+def arrow_of(columns: dict[str, Any]) -> bytes:
+    out, found = io.BytesIO(), pa.table(columns)
+    with pa.ipc.new_file(out, found.schema) as writer:
+        writer.write_table(found)
+    return out.getvalue()
+
+
 def npy_of(values: Any) -> bytes:
     out = io.BytesIO()
     np.save(out, values)
@@ -109,10 +116,11 @@ class TestLabelColumn:
         assert error.reason == "ambiguous_label_column"
         assert "'kind', 'n'" in error.message
 
-    def test_a_column_of_parquet_that_was_asked_for_is_the_label_whatever_it_holds(self, ingest: Any) -> None:
-        content = parquet_of({"n": list(range(100, 150)), "code": [k % 25 * 3 for k in range(50)]})
-        assert "it holds 25 different numbers" in refused(ingest, content).message
-        assert ingest(content, label_column="code")[0].K == 25
+    def test_a_column_of_arrow_that_was_asked_for_is_the_label_whatever_it_holds(self, ingest: Any) -> None:
+        columns = {"n": list(range(100, 150)), "code": [k % 25 * 3 for k in range(50)]}
+        for content in (parquet_of(columns), arrow_of(columns)):
+            assert "it holds 25 different numbers" in refused(ingest, content).message
+            assert ingest(content, label_column="code")[0].K == 25
 
     def test_many_codes_in_order_are_classes(self, ingest: Any) -> None:
         train, _, _ = ingest(table("a,b", range(500), [k % 40 for k in range(500)]))

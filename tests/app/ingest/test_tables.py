@@ -362,6 +362,11 @@ class TestLayout:
         train, _, _ = ingest(content, label_column="0")
         assert [train.table.record(row)["1"] for row in range(40)] == notes
 
+    @pytest.mark.parametrize("text", [b'no" separator\nat all\n', b'a,"more\nb,c,d\n'])
+    def test_quotes_enclose_line_breaks_unless_every_line_has_as_many_cells(self, text: bytes) -> None:
+        quotes = quotes_of(text, 0, len(text), ",")
+        assert (quotes.enclose_line_breaks, quotes.are_letters) == (True, False)
+
     @given(st.lists(st.text('a,"\n', max_size=9), min_size=1, max_size=4))
     def test_quotes_of_written_rows_enclose_their_cells(self, cells: list[str]) -> None:
         out = io.StringIO()

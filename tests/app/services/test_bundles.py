@@ -114,6 +114,19 @@ def test_a_version_goes_to_postgresql_and_back_with_the_same_bytes(
         back.dispose()
 
 
+def test_members_of_many_pieces_and_many_batches_come_back_as_they_were(
+    sqlite_store: Store, into: Any, another_sqlite: Path, monkeypatch: pytest.MonkeyPatch
+):
+    data = exported(sqlite_store, publish_pets(sqlite_store))
+    monkeypatch.setattr(bundle_import, "LARGE_CHUNK_BYTES", 100)
+    monkeypatch.setattr(bundle_import, "_BATCH", 2)
+    other = Store(open_engine(f"sqlite:///{another_sqlite}"))
+    try:
+        assert exported(other, into(other, data).version) == data
+    finally:
+        other.dispose()
+
+
 def test_a_part_has_nothing_of_other_classes_and_comes_back_as_it_was(
     sqlite_store: Store, another_sqlite: Path, into: Any, tmp_path: Path
 ):

@@ -35,7 +35,13 @@ from tests.refusals import refused_as
 
 DAY = 86_400.0
 SETTINGS = Settings(retain_jobs_days=30, retain_requests_days=7, retain_audit_days=10, retain_keys_days=20)
-FOREVER = Settings(retain_jobs_days=0, retain_requests_days=0, retain_audit_days=0, retain_keys_days=0)
+FOREVER = Settings(
+    retain_jobs_days=0,
+    retain_requests_days=0,
+    retain_audit_days=0,
+    retain_audit_records=0,
+    retain_keys_days=0,
+)
 
 
 def count(store: Store, table: sa.Table) -> int:
@@ -101,6 +107,7 @@ def test_blobs_are_deleted_an_hour_after_their_last_reference(store: Store, add_
         preparation, _ = uow.blobs.put([b"preparation"])
         uow.jobs.change(old, preparation_digest=preparation)
     assert clean(store, SETTINGS) == Cleaned(jobs=1), "their hour has only begun"
+    assert what_to_clean(store, SETTINGS) == Cleaned()
     assert preparation in digests(store)
     age(store, 2 * retention.GRACE_SECONDS)
     assert what_to_clean(store, SETTINGS).blobs == 2

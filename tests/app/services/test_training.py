@@ -21,6 +21,7 @@ from app.domain.errors import (
 )
 from app.domain.ports import JobQueue
 from app.domain.training_spec import TeacherChoice, TrainingSpec
+from app.services.class_table import students_of_class
 from app.services.retention import delete_job
 from app.services.training import (
     cancel_job,
@@ -175,6 +176,25 @@ def test_test_data_must_fit_the_training_data(store, queue, dataset, values, cod
     with refused_as(InvalidRequest, code) as refused:
         submit(store, queue, dataset, spec=spec)
     assert refused.value.faults[0].field == "hyperparameters.evaluation.dataset_id"
+
+
+def test_the_students_of_a_class_are_those_of_a_job_of_the_tenant(store, queue, dataset):
+    job, _ = submit(store, queue, dataset)
+    with store.begin() as uow:
+        uow.students.save(StudentRow(job.id, 1, "b", "gsvm", StudentState.SUCCEEDED))
+    assert [row.label for row in students_of_class(store, job.id, 1)] == ["b"]
+    with refused_as(NotFound, "student_not_found"):
+        students_of_class(store, job.id, 0)
+    with refused_as(NotFound, "job_not_found"):
+        students_of_class(store.of_tenant("other"), job.id, 1)
+
+
+def test_records_to_test_on_are_matched_by_name_whichever_part_has_a_schema(store, queue, dataset):
+    schema = {"schema": [{"name": "a", "kind": "number", "distinct": 9}]}
+    wide = add_dataset(store, columns=5, summary=schema)
+    for train, test in ((dataset, wide), (wide, dataset)):
+        spec = TrainingSpec.model_validate({"evaluation": {"dataset_id": test.id}})
+        assert submit(store, queue, train, spec=spec)[1]
 
 
 def test_classes_that_only_the_test_part_has_are_named_with_the_remedy(store, queue, dataset):

@@ -30,6 +30,7 @@ def test_the_folder_of_an_sqlite_file_is_made(tmp_path: Path) -> None:
     with engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
+        assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 30_000
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2, "FULL: commits are synced"
     engine.dispose()
 

@@ -43,6 +43,14 @@ def test_the_objectives_of_relaxation_and_result_never_rise(seed: int):
     )
 
 
+def test_the_losses_of_the_labels_and_the_norms_of_the_planes_are_the_objective():
+    problem = oracles.label_problem(0, 30, 1e-8)
+    codes = problem.labels.best(np.random.default_rng(0).normal(size=(30, problem.labels.n_classes)))
+    planes, _, objective = problem.fit(problem.features, problem.signs[codes], Run())
+    losses = problem.losses(problem.features @ planes.T)[np.arange(30), codes]
+    assert 0.5 * (planes**2).sum() + losses.sum() == pytest.approx(objective, rel=1e-6)
+
+
 def test_the_relaxation_is_a_bound_of_its_label_vectors_and_ends_where_none_is_violated():
     problem = oracles.label_problem(1, 12, 1e-9)
     every = oracles.allowed(oracles.label_problem(1, 8, 1e-9).labels)

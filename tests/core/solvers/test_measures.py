@@ -111,6 +111,8 @@ def test_the_cut_is_where_the_measure_of_the_rows_is_best():
         assert best_cut(measure, truth, scores, 1) == cut
     assert best_cut("recall_at_k", truth, scores, 5) == -8.5
     assert best_cut("f1", truth, np.zeros(5), 1) == 0.0
+    tied = np.array([2.0, 2.0, 2.0, 2.0, 0.0])
+    assert best_cut("f1", truth, tied, 1) == 1.0, "rows of one score stay together"
 
 
 def problem(measure="f1", *, n=120, C=50.0, consistency=0.1, seed=0, **changed) -> MeasureProblem:

@@ -169,6 +169,12 @@ def test_answers_are_those_of_http_and_have_the_form_of_the_request(caller: Call
     assert outputs(answer) == {output["name"]: output["data"] for output in same["outputs"]}
 
 
+def test_fields_of_later_versions_of_the_protocol_are_passed_over(caller: Caller):
+    of_eight_bytes, of_four = b"\xc1\x3e" + b"\xff" * 8, b"\xc5\x3e" + b"\xff" * 4
+    data = of_eight_bytes + of_four + inference().SerializeToString()
+    assert outputs(caller.ask("ModelInfer", data))["score"] == [1.0, 0.25]
+
+
 def test_a_class_is_named_as_over_http(caller: Caller):
     by_parameter = inference("pets")
     by_parameter.parameters["class"].string_param = "dog"
