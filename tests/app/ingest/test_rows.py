@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import ipc, parquet
@@ -179,6 +180,10 @@ def test_a_header_is_known_by_a_name_of_the_model(tmp_path: Path):
 def test_options_and_formats_that_say_nothing_are_refused(tmp_path: Path):
     with pytest.raises(InvalidRequest, match="null_values says nothing"):
         read(tmp_path, b"a,b\n1,2\n", Known(("a", "b")), null_values="x")
+    table = io.BytesIO()
+    np.save(table, np.eye(2))
+    with pytest.raises(InvalidRequest, match="null_values says nothing"):
+        read(tmp_path, table.getvalue(), Known(("a", "b")), null_values="x")
     with pytest.raises(UnsupportedFormat, match="CSV, Parquet and"):
         read(tmp_path, jsonl_of(RECORDS), Known(("a", "b")))
     with pytest.raises(UnsupportedFormat, match="CSV, JSON Lines, Parquet, Arrow"):

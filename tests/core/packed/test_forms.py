@@ -22,7 +22,7 @@ from core.packed import (
     SigmoidCalibration,
 )
 from core.packed.codec import decode, encode
-from core.packed.student import row_scorer
+from core.packed.student import packed_row_scorer, row_scorer
 from tests.refusals import at_fault
 
 RNG = np.random.default_rng(4)
@@ -54,8 +54,9 @@ def test_the_gaussian_score_is_the_mean_over_the_spread(kind: str, scale: float)
     expected = dense_scores(student)
     np.testing.assert_allclose(student.scores(X), expected, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose([student.score(x) for x in X], expected, rtol=1e-12, atol=1e-14)
-    ask = row_scorer(student)
+    ask, ask_packed = row_scorer(student), packed_row_scorer(student)
     np.testing.assert_allclose([ask(x) for x in X.tolist()], expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose([ask_packed(x.tobytes()) for x in X], expected, rtol=1e-12, atol=1e-14)
     np.testing.assert_array_equal(student.decide(X), student.scores(X) >= 0.1)
     rows, columns = np.nonzero(np.ones_like(X))
     sparse = student.scores_sparse(columns, X.ravel(), np.arange(0, X.size + 1, D))
@@ -73,8 +74,9 @@ def test_the_polytope_score_is_the_smallest_of_its_functions(kind: str):
     expected = values.min(axis=1)
     np.testing.assert_allclose(student.scores(X), expected, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose([student.score(x) for x in X], expected, rtol=1e-12, atol=1e-14)
-    ask = row_scorer(student)
+    ask, ask_packed = row_scorer(student), packed_row_scorer(student)
     np.testing.assert_allclose([ask(x) for x in X.tolist()], expected, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose([ask_packed(x.tobytes()) for x in X], expected, rtol=1e-12, atol=1e-14)
     sparse = student.scores_sparse(np.tile(np.arange(D), len(X)), X.ravel(), np.arange(0, X.size + 1, D))
     np.testing.assert_allclose(sparse, expected, rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(student.rejection(X), student.gate(X) - expected, rtol=1e-12, atol=1e-14)

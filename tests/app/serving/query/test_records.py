@@ -458,6 +458,7 @@ def test_too_many_rows_and_parts():
     notes = served(encoder(with_note=True))
     record = RECORD | {"note": "{,[" * 20_000}
     assert len(scores(notes, {"records": [record] * 20})) == 20
+    assert len(scores(notes, {"columns": columns_of(*[record] * 20)})) == 20
 
 
 @pytest.mark.parametrize("name", ["age", "grade"])
