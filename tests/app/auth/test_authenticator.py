@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from app.auth.authenticator import (
+    ANONYMOUS,
     Authenticator,
     InsecureBinding,
     authorise,
@@ -163,6 +164,20 @@ def test_the_rate_limit_of_a_key_does_not_affect_others(sqlite_store: Store):
     assert caught.value.quota == 3
     for _ in range(10):
         authenticator.authenticate(asked(other))
+
+
+@pytest.mark.parametrize("is_parsed", [False, True])
+def test_a_server_without_keys_answers_requests_of_this_machine_only(is_parsed: bool):
+    authenticator = Authenticator(Settings())
+    authenticator.replace([])
+    for host in (b"localhost", b"evil.example"):
+        scope = {"headers": [(b"host", host)], "client": ("127.0.0.1", 1)}
+        headers = dict(scope["headers"]) if is_parsed else None
+        if host == b"localhost":
+            assert authenticator.authenticate(scope, headers) is ANONYMOUS
+        else:
+            with refused_as(NotAuthorised, "not_local"):
+                authenticator.authenticate(scope, headers)
 
 
 def test_anonymous_callers_are_limited_by_address():

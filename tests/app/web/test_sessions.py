@@ -329,6 +329,8 @@ def test_behind_a_proxy_with_tls_the_cookie_is_secure(make_client: Any, store: S
     sent = {"cookie": cookie.partition(";")[0]}
     assert client.get("/ui/jobs", headers=sent | tls).status_code == 200
     assert client.get("/ui/jobs", headers=sent).status_code == 303, "an unencrypted connection has another"
+    plain = {"cookie": sent["cookie"].removeprefix("__Host-")}
+    assert client.get("/ui/jobs", headers=plain | tls).status_code == 303, "any server of the host can set it"
 
 
 def test_the_rate_limit_of_the_key_holds_for_its_sessions(sign_in: Enter) -> None:
