@@ -180,6 +180,11 @@ def test_a_head_is_exported_as_a_whole(sqlite_store: Store, tmp_path: Path):
 
 def test_the_imported_version_is_complete(store: Store, into: Any):
     first = publish_pets(store)
+    found = {"objective": 3.5, "gap": 1e-4, "iterations": 7, "seconds": 0.5}
+    with store.begin() as uow:
+        uow.connection.execute(
+            sa.update(job_students).where(job_students.c.job_id == first.job_id).values(found)
+        )
     imported = into(store, exported(store, first), model="animals", alias="live")
     version = imported.version
     assert (imported.is_new, imported.alias, version.version) == (True, "live", 1)
@@ -190,8 +195,11 @@ def test_the_imported_version_is_complete(store: Store, into: Any):
     assert (origin["model"], origin["version"]) == ("pets", 1)
     with store.read() as uow:
         job = uow.jobs.get(str(version.job_id))
+        [student] = uow.students.of_job(job.id, limit=1)
         actions = uow.connection.execute(sa.select(audit_log.c.action, audit_log.c.object)).all()
     assert (job.state, job.version, job.provenance["imported"]) == (JobState.SUCCEEDED, 1, origin)
+    assert job.progress_done == job.progress_total == len(first.classes)
+    assert {name: getattr(student, name) for name in found} == found
     assert ("model.import", "animals@1") in [tuple(row) for row in actions]
     again = into(store, exported(store, first), model="animals")
     assert (again.version, again.is_new, again.alias) == (version, False, None)

@@ -422,6 +422,17 @@ def test_the_clock_of_the_database_decides_which_workers_are_alive(
             assert [worker.executor_id for worker in uow.workers.alive(15.0)] == ["fast"]
 
 
+def test_students_are_counted_by_a_metric_in_bins_of_equal_width(store: Store, add_job: Any) -> None:
+    with store.begin() as uow:
+        job = add_job(uow)
+        for index, f1 in enumerate([0.0, 0.3, 0.99, 1.0, None]):
+            metrics = {} if f1 is None else {"f1": f1}
+            uow.students.save(
+                StudentRow(job.id, index, str(index), "svm", StudentState.SUCCEEDED, metrics=metrics)
+            )
+        assert uow.students.histogram(job.id, "svm", "f1", 4) == [1, 1, 0, 2], "1 is in the last bin"
+
+
 def test_a_job_takes_its_students_and_events_with_it(store: Store, add_job: Any) -> None:
     from app.store.tables import jobs
 
