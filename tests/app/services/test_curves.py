@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from app.domain.curves import Curve, pack
 from app.domain.entities import JobState, ModelVersion, StudentRow, StudentState
 from app.domain.errors import Conflict, InvalidRequest, NotFound, TooLarge
-from app.services.comparison import compare_classes
+from app.services.comparison import changed_classes, compare_classes
 from app.services.curves import publish_thresholds, student_curve
 from app.services.models import delete_version, get_alias, get_version, student_digest
 from app.services.retention import delete_job
@@ -212,6 +212,8 @@ def test_the_students_of_a_changed_version_are_seen_as_one_table(
     found = compare_classes(store, version, first, "f1", listed=5, sampled=5)
     assert [(pair.label, pair.before) for pair in found.winners] == [("cat", 0.75)]
     assert found.counts.equal == 1
+    assert changed_classes(store, version, first, "f1", better=True) == (found.winners, False)
+    assert changed_classes(store, version, first, "f1", better=False) == ([], False)
     delete_version(store, "pets", 2)
     with store.read() as uow:
         rows, _ = uow.students.page(job_id, limit=2)

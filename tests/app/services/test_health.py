@@ -8,9 +8,10 @@ import time
 
 import pytest
 
-from app.services import health
+from app.services import health, webhooks
 from app.services.health import ComputedOncePerSecond, Probes, database_health
 from app.store.unit_of_work import Store
+from tests.app.webhook_rows import add_webhook
 
 
 async def test_any_number_of_probes_share_one_computation_a_second():
@@ -96,3 +97,16 @@ async def test_a_database_that_does_not_answer_is_asked_once(sqlite_store: Store
     assert not any(checks.values())
     assert figures is None
     probes.close()
+
+
+def test_how_late_deliveries_are_is_a_figure(sqlite_store: Store):
+    def late_seconds() -> float:
+        figures = database_health(sqlite_store, _Queue(), 10.0).figures
+        assert figures is not None
+        return figures.late_seconds
+
+    assert late_seconds() == 0.0
+    delivery = webhooks.test_webhook(sqlite_store, add_webhook(sqlite_store))
+    with sqlite_store.begin() as uow:
+        uow.webhooks.change_delivery(delivery.id, due_at=uow.workers.clock() - 100.0)
+    assert 100.0 <= late_seconds() < 160.0

@@ -59,6 +59,15 @@ def test_a_log_with_gaps_is_not_believed(store: Store, monkeypatch: pytest.Monke
     assert _changes(store, 6, 7) == Changed(_named("f"), frozenset())
 
 
+def test_an_alias_that_is_deleted_is_a_change_of_its_model(store: Store) -> None:
+    publish(store, "a", {"cat": linear_student("cat", [1.0])}, linear_teacher(["cat"], [[1.0]]))
+    with store.begin() as uow:
+        before = uow.registry.revision()
+        uow.models.delete_alias("a", "latest", expected_revision=uow.models.alias_revision("a", "latest"))
+        until = uow.registry.revision()
+    assert _changes(store, before, until) == Changed(_named("a"), frozenset())
+
+
 def test_a_reader_beside_writers_misses_no_change(store: Store) -> None:
     names, seen, after = [f"m{number}" for number in range(30)], set[str](), 0
     threads = [threading.Thread(target=_change, args=(store, name)) for name in names]
