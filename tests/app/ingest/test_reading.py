@@ -167,6 +167,15 @@ class TestIndexColumn:
         assert train.d == 2
         assert codes(summary) == ["counts_rows"]
 
+    @pytest.mark.parametrize("written", [parquet_of, arrow_of], ids=["parquet", "arrow"])
+    def test_a_first_column_of_parquet_or_arrow_that_counts_is_left_out(
+        self, ingest: Any, written: Any
+    ) -> None:
+        columns = {"Unnamed: 0": list(range(12)), "a": [k * k for k in range(12)], "kind": KINDS}
+        assert ingest(written(columns))[0].feature_names == ("a",)
+        measured = columns | {"Unnamed: 0": [0.5 * (k % 5) for k in range(12)]}
+        assert ingest(written(measured))[0].feature_names == ("Unnamed: 0", "a")
+
     def test_parquet_says_what_the_index_was(self, ingest: Any) -> None:
         columns = {"n": [4, 7, 1, 2], "a": [1.0, 2.0, 3.0, 5.0], "kind": ["x", "y"] * 2}
         said = {"pandas": json.dumps({"index_columns": ["n"], "columns": [], "column_indexes": []})}

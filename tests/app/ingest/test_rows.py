@@ -170,6 +170,12 @@ def test_a_column_of_another_type_is_told(tmp_path: Path, form: Any):
         read(tmp_path, form([{"zip": "1", "age": "x"}, {"zip": "1", "age": "2"}]))
 
 
+def test_a_column_of_texts_is_told_where_the_model_has_numbers_only(tmp_path: Path):
+    with pytest.raises(InvalidRequest, match="Column 'b' is of type string, not a number") as refused:
+        read(tmp_path, parquet_of([{"a": 1.0, "b": "x"}]), Known(("a", "b")))
+    assert refused.value.faults[0].column == 1
+
+
 def test_a_header_is_known_by_a_name_of_the_model(tmp_path: Path):
     assert records_of(read(tmp_path, b"note,zip\nlost,a\nlost,b\n")) == [
         {"zip": "a", "note": "lost"},

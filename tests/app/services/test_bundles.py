@@ -574,6 +574,7 @@ HOSTILE: dict[str, Callable[[Parts], bytes]] = {
     "a line of another class": lambda parts: written(
         with_lines(parts, lambda lines: lines[0].update(label="dog"))
     ),
+    "a NUL in a line": lambda parts: written(with_lines(parts, lambda lines: lines[0].update(status="a\0b"))),
     "another threshold": lambda parts: written(
         with_lines(parts, lambda lines: lines[0].update(threshold=-1e9))
     ),
