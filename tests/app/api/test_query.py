@@ -50,7 +50,10 @@ def test_one_row_gets_a_decision(standing):
         "version": 1,
     }
     assert standing.post(CAT, json={"x": [-0.25, -1, 7]}).json()["match"] is False
-    assert standing.post(CAT, json={"x": [0, 0, 0]}).json()["match"] is True, "the threshold itself is a yes"
+    zeros = {"x": [0, 0, 0]}
+    assert standing.post(CAT, json=zeros).json()["match"] is True, "the threshold itself is a yes"
+    several = standing.post("/v1/models/pets:query", json=zeros | {"classes": ["cat", "dog"]}).json()
+    assert [one["match"] for one in several["classes"]] == [True, True]
 
 
 def test_many_rows_get_decisions_in_order(standing):

@@ -170,10 +170,10 @@ def test_the_rate_limit_of_a_key_does_not_affect_others(sqlite_store: Store):
 def test_a_server_without_keys_answers_requests_of_this_machine_only(is_parsed: bool):
     authenticator = Authenticator(Settings())
     authenticator.replace([])
-    for host in (b"localhost", b"evil.example"):
-        scope = {"headers": [(b"host", host)], "client": ("127.0.0.1", 1)}
+    for host, version in ((b"localhost", "1.1"), (b"localhost", "1.0"), (b"evil.example", "1.1")):
+        scope = {"headers": [(b"host", host)], "client": ("127.0.0.1", 1), "http_version": version}
         headers = dict(scope["headers"]) if is_parsed else None
-        if host == b"localhost":
+        if (host, version) == (b"localhost", "1.1"):
             assert authenticator.authenticate(scope, headers) is ANONYMOUS
         else:
             with refused_as(NotAuthorised, "not_local"):
