@@ -88,13 +88,13 @@ def test_a_tenant_that_holds_nothing_may_take_more_than_its_share():
 
 
 def test_a_query_without_a_place_is_refused_before_anything_is_done_for_it():
-    budgets, key = Budgets(Settings(max_inflight_queries=1)), ANONYMOUS
-    admission = budgets.of_query(key)
+    budgets = Budgets(Settings(max_inflight_queries=1))
+    admission = budgets.of_query(ANONYMOUS)
     admission.enter()
     with pytest.raises(Overloaded):
-        budgets.of_query(key)
+        budgets.of_query(ANONYMOUS)
     admission.close()
-    budgets.of_query(key)
+    budgets.of_query(ANONYMOUS)
 
 
 @pytest.mark.parametrize("is_upload", [False, True])

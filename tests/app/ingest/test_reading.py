@@ -116,7 +116,7 @@ class TestLabelColumn:
         assert error.reason == "ambiguous_label_column"
         assert "'kind', 'n'" in error.message
 
-    def test_a_column_of_arrow_that_was_asked_for_is_the_label_whatever_it_holds(self, ingest: Any) -> None:
+    def test_a_label_column_that_was_asked_for_may_hold_any_numbers(self, ingest: Any) -> None:
         columns = {"n": list(range(100, 150)), "code": [k % 25 * 3 for k in range(50)]}
         for content in (parquet_of(columns), arrow_of(columns)):
             assert "it holds 25 different numbers" in refused(ingest, content).message

@@ -180,10 +180,10 @@ def test_a_head_is_exported_as_a_whole(sqlite_store: Store, tmp_path: Path):
 
 def test_the_imported_version_is_complete(store: Store, into: Any):
     first = publish_pets(store)
-    found = {"objective": 3.5, "gap": 1e-4, "iterations": 7, "seconds": 0.5}
+    figures = {"objective": 3.5, "gap": 1e-4, "iterations": 7, "seconds": 0.5}
     with store.begin() as uow:
         uow.connection.execute(
-            sa.update(job_students).where(job_students.c.job_id == first.job_id).values(found)
+            sa.update(job_students).where(job_students.c.job_id == first.job_id).values(figures)
         )
     imported = into(store, exported(store, first), model="animals", alias="live")
     version = imported.version
@@ -199,7 +199,7 @@ def test_the_imported_version_is_complete(store: Store, into: Any):
         actions = uow.connection.execute(sa.select(audit_log.c.action, audit_log.c.object)).all()
     assert (job.state, job.version, job.provenance["imported"]) == (JobState.SUCCEEDED, 1, origin)
     assert job.progress_done == job.progress_total == len(first.classes)
-    assert {name: getattr(student, name) for name in found} == found
+    assert {name: getattr(student, name) for name in figures} == figures
     assert ("model.import", "animals@1") in [tuple(row) for row in actions]
     again = into(store, exported(store, first), model="animals")
     assert (again.version, again.is_new, again.alias) == (version, False, None)

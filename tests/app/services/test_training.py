@@ -178,7 +178,7 @@ def test_test_data_must_fit_the_training_data(store, queue, dataset, values, cod
     assert refused.value.faults[0].field == "hyperparameters.evaluation.dataset_id"
 
 
-def test_the_students_of_a_class_are_those_of_a_job_of_the_tenant(store, queue, dataset):
+def test_students_of_another_tenants_job_are_not_found(store, queue, dataset):
     job, _ = submit(store, queue, dataset)
     with store.begin() as uow:
         uow.students.save(StudentRow(job.id, 1, "b", "gsvm", StudentState.SUCCEEDED))

@@ -20,7 +20,10 @@ RANK = {"query": 0, "train": 1, "admin": 2, "operator": 3}
 
 
 def tables(things: Things) -> dict[str, str]:
-    """Every table, with the scope that it needs. A server is left out of the first ones after 10 s."""
+    """Every table, with the scope that it needs.
+
+    Workers, servers and traffic come first: they list only what has reported within the last 10 seconds.
+    """
     job, models = f"jobs/{things.job.id}", "models/pets"
     return {
         "workers": "operator",

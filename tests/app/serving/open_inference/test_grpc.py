@@ -170,6 +170,7 @@ def test_answers_are_those_of_http_and_have_the_form_of_the_request(caller: Call
 
 
 def test_fields_of_later_versions_of_the_protocol_are_passed_over(caller: Caller):
+    # Field 1000, of the wire types fixed64 and fixed32.
     of_eight_bytes, of_four = b"\xc1\x3e" + b"\xff" * 8, b"\xc5\x3e" + b"\xff" * 4
     data = of_eight_bytes + of_four + inference().SerializeToString()
     assert outputs(caller.ask("ModelInfer", data))["score"] == [1.0, 0.25]
