@@ -6,15 +6,18 @@ so their last bits: the same data would give different features with another num
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
 
-from threadpoolctl import threadpool_limits
+from threadpoolctl import ThreadpoolController
 
 _guard = threading.Lock()
 _holders = 0
-_limit: threadpool_limits | None = None
+_limit: Any = None
 
 
 @contextmanager
@@ -28,7 +31,7 @@ def one_blas_thread() -> Iterator[None]:
     global _holders, _limit  # noqa: PLW0603  the limit is the process's, and so is the count
     with _guard:
         if _holders == 0:
-            _limit = threadpool_limits(limits=1)
+            _limit = _libraries(len(sys.modules)).limit(limits=1)
         _holders += 1
     try:
         yield
@@ -38,3 +41,9 @@ def one_blas_thread() -> Iterator[None]:
             if _holders == 0 and _limit is not None:
                 _limit.restore_original_limits()
                 _limit = None
+
+
+@lru_cache(maxsize=1)
+def _libraries(_modules: int) -> ThreadpoolController:
+    """The loaded libraries with threads. They are looked for after an import only, since it takes 5 ms."""
+    return ThreadpoolController()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -37,3 +39,24 @@ def test_a_hold_may_contain_another_and_an_error_ends_both():
     with pytest.raises(ValueError, match="the block failed"), one_blas_thread(), one_blas_thread():
         raise ValueError("the block failed")
     assert blas_threads() == before
+
+
+LOADED_BETWEEN = """
+from threadpoolctl import threadpool_info
+from core.solvers.threads import one_blas_thread
+with one_blas_thread():
+    pass
+before = len(threadpool_info())
+import scipy.linalg
+assert len(threadpool_info()) > before
+with one_blas_thread():
+    print({library["num_threads"] for library in threadpool_info()})
+"""
+
+
+def test_a_library_that_was_loaded_between_two_blocks_is_limited():
+    environ = {"OPENBLAS_NUM_THREADS": "4", "PATH": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", LOADED_BETWEEN], env=environ, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "{1}\n"
