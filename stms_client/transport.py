@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
+from urllib.request import getproxies
 
 import httpx
 
@@ -58,16 +59,26 @@ def options(
     local = None if key or api_key is not None else find_local_key(parts.hostname)
     if ca is None and parts.scheme == "https":
         ca = os.environ.get("SSL_CERT_FILE") or None
+    # A proxy named in the environment cannot reach the loopback addresses of this machine.
+    trust_env = parts.hostname not in LOOPBACK
     return {
         "base_url": address,
-        "verify": ssl.create_default_context(cafile=ca) if isinstance(ca, str | Path) else ca or True,
+        "verify": _trusted(ca, is_encrypted=parts.scheme == "https" or bool(trust_env and getproxies())),
         "headers": {"User-Agent": user_agent} | ({"Authorization": f"Bearer {key}"} if key else {}),
         "auth": None if local is None else LocalKey(local),
         "timeout": TIMEOUT if timeout is None else httpx.Timeout(timeout, connect=min(timeout, 10)),
         "limits": LIMITS,
-        # A proxy named in the environment cannot reach the loopback addresses of this machine.
-        "trust_env": parts.hostname not in LOOPBACK,
+        "trust_env": trust_env,
     }
+
+
+def _trusted(ca: str | Path | ssl.SSLContext | None, *, is_encrypted: bool) -> ssl.SSLContext | bool:
+    if isinstance(ca, str | Path):
+        return ssl.create_default_context(cafile=ca)
+    if ca is None and not is_encrypted:
+        # To load the certificates of all authorities takes 25 ms, and none of them would be looked at.
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return ca or True
 
 
 def url_of(address: str, path: str) -> httpx.URL:

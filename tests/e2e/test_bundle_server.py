@@ -42,11 +42,12 @@ class Up:
     address: str
     log: Path
     temporary: Path
+    http: httpx.Client
 
     def ask(self, model: str, label: str, x: list[float], key: str) -> httpx.Response:
         url = f"{self.address}/v1/models/{model}/classes/{label}:query"
         headers = {"Authorization": f"Bearer {key}"}
-        return httpx.post(url, json={"x": x}, headers=headers, trust_env=False, timeout=60)
+        return self.http.post(url, json={"x": x}, headers=headers)
 
     def until(self, model: str, label: str, x: list[float], key: str, status: int) -> httpx.Response:
         """The answer once it has this status."""
@@ -87,7 +88,8 @@ def serving(
     work = folder / "work"
     work.mkdir()
     process = Process("server", stms("api", "--bundle", bundle, *options), work, environment(settings))
-    up = Up(process, f"http://127.0.0.1:{port}", process.log, temporary)
+    http = httpx.Client(trust_env=False, timeout=60)
+    up = Up(process, f"http://127.0.0.1:{port}", process.log, temporary, http)
     process.start()
     try:
         wait_for(lambda: not process.is_running or answers(f"{up.address}/v2/health/ready"))
@@ -98,6 +100,7 @@ def serving(
         assert list(work.iterdir()) == [process.log]
         assert list(temporary.glob("stms-*")) == []
     finally:
+        http.close()
         process.kill()
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -208,6 +211,7 @@ def test_it_does_not_start_with_less_than_everything(
         assert "Traceback" not in up.log.read_text()
 
 
+@pytest.mark.long
 def test_a_database_beside_it_is_refused(tmp_path: Path):
     environment = os.environ | {"STMS_DATABASE_URL": f"sqlite:///{tmp_path}/x.sqlite"}
     command = [STMS, "api", "--bundle", str(tmp_path)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -29,6 +31,7 @@ from stms_client import (
     Unavailable,
 )
 from stms_client.events import EventReader
+from stms_client.transport import options
 
 QUERY = "/v1/models/pets@latest/classes/gr%C3%B6%C3%9Fe%2F1:query"
 ANSWER = {"match": True, "score": 1.5, "threshold": 0.25, "model": "pets", "version": 3}
@@ -116,6 +119,21 @@ def test_a_proxy_of_the_environment_is_used_but_for_this_machine(client, written
         with Client(address, "key") as asking:
             assert asking.query("pets", "cat", [1.0]).match
     assert [request.path for request in written.requests] == [f"http://stms.test{path}", path]
+
+
+def test_authorities_are_loaded_only_where_something_may_be_encrypted(monkeypatch):
+    def trusted(address: str) -> ssl.SSLContext | bool:
+        return options(address, "", None, "tests")["verify"]
+
+    for name in [name for name in os.environ if name == "SSL_CERT_FILE" or name.lower().endswith("_proxy")]:
+        monkeypatch.delenv(name)
+    assert trusted("https://stms.example") is True
+    assert trusted("http://stms.example").get_ca_certs() == []
+    # What is never asked for an encrypted connection would refuse all of them.
+    assert trusted("http://stms.example").verify_mode is ssl.CERT_REQUIRED
+    monkeypatch.setenv("http_proxy", "https://proxy.example")
+    assert trusted("http://stms.example") is True
+    assert trusted("http://127.0.0.1:8000").get_ca_certs() == []
 
 
 def test_a_sparse_row_and_an_explanation(client, written):

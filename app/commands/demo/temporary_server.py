@@ -85,19 +85,22 @@ def sigterm_as_exit() -> Iterator[None]:
 
 def _wait_until_ready(server: TemporaryServer, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + _READY_SECONDS
-    while not _is_ready(server.address):
-        if process.poll() is not None:
-            raise CommandFailed(f"The server ended with exit code {process.returncode}.", server.last_lines())
-        if time.monotonic() > deadline:
-            raise CommandFailed(
-                f"The server was not ready after {_READY_SECONDS:.0f} s.", server.last_lines()
-            )
-        time.sleep(0.05)
+    with httpx.Client(base_url=server.address, timeout=5, trust_env=False) as client:
+        while not _is_ready(client):
+            if process.poll() is not None:
+                raise CommandFailed(
+                    f"The server ended with exit code {process.returncode}.", server.last_lines()
+                )
+            if time.monotonic() > deadline:
+                raise CommandFailed(
+                    f"The server was not ready after {_READY_SECONDS:.0f} s.", server.last_lines()
+                )
+            time.sleep(0.05)
 
 
-def _is_ready(address: str) -> bool:
+def _is_ready(client: httpx.Client) -> bool:
     try:
-        return httpx.get(f"{address}/readyz", timeout=5, trust_env=False).is_success
+        return client.get("/readyz").is_success
     except httpx.TransportError:
         return False
 
