@@ -56,16 +56,9 @@ ON_ONE_SERVER = (
         "tests/e2e/test_bad_input.py",
         "tests/e2e/test_repeatability.py",
         "tests/e2e/test_remote_teacher.py",
+        "tests/e2e/test_pages.py",
     ),
-    tuple(
-        f"tests/e2e/test_{name}.py"
-        for name in (
-            "learners",
-            "outside_scores",
-            "labelling",
-            "pages",
-        )
-    ),
+    ("tests/e2e/test_learners.py", "tests/e2e/test_outside_scores.py", "tests/e2e/test_labelling.py"),
     (
         "tests/app/commands/test_live.py",
         "tests/app/commands/test_heads_live.py",

@@ -267,6 +267,7 @@ def test_labels_are_strings_of_any_kind_and_each_class_can_be_asked(http, train,
         assert decided.json()["match"] is True
 
 
+@pytest.mark.long
 def test_constant_and_duplicate_columns_and_more_columns_than_rows_are_warned_of(http, train, upload, csv):
     rng = np.random.default_rng(0)
     labels = ["left", "right"] * 6
@@ -351,6 +352,7 @@ def test_test_data_that_does_not_fit_is_refused(http, problem, upload, flowers_d
     assert http.delete(f"/v1/datasets/{other['id']}").status_code == 204
 
 
+@pytest.mark.long
 def test_a_data_set_in_use_is_not_deleted_and_a_deleted_one_takes_nothing_with_it(
     service, http, problem, submit, follow, upload, csv, iris
 ):

@@ -76,6 +76,7 @@ def answers(http: httpx.Client, model: str, label: str, rows: list[Any]) -> list
     return results
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_student_answers_alike_after_the_move_and_as_onnx(
     http: httpx.Client, upload: Call, follow: Call, npz: Call, parts: Json, kind: str
@@ -101,6 +102,7 @@ def test_every_kind_of_student_answers_alike_after_the_move_and_as_onnx(
     assert [row["label"] for row in students] == document["classes"]
 
 
+@pytest.mark.long
 def test_records_with_texts_and_dates_move_but_are_no_onnx_model(
     http: httpx.Client, upload: Call, follow: Call
 ):

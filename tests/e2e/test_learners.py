@@ -12,6 +12,8 @@ import pytest
 
 from core.students.auto import CANDIDATES
 
+pytestmark = pytest.mark.long
+
 Json = dict[str, Any]
 Call = Callable[..., Any]
 
@@ -163,8 +165,6 @@ LEARNERS = {
         wrong={"student": {"student": {"method": "auto", "families": ["forest"]}}},
     ),
 }
-LONG = {"gpc", "auto", "mcodm", "multiview", "odm"}
-NAMES = [pytest.param(name, marks=pytest.mark.long) if name in LONG else name for name in LEARNERS]
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ class Use:
         return f"/v1/models/{self.model}/classes/{self.learner.label}:query"
 
 
-@pytest.fixture(scope="module", params=NAMES)
+@pytest.fixture(scope="module", params=LEARNERS)
 def use(request: pytest.FixtureRequest, upload: Call, train: Call, npz: Call, parts: Json) -> Use:
     learner, model = LEARNERS[request.param], f"{request.param.replace('+', '_plus')}_flowers"
     dataset = upload(npz(**learner.arrays(parts)), "npz")
@@ -261,7 +261,7 @@ def test_a_data_set_without_privileged_columns_is_refused(
     assert "svm+ needs privileged columns" in refused["detail"]
 
 
-@pytest.mark.parametrize("use", [pytest.param("auto", marks=pytest.mark.long)], indirect=True)
+@pytest.mark.parametrize("use", ["auto"], indirect=True)
 def test_a_comparison_of_families_shows_every_family(http: httpx.Client, use: Use):
     for row in http.get(use.students, params={"method": "auto"}).json()["data"]:
         points = http.get(f"{use.students}/{row['class_index']}/auto/trace").json()["points"]

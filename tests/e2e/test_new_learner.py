@@ -28,6 +28,8 @@ from core.registry import Registry
 from core.students.base import Decision, Problem, Student, StudentSpec
 from core.teachers.base import Task, Teacher, TeacherSpec
 
+pytestmark = pytest.mark.long
+
 Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
 STMS = Path(sys.executable).with_name("stms")
@@ -258,7 +260,6 @@ def test_the_api_documents_the_new_learners(http: httpx.Client):
     assert "C" in schemas["StudentParameters"]["properties"]
 
 
-@pytest.mark.long
 def test_the_command_line_trains_lists_and_documents_them(
     environment: dict[str, str], address: str, job: Json, npz: Any, parts: dict[str, Any], tmp_path: Path
 ):

@@ -11,6 +11,8 @@ import pytest
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.model_selection import cross_val_predict
 
+pytestmark = pytest.mark.long
+
 Json = dict[str, Any]
 Call = Callable[..., Any]
 

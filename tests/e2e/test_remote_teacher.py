@@ -12,6 +12,8 @@ from sklearn.linear_model import LogisticRegression
 
 from tests.model_server import ModelServer, metadata, model_server
 
+pytestmark = pytest.mark.long
+
 Json = dict[str, Any]
 Call = Callable[..., Any]
 
@@ -58,7 +60,6 @@ def test_the_events_say_that_the_server_is_asked(http: httpx.Client, job: Json):
     assert stages.index("remote_scores") < stages.index("teacher")
 
 
-@pytest.mark.long
 def test_students_of_a_matrix_with_the_same_scores_are_the_same(
     http: httpx.Client,
     job: Json,
@@ -102,7 +103,6 @@ def test_another_address_is_refused_by_field(http: httpx.Client, job: Json, spec
         assert [fault["field"] for fault in document["errors"]] == ["hyperparameters.teacher.url"]
 
 
-@pytest.mark.long
 def test_a_job_that_the_server_fails_is_retried_where_it_stopped(
     http: httpx.Client, job: Json, spec: Json, remote: ModelServer, follow: Call
 ):

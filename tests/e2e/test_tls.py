@@ -100,6 +100,7 @@ def test_the_dashboard_knows_that_its_connection_is_encrypted(served: Served):
         assert 86_400 < float(line.split()[1]) < 2 * 86_400
 
 
+@pytest.mark.long
 def test_a_new_certificate_disturbs_no_query(served: Served, tmp_path: Path):
     new = make_certificate(tmp_path)
     both = tmp_path / "both.pem"

@@ -9,6 +9,8 @@ import httpx
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.long
+
 Json = dict[str, Any]
 Call = Callable[..., Any]
 

@@ -9,6 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
+pytestmark = pytest.mark.long
+
 Json = dict[str, Any]
 Call = Callable[..., Any]
 
@@ -121,7 +123,6 @@ def test_events_report_the_search(http, tuned):
     assert stages[-2:] == ["tuning_teacher", "students"]
 
 
-@pytest.mark.long
 def test_a_search_for_everything_is_told_with_its_estimate_and_what_it_tried(
     http, train, flowers_data, parts
 ):
@@ -188,7 +189,6 @@ def test_hyper_parameters_that_do_not_go_together_are_refused(http, problem, upl
     )
 
 
-@pytest.mark.long
 def test_a_class_too_small_for_folds_fails_the_job_by_name(http, submit, follow, upload, csv, iris):
     labels = iris[1].copy()
     labels[:2] = "rare"

@@ -63,6 +63,7 @@ def test_f_is_the_mean_over_the_classes_as_the_pipeline_measures_it(folder: Path
     assert teacher["teacher_f1"] == pytest.approx(100 * evaluation.mean("teacher").f1)
 
 
+@pytest.mark.long
 def test_a_stopped_curve_goes_on_and_ends_with_the_same_figures(folder: Path, tmp_path: Path):
     whole, stopped = Store(tmp_path / "whole.jsonl"), Store(tmp_path / "stopped.jsonl")
     names = [name for name, _ in work(folder, whole).steps()]

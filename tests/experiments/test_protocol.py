@@ -38,6 +38,7 @@ def test_a_run_measures_every_class_with_every_method(folder: Path, tmp_path: Pa
     assert outcome["setting"]["grouped"] is grouped
 
 
+@pytest.mark.long
 def test_a_stopped_run_goes_on_and_ends_with_the_same_figures(folder: Path, tmp_path: Path):
     whole, stopped = Store(tmp_path / "whole.jsonl"), Store(tmp_path / "stopped.jsonl")
     names = [name for name, _ in protocol(folder, whole).steps()]

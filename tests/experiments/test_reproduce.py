@@ -19,6 +19,7 @@ from .conftest import EFFORT, gather
 TINY = CurvePlan(FeatureSpec("nystroem", n_components=10), sizes=(2, 3), steps=5)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("_small_plans")
 def test_progress_counts_all_records_and_nothing_is_made_twice(folder: Path, tmp_path: Path):
     store, heard = Store(tmp_path / "work.jsonl"), list[Update]()

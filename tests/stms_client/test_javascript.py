@@ -101,6 +101,7 @@ console.log(JSON.stringify({ said, asked, wrong, seconds }));
 """
 
 
+@pytest.mark.long
 def test_a_program_follows_its_model_and_a_refusal_ends_its_answers(tmp_path: Path):
     student = CASES["linear-linear-none"]
     (tmp_path / "student").write_bytes(student.to_bytes())

@@ -263,6 +263,7 @@ def test_texts_have_the_terms_of_python(tmp_path: Path):
     assert compare(text_encoder(), [*asked[:50], "word " * 20_000, "ä日" * 20_000], tmp_path) == 52
 
 
+@pytest.mark.long
 def test_characters_of_unicode_14_have_the_terms_of_python_and_younger_letters_are_refused(tmp_path: Path):
     """Each character between others in a random order, whose terms are all known."""
     random = np.random.default_rng(3)
@@ -294,6 +295,7 @@ def all_terms(texts: Sequence[str]) -> Encoder:
     return Encoder((TextColumn("text", True, tuple(tables)),), (), np.zeros(0))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(unicodedata.unidata_version != "14.0.0", reason="This Python knows other characters")
 def test_the_characters_of_unicode_14_are_those_of_python():
     program = """
@@ -328,6 +330,7 @@ DATE = DateColumn("since", False, 0, 86_400_000_000, ("hour", "weekday", "yearda
 NUMBER = NumberColumn("x", True, 0.5, False, 0.0, 1.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "pattern",
     ["%d/%m/%Y", "%d.%m.%y", "%Y%m%d", "%m/%d/%Y %H:%M:%S", "%Y-%m-%d %H.%M.%S.%f", "on %d %m %Y (%%)"],

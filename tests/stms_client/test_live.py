@@ -210,6 +210,7 @@ def test_a_cancelled_job_has_not_succeeded(stms: Client, trained):
     assert {row["label"] for row in stms.students(job["id"])} == set("abc")
 
 
+@pytest.mark.long
 def test_the_asynchronous_client_sends_concurrent_requests(server: Deployment, trained, csv_file: Path):
     async def story() -> None:
         async with AsyncClient(server.url) as stms:

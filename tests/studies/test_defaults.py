@@ -77,6 +77,7 @@ def test_compact_students_and_sparse_queries_are_measured_without_a_server(monke
     assert 0.0 < sparse_vs_dense() < 20.0
 
 
+@pytest.mark.long
 def test_forests_and_boosting_are_measured_on_all_classes(tmp_path, capsys, monkeypatch):
     split = read("iris", tmp_path, None, final=False)
     found = peers("iris", split)

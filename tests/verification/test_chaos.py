@@ -166,6 +166,7 @@ def test_a_plan_has_every_kind_and_is_the_same_again():
     assert 14 <= place <= 45
 
 
+@pytest.mark.long
 def test_a_fault_without_a_target_is_replaced_by_another_kind(event_log: EventLog):
     class Some(Faults):
         def inject(self, kind: str, rng: random.Random) -> bool:
@@ -536,6 +537,7 @@ def test_postgres_keeps_committed_data_after_a_crash(server: Postgres):
         assert connection.execute("SELECT n FROM kept").fetchall() == [(7,)]
 
 
+@pytest.mark.long
 def test_a_takeover_lasts_until_other_workers_own_all_units(server: Postgres, event_log: EventLog, sleeper):
     address = server.create_database("work")
     with psycopg.connect(address, autocommit=True) as connection:

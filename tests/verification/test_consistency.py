@@ -78,6 +78,7 @@ def test_the_staleness_is_that_of_the_best_explanation():
     assert verdict.staleness == pytest.approx([1.5, 0.0, 0.5])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", range(20))
 def test_the_checker_agrees_with_all_assignments_of_small_histories(seed: int):
     random_ = random.Random(seed)

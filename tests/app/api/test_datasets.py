@@ -244,6 +244,7 @@ def test_a_client_that_disconnects_stores_nothing(client, csv: bytes):
     assert client.get("/v1/datasets").json()["data"] == []
 
 
+@pytest.mark.long
 def test_a_file_that_needs_too_much_memory_is_413(make_client, csv: bytes, problem: Check):
     client = make_client(reader_memory_bytes=256 * 1024**2)
     line = b",".join([b"1"] * 500_000)

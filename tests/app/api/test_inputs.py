@@ -107,6 +107,7 @@ def test_records_of_all_protocols_are_counted(client: Any, store: Store):
     assert 'stms_input_unusual_total{model="people",kind="cut"}' not in text
 
 
+@pytest.mark.long
 def test_another_distribution_is_marked_once_enough_was_sampled(client: Any, store: Store):
     publish_people(store)
     table = people()

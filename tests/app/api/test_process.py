@@ -159,6 +159,7 @@ def test_an_upload_whose_connection_breaks_stores_nothing(server: Server):
     assert httpx.get(f"{server.url}/v1/datasets", trust_env=False).json()["data"] == []
 
 
+@pytest.mark.long
 def test_a_job_is_followed_live_until_it_ends(server: Server, csv: bytes):
     with httpx.Client(base_url=server.url, trust_env=False, timeout=120) as client:
         dataset = client.post("/v1/datasets", content=csv, headers={"content-type": "text/csv"}).json()

@@ -91,6 +91,7 @@ def test_unprintable_names_are_rejected(text: str):
     assert not is_display_name(text, 10)
 
 
+@pytest.mark.long
 @given(st.from_regex(DISPLAY_NAME, fullmatch=True))
 def test_the_documented_pattern_is_the_one_in_use(text: str):
     assert is_display_name(text, len(text))

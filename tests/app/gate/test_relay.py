@@ -123,6 +123,7 @@ def request_of(method: str, path: str, body: bytes = b"", *headers: str) -> byte
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
+@pytest.mark.long
 async def test_the_largest_head_that_a_client_may_send_passes_with_the_headers_of_the_relay(tmp_path):
     async with relayed(tmp_path) as (front, _, _):
         reader, writer = await front.connect()

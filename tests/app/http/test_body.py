@@ -62,6 +62,7 @@ def test_the_limit_applies_to_whole_and_to_chunked_bodies():
     assert len(read([bytes(LIMIT)])) == LIMIT
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("declared", [False, True])
 def test_many_tiny_pieces_take_no_more_memory_than_the_body(declared: bool):
     def peak(n: int) -> int:

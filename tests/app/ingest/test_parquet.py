@@ -108,6 +108,7 @@ def test_one_huge_label_repeated_is_never_unpacked(ingest: Any) -> None:
         ingest(content)
 
 
+@pytest.mark.long
 def test_many_columns_are_read_in_time_that_is_linear_in_their_number(ingest: Any) -> None:
     columns = {f"c{position}": [0.0, 1.0, 2.0, 3.0] for position in range(20_000)}
     content = file_of(columns | {"label": ["a", "a", "b", "b"]})

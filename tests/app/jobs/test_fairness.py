@@ -36,6 +36,7 @@ def is_running(service: Service, job: Job) -> bool:
     return bool(workers_of(service.store, [service.job(job)])[job.id])
 
 
+@pytest.mark.long
 def test_a_small_job_does_not_wait_for_the_end_of_a_large_one(crowd: Service, solver: FakeSolver):
     solver.plan(student_seconds=0.03)
     with crowd.worker(solver):
@@ -134,6 +135,7 @@ def test_a_job_that_is_cancelled_immediately_leaves_no_unit_behind(crowd: Servic
         assert uow.units.count_of_owner("default", "A") == 0
 
 
+@pytest.mark.long
 def test_the_queued_jobs_of_a_key_are_limited(crowd: Service):
     crowd.settings.max_unfinished_jobs_per_key = 2
     for _ in range(2):

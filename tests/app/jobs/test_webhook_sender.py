@@ -113,6 +113,7 @@ def test_a_worker_that_is_not_elected_sends_nothing(sqlite_store: Store):
     assert len(found.requests) == 1
 
 
+@pytest.mark.long
 def test_a_receiver_that_hangs_delays_nobody_else(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch):
     with receiver(held=True) as hanging, receiver() as quick:
         slow, other = (add_webhook(sqlite_store, url=one.url) for one in (hanging, quick))

@@ -204,6 +204,7 @@ def test_a_hanging_thread_does_not_keep_the_process_alive(monkeypatch):
     assert left == [0]
 
 
+@pytest.mark.long
 def test_a_lost_worker_is_listed_for_a_minute(service, solver, monkeypatch):
     with service.store.begin() as uow:
         uow.workers.beat(WorkerRow("ghost", "h", 1, started_at=0.0, beat_at=0.0))

@@ -136,6 +136,7 @@ def test_errors_name_row_and_column_as_in_this_process(reader: FileReader, tmp_p
     )
 
 
+@pytest.mark.long
 def test_a_file_that_needs_too_much_memory_is_refused_and_harms_nobody(new_reader: NewReader, tmp_path: Path):
     """Two megabytes of CSV with many columns take more than two gigabytes in Arrow's reader."""
     reader = new_reader(memory=256 * 1024**2)

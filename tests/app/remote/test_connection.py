@@ -147,6 +147,7 @@ SLOW = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("answer", SLOW.values(), ids=SLOW)
 def test_a_slow_answer_ends_after_the_timeout_however_it_drips(answer):
     with raw(answer) as (url, _):

@@ -77,6 +77,7 @@ async def test_a_slow_body_is_timed_out_and_the_application_notified(up: Running
     assert up.refused == {"slow_body": 1}
 
 
+@pytest.mark.long
 async def test_a_body_at_the_minimum_rate_is_accepted(up: RunningServer):
     reader, writer = await up.connect()
     writer.write(HEAD + b"Content-Length: 40000\r\n\r\n")

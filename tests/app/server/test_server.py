@@ -233,6 +233,7 @@ async def test_an_endless_head_is_refused(up: RunningServer):
     assert (await ask(*await up.connect())).status == 200
 
 
+@pytest.mark.long
 async def test_a_client_that_stops_in_the_middle_is_disconnected(monkeypatch):
     monkeypatch.setattr(server, "TIMEOUT_CHECK_SECONDS", 0.1)
     monkeypatch.setattr(progress, "HEAD_SECONDS", 1.0)

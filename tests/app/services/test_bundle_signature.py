@@ -110,6 +110,7 @@ def refused(code: str, call: Callable[[], object]) -> str:
     return caught.value.message
 
 
+@pytest.mark.long
 def test_model_signing_signs_and_verifies_the_folder(
     tar: Path, folder: Path, key: SigningKey, tmp_path: Path
 ):

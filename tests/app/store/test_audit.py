@@ -219,6 +219,7 @@ def test_no_record_is_overtaken_by_one_that_is_committed_earlier(postgres_store:
     assert [name for _, name in objects_after(postgres_store, None)] == ["before", "slow", "quick", "last"]
 
 
+@pytest.mark.long
 def test_who_follows_while_many_write_gets_every_record_once_and_in_order(postgres_store: Store):
     def write(number: int) -> None:
         pauses = random.Random(number)
@@ -308,6 +309,7 @@ for number in range(9):
 """
 
 
+@pytest.mark.long
 def test_what_a_killed_process_committed_without_a_line_is_found_by_following(database_address: str):
     store = Store(open_database(Settings(database_url=database_address), "test"))
     done = subprocess.run(

@@ -249,6 +249,7 @@ def _fill(folder: str, first: int) -> None:
         files.open(digest_of(b"%d" % number), Shelf(b"%d" % number))
 
 
+@pytest.mark.long
 def test_processes_share_one_budget(tmp_path: Path):
     start = multiprocessing.get_context("spawn").Process
     children = [start(target=_fill, args=(str(tmp_path / "cache"), 1000 * child)) for child in range(2)]

@@ -39,6 +39,7 @@ def test_a_database_is_current_only_after_the_upgrade(empty_database_address: st
     engine.dispose()
 
 
+@pytest.mark.long
 def test_processes_that_start_together_upgrade_once(empty_database_address: str) -> None:
     errors: list[BaseException] = []
 
@@ -66,6 +67,7 @@ def test_a_downgrade_to_base_drops_every_table(database_address: str) -> None:
     engine.dispose()
 
 
+@pytest.mark.long
 def test_versions_and_aliases_survive_the_way_to_imported_heads_and_back(
     database_address: str, add_job: Any
 ) -> None:
@@ -126,6 +128,7 @@ def test_an_older_program_knows_no_versions_without_teacher(database_address: st
     store.dispose()
 
 
+@pytest.mark.long
 def test_a_filled_database_migrates_into_the_default_tenant(empty_database_address: str) -> None:
     upgrade(empty_database_address, "0006")
     engine = open_engine(empty_database_address)
@@ -248,6 +251,7 @@ def test_a_migration_that_waits_in_vain_says_so(
     engine.dispose()
 
 
+@pytest.mark.long
 def test_a_job_and_a_version_survive_the_way_to_counted_inputs_and_back(
     database_address: str, add_job: Any
 ) -> None:

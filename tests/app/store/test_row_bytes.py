@@ -123,6 +123,7 @@ def test_what_is_used_up_and_deleted_frees_exactly_what_it_counted(store: Store,
     assert used(store) == before
 
 
+@pytest.mark.long
 def test_a_database_of_the_release_before_counts_what_it_has(database_address: str, add_job: Any):
     from app.store.engine import open_engine
 

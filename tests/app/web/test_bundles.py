@@ -107,10 +107,9 @@ def chromium() -> Iterator[Browser]:
         yield opened
 
 
+@pytest.mark.long
 @NEEDS_CHROMIUM
-@pytest.mark.parametrize(
-    "scripts", [True, pytest.param(False, marks=pytest.mark.long)], ids=["scripts", "no scripts"]
-)
+@pytest.mark.parametrize("scripts", [True, False], ids=["scripts", "no scripts"])
 def test_a_browser_imports_a_bundle(
     chromium: Browser, server: Server, store: Store, tmp_path: Path, scripts: bool
 ) -> None:

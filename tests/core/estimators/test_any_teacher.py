@@ -31,6 +31,7 @@ NAMES = np.array(["setosa", "versicolor", "virginica"])[Y]
 FOREST = RandomForestClassifier(20, random_state=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "teacher",
     [

@@ -22,6 +22,7 @@ from tests.refusals import at_fault
 
 
 # The default C is meant for thousands of rows; on the checks' few it makes every fit ten times as long.
+@pytest.mark.long
 @parametrize_with_checks([STMSClassifier(C=100.0, teacher_C=100.0)])
 def test_scikit_learn_accepts_the_estimator_of_teacher_and_students(estimator, check):
     check(estimator)
@@ -113,6 +114,7 @@ def test_students_of_all_classes_are_tuned_and_calibrated(iris):
     assert {student.calibration.kind for student in classifier.students_.values()} == {"isotonic"}
 
 
+@pytest.mark.long
 def test_without_parameters_features_and_c_are_chosen(iris, automatic):
     chosen = train(LabelledData.from_arrays(*iris), automatic._config())
     assert automatic.choice_ == chosen.preparation.choice
@@ -122,6 +124,7 @@ def test_without_parameters_features_and_c_are_chosen(iris, automatic):
         assert student.to_bytes() == chosen.students[label].to_bytes()
 
 
+@pytest.mark.long
 def test_a_named_parameter_leaves_the_others_at_their_declared_defaults(iris):
     plain, named = STMSClassifier(automatic=False).fit(*iris), STMSClassifier(features="linear").fit(*iris)
     assert plain.choice_ is named.choice_ is None

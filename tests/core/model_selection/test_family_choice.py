@@ -151,6 +151,7 @@ def test_a_choice_says_why_it_is_not_the_largest_f():
     assert "two is taken." in reason({}, budget={"seconds": 5.0, "left_out": []})
 
 
+@pytest.mark.long
 def test_rules_are_learnt_by_trees_and_planes_by_planes():
     for data, kind, has_trees in ((ruled(), Trees, True), (planes(), Polytope, False)):
         test = ruled(300, 1) if has_trees else planes(300, 1)
@@ -167,6 +168,7 @@ def test_rules_are_learnt_by_trees_and_planes_by_planes():
         json.dumps(choice.as_dict())
 
 
+@pytest.mark.long
 def test_a_table_of_one_column_has_a_model():
     X = np.random.default_rng(0).random(90)[:, None]
     data = LabelledData.from_arrays(X, np.where(np.floor(10.0 * X[:, 0]) % 2 == 0, "even", "odd"))

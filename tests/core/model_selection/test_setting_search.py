@@ -296,6 +296,7 @@ def test_a_threshold_that_is_clearly_better_is_shared_by_all_students(monkeypatc
     assert restored.choice == shared.preparation.choice
 
 
+@pytest.mark.long
 def test_no_threshold_is_shared_where_classes_are_drawn_more_often_than_they_are(monkeypatch):
     monkeypatch.setattr(class_thresholds, "is_better", lambda *_: True)
     monkeypatch.setattr(setting_search, "ROWS", 200)

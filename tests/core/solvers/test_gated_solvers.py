@@ -152,6 +152,7 @@ def test_a_tolerance_outside_zero_and_one_is_refused(solve, tolerance, make_gate
         solve(make_gated(), tolerance=tolerance)
 
 
+@pytest.mark.long
 @SOLVERS
 @pytest.mark.parametrize("shape", first_short([(3000, 2500), (20_000, 400)], 1))
 def test_a_large_problem_asks_for_a_cancel_all_the_time(solve, shape):

@@ -51,6 +51,7 @@ def clean_error(student, seed: int = 99) -> float:
     return float(np.mean((PackedStudent(decision.map, decision.form, 0.0, "a").scores(X) > 0.0) != truth))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "spec", first_short([GPC(), GPCPlus(privileged="teacher"), GPCPlus()], 2), ids=["gpc", "S", "gpc+"]
 )

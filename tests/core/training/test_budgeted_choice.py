@@ -107,6 +107,7 @@ def test_a_budget_that_nothing_fits_into_still_ends_with_the_smallest_forest():
     assert "another run may choose otherwise" in choice.reason
 
 
+@pytest.mark.long
 def test_a_budget_between_leaves_some_out_and_says_what_they_would_have_taken():
     choice = choice_within(100.0, 1.0)
     assert "forest, best splits" in families_of(choice)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from core.data.dataset import LabelledData
 from core.students.trees import Trees
@@ -63,6 +64,7 @@ def test_rivals_stay_where_the_margin_is_as_good_or_they_were_given():
     assert rivals_of(two) == [1, 1]
 
 
+@pytest.mark.long
 def test_the_choice_is_repeatable_bit_for_bit():
     first, second = (train(overlapping(), CONFIG) for _ in range(2))
     assert [one.digest for one in first.students.values()] == [one.digest for one in second.students.values()]

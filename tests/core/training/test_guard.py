@@ -175,6 +175,7 @@ def poor_students(monkeypatch):
     monkeypatch.setattr(student_training, "hold_out", noise)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("threshold", ["zero", "f1"])
 def test_a_copy_of_the_teacher_takes_the_place_of_a_poor_student_of_two_classes(
     rows, threshold, poor_students

@@ -182,8 +182,9 @@ else:
 """
 
 
-@pytest.mark.parametrize("threads", [pytest.param(1, marks=pytest.mark.long), 2])
-@pytest.mark.parametrize("restore", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.long
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("restore", [False, True])
 def test_another_process_makes_the_same_bits(tmp_path, training_part, preparation, model, restore, threads):
     labels = np.array(training_part.classes)[training_part.y]
     np.savez(tmp_path / "data.npz", X=training_part.X, labels=labels)

@@ -94,6 +94,7 @@ def test_what_wins_the_contest_is_taken_for_all_rows(monkeypatch):
     assert round(choice.teacher_C, 6) in tried
 
 
+@pytest.mark.long
 def test_rows_that_decide_have_chosen_nothing(monkeypatch):
     data, seen = rings(120), []
     real = tuned_choice.search_setting

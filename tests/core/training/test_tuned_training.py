@@ -257,6 +257,7 @@ def test_without_a_search_the_calibration_has_held_out_scores_of_its_own(trainin
     assert packed.metadata["threshold_folds"] == 5
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("threshold", "rule", "kind"),
     [
@@ -350,6 +351,7 @@ def test_one_set_of_held_out_scores_serves_threshold_and_calibration(training_pa
     assert chosen.packed.threshold == choose_threshold(truth, held_out, "f1")
 
 
+@pytest.mark.long
 def test_compact_runs_are_told_and_threads_change_nothing(compact_model, training_part):
     told = []
     again = train(training_part, COMPACT, run=Run(n_threads=1, progress=told.append))

@@ -64,6 +64,7 @@ def test_a_kind_that_is_said_makes_records_of_numbers(sqlite_store: Store, files
     assert plain.train.layout is None
 
 
+@pytest.mark.long
 def test_the_encoder_that_a_job_has_stored_is_taken_up(sqlite_store: Store, files: BlobCache, colours: str):
     said = spec(columns={"colour": {"kind": "category"}})
     first = load_job_data(sqlite_store, files, colours, said)

@@ -173,6 +173,7 @@ def test_a_job_takes_the_spare_solver_and_another_is_loaded_after_it(
     assert "start" not in pools.solver.done()
 
 
+@pytest.mark.long
 def test_a_spare_solver_loads_beside_a_job_on_an_idle_core(pools: Pools, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("app.jobs.solver.pool._SPARE_DELAY_SECONDS", 0.1)
     monkeypatch.setattr("app.jobs.solver.pool.has_idle_core", lambda: True)

@@ -177,6 +177,7 @@ def test_a_solver_that_hangs_is_killed_and_counts_as_dead():
         assert process.pid is None
 
 
+@pytest.mark.long
 def test_a_solver_that_computes_without_a_word_does_not_hang():
     settings = dataclasses.replace(SETTINGS, stall_seconds=0.4)
     busy = "until = time.monotonic() + 1.5\nwhile time.monotonic() < until: pass\n"

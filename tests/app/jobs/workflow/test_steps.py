@@ -141,6 +141,7 @@ LATE = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("function", "arguments"), LATE, ids=lambda value: getattr(value, "name", ""))
 @pytest.mark.parametrize(
     ("states", "attempt"),

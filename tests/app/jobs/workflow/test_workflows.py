@@ -60,6 +60,7 @@ def test_a_published_version_has_the_means_of_every_method(service, solver):
     assert version.metrics["means"]["teacher"]["accuracy"] == 1.0
 
 
+@pytest.mark.long
 def test_a_job_may_end_without_a_version(service, solver):
     with service.worker(solver):
         job = service.ended(service.submit(publish=False, classes=["c2"]))
@@ -368,12 +369,9 @@ def copy_of(path: Path) -> bytes:
     return copy.read_bytes()
 
 
-@pytest.mark.parametrize("older", ["stms.sqlite", pytest.param("jobs.sqlite", marks=pytest.mark.long)])
-@pytest.mark.parametrize(
-    "event",
-    [pytest.param(name, marks=pytest.mark.long) for name in ("job_queued", "teacher_finished")]
-    + ["student_finished"],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("older", ["stms.sqlite", "jobs.sqlite"])
+@pytest.mark.parametrize("event", ["job_queued", "teacher_finished", "student_finished"])
 def test_databases_of_two_moments_are_reconciled(service, solver, older, event, tmp_path):
     """As after a power cut with unsynced writes, or the restore of one database only."""
     service.settings.classes_per_chunk = 2

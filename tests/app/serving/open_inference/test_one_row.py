@@ -31,6 +31,7 @@ def bodies(draw):
     return f'{{{name}"inputs": [{{{row}}}]}}'.encode()
 
 
+@pytest.mark.long
 @settings(max_examples=300, deadline=None)
 @given(st.lists(bodies(), min_size=1, max_size=8))
 def test_a_reader_that_has_kept_something_reads_the_same(requests):

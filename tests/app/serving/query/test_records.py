@@ -273,6 +273,7 @@ VALUES = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.long
 @given(st.lists(VALUES, min_size=1, max_size=6), st.randoms(use_true_random=False), st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_any_record_has_the_same_bits_in_every_form(rows: list[dict[str, Any]], shuffled: Any, rbf: bool):
