@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 
 from app.auth import audit_writer
 from app.domain.entities import ModelVersion
@@ -130,6 +133,27 @@ def publish_again(store: Store) -> Callable[..., ModelVersion]:
         return publish_pets(store, alias=alias, sign=sign)
 
     return again
+
+
+PERIODIC = ("stms-audit", "stms-beats", "stms-inputs", "stms-revision")
+"""Names of the threads of a server that do periodic work, at moments that a test does not know."""
+
+
+@contextmanager
+def counted_statements(client: Client) -> Iterator[list[str]]:
+    """SQL statements that the server runs in the block, but for those of its periodic work."""
+    statements: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
+        if not threading.current_thread().name.startswith(PERIODIC):
+            statements.append(statement)
+
+    engine = client.context.store.engine
+    sa.event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield statements
+    finally:
+        sa.event.remove(engine, "before_cursor_execute", note)
 
 
 @pytest.fixture

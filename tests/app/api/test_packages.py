@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import sqlalchemy as sa
 
 from app.domain.entities import ModelVersion
 from app.services.keys import create_key
@@ -19,6 +18,7 @@ from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed import PackedStudent
 from core.packed.encoder import Encoder
+from tests.app.api.conftest import counted_statements
 from tests.app.api.fast_path import fast_answer, prepare
 from tests.app.serving.written_records import encoder
 from tests.app.started import Client
@@ -49,12 +49,10 @@ def test_a_package_that_the_caller_has_is_not_sent_again(
     client: Client, store: Store, pets: ModelVersion, publish_again: Callable[..., ModelVersion]
 ):
     tag = client.get(PATH).headers["etag"]
-    statements: list[str] = []
-    engine = client.context.store.engine
-    sa.event.listen(engine, "before_cursor_execute", lambda *event: statements.append(event[2]))
-    for wanted in (tag, f'"other", W/{tag}', "*"):
-        again = client.get(PATH, headers={"if-none-match": wanted})
-        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
+    with counted_statements(client) as statements:
+        for wanted in (tag, f'"other", W/{tag}', "*"):
+            again = client.get(PATH, headers={"if-none-match": wanted})
+            assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", tag)
     assert not statements
     assert client.get(PATH, headers={"if-none-match": '"1-0"'}).status_code == 200
     publish_again()
