@@ -54,11 +54,16 @@ from verification.chaos.takeovers import Takeovers
 from verification.chaos.workloads import Reference, Workload
 from verification.power_states import Loss
 
+OWN_MARK = f"tests-{os.getpid()}"
+"""Other runs of the tests on this machine have other marks."""
+
 
 def deployment_of(event_log: EventLog, *programs: Program, **more: Any) -> FaultyService:
     """A deployment whose workers are the given programs."""
     instances = [Instance(each, Intervals(event_log)) for each in programs]
-    made = FaultyService(event_log, "mark", "", [], instances, {}, Intervals(event_log), Intervals(event_log))
+    made = FaultyService(
+        event_log, OWN_MARK, "", [], instances, {}, Intervals(event_log), Intervals(event_log)
+    )
     made.programs = list(programs)
     for name, value in more.items():
         setattr(made, name, value)
@@ -80,7 +85,7 @@ def sleeper(event_log: EventLog, tmp_path: Path) -> Iterator[Callable[..., Progr
 
     def make(name: str, code: str = "import time; time.sleep(600)") -> Program:
         program = Program(
-            name, [sys.executable, "-c", code], os.environ | {MARK: "mark"}, tmp_path, event_log
+            name, [sys.executable, "-c", code], os.environ | {MARK: OWN_MARK}, tmp_path, event_log
         )
         made.append(program)
         program.start()
@@ -307,7 +312,7 @@ def test_a_child_that_outlives_its_program_is_an_orphan_unless_it_is_stopped(
     deployment = deployment_of(event_log, program)
     orphans = Orphans(deployment)
     assert descendants(program.pid) == [child]
-    assert set(marked("mark")) == {program.pid, child}
+    assert set(marked(OWN_MARK)) == {program.pid, child}
     try:
         os.kill(child, signal.SIGSTOP)
         program.stop()
@@ -320,7 +325,7 @@ def test_a_child_that_outlives_its_program_is_an_orphan_unless_it_is_stopped(
     finally:
         os.kill(child, 9)
     wait_for(lambda: not is_alive(child))
-    assert not marked("mark")
+    assert not marked(OWN_MARK)
 
 
 def test_programs_end_when_their_parent_is_killed(tmp_path: Path):
