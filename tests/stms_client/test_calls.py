@@ -129,7 +129,7 @@ def test_authorities_are_loaded_only_where_something_may_be_encrypted(monkeypatc
         monkeypatch.delenv(name)
     assert trusted("https://stms.example") is True
     assert trusted("http://stms.example").get_ca_certs() == []
-    # What is never asked for an encrypted connection would refuse all of them.
+    # It trusts nobody, and would refuse every encrypted connection.
     assert trusted("http://stms.example").verify_mode is ssl.CERT_REQUIRED
     monkeypatch.setenv("http_proxy", "https://proxy.example")
     assert trusted("http://stms.example") is True

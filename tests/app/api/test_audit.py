@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,17 +11,14 @@ import numpy as np
 import pytest
 
 from app.auth import audit_writer
-from app.main import create_app
 from app.services.audit import list_records
 from app.services.keys import create_key
-from app.settings import Settings
-from app.store.engine import open_engine
 from app.store.unit_of_work import Store
 from benchmarks.token_issuer import NAME, issuer_setting, key_set, public_jwk
 from core.labelling.base import Labelling
 from core.solvers.solution import Summary
 from tests.app.api.bucket import TARGET, serving
-from tests.app.api.conftest import CSV, WEIGHTS, RememberingQueue
+from tests.app.api.conftest import CSV, WEIGHTS, standing_server
 from tests.app.started import Client
 from verification.safety.isolation_probes import bundle_bytes
 
@@ -119,18 +115,17 @@ def world(client: Client, store: Store, source: str, pets) -> World:
 @pytest.fixture(scope="module")
 def standing_world(_sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """One server for all tests that change nothing on it but the log."""
+    keys: list[str] = []
+
+    def prepare(store: Store) -> None:
+        keys.append(create_key(store, "root", {"admin", "operator"})[1])
+
     folder = tmp_path_factory.mktemp("standing")
-    shutil.copy(_sqlite_template, folder / "stms.sqlite")
-    settings = Settings(data_dir=folder, require_keys=True)
-    store = Store(open_engine(settings.app_database_url))
-    _, text = create_key(store, "root", {"admin", "operator"})
     with pytest.MonkeyPatch.context() as patch:
         # Each test writes the log itself.
         patch.setattr(audit_writer, "_SECONDS", 3600.0)
-        client = Client(create_app(settings, queue=RememberingQueue()))
-    yield World(client, store, {"authorization": f"Bearer {text}"}, "")
-    client.close()
-    store.dispose()
+        with standing_server(_sqlite_template, folder, prepare, require_keys=True) as (client, store):
+            yield World(client, store, {"authorization": f"Bearer {keys[0]}"}, "")
 
 
 def cancelled(world: World) -> str:
