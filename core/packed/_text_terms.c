@@ -204,7 +204,7 @@ static Py_ssize_t place_of(const Table *table, uint64_t term)
 static void weigh(Work *work, const Table *table, const Prepared *prepared, Py_ssize_t first_column)
 {
     Py_ssize_t first = work->n_found;
-    /* A sum beyond int64 wraps around, as in NumPy. */
+    /* Products and sums beyond int64 wrap around, as in NumPy. */
     uint64_t squares = 0;
     for (Py_ssize_t i = 0; i < work->n_terms;) {
         Py_ssize_t start = i;
@@ -213,7 +213,8 @@ static void weigh(Work *work, const Table *table, const Prepared *prepared, Py_s
             i++;
         Py_ssize_t count = i - start, place = place_of(table, term);
         int64_t idf = place < 0 ? table->unknown_idf : table->idf[place];
-        int64_t weight = (prepared->frequencies[count < COUNTS ? count : COUNTS - 1] * idf) >> UNIT_BITS;
+        uint64_t frequency = (uint64_t)prepared->frequencies[count < COUNTS ? count : COUNTS - 1];
+        int64_t weight = (int64_t)(frequency * (uint64_t)idf) >> UNIT_BITS;
         squares += (uint64_t)weight * (uint64_t)weight;
         if (place >= 0) {
             work->columns[work->n_found] = first_column + place;

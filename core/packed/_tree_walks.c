@@ -158,8 +158,10 @@ static int connect(Trees *trees, const Py_buffer *feature, const Py_buffer *thre
                    const Py_buffer *children)
 {
     Py_ssize_t n_tests = threshold->len / 8, n_nodes = test->len / 4;
-    if (trees->n_columns < 1 || trees->n_sums < 1 || (trees->width != 1 && trees->width != trees->n_sums) ||
-        feature->len != 4 * n_tests || children->len != 8 * n_nodes || trees->output.len != trees->roots.len)
+    /* Within these, no size in bytes of a row, of sums or of a leaf overflows. */
+    if (trees->n_columns < 1 || trees->n_columns > INT32_MAX || trees->n_sums < 1 || trees->n_sums > INT32_MAX)
+        return 0;
+    if ((trees->width != 1 && trees->width != trees->n_sums) || feature->len != 4 * n_tests || children->len != 8 * n_nodes || trees->output.len != trees->roots.len)
         return 0;
     Py_ssize_t n_leaves = trees->values.len / (8 * trees->width);
     trees->n_trees = trees->roots.len / 4;

@@ -165,6 +165,9 @@ for _ in range(300):
         letters = map(chr, made.choices(points, k=made.choice([0, 1, 2, 9, 99, 999])))
         module.find_terms(prepared, "".join(letters))
     module.find_terms(prepared, chr(made.randrange(0x3000)) * 30_000)
+large = struct.pack("256q", *([2**62] * 256))
+prepared = module.prepare(classes, large, ((0, struct.pack("Q", 1), struct.pack("q", 2**62), 2**62),))
+module.find_terms(prepared, "".join(map(chr, range(32, 999))))
 """
 
 

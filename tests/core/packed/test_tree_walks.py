@@ -133,6 +133,15 @@ for _ in range(20_000):
     for n in (0, 1, 3, 70):
         module.add_leaves(prepared, numbers("d", -1, 1, n * columns), array.array("d", bytes(8 * n * sums)))
 assert min(refused, walked) > 1000, (refused, walked)
+empty = array.array("i")
+for size in (2**31, 2**60, 2**61, 2**62, 2**63 - 1):
+    for columns, sums, width in ((1, size, size), (1, size, 1), (size, 1, 1)):
+        try:
+            module.prepare(empty, array.array("d"), empty, empty, empty, array.array("d"), empty,
+                           columns, sums, width, 1.0)
+        except ValueError:
+            continue
+        raise AssertionError((columns, sums, width))
 """
 
 
