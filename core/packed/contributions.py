@@ -13,7 +13,7 @@ those effects need not add up. Terms of texts that stand beside a kernel have ex
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Final, NamedTuple, TypeAlias
@@ -29,11 +29,17 @@ from core.packed.record_rows import EncodedRecord
 from core.packed.student import PackedStudent
 from core.packed.term_table import TermTable
 from core.packed.terms import TextBatch
-from core.packed.tree_effects import score_effects
+from core.packed.tree_effects import ScoreEffects
 from core.packed.trees import TreesBasis
 
 _BLOCK: Final = 1 << 20
 """Numbers of rows with replaced columns that are scored together."""
+
+_OF_REFERENCE: Final = 32
+_OF_COLUMN: Final = 8_000
+_OF_CALLS: Final = 60_000
+"""Multiply-adds in the time in which a node of trees is looked up, a column is replaced by its usual value,
+and NumPy is called some times."""
 
 Place: TypeAlias = slice | NDArray[np.intp]
 
@@ -73,6 +79,12 @@ class Baseline:
         """g, how many columns the table has."""
         return len(self.dense) - 1
 
+    def sums(self, values: Floats) -> Floats:
+        """Sums (g,) over the dense columns of each column, of values (k,)."""
+        owners = np.repeat(np.arange(self.columns), np.diff(self.dense))
+        sums: Floats = np.bincount(owners, values, self.columns).astype(np.float64, copy=False)
+        return sums
+
     def places(self, *, whole: bool) -> list[Place]:
         """Where each column stands in the dense columns, or, if ``whole``, in these and the terms."""
         if not whole:
@@ -93,12 +105,44 @@ class Contributions(NamedTuple):
     is_exact: bool
 
 
+def explainer(student: PackedStudent, baseline: Baseline) -> Callable[[EncodedRecord], Contributions]:
+    """From a row to what its columns add to its score; what all rows share is made once.
+
+    It belongs to one thread, and raises InvalidProblem where numbers exceed float64.
+    """
+    if isinstance(student.map, TreesBasis) and _is_sum(student):
+        effects = ScoreEffects(student)
+        return lambda record: _of_trees(effects, student.map.n_columns, record, baseline)
+    return lambda record: _of_other_maps(student, record, baseline)
+
+
+def explanation_work(student: PackedStudent, rows: int, columns: int) -> int:
+    """What `explainer` makes of so many rows of a table of so many columns, in multiply-adds."""
+    packed, form = student.map, student.form
+    if isinstance(packed, TreesBasis) and _is_sum(student):
+        faces = min(rows, form.functions)
+        of_face = packed.values.size + _OF_REFERENCE * len(packed.test)
+        # A path has some calls of NumPy for each level, whatever the number of trees.
+        of_row = packed.work + form.work + _OF_REFERENCE * packed.steps + _OF_CALLS * (packed.depth + 1)
+        return faces * of_face + rows * (of_row + 3 * packed.n_columns)
+    of_dense = _of_dense(student)
+    if of_dense is None or not _is_sum(student):
+        return rows * (columns + 2) * (packed.work + form.work + 2 * packed.n_columns + _OF_COLUMN)
+    of_row = form.work + 3 * packed.n_columns + _OF_CALLS
+    if isinstance(of_dense, LinearBasis):
+        return rows * of_row
+    compared = of_dense.work + of_dense.n_basis + 2 * of_dense.n_columns + _OF_COLUMN
+    return rows * (of_row + (columns + 2) * compared)
+
+
+def _is_sum(student: PackedStudent) -> bool:
+    """Whether a score is a linear function of basis values, also that of one of several rejections."""
+    return student.form.linear is not None or isinstance(student.form, PolytopeForm)
+
+
 @QUIET
-def contributions(student: PackedStudent, record: EncodedRecord, baseline: Baseline) -> Contributions:
-    """What the columns of a row add to its score. Raises InvalidProblem where numbers exceed float64."""
+def _of_other_maps(student: PackedStudent, record: EncodedRecord, baseline: Baseline) -> Contributions:
     dense = np.array(record.dense, dtype=np.float64)
-    if isinstance(student.map, TreesBasis):
-        return _of_trees(student, dense, record, baseline)
     of_dense = _of_dense(student)
     linear = None if of_dense is None else _deciding(student, of_dense.row(dense), record)
     if of_dense is None or linear is None:
@@ -107,10 +151,10 @@ def contributions(student: PackedStudent, record: EncodedRecord, baseline: Basel
     p = len(dense) if isinstance(of_dense, LinearBasis) else of_dense.n_basis
     of_terms = coef[p:].take(record.columns) * record.values
     owners = np.searchsorted(baseline.terms, record.columns, side="right") - 1
-    columns = np.bincount(owners, of_terms, baseline.columns)
+    columns: Floats = np.bincount(owners, of_terms, baseline.columns).astype(np.float64, copy=False)
     if isinstance(of_dense, LinearBasis):
         products = coef[:p] * (dense - baseline.means)
-        columns = columns + [products[place].sum() for place in baseline.places(whole=False)]
+        columns = columns + baseline.sums(products)
         base = float(coef[:p].dot(baseline.means)) + intercept
         return _checked(base, columns, of_terms, is_exact=True)
     blocks = _replaced(dense, baseline.usual, baseline.places(whole=False))
@@ -118,28 +162,21 @@ def contributions(student: PackedStudent, record: EncodedRecord, baseline: Basel
     return _checked(float(scores[-1]), columns + scores[0] - scores[1:-1], of_terms, is_exact=False)
 
 
+@QUIET
 def _of_trees(
-    student: PackedStudent, dense: Floats, record: EncodedRecord, baseline: Baseline
+    score_effects: ScoreEffects, n_columns: int, record: EncodedRecord, baseline: Baseline
 ) -> Contributions:
     """Exact sums along the paths. A text has the effects of the terms that it lacks, too."""
-    k = len(dense)
-    row = np.zeros(student.map.n_columns)
-    row[:k], row[record.columns + k] = dense, record.values
-    base, effects = score_effects(student, row)
+    k = len(record.dense)
+    row = np.zeros(n_columns)
+    row[:k], row[record.columns + k] = record.dense, record.values
+    base, effects = score_effects.of(row)
     of_terms = effects[k:]
-    owners = np.searchsorted(baseline.terms, np.arange(len(of_terms)), side="right") - 1
-    columns = np.array([effects[:k][place].sum() for place in baseline.places(whole=False)])
+    columns = baseline.sums(effects[:k])
     if len(of_terms):
-        columns = columns + np.bincount(owners, of_terms, baseline.columns)
+        owners = np.repeat(np.arange(baseline.columns), np.diff(baseline.terms))
+        columns += np.bincount(owners, of_terms, baseline.columns)
     return _checked(base, columns, of_terms.take(record.columns) if len(of_terms) else None, is_exact=True)
-
-
-def compared_rows(student: PackedStudent, columns: int) -> int:
-    """How many rows are scored for the contributions of one row of a table of so many columns."""
-    if isinstance(student.map, TreesBasis):
-        return 1
-    is_sum = student.form.linear is not None or isinstance(student.form, PolytopeForm)
-    return 1 if is_sum and isinstance(_of_dense(student), LinearBasis) else columns + 2
 
 
 def _of_dense(student: PackedStudent) -> PackedMap | None:

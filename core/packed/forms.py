@@ -77,6 +77,11 @@ class Form(ABC):
         return 1
 
     @property
+    def work(self) -> int:
+        """Multiply-adds of a score from basis values."""
+        return self.functions * int(self.coef.shape[-1])
+
+    @property
     def piece(self) -> Callable[[Floats], Floats] | None:
         """From basis values (n, p) to the number of the function that is the score, (n,), counted from 0.
 

@@ -27,6 +27,11 @@ from core.packed.codec import Arrays, Header
 
 Floats: TypeAlias = NDArray[np.float64]
 
+EXPONENTIAL: Final = 24
+COSINE: Final = 96
+ROOT: Final = 8
+"""Multiply-adds in the time of an exponential, of a cosine, and of a square root with its division."""
+
 _FAR = 1e30
 """Squared distance from the origin beyond which every kernel value is 0 in float64."""
 
@@ -92,8 +97,13 @@ class PackedMap(ABC):
 
     @property
     def cost(self) -> int:
-        """Multiplications, or comparisons, for the basis values of a row."""
+        """Multiplications, or additions and comparisons of trees, for the basis values of a row."""
         return self.n_columns * self.n_basis
+
+    @property
+    @abstractmethod
+    def work(self) -> int:
+        """The time of a row's basis values, in multiply-adds, see `core.packed.work`; at least d."""
 
     @property
     def nbytes(self) -> int:
@@ -142,6 +152,10 @@ class LinearBasis(PackedMap):
     def cost(self) -> int:
         return 0
 
+    @property
+    def work(self) -> int:
+        return self.columns
+
     def row(self, x: Floats) -> Floats:
         return x
 
@@ -182,6 +196,11 @@ class RbfBasis(PackedMap):
     @property
     def n_basis(self) -> int:
         return int(self.landmarks.shape[0])
+
+    @property
+    def work(self) -> int:
+        """Beside the products four passes over the row, and an exponential for each landmark."""
+        return self.cost + 4 * self.n_columns + EXPONENTIAL * self.n_basis
 
     @cached_property
     def _offset(self) -> Floats:
@@ -250,6 +269,10 @@ class FourierBasis(PackedMap):
     def n_basis(self) -> int:
         return int(self.projections.shape[0])
 
+    @property
+    def work(self) -> int:
+        return self.cost + self.n_columns + COSINE * self.n_basis
+
     @QUIET
     def row(self, x: Floats) -> Floats:
         values: Floats = self.projections.dot(x)
@@ -285,6 +308,11 @@ class RowScaledBasis(PackedMap):
     @property
     def n_basis(self) -> int:
         return self.of_scaled.n_basis
+
+    @property
+    def work(self) -> int:
+        """Beside the kernel a norm, or a sum and square roots, of the row."""
+        return self.of_scaled.work + ROOT * self.n_columns
 
     def row(self, x: Floats) -> Floats:
         return self.of_scaled.row(scale_rows(x[np.newaxis], self.row_scaling)[0])
@@ -327,6 +355,10 @@ class BesideTerms(PackedMap):
     @property
     def cost(self) -> int:
         return self.of_dense.cost
+
+    @property
+    def work(self) -> int:
+        return self.of_dense.work + self.n_terms
 
     def row(self, x: Floats) -> Floats:
         d = self.of_dense.n_columns

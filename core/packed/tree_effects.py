@@ -4,6 +4,8 @@ The expected value of a node is the mean of its leaves by the training weight th
 it from that of its node to that of the child, and this is the effect of the tested column. With the mean of
 the whole trees, the base, the effects of all columns add up to the score: exactly in real numbers, and in
 float64 to 1e-16 times the size of the values for each step of a path. Compare Saabas, treeinterpreter (2014).
+
+A score is a linear function of the sums, so that a leaf counts by what it adds to the score: one number.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.errors import Fault, InvalidProblem
-from core.packed.forms import PolytopeForm
+from core.packed.forms import Linear, PolytopeForm
 from core.packed.maps import Floats
 from core.packed.student import PackedStudent
 from core.packed.tree_references import at_references
@@ -20,43 +22,81 @@ from core.packed.trees import TreesBasis
 
 
 def score_effects(student: PackedStudent, x: Floats) -> tuple[float, Floats]:
-    """Base, and the effect of each column (d,), on the score of one checked row (d,).
+    """Base, and the effect of each column (d,), on the score of one checked row (d,); see `ScoreEffects`."""
+    return ScoreEffects(student).of(x)
 
-    Of several rejections those of the one that decides. Raises InvalidProblem for a student of another map.
+
+class ScoreEffects:
+    """Effects of columns on the scores of one student of trees.
+
+    What all rows share is made once for each rejection that decides some of them, in O(V q + M) for V leaves
+    and M inner nodes. Not thread-safe. Raises InvalidProblem for a student of another map, or whose score is
+    not linear.
     """
-    trees, form = student.map, student.form
-    if not isinstance(trees, TreesBasis):
-        raise InvalidProblem(Fault("map", "no_trees", "Effects of columns are those of trees."))
-    if form.linear is not None:
-        coef, intercept = form.linear
-    elif isinstance(form, PolytopeForm):
-        face = int(form.faces(trees.row(x)[np.newaxis])[0].argmin())
-        coef, intercept = form.coef[face], float(form.intercept[face])
-    else:
-        raise InvalidProblem(Fault("form", "no_effects", "A score that is not linear has no effects."))
-    base, effects = column_effects(trees, x)
-    return float(base @ coef) + intercept, effects @ coef
+
+    def __init__(self, student: PackedStudent) -> None:
+        trees, form = student.map, student.form
+        if not isinstance(trees, TreesBasis):
+            raise InvalidProblem(Fault("map", "no_trees", "Effects of columns are those of trees."))
+        if form.linear is None and not isinstance(form, PolytopeForm):
+            raise InvalidProblem(Fault("form", "no_effects", "A score that is not linear has no effects."))
+        self._trees, self._form = trees, form
+        self._of_faces: dict[int, _LinearEffects] = {}
+
+    def of(self, x: Floats) -> tuple[float, Floats]:
+        """Base, and the effect of each column (d,), on the score of a checked row (d,).
+
+        Of several rejections those of the one that decides.
+        """
+        form, face = self._form, 0
+        if isinstance(form, PolytopeForm) and form.linear is None:
+            face = int(form.faces(self._trees.row(x)[np.newaxis])[0].argmin())
+        effects = self._of_faces.get(face)
+        if effects is None:
+            linear = form.linear
+            if linear is None:
+                assert isinstance(form, PolytopeForm)  # noqa: S101 - __init__ refuses others
+                linear = form.coef[face], float(form.intercept[face])
+            effects = self._of_faces[face] = _LinearEffects(self._trees, linear)
+        return effects.of(x)
 
 
-def column_effects(trees: TreesBasis, x: Floats) -> tuple[Floats, Floats]:
-    """Base (q,), and the effect of each column on each sum, (d, q), of one row (d,)."""
-    base, effects = np.zeros((1, trees.sums)), np.zeros((trees.columns, trees.sums))
-    failed = x.take(trees.feature) > trees.threshold
-    node, output = trees.roots, trees.output
-    before = at_references(node, trees.values, trees.expected)
-    _add(base, np.zeros_like(node), output, before)
-    while (node >= 0).any():
-        inner = node >= 0
-        node, output, before = node[inner], output[inner], before[inner]
-        test = trees.test[node]
-        node = trees.children[node, failed[test].astype(np.intp)]
-        after = at_references(node, trees.values, trees.expected)
-        _add(effects, trees.feature[test], output, after - before)
-        before = after
-    return base[0] / trees.divisor, effects / trees.divisor
+class _LinearEffects:
+    """Effects of columns on coef·b + intercept.
 
+    base: at the mean of the training rows. of_leaves, of_nodes: what each leaf (V,) adds, and each inner node
+    (M,) on average; times a factor of its tree, (T,).
+    """
 
-def _add(sums: Floats, rows: NDArray[np.int32], output: NDArray[np.int32], values: Floats) -> None:
-    """Add to rows of ``sums`` (r, q) the values (k, w), from column ``output`` on."""
-    for offset in range(values.shape[1]):
-        np.add.at(sums, (rows, output + offset), values[:, offset])
+    def __init__(self, trees: TreesBasis, linear: Linear) -> None:
+        coef, intercept = linear
+        self._trees = trees
+        self._of_leaves: Floats = trees.values @ coef if trees.is_wide else trees.values[:, 0]
+        self._of_nodes = trees.mean_values(self._of_leaves)
+        self._factor: Floats = np.ones(len(trees.roots)) if trees.is_wide else coef.take(trees.output)
+        self._factor = self._factor / trees.divisor
+        self._of_roots = at_references(trees.roots, self._of_leaves, self._of_nodes)
+        self._base = float(self._of_roots @ self._factor) + intercept
+
+    def of(self, x: Floats) -> tuple[float, Floats]:
+        """Base, and the effect of each column, (d,)."""
+        trees = self._trees
+        node, factor, before = trees.roots, self._factor, self._of_roots
+        columns: list[NDArray[np.int32]] = []
+        changes: list[Floats] = []
+        while True:
+            inner = node >= 0
+            node, factor, before = node[inner], factor[inner], before[inner]
+            if not len(node):
+                break
+            test = trees.test[node]
+            column = trees.feature[test]
+            node = trees.children[node, (x[column] > trees.threshold[test]).astype(np.intp)]
+            after = at_references(node, self._of_leaves, self._of_nodes)
+            columns.append(column)
+            changes.append((after - before) * factor)
+            before = after
+        effects = np.zeros(trees.columns)
+        if columns:
+            effects += np.bincount(np.concatenate(columns), np.concatenate(changes), trees.columns)
+        return self._base, effects

@@ -40,6 +40,12 @@ Int32s: TypeAlias = NDArray[np.int32]
 
 MAX_DEPTH: Final = 128
 """Most inner nodes from a root to a leaf."""
+MAX_COST: Final = 1 << 28
+"""Most steps and additions for a row: a few bytes of a package may stand for many."""
+_STEP: Final = 16
+_INTERPRETED: Final = 4
+_DIVISION: Final = 3
+"""Multiply-adds in the time of a step, as a factor of such steps without compiled code, and of a division."""
 INDEX_BYTES: Final = 1 << 23
 """A larger index of the leaves is not made: single rows are then walked level by level."""
 _WALKS_AT_ONCE: Final = 1 << 16
@@ -117,6 +123,7 @@ class TreesBasis(PackedMap):
         largest = float(np.abs(self.values).max(initial=0.0)) * trees
         _require(largest <= MAX_MAGNITUDE, "values", f"such that no sum exceeds {MAX_MAGNITUDE:g}")
         _require(1.0 <= self.divisor <= MAX_MAGNITUDE, "divisor", "at least 1")
+        _require(self.cost <= MAX_COST, "roots", f"such that a row costs at most {MAX_COST:.1g} operations")
 
     @classmethod
     def tidy(
@@ -169,13 +176,38 @@ class TreesBasis(PackedMap):
 
     @property
     def cost(self) -> int:
-        """Every test, and a step for every level of every tree."""
-        return len(self.feature) + len(self.roots) * self.depth
+        """A comparison for every level of every tree, and what its leaf adds to the sums."""
+        return self.steps + len(self.roots) * self._width + self.sums
 
-    @cached_property
+    @property
+    def work(self) -> int:
+        """Steps wait for nodes, and each tree for its leaf; the rest is as fast as multiply-adds.
+
+        Without compiled code all tests are made, and a step takes several times as long.
+        """
+        of_walks = _STEP * (self.steps + len(self.roots))
+        if not IS_COMPILED:
+            of_walks = _INTERPRETED * of_walks + len(self.feature)
+        return self.columns + of_walks + len(self.roots) * self._width + _DIVISION * self.sums
+
+    @property
+    def steps(self) -> int:
+        """Most inner nodes that a row passes in all trees: the sum of their depths."""
+        return sum(self._trees_of_levels)
+
+    @property
     def depth(self) -> int:
         """Most inner nodes from a root to a leaf."""
-        return sum(1 for _ in self.levels())
+        return len(self._trees_of_levels)
+
+    @cached_property
+    def _trees_of_levels(self) -> list[int]:
+        """How many trees have inner nodes at each depth."""
+        tree, counts = np.flatnonzero(self.roots >= 0), []
+        for level in self.levels():
+            counts.append(len(np.unique(tree)))
+            tree = np.repeat(tree, 2)[self.children[level].ravel() >= 0]
+        return counts
 
     def levels(self) -> Iterator[NDArray[np.intp]]:
         """Inner nodes by their depth, the roots' first; ends behind ``MAX_DEPTH``."""
@@ -194,9 +226,8 @@ class TreesBasis(PackedMap):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays, of ``expected``, and of what rows are compared with."""
-        expected = 8 * len(self.test) * self.values.shape[1]
-        size: int = super().nbytes + expected
+        """Bytes of the arrays, and of what rows are compared with."""
+        size: int = super().nbytes
         if IS_COMPILED:
             return size + _NODE_BYTES * len(self.test)
         return size if self.index is None else size + self.index.nbytes
@@ -206,15 +237,19 @@ class TreesBasis(PackedMap):
         _ = self._prepared if IS_COMPILED else self.index
         return self
 
-    @cached_property
+    @property
     def expected(self) -> Floats:
         """The mean value of every inner node by training weight, (M, q) or (M, 1)."""
-        expected = np.zeros((len(self.test), self.values.shape[1]))
-        share = self.share.astype(np.float64)[:, np.newaxis]
+        return self.mean_values(self.values)
+
+    def mean_values(self, values: Floats) -> Floats:
+        """The mean of ``values`` of the leaves, (V, …), below every inner node by training weight, (M, …)."""
+        means = np.zeros((len(self.test), *values.shape[1:]))
+        share = self.share.astype(np.float64).reshape(-1, *(1 for _ in values.shape[1:]))
         for level in reversed(list(self.levels())):
-            first, second = (at_references(one, self.values, expected) for one in self.children[level].T)
-            expected[level] = share[level] * first + (1.0 - share[level]) * second
-        return expected
+            first, second = (at_references(one, values, means) for one in self.children[level].T)
+            means[level] = share[level] * first + (1.0 - share[level]) * second
+        return means
 
     @cached_property
     def _prepared(self) -> object:
@@ -229,7 +264,7 @@ class TreesBasis(PackedMap):
             self.output,
             self.columns,
             self.sums,
-            self.values.shape[1],
+            self._width,
             self.divisor,
         )
 
@@ -246,19 +281,24 @@ class TreesBasis(PackedMap):
             return self._summed(self.values.take(~leaves, axis=0), self.output)
         reached = index.reached(x)
         values = self.values.take(index.value.take(reached), axis=0)
-        return self._summed(values, None if self._is_wide else index.output.take(reached))
+        return self._summed(values, None if self.is_wide else index.output.take(reached))
+
+    @property
+    def _width(self) -> int:
+        """To how many sums every tree adds."""
+        return int(self.values.shape[1])
 
     @cached_property
-    def _is_wide(self) -> bool:
+    def is_wide(self) -> bool:
         """Whether every tree adds to all sums."""
-        return bool(self.values.shape[1] == self.sums)
+        return self._width == self.sums
 
     def _summed(self, values: Floats, output: Int32s | None) -> Floats:
         """The sums of one row from the values of the leaves that it reaches, in the order of the trees.
 
         output: of each leaf; unused where each adds to all sums.
         """
-        if output is not None and not self._is_wide:
+        if output is not None and not self.is_wide:
             sums = np.zeros(self.sums)
             np.add.at(sums, output, values[:, 0])
         elif self.sums > 1 or not len(values):
@@ -275,7 +315,7 @@ class TreesBasis(PackedMap):
             add_leaves(self._prepared, np.ascontiguousarray(X, dtype=np.float64), found)
             return found
         sums = np.zeros((len(X), self.sums))
-        width = self.values.shape[1]
+        width = self._width
         for rows in row_blocks(len(X), len(self.roots), _WALKS_AT_ONCE):
             leaves = self.leaves(X[rows].take(self.feature, axis=1) > self.threshold)
             part = sums[rows]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from core.errors import InvalidProblem
 from core.packed import LinearBasis, LinearForm, PackedStudent
-from core.packed.contributions import Baseline, compared_rows, contributions, effects_of_words
+from core.packed.contributions import Baseline, effects_of_words, explainer
 from core.packed.encoder import Encoder
 from core.packed.forms import GaussianForm
 from core.packed.maps import RbfBasis
@@ -47,7 +47,7 @@ def test_sums_are_exact_and_kernels_are_compared_with_usual_values(with_note, ki
     encoded = record(known, i, with_note=with_note)
     row = full_row(known, encoded)
     [score] = student.scores(row[np.newaxis])
-    found = contributions(student, encoded, baseline)
+    found = explainer(student, baseline)(encoded)
     pieces = student.pieces(row[np.newaxis])
     form = (
         student.form
@@ -78,7 +78,7 @@ def test_a_column_of_terms_alone_is_the_whole_of_its_score():
     known = text_encoder()
     student = PackedStudent(LinearBasis(known.layout.columns), random_form(known.layout.columns, 1), 0.0, "a")
     encoded = RecordRows(known).encode(["my card is lost"])
-    found = contributions(student, encoded, Baseline.of_encoder(known))
+    found = explainer(student, Baseline.of_encoder(known))(encoded)
     assert found.base == student.form.intercept
     assert found.base + found.columns[0] == pytest.approx(
         student.scores(full_row(known, encoded)[np.newaxis])[0]
@@ -92,10 +92,9 @@ def test_a_score_that_is_no_sum_is_compared_as_a_whole():
     student = PackedStudent(
         packed, GaussianForm(rng.normal(size=6), 0.5, rng.normal(size=(4, 6)) / 9), 0.0, "a"
     )
-    found = contributions(student, record(known, 3, with_note=False), Baseline.of_encoder(known))
+    found = explainer(student, Baseline.of_encoder(known))(record(known, 3, with_note=False))
     assert not found.is_exact
     assert found.terms is None
-    assert compared_rows(student, 7) == 9
     assert found.base == pytest.approx(student.scores(Baseline.of_encoder(known).usual[np.newaxis])[0])
 
 
@@ -126,7 +125,7 @@ def test_effects_beyond_float64_are_refused():
     student = PackedStudent(LinearBasis(d), LinearForm(np.full(d, 1e300), 0.0, np.zeros(d), 0.0), 0.0, "a")
     row = EncodedRecord([1e20, 0.0, 0.0], np.empty(0, dtype=np.int64), np.empty(0))
     with pytest.raises(InvalidProblem):
-        contributions(student, row, Baseline.of_numbers(np.zeros(d)))
+        explainer(student, Baseline.of_numbers(np.zeros(d)))(row)
 
 
 def test_the_effect_of_a_text_is_shared_by_its_words():
@@ -171,8 +170,8 @@ def test_paths_through_trees_are_summed_by_columns_of_the_table():
     baseline = Baseline.of_encoder(known)
     encoded = record(known, 3, with_note=False)
     base, effects = score_effects(student, np.array(encoded.dense))
-    found = contributions(student, encoded, baseline)
-    assert (found.base, found.is_exact, compared_rows(student, baseline.columns)) == (base, True, 1)
+    found = explainer(student, baseline)(encoded)
+    assert (found.base, found.is_exact) == (base, True)
     assert found.base + found.columns.sum() == pytest.approx(student.scores([encoded.dense])[0], abs=1e-12)
     np.testing.assert_allclose(found.columns, np.add.reduceat(effects, baseline.dense[:-1]), atol=1e-12)
 
@@ -188,7 +187,7 @@ def test_paths_through_trees_that_test_terms_are_summed_for_the_text_too():
     baseline = Baseline.of_encoder(known)
     row = full_row(known, encoded)
     _, effects = score_effects(student, row)
-    found = contributions(student, encoded, baseline)
+    found = explainer(student, baseline)(encoded)
     assert found.is_exact
     assert found.base + found.columns.sum() == pytest.approx(student.score(row), abs=1e-12)
     np.testing.assert_array_equal(found.terms, effects[k + encoded.columns])

@@ -18,7 +18,7 @@ from core.packed.codec import decode, encode
 from core.packed.forms import GaussianForm
 from core.packed.leaf_index import LeafIndex, bytes_of_bits
 from core.packed.student import row_scorer
-from core.packed.tree_effects import column_effects, score_effects
+from core.packed.tree_effects import score_effects
 from core.packed.trees import MAX_DEPTH
 from tests.core.packed.tree_cases import random_trees, rows, walked
 from tests.refusals import at_fault
@@ -144,11 +144,23 @@ def test_tidy_leaves_out_unused_tests_and_keeps_equal_values_once():
     assert len(np.unique(tidy.values, axis=0)) == len(tidy.values) < len(trees.values)
 
 
-def test_the_cost_of_a_row_counts_tests_and_steps():
+def test_the_cost_of_a_row_counts_steps_and_what_leaves_add():
+    assert random_trees(0, depth=0).cost == 7 * 3 + 3
+    stump = random_trees(0, trees=5, depth=6, wide=False)
+    assert stump.cost == sum(depth_of(stump, root) for root in stump.roots.tolist()) + 5 + 3
+
+
+def depth_of(trees: TreesBasis, reference: int) -> int:
+    """Most inner nodes from a reference to a leaf."""
+    return 0 if reference < 0 else 1 + max(depth_of(trees, child) for child in trees.children[reference])
+
+
+def test_trees_whose_row_would_take_long_are_refused():
     trees = random_trees(0, depth=0)
-    assert trees.cost == len(trees.feature)
-    deep = random_trees(0, trees=5, depth=6)
-    assert deep.cost == len(deep.feature) + 5 * 6
+    many = np.full(1 << 20, -1)
+    with at_fault(InvalidProblem, "unusable_trees"):
+        replace(trees, roots=many, output=np.zeros_like(many), sums=256, values=np.zeros((1, 256)))
+    replace(trees, roots=many, output=np.zeros_like(many), sums=128, values=np.zeros((1, 128)))
 
 
 def package_with(trees: TreesBasis, **changes) -> bytes:
@@ -254,23 +266,31 @@ def expected_value(trees: TreesBasis, reference: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("shape", SHAPES[:4])
-def test_effects_of_columns_are_the_changes_of_the_expected_value(shape: dict):
+def test_effects_of_columns_are_the_changes_of_the_expected_score(shape: dict):
     trees = random_trees(3, **shape)
+    linear = student(trees)
+    coef, intercept = linear.form.linear
     for x in rows(20):
-        base, effects = np.zeros(trees.sums), np.zeros((trees.columns, trees.sums))
-        for root, first in zip(trees.roots.tolist(), trees.output.tolist(), strict=True):
-            reference, width = root, slice(first, first + trees.values.shape[1])
-            base[width] += expected_value(trees, root)
-            while reference >= 0:
-                column = trees.feature[trees.test[reference]]
-                passes = x[column] <= trees.threshold[trees.test[reference]]
-                child = int(trees.children[reference, 0 if passes else 1])
-                effects[column, width] += expected_value(trees, child) - expected_value(trees, reference)
-                reference = child
-        found_base, found = column_effects(trees, x)
-        np.testing.assert_allclose(found_base, base / trees.divisor, rtol=0.0, atol=1e-14)
-        np.testing.assert_allclose(found, effects / trees.divisor, rtol=0.0, atol=1e-14)
-        np.testing.assert_allclose(found_base + found.sum(axis=0), trees.row(x), rtol=0.0, atol=1e-13)
+        base, effects = walked_effects(trees, x)
+        given_base, given_effects = score_effects(linear, x)
+        assert given_base == pytest.approx(base @ coef + intercept, abs=1e-13)
+        np.testing.assert_allclose(given_effects, effects @ coef, rtol=0.0, atol=1e-13)
+        assert given_base + given_effects.sum() == pytest.approx(linear.score(x), abs=1e-12)
+
+
+def walked_effects(trees: TreesBasis, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Base (q,), and the effect of each column on each sum (d, q), of a row, one node after the other."""
+    base, effects = np.zeros(trees.sums), np.zeros((trees.columns, trees.sums))
+    for root, first in zip(trees.roots.tolist(), trees.output.tolist(), strict=True):
+        reference, width = root, slice(first, first + trees.values.shape[1])
+        base[width] += expected_value(trees, root)
+        while reference >= 0:
+            column = trees.feature[trees.test[reference]]
+            passes = x[column] <= trees.threshold[trees.test[reference]]
+            child = int(trees.children[reference, 0 if passes else 1])
+            effects[column, width] += expected_value(trees, child) - expected_value(trees, reference)
+            reference = child
+    return base / trees.divisor, effects / trees.divisor
 
 
 def test_effects_on_a_score_are_those_of_the_rejection_that_decides():
@@ -283,10 +303,7 @@ def test_effects_on_a_score_are_those_of_the_rejection_that_decides():
     for x, piece in zip(X, pieces, strict=True):
         base, effects = score_effects(packed, x)
         assert base + effects.sum() == pytest.approx(packed.score(x), abs=1e-13)
-        np.testing.assert_allclose(effects, column_effects(trees, x)[1] @ coef[piece], atol=1e-14)
-    linear = student(trees)
-    base, effects = score_effects(linear, X[0])
-    assert base + effects.sum() == pytest.approx(linear.score(X[0]), abs=1e-13)
+        np.testing.assert_allclose(effects, walked_effects(trees, x)[1] @ coef[piece], atol=1e-13)
 
 
 def test_effects_of_other_maps_are_refused():
