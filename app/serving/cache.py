@@ -25,6 +25,7 @@ from app.domain.names import split_qualified
 from app.serving.input_tally import InputTallies
 from app.serving.inputs import Inputs
 from app.serving.loader import ModelSource, Teacher
+from app.serving.loop_time import LoopTime
 from app.serving.lru import LruCache, Part
 from app.serving.moves import Moves
 from app.serving.outside import RowCount
@@ -60,7 +61,7 @@ _Key: TypeAlias = tuple[str, str, int, str | None]
 class ServableTeacher:
     """A loaded teacher. codes: number of each class by name. metric_label: of its model in the metrics.
 
-    inputs: the columns of its version.
+    inputs: the columns of its version. loop: what is known of its answers in the event loop.
     """
 
     teacher: Teacher
@@ -69,6 +70,7 @@ class ServableTeacher:
     metric_label: str
     codes: Mapping[str, int]
     inputs: Inputs
+    loop: LoopTime
 
 
 class ModelCache:
@@ -289,7 +291,13 @@ class ModelCache:
                 else {name: code for code, name in enumerate(teacher.classes)}
             )
             served = ServableTeacher(
-                teacher, version.model, version.version, metric_label(version), codes, inputs
+                teacher,
+                version.model,
+                version.version,
+                metric_label(version),
+                codes,
+                inputs,
+                LoopTime(f"The teacher of {version.qualified_model}@{version.version}"),
             )
         else:
             student, size = await self._in_thread(lambda: self._source.student(version, label))

@@ -23,8 +23,8 @@ from app.serving.record_notes import is_known
 from app.serving.record_sources import RecordSource
 from app.serving.records import Records
 from app.serving.servable import ServableStudent
-from app.serving.work import TOO_MUCH_WORK, row_work
-from core.packed.contributions import Baseline, Contributions, compared_rows, contributions, effects_of_words
+from app.serving.work import TOO_MUCH_WORK, RequestLimits
+from core.packed.contributions import Baseline, Contributions, effects_of_words, explainer, explanation_work
 from core.packed.encoded_columns import TextColumn
 from core.packed.record_rows import EncodedRecord, Values, is_gap
 
@@ -41,34 +41,32 @@ _NO_TERMS: Final = (np.empty(0, dtype=np.int64), np.empty(0))
 
 
 def record_explainer(
-    students: Sequence[ServableStudent], source: RecordSource, max_work: int
+    students: Sequence[ServableStudent], source: RecordSource, limits: RequestLimits
 ) -> Callable[[Values], list[bytes]]:
     """From the values of a record to its explanation by each student of one version.
 
     It raises InvalidProblem. Raises TooLarge for more records, or more work, than are explained.
     """
-    check_explained_rows(len(source))
     records = source.records
-    baseline = records.baseline
-    _check_work(students, len(source), baseline, max_work)
+    explainers = _explainers(students, len(source), records.baseline, limits)
 
     def explained(values: Values) -> list[bytes]:
         encoded = records.rows.encode(values)
         by_name = dict(zip((one.name for one in records.rows.columns), values, strict=True))
         return [
-            _record_json(records, by_name, encoded, contributions(served.student, encoded, baseline))
-            for served in students
+            _record_json(records, by_name, encoded, contributions_of(encoded))
+            for contributions_of in explainers
         ]
 
     return explained
 
 
-def explain_numbers(
-    students: Sequence[ServableStudent], inputs: Inputs, table: NDArray[Any], max_work: int
-) -> list[list[bytes]]:
-    """The explanation of each of the rows (n, d) of numbers by each student of one version.
+def numbers_explainer(
+    students: Sequence[ServableStudent], inputs: Inputs, rows: int, limits: RequestLimits
+) -> Callable[[NDArray[Any]], list[list[bytes]]]:
+    """From some rows (n, d) of numbers to the explanation of each by each student of one version.
 
-    Raises Unprocessable, InvalidProblem and TooLarge.
+    rows: of the request. It raises InvalidProblem. Raises Unprocessable, and TooLarge as `record_explainer`.
     """
     baseline = inputs.baseline
     if baseline is None:
@@ -77,29 +75,24 @@ def explain_numbers(
             " many columns for that, was made by an earlier release, or was imported."
         )
         raise Unprocessable(text, code="no_means", faults=[InputFault("explain", "no_means", text)])
-    _check_work(students, len(table), baseline, max_work)
-    is_outside = inputs.is_outside(table)
-    explained: list[list[bytes]] = [[] for _ in students]
-    for row, outside in zip(table.astype(np.float64), is_outside, strict=True):
-        encoded = EncodedRecord(row.tolist(), *_NO_TERMS)
-        for served, of_one in zip(students, explained, strict=True):
-            found = contributions(served.student, encoded, baseline)
-            order = _largest(found.columns, MOST_COLUMNS)
-            entries = [
-                {
-                    "name": inputs.name_of(place),
-                    "value": encoded.dense[place],
-                    "effect": float(found.columns[place]),
-                    "known": not outside[place],
-                }
-                for place in order
-            ]
-            of_one.append(_json(found, order, entries))
+    explainers = _explainers(students, rows, baseline, limits)
+
+    def explained(table: NDArray[Any]) -> list[list[bytes]]:
+        is_outside = inputs.is_outside(table)
+        of_students: list[list[bytes]] = [[] for _ in students]
+        for row, outside in zip(table.astype(np.float64), is_outside, strict=True):
+            encoded = EncodedRecord(row.tolist(), *_NO_TERMS)
+            for contributions_of, of_student in zip(explainers, of_students, strict=True):
+                of_student.append(_row_json(inputs, encoded, outside, contributions_of(encoded)))
+        return of_students
+
     return explained
 
 
-def check_answered_in_json(explain: Explain, *, is_json: bool) -> None:
-    """Refuse effects of columns in an answer that is a tensor."""
+def check_explained(explain: Explain, limits: RequestLimits, *, is_json: bool) -> None:
+    """Refuse effects of columns in an answer that is a tensor, and in the event loop."""
+    if explain == COLUMNS and not limits.explains_columns:
+        raise TooLarge("Explanations by columns are computed in threads.", code=TOO_MUCH_WORK)
     if explain == COLUMNS and not is_json:
         text = "An explanation by columns is answered in JSON, and the request accepts none."
         raise InvalidRequest(
@@ -107,25 +100,40 @@ def check_answered_in_json(explain: Explain, *, is_json: bool) -> None:
         )
 
 
-def check_explained_rows(rows: int) -> None:
-    """Raise TooLarge if a request has more rows than are explained by columns."""
+def _explainers(
+    students: Sequence[ServableStudent], rows: int, baseline: Baseline, limits: RequestLimits
+) -> list[Callable[[EncodedRecord], Contributions]]:
+    """What explains rows, for each student.
+
+    Raises TooLarge for more rows, or more work, than are explained.
+    """
     if rows > MOST_ROWS:
         message = f"The query has {rows} rows; at most {MOST_ROWS} are explained by columns at once."
         raise TooLarge(message, code="too_many_rows")
-
-
-def _check_work(students: Sequence[ServableStudent], rows: int, baseline: Baseline, max_work: int) -> None:
-    work = sum(
-        compared_rows(served.student, baseline.columns)
-        * row_work(served.student.map, served.student.form.functions)
-        for served in students
-    )
-    if rows * work > max_work:
+    work = sum(explanation_work(served.student, rows, baseline.columns) for served in students)
+    if work > limits.max_work:
         message = (
-            f"An explanation by columns costs {rows * work:.2g} multiply-adds for these rows and classes; at"
-            f" most {max_work:.2g} are computed for one request. Ask about fewer rows or classes."
+            f"An explanation by columns costs {work:.2g} multiply-adds for these rows and classes; at"
+            f" most {limits.max_work:.2g} are computed for one request. Ask about fewer rows or classes."
         )
         raise TooLarge(message, code=TOO_MUCH_WORK)
+    return [explainer(served.student, baseline) for served in students]
+
+
+def _row_json(
+    inputs: Inputs, encoded: EncodedRecord, outside: Sequence[bool], contributions: Contributions
+) -> bytes:
+    order = _largest(contributions.columns, MOST_COLUMNS)
+    entries = [
+        {
+            "name": inputs.name_of(place),
+            "value": encoded.dense[place],
+            "effect": float(contributions.columns[place]),
+            "known": not outside[place],
+        }
+        for place in order
+    ]
+    return _json(contributions, order, entries)
 
 
 def _record_json(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import Any, Final, Generic, TypeVar
@@ -30,6 +30,7 @@ from app.http.types import Body, Receive, Scope, Send
 from app.processes.fair_turns import FairTurns
 from app.processes.metrics import Metrics
 from app.serving.cache import ModelCache
+from app.serving.loop_time import LoopTime, timed
 from app.settings import Settings
 from app.tracing import Tracer
 
@@ -46,11 +47,12 @@ _SMALL_BYTES: Final = 64 * 1024
 class Exchange:
     """One request while it is handled.
 
-    headers: by name. model: label of its metrics, empty until the model is found. started: perf_counter in
-    seconds. admission: what it holds of the budgets, from the moment that the caller is known.
+    headers: by name. model: label of its metrics, empty until the model is found. asked: whose answer it is,
+    once they are found. started: perf_counter in seconds. admission: what it holds of the budgets, from the
+    moment that the caller is known.
     """
 
-    __slots__ = ("admission", "headers", "model", "request_id", "scope", "started")
+    __slots__ = ("admission", "asked", "headers", "model", "request_id", "scope", "started")
 
     def __init__(self, scope: Scope) -> None:
         self.started = perf_counter()
@@ -58,6 +60,7 @@ class Exchange:
         self.headers: Mapping[bytes, bytes] = dict(scope["headers"])
         self.request_id = request_id_for(self.headers.get(HEADER))
         self.model = ""
+        self.asked: Sequence[LoopTime] = ()
         self.admission: Admission | None = None
 
     @property
@@ -201,7 +204,7 @@ class QueryPipeline:
         The queries of one API key have two of the three threads, and keys take turns.
         """
         if inline:
-            return work(*arguments)
+            return timed(exchange.asked, work, *arguments)
         caller = "" if exchange.admission is None else exchange.admission.caller
         async with self._turns.turn(caller):
             return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)

@@ -14,7 +14,7 @@ from app.processes.os_process import compute_in_background
 from app.serving.cache import ServableTeacher
 from app.serving.query.negotiation import RequestFormat
 from app.serving.query.predict import parse_prediction
-from app.serving.query.requests import RequestLimits
+from app.serving.work import RequestLimits
 from app.settings import Settings
 
 Result = TypeVar("Result")

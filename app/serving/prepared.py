@@ -8,7 +8,7 @@ from its head on, and reports its errors.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter, time
 from typing import ClassVar, TypeAlias
 
@@ -16,6 +16,7 @@ from app.auth.authenticator import ANONYMOUS, FOREVER, authorise
 from app.domain.errors import InvalidRequest, Overloaded
 from app.http.request_id import HEADER, request_id_for
 from app.http.types import Body, HeaderList
+from app.serving.loop_time import SLOW_SECONDS, LoopTime
 from app.serving.pipeline import QueryPipeline
 from core.errors import InvalidProblem
 
@@ -87,6 +88,10 @@ class PreparedRequest(ABC):
     def compute(self, body: Body) -> Computed | None:
         """The answer to a body, or None if it takes long. Raises the errors of the pipeline."""
 
+    def asked(self) -> Sequence[LoopTime]:
+        """Of those whose answer the last one was, as far as they are loaded."""
+        return ()
+
     def count(self, model: str, rows: int, seconds: float) -> None:
         """Count an answer in the metrics."""
         if rows == 1:
@@ -130,6 +135,9 @@ class PreparedRequest(ABC):
             return None
         content, lines, model, rows = computed
         pipeline, seconds = self.pipeline, perf_counter() - started
+        if seconds - spent > SLOW_SECONDS:
+            for asked in self.asked():
+                asked.doubt()
         self.count(model, rows, seconds)
         if pipeline.tracer is not None:
             pipeline.tracer.query(self._traceparent, seconds, model, rows)

@@ -17,7 +17,7 @@ from app.serving.record_notes import RecordNote
 from app.serving.record_sources import RecordSource
 from app.serving.records import REFUSED, Records
 from app.serving.servable import ServableStudent
-from app.serving.work import check_work, record_work
+from app.serving.work import check_work
 from core.packed.record_rows import Values, record_decider
 
 _BLOCK: Final = 256
@@ -92,7 +92,7 @@ def decide_at_once(
     n = len(columns[0])
     if n > max_rows:
         return None
-    check_work(n, record_work([served.student], records.rows), max_work)
+    check_work(n, served.work, max_work)
     try:
         scores = served.score_columns(columns)
     except REFUSED:

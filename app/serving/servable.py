@@ -12,21 +12,20 @@ from app.domain.entities import ModelVersion
 from app.domain.names import DEFAULT_TENANT
 from app.http.types import Body
 from app.serving.inputs import Inputs
-from app.serving.work import students_work
+from app.serving.loop_time import LoopTime
+from app.serving.work import INLINE_WORK
 from core.packed import PackedStudent
 from core.packed.head import RIVALS
 from core.packed.maps import BesideTerms
 from core.packed.record_rows import Values, record_scorers
 from core.packed.student import packed_row_scorer, row_scorer, sparse_scorer
+from core.packed.work import record_work, students_work
 
 INLINE_BYTES: Final = 32 * 1024
 """Larger JSON bodies are handled in a thread; for smaller ones a thread switch costs more than the work."""
 
 INLINE_TENSOR_BYTES: Final = 4 * 1024**2
 """The same for raw numbers and a linear map, whose decisions cost less than receiving the numbers."""
-
-INLINE_WORK: Final = 1 << 24
-"""Most multiply-adds in the event loop: about ten milliseconds."""
 
 _MIN_INLINE_BYTES: Final = 2 * 1024
 
@@ -45,6 +44,8 @@ class ServableStudent:
     json_pieces: ``,"piece":…`` for each of several rejections, with ``,"rival":…`` where it is the score of a
         class of a head.
     json_class: ``{"class":…,``, the beginning of one entry of an answer for several classes.
+    work: the most that a row or record costs in multiply-adds, without the effects of its columns.
+    loop: what is known of its answers in the event loop.
     inline_bytes: bodies up to this size are answered in the event loop, larger ones in a thread. A map with
         many basis values per column makes the same number of bytes more work, so its limit is lower.
     inline_tensor_bytes: the same for raw numbers in both directions.
@@ -69,6 +70,8 @@ class ServableStudent:
     json_suffix: bytes
     json_pieces: tuple[bytes, ...]
     json_class: bytes
+    work: int
+    loop: LoopTime
     inline_bytes: int
     inline_tensor_bytes: int
     score_body: Callable[[Body], float | None] | None
@@ -93,7 +96,11 @@ def make_servable(
     packed = student.map.of_dense if isinstance(student.map, BesideTerms) else student.map
     spread = max(1, packed.n_basis // packed.n_columns)
     inline_bytes = max(_MIN_INLINE_BYTES, INLINE_BYTES // spread)
-    if students_work([student]) > INLINE_WORK:
+    if inputs.records is None:
+        work = students_work([student], explain=True)
+    else:
+        work = record_work([student], inputs.records.rows, explain=True)
+    if work > INLINE_WORK:
         inline_bytes = 0
     return ServableStudent(
         student=student,
@@ -110,6 +117,8 @@ def make_servable(
         json_suffix=threshold + model_fields,
         json_pieces=_json_pieces(student),
         json_class=b'{"class":' + msgspec.json.encode(student.label) + b",",
+        work=work,
+        loop=LoopTime(f"Class {student.label!r:.80} of {version.qualified_model}@{version.version}"),
         inline_bytes=inline_bytes,
         inline_tensor_bytes=INLINE_TENSOR_BYTES if student.map.kind == "linear" else inline_bytes,
         score_body=None if inputs.records is None or scorers is None else inputs.records.scorer(scorers.one),

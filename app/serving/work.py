@@ -1,62 +1,63 @@
-"""The computation that a query costs, in multiply-adds or comparisons, and its limit.
+"""How large a request may be, and how much it may cost in the multiply-adds of `core.packed.work`.
 
-The limits on bytes and rows do not bound it: a sparse row of a few bytes has as many columns as the model,
-and a row of a classifier with two million classes costs two million scores.
+The limits on bytes and rows do not bound the cost: a sparse row of a few bytes has as many columns as the
+model, and a row of a classifier with two million classes costs two million scores.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from app.domain.errors import TooLarge
-from core.packed import PackedStudent
-from core.packed.maps import BesideTerms, PackedMap
-from core.packed.record_rows import RecordRows
+from core.packed import PackedMap
+from core.packed.work import row_work
 
 MAX_WORK: Final = 20_000_000_000
-"""Default limit: ten to twenty seconds of a core."""
+"""Default limit: six seconds or more of a core."""
+INLINE_WORK: Final = 1 << 23
+"""Most multiply-adds in the event loop: about three milliseconds."""
 
-_OF_VALUE: Final = 500
-_OF_TEXT: Final = 80_000
-"""Multiply-adds in the time that a value of a record takes to be read, and a short text to be taken apart."""
+_OF_CLASS: Final = 2_000
+"""Multiply-adds in the time of one step of the loop over the classes in `PackedTeacher.is_class`."""
 
 TOO_MUCH_WORK: Final = "too_much_work"
 """Code of the error of `check_work`."""
 
 
-def row_work(packed_map: PackedMap, outputs: int) -> int:
-    """Multiply-adds for one row: its basis values, and ``outputs`` scores on them."""
-    if isinstance(packed_map, BesideTerms):
-        return row_work(packed_map.of_dense, outputs) + packed_map.n_terms * (1 + outputs)
-    return max(packed_map.cost, packed_map.n_columns) + outputs * packed_map.n_basis
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """max_bytes: of a decompressed body. max_rows: of a query. max_work: multiply-adds, see `check_work`.
+
+    explains_columns: whether rows are explained by columns, which the event loop leaves to a thread.
+    """
+
+    max_bytes: int
+    max_rows: int
+    max_work: int = MAX_WORK
+    explains_columns: bool = True
 
 
-def students_work(students: Sequence[PackedStudent]) -> int:
-    """The same for all scores of students of one map."""
-    return row_work(students[0].map, sum(student.form.functions for student in students))
+def prediction_work(packed: PackedMap, n_classes: int, *, target: bool = False) -> int:
+    """For a row and the scores of all classes of a teacher. target: one after the other, for one class."""
+    return row_work(packed, n_classes) + (n_classes * _OF_CLASS if target else 0)
 
 
-def record_work(students: Sequence[PackedStudent], rows: RecordRows) -> int:
-    """The same for a record, whose values and texts cost time of their own."""
-    functions = sum(student.form.functions for student in students)
-    packed = students[0].map
-    if isinstance(packed, BesideTerms):
-        of_dense = row_work(packed.of_dense, functions)
-    elif rows.has_terms and packed.kind == "linear":
-        of_dense = rows.encoder.layout.dense * (1 + functions)
-    else:
-        of_dense = row_work(packed, functions)
-    texts = sum(bool(column.tables) for column in rows.columns)
-    return of_dense + _OF_VALUE * len(rows.columns) + _OF_TEXT * texts
+def check_work(rows: int, per_row: int, limit: int, *, classes: int = 1) -> None:
+    """Raise TooLarge if ``rows`` rows cost more than ``limit`` multiply-adds.
 
-
-def check_work(rows: int, per_row: int, limit: int) -> None:
-    """Raise TooLarge if ``rows`` rows cost more than ``limit`` multiply-adds. A single row always passes."""
-    if rows > 1 and rows * per_row > limit:
-        most = max(1, limit // per_row)
+    classes: that one row is asked for. One row of one class always passes.
+    """
+    if rows * classes > 1 and rows * per_row > limit:
+        asked = f"{rows} rows" if classes == 1 else f"{rows} rows of {classes} classes"
+        most = limit // per_row
+        advice = (
+            "Ask for fewer classes."
+            if most == 0 and classes > 1
+            else f"Send at most {max(1, most)} rows at a time."
+        )
         message = (
-            f"{rows} rows cost {rows * per_row:.2g} multiply-adds with this model; at most {limit:.2g} "
-            f"are computed for one request. Send at most {most} rows at a time."
+            f"{asked} cost {rows * per_row:.2g} multiply-adds with this model; at most {limit:.2g} "
+            f"are computed for one request. {advice}"
         )
         raise TooLarge(message, code=TOO_MUCH_WORK)

@@ -24,7 +24,7 @@ from app.services import datasets, models
 from app.serving.inputs import Inputs
 from app.serving.query.evaluate import answer_class
 from app.serving.query.negotiation import DEFAULT_FORMAT
-from app.serving.query.requests import RequestLimits
+from app.serving.work import RequestLimits
 from app.web.charts import SIDE
 from app.web.forms import read_form
 from app.web.record_form import (

@@ -37,9 +37,10 @@ from app.serving.query.negotiation import OF_CLASSES, OF_ONE_CLASS, negotiate
 from app.serving.query.paths import parse_query_path
 from app.serving.query.record_bodies import CLASS_RECORDS, CLASSES_RECORDS
 from app.serving.query.record_requests import RecordRequest, parse_records
-from app.serving.query.requests import CLASS, RequestLimits, parse_classes, parse_request
+from app.serving.query.requests import CLASS, parse_classes, parse_request
 from app.serving.record_faults import example_of
 from app.serving.records import Records
+from app.serving.work import RequestLimits
 from core.data.dataset import validate_rows
 from core.data.schema import Kind, KindSpec, infer_schema
 from core.data.table import NumberCells, Table, TextCells, VectorCells

@@ -16,7 +16,7 @@ from app.serving.open_inference.requests import DEFAULT_OUTPUTS, ROWS, Inference
 from app.serving.open_inference.tensors import Array, datatype_of, to_bytes
 from app.serving.record_decisions import decide_records
 from app.serving.servable import ServableStudent
-from app.serving.work import check_work, record_work, students_work
+from app.serving.work import check_work
 from core.data.validation import value_fault
 from core.errors import InvalidProblem
 
@@ -33,14 +33,10 @@ def answer(
     Raises InvalidRequest, TooLarge, and Unprocessable for names that are not those of the columns.
     """
     source = inference.source
+    check_work(len(inference.rows), max(served.work for served in students.values()), max_work)
+    table = inference.rows
     if source is None:
         table = _in_order(inference, next(iter(students.values())).inputs)
-        per_row = max(students_work([served.student]) for served in students.values())
-    else:
-        table = inference.rows
-        rows_of_records = source.records.rows
-        per_row = max(record_work([served.student], rows_of_records) for served in students.values())
-    check_work(len(inference.rows), per_row, max_work)
     requested_outputs = _requested_outputs(inference, students)
     names = [requested.name for requested in requested_outputs]
     outputs: Outputs = {}

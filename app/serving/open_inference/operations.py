@@ -17,12 +17,12 @@ from app.http.problem import Problem
 from app.http.types import Scope
 from app.serving.open_inference.evaluate import Outputs, answer
 from app.serving.open_inference.paths import ParsedPath
-from app.serving.open_inference.prepared import INLINE_WORK, row_work
 from app.serving.open_inference.repository import Repository
 from app.serving.open_inference.requests import Inference, RequestedOutput
 from app.serving.open_inference.statistics import Durations, Statistics, Version
 from app.serving.pipeline import Exchange, QueryPipeline
 from app.serving.servable import INLINE_BYTES, ServableStudent
+from app.serving.work import INLINE_WORK
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 
@@ -152,8 +152,10 @@ class Operations:
             students = dict(zip(labels, loaded, strict=True))
             if loaded[0].inputs.records is not None and inference.source is None:
                 inference, _ = await self._timed(exchange, took, inline, self._parse, form, exchange)
-        per_row = max(row_work(student) for student in students.values())
+        exchange.asked = [student.loop for student in students.values()]
+        per_row = max(student.work for student in students.values())
         inline = inline and len(inference.rows) * per_row <= INLINE_WORK
+        inline = inline and all(asked.is_allowed for asked in exchange.asked)
         answered, took.compute_infer = await self._timed(
             exchange, took, inline, answer, inference, students, self.pipeline.max_work
         )

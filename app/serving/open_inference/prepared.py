@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Final
 
@@ -12,6 +13,7 @@ from app.domain.errors import InvalidRequest
 from app.http.headers import MIN_COMPRESSED_BYTES, preferred_coding
 from app.http.problem import NO_STORE
 from app.http.types import Body, Header, HeaderList
+from app.serving.loop_time import LoopTime
 from app.serving.open_inference.evaluate import answer, encode
 from app.serving.open_inference.one_row import OneRowReader, RowEncoder
 from app.serving.open_inference.paths import ParsedPath
@@ -20,16 +22,12 @@ from app.serving.open_inference.statistics import Statistics
 from app.serving.pipeline import QueryPipeline
 from app.serving.prepared import Computed, PreparedRequest, header_lines
 from app.serving.servable import INLINE_BYTES, ServableStudent
-from app.serving.work import record_work
+from app.serving.work import INLINE_WORK
 
-INLINE_WORK: Final = 1 << 20
-"""Largest product of rows and basis values that is decided in the event loop."""
 JSON_LENGTH: Final = b"inference-header-content-length"
 """The header with the length of the JSON in front of binary tensors."""
 
 _LENGTH: Final = re.compile(rb"[0-9]{1,9}")
-_WORK_OF_VALUE: Final = 16
-"""Multiply-adds in the time of one basis value."""
 JSON: Final = (b"content-type", b"application/json")
 _BINARY: Final = (b"content-type", b"application/octet-stream")
 _VARY: Final = (b"vary", b"accept-encoding")
@@ -57,8 +55,13 @@ class PreparedInference(PreparedRequest):
         self._name = msgspec.json.encode(path.name)
         self._reader = OneRowReader(0)
         self._encoder: RowEncoder | None = None
+        self._asked: Sequence[LoopTime] = ()
         self._may_compress = preferred_coding(self.by_name.get(b"accept-encoding")) is not None
         self._json_lines = header_lines(answer_headers(None))
+
+    def asked(self) -> Sequence[LoopTime]:
+        encoder = self._encoder
+        return self._asked or (() if encoder is None else [encoder.served.loop])
 
     def compute(self, body: Body) -> Computed | None:
         if len(body) > INLINE_BYTES:
@@ -69,7 +72,9 @@ class PreparedInference(PreparedRequest):
         student = self.pipeline.cache.get(self._reference, path.label)
         if student is None:
             return None
-        if student.inputs.records is None and row_work(student) <= INLINE_WORK:
+        if not student.loop.is_quick:
+            return None
+        if student.inputs.records is None and student.work <= INLINE_WORK:
             began = perf_counter_ns()
             if self._reader.n_columns != student.n_columns:
                 self._reader = OneRowReader(student.n_columns)
@@ -94,12 +99,15 @@ class PreparedInference(PreparedRequest):
         parsed = perf_counter_ns()
         students: dict[str, ServableStudent] = {}
         for label in inference.distinct:
-            found = pipeline.cache.get(self._reference, label)
-            if found is None or (found.inputs.records is not None and inference.source is None):
+            served = pipeline.cache.get(self._reference, label)
+            if served is None or not served.loop.is_quick:
                 return None
-            students[label] = found
+            if served.inputs.records is not None and inference.source is None:
+                return None
+            students[label] = served
+        self._asked = [served.loop for served in students.values()]
         rows = len(inference.rows)
-        if rows * max(map(row_work, students.values())) > INLINE_WORK:
+        if rows * max(served.work for served in students.values()) > INLINE_WORK:
             return None
         outputs = answer(inference, students, pipeline.max_work)
         decided = perf_counter_ns()
@@ -129,10 +137,3 @@ def answer_headers(json_length: int | None) -> list[Header]:
     if json_length is None:
         return [JSON, _VARY, NO_STORE]
     return [_BINARY, (JSON_LENGTH, b"%d" % json_length), _VARY, NO_STORE]
-
-
-def row_work(served: ServableStudent) -> int:
-    """What deciding a row costs, in the unit of `INLINE_WORK`."""
-    if served.inputs.records is None:
-        return served.student.map.n_basis
-    return record_work([served.student], served.inputs.records.rows) // _WORK_OF_VALUE

@@ -9,9 +9,9 @@ from app.serving.decision import decisions_of
 from app.serving.prepared import ArrivingRequest, Computed, PreparedRequest, header_lines
 from app.serving.query.evaluate import encode_all
 from app.serving.query.negotiation import MediaType, RequestFormat
-from app.serving.query.requests import RequestLimits
 from app.serving.query.responses import NO_NOTES
 from app.serving.servable import ServableStudent
+from app.serving.work import RequestLimits
 from core.packed.evaluation import Evaluation
 
 

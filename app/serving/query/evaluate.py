@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from app.http.types import Body
 from app.serving.decision import COLUMNS, Decisions, RowDecision, decide_all, decide_row
 from app.serving.explanations import (
-    check_answered_in_json,
-    check_explained_rows,
-    explain_numbers,
+    check_explained,
+    numbers_explainer,
     record_explainer,
 )
 from app.serving.outside import Outside
@@ -24,15 +23,16 @@ from app.serving.query import responses
 from app.serving.query.negotiation import DEFAULT_FORMAT, MediaType, RequestFormat
 from app.serving.query.record_bodies import CLASS_RECORDS
 from app.serving.query.record_requests import RecordRequest, parse_records
-from app.serving.query.requests import CLASS, QueryRequest, RequestLimits, parse_request, request_of
+from app.serving.query.requests import CLASS, QueryRequest, parse_request, request_of
 from app.serving.query.responses import JSON_HEADERS, NO_NOTES, Answer, Notes
 from app.serving.query.rows import Row, SparseRow, decode, dense_row, row_error
 from app.serving.record_decisions import decide_at_once, decide_records
 from app.serving.records import Records
 from app.serving.servable import ServableStudent
-from app.serving.work import check_work, record_work, students_work
+from app.serving.work import RequestLimits, check_work
 from core.errors import InvalidProblem
 from core.packed import PackedStudent
+from core.packed.work import record_work, students_work
 
 
 def answer_class(
@@ -44,7 +44,7 @@ def answer_class(
         return answer_record(student, records, data, format_, limits)
     if format_ is not DEFAULT_FORMAT:
         request = parse_request(CLASS, data, format_, limits)
-        return answer([student], request, format_.answer, limits.max_work, named=False)
+        return answer([student], request, format_.answer, limits, named=False)
     body = decode(CLASS, data, limits.max_rows)
     x, score_sparse = body.x, student.score_sparse
     if (
@@ -56,7 +56,7 @@ def answer_class(
             and (score_sparse is None or x.index_base is not None or student.inputs.index_base)
         )
     ):
-        return answer([student], request_of(body, format_), MediaType.JSON, limits.max_work, named=False)
+        return answer([student], request_of(body, format_), MediaType.JSON, limits, named=False)
     # One row in JSON, the most frequent query, takes the shortest way.
     try:
         if isinstance(x, list):
@@ -83,7 +83,7 @@ def answer_record(
         if decisions is not None:
             return responses.encode_rows(student, decisions), len(decisions.scores), JSON_HEADERS
     request = parse_records(CLASS_RECORDS, data, format_, records, limits)
-    return answer_parsed([student], request, format_.answer, limits.max_work, named=False)
+    return answer_parsed([student], request, format_.answer, limits, named=False)
 
 
 def answer_classes(
@@ -93,29 +93,28 @@ def answer_classes(
     limits: RequestLimits,
 ) -> Answer:
     """The answer of several classes of one model version. Raises InvalidRequest and TooLarge."""
-    return answer_parsed(students, request, format_.answer, limits.max_work, named=True)
+    return answer_parsed(students, request, format_.answer, limits, named=True)
 
 
 def answer_parsed(
     students: Sequence[ServableStudent],
     request: QueryRequest | RecordRequest,
     media_type: MediaType,
-    max_work: int,
+    limits: RequestLimits,
     *,
     named: bool,
 ) -> Answer:
     """As `answer`, also of records."""
     if isinstance(request, QueryRequest):
-        return answer(students, request, media_type, max_work, named=named)
-    source = request.source
-    if len(source) > 1:
-        per_record = record_work([served.student for served in students], source.records.rows)
-        check_work(len(source), per_record, max_work)
-    check_answered_in_json(request.explain, is_json=media_type is MediaType.JSON)
-    explainer = record_explainer(students, source, max_work) if request.explain == COLUMNS else None
-    decisions, of_rows, effects = decide_records(
-        students, source, explain=bool(request.explain), effects=explainer
-    )
+        return answer(students, request, media_type, limits, named=named)
+    check_explained(request.explain, limits, is_json=media_type is MediaType.JSON)
+    source, explain = request.source, bool(request.explain)
+    if len(source) * len(students) > 1:
+        packed = [served.student for served in students]
+        per_record = record_work(packed, source.records.rows, explain=explain)
+        check_work(len(source), per_record, limits.max_work, classes=len(students))
+    explainer = record_explainer(students, source, limits) if request.explain == COLUMNS else None
+    decisions, of_rows, effects = decide_records(students, source, explain=explain, effects=explainer)
     notes = Notes(None if of_rows is None else [*map(responses.note_of_record, of_rows)], effects)
     if source.single and media_type is MediaType.JSON:
         return _encode_one(students, [one.first for one in decisions], notes, named=named), 1, JSON_HEADERS
@@ -126,24 +125,25 @@ def answer(
     students: Sequence[ServableStudent],
     request: QueryRequest,
     media_type: MediaType,
-    max_work: int,
+    limits: RequestLimits,
     *,
     named: bool,
 ) -> Answer:
     """The encoded decisions of students of one model version.
 
-    max_work: multiply-adds of a request with several rows. named: whether each decision names its class.
-    Raises InvalidRequest and TooLarge.
+    named: whether each decision names its class. Raises InvalidRequest and TooLarge.
     """
-    if request.n_rows > 1:
-        check_work(request.n_rows, students_work([servable.student for servable in students]), max_work)
+    check_explained(request.explain, limits, is_json=media_type is MediaType.JSON)
+    if request.n_rows * len(students) > 1:
+        packed = [servable.student for servable in students]
+        per_row = students_work(packed, explain=bool(request.explain))
+        check_work(request.n_rows, per_row, limits.max_work, classes=len(students))
     if request.single and media_type is MediaType.JSON:
-        return _answer_row(students, request, max_work, named=named), 1, JSON_HEADERS
-    check_answered_in_json(request.explain, is_json=media_type is MediaType.JSON)
+        return _answer_row(students, request, limits, named=named), 1, JSON_HEADERS
     decisions, outside = _decide(students, request)
     notes = Notes(
         None if outside is None else [*map(responses.note_of_outside, outside)],
-        _effects(students, request, max_work) if request.explain == COLUMNS else None,
+        _effects(students, request, limits) if request.explain == COLUMNS else None,
     )
     return encode_all(students, decisions, notes, media_type, single=request.single, named=named)
 
@@ -170,7 +170,7 @@ def encode_all(
 
 
 def _answer_row(
-    students: Sequence[ServableStudent], request: QueryRequest, max_work: int, *, named: bool
+    students: Sequence[ServableStudent], request: QueryRequest, limits: RequestLimits, *, named: bool
 ) -> bytes:
     inputs = students[0].inputs
     x = request.row(inputs)
@@ -183,7 +183,7 @@ def _answer_row(
         outside = inputs.outside(np.atleast_2d(dense_row(x, inputs.n_columns)))
         notes = Notes(
             None if outside is None else [responses.note_of_outside(outside[0])],
-            _effects(students, request, max_work) if request.explain == COLUMNS else None,
+            _effects(students, request, limits) if request.explain == COLUMNS else None,
         )
     return _encode_one(students, decided, notes, named=named)
 
@@ -197,14 +197,16 @@ def _encode_one(
     return responses.encode_row(students[0], *decided[0], note=None if of_row is None else of_row[0])
 
 
-def _effects(students: Sequence[ServableStudent], request: QueryRequest, max_work: int) -> list[list[bytes]]:
+def _effects(
+    students: Sequence[ServableStudent], request: QueryRequest, limits: RequestLimits
+) -> list[list[bytes]]:
     """The explanation by columns of each row by each student."""
     inputs = students[0].inputs
-    check_explained_rows(request.n_rows)
+    explain = numbers_explainer(students, inputs, request.n_rows, limits)
     effects: list[list[bytes]] = [[] for _ in students]
     for rows, table in request.blocks(inputs):
         try:
-            found = explain_numbers(students, inputs, table, max_work)
+            found = explain(table)
         except InvalidProblem as error:
             raise request.error(error, rows.start) from error
         for of_one, own in zip(effects, found, strict=True):

@@ -19,6 +19,7 @@ from app.http.path_prefix import path_as_sent
 from app.http.problem import Problem, ProblemError, method_not_allowed
 from app.http.responses import Response, problem_response
 from app.http.types import Body, HeaderList, Receive, Scope, Send
+from app.serving.loop_time import LoopTime
 from app.serving.pipeline import Exchange, QueryPipeline, WireFormat
 from app.serving.prepared import Computed, PreparedRequest, header_lines
 from app.serving.query.arriving import ArrivingRows, are_scored
@@ -28,11 +29,11 @@ from app.serving.query.paths import PREFIX, SUFFIXES, ParsedPath, parse_query_pa
 from app.serving.query.prepared_prediction import SUFFIX as PREDICT
 from app.serving.query.prepared_prediction import PreparedPrediction
 from app.serving.query.record_requests import RecordRequest, classes_of, parse_classes_of_records
-from app.serving.query.requests import QueryRequest, RequestLimits, parse_classes
+from app.serving.query.requests import QueryRequest, parse_classes
 from app.serving.query.responses import JSON_HEADERS, Answer, encode_row
 from app.serving.row_decoder import decode_row
-from app.serving.servable import INLINE_BYTES, INLINE_WORK, ServableStudent
-from app.serving.work import TOO_MUCH_WORK
+from app.serving.servable import INLINE_BYTES, ServableStudent
+from app.serving.work import INLINE_WORK, TOO_MUCH_WORK, RequestLimits
 
 _JSON_LINES: Final = header_lines(JSON_HEADERS)
 
@@ -43,7 +44,9 @@ class QueryHandler(WireFormat[Exchange, Receive, Response]):
     def __init__(self, pipeline: QueryPipeline) -> None:
         self.pipeline = pipeline
         self._limits = RequestLimits(pipeline.max_bytes, pipeline.max_rows, pipeline.max_work)
-        self._inline_limits = replace(self._limits, max_work=min(INLINE_WORK, pipeline.max_work))
+        self._inline_limits = replace(
+            self._limits, max_work=min(INLINE_WORK, pipeline.max_work), explains_columns=False
+        )
 
     @staticmethod
     def matches(scope: Scope) -> bool:
@@ -108,7 +111,7 @@ class QueryHandler(WireFormat[Exchange, Receive, Response]):
     ) -> Answer:
         cache = self.pipeline.cache
         student = cache.get(reference, label) or await cache.student(reference, label)
-        exchange.model = student.metric_label
+        exchange.model, exchange.asked = student.metric_label, [student.loop]
         inline = _is_inline(student, len(data), format_)
         return await self._run(exchange, inline, partial(answer_class, student, data, format_))
 
@@ -128,6 +131,7 @@ class QueryHandler(WireFormat[Exchange, Receive, Response]):
             refused = error
         students = await self._students(reference, classes, refused)
         exchange.model = students[0].metric_label
+        exchange.asked = [student.loop for student in students]
         records = students[0].inputs.records
         if records is not None:
             request = await pipeline.run(
@@ -135,7 +139,8 @@ class QueryHandler(WireFormat[Exchange, Receive, Response]):
             )
         elif refused is not None:
             raise refused
-        inline = _is_inline(students[0], len(data) * len(students), format_)
+        size = len(data) * len(students)
+        inline = all(_is_inline(student, size, format_) for student in students)
         return await self._run(exchange, inline, partial(answer_classes, students, request, format_))
 
     async def _students(
@@ -194,9 +199,15 @@ class PreparedQuery(PreparedRequest):
             return None
         return ArrivingRows(self, student, self._format, body) if self.admit() else None
 
+    def asked(self) -> Sequence[LoopTime]:
+        student = self._student()
+        return () if student is None else [student.loop]
+
     def compute(self, body: Body) -> Computed | None:
         student = self._student()
         if student is None:
+            return None
+        if not student.loop.is_quick:
             return None
         if self._format is DEFAULT_FORMAT and len(body) <= student.inline_bytes:
             # One dense row, record or text is the most frequent query.
@@ -221,6 +232,8 @@ def _reference(tenant: str, path: ParsedPath) -> str:
 
 def _is_inline(student: ServableStudent, size: int, format_: RequestFormat) -> bool:
     """Whether ``size`` bytes are decided sooner in the event loop than a thread could start on them."""
+    if not student.loop.is_allowed:
+        return False
     if format_ is DEFAULT_FORMAT:
         return size <= student.inline_bytes
     if format_.encoding is not None:

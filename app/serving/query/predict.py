@@ -19,17 +19,14 @@ from app.serving.loader import Teacher
 from app.serving.query.negotiation import MediaType, RequestFormat
 from app.serving.query.record_bodies import PREDICT_RECORDS, PredictRecords, decode_records, needs_record
 from app.serving.query.record_requests import RecordRequest
-from app.serving.query.requests import MAX_SCORES, QueryRequest, RequestLimits, decompressed, parse_tensor
+from app.serving.query.requests import MAX_SCORES, QueryRequest, decompressed, parse_tensor
 from app.serving.query.rows import QueryBody, decode
 from app.serving.records import Records
-from app.serving.work import check_work, row_work
+from app.serving.work import RequestLimits, check_work, prediction_work
 from core.errors import InvalidProblem
 
 _COMPARED_CLASSES: Final = 200
 """The first classes of a teacher, among which a near name is looked for."""
-
-_CLASS_OVERHEAD: Final = 2000
-"""Multiply-adds that take as long as one step of the loop over the classes in `PackedTeacher.is_class`."""
 
 _WORK_PER_ENTRY: Final = 64
 """Multiply-adds that a block may cost for each of its entries: a block takes about 50 ms of a core."""
@@ -121,7 +118,7 @@ def parse_prediction(
     n_classes = len(teacher.classes)
     if scores and request.n_rows * n_classes > MAX_SCORES:
         raise TooLarge(f"At most {MAX_SCORES} scores are given in one answer.", code="too_many_scores")
-    per_row = row_work(teacher.map, n_classes) + (0 if target is None else n_classes * _CLASS_OVERHEAD)
+    per_row = prediction_work(teacher.map, n_classes, target=target is not None)
     check_work(request.n_rows, per_row, limits.max_work)
     return Prediction(servable, request, scores, target, _code(servable, target), per_row)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -11,16 +12,16 @@ from app.domain.errors import NotFound
 from app.domain.names import is_reference, qualified
 from app.http.types import Body, HeaderList
 from app.serving.cache import ServableTeacher
+from app.serving.loop_time import LoopTime
 from app.serving.pipeline import QueryPipeline
 from app.serving.prepared import Computed, PreparedRequest, header_lines
 from app.serving.query.negotiation import DEFAULT_FORMAT
 from app.serving.query.paths import PREFIX
 from app.serving.query.predict import parse_prediction
-from app.serving.query.requests import RequestLimits
 from app.serving.query.responses import JSON_HEADERS
 from app.serving.row_decoder import decode_row
 from app.serving.servable import INLINE_BYTES
-from app.serving.work import row_work
+from app.serving.work import RequestLimits, prediction_work
 
 SUFFIX: Final = b":predict"
 ROUTE: Final = "/v1/models/{model}:predict"
@@ -41,7 +42,7 @@ class RowLabels:
         self.served = served
         teacher = served.teacher
         self.n_columns = teacher.map.n_columns
-        self.work = row_work(teacher.map, len(teacher.classes))
+        self.work = prediction_work(teacher.map, len(teacher.classes))
         self._scores, self._classes = teacher.scores, teacher.classes
         self._end = b"," + msgspec.json.encode({"model": served.model, "version": served.version})[1:]
 
@@ -71,6 +72,10 @@ class PreparedPrediction(PreparedRequest):
         self._labels: RowLabels | None = None
         self._most_work = min(INLINE_WORK, pipeline.authenticator.rate_work or INLINE_WORK)
 
+    def asked(self) -> Sequence[LoopTime]:
+        teacher = self.pipeline.cache.loaded_teacher(self._reference)
+        return () if teacher is None else [teacher.loop]
+
     def compute(self, body: Body) -> Computed | None:
         cache = self.pipeline.cache
         teacher = cache.loaded_teacher(self._reference)
@@ -78,7 +83,7 @@ class PreparedPrediction(PreparedRequest):
             # For the next one.
             cache.load_small_teacher(self._reference, INLINE_WORK)
             return None
-        if len(body) > INLINE_BYTES:
+        if len(body) > INLINE_BYTES or not teacher.loop.is_quick:
             return None
         if teacher.inputs.records is None:
             labels = self._labels

@@ -25,7 +25,6 @@ from app.serving.query.requests import (
     CLASS,
     CLASSES,
     QueryRequest,
-    RequestLimits,
     check_classes,
     check_named,
     decompressed,
@@ -36,6 +35,7 @@ from app.serving.query.row_errors import invalid
 from app.serving.query.rows import Block, decode
 from app.serving.record_sources import RecordSource
 from app.serving.records import Records
+from app.serving.work import RequestLimits
 from core.data.validation import row_blocks
 from core.errors import InvalidProblem
 

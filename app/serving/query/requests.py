@@ -30,7 +30,7 @@ from app.serving.query.rows import (
     row_error,
 )
 from app.serving.query.tensors import read_tensor
-from app.serving.work import MAX_WORK
+from app.serving.work import RequestLimits
 from core.data.validation import row_blocks
 from core.errors import InvalidProblem
 
@@ -59,15 +59,6 @@ class ClassesQuery(ClassQuery):
 
 CLASS: Final = msgspec.json.Decoder(ClassQuery)
 CLASSES: Final = msgspec.json.Decoder(ClassesQuery)
-
-
-@dataclass(frozen=True, slots=True)
-class RequestLimits:
-    """max_bytes: of a decompressed body. max_rows: of a query. max_work: multiply-adds, see `check_work`."""
-
-    max_bytes: int
-    max_rows: int
-    max_work: int = MAX_WORK
 
 
 @dataclass(frozen=True, slots=True)

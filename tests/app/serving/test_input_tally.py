@@ -32,9 +32,9 @@ from app.serving.inputs import Inputs
 from app.serving.query.evaluate import answer_class, answer_classes
 from app.serving.query.negotiation import DEFAULT_FORMAT
 from app.serving.query.record_requests import parse_classes_of_records
-from app.serving.query.requests import RequestLimits
 from app.serving.records import REFUSED, Records
 from app.serving.servable import ServableStudent, make_servable
+from app.serving.work import RequestLimits
 from core.data.schema import Kind, KindSpec, infer_schema
 from core.data.table import Table, TextCells
 from core.encoding.fit import fit_encoder

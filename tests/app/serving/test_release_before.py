@@ -19,8 +19,8 @@ from app.ingest import dataset_format
 from app.serving.inputs import Inputs
 from app.serving.query.evaluate import answer_class
 from app.serving.query.negotiation import DEFAULT_FORMAT
-from app.serving.query.requests import RequestLimits
 from app.serving.servable import ServableStudent, make_servable
+from app.serving.work import RequestLimits
 from core.packed import PackedStudent
 from tests.app.serving.written_records import VERSION
 

@@ -15,8 +15,8 @@ from app.serving.inputs import Inputs
 from app.serving.query.evaluate import answer_class, answer_classes
 from app.serving.query.negotiation import DEFAULT_FORMAT, OF_ONE_CLASS, negotiate
 from app.serving.query.record_requests import parse_classes_of_records
-from app.serving.query.requests import RequestLimits
 from app.serving.servable import ServableStudent, make_servable
+from app.serving.work import RequestLimits
 from core.packed import LinearBasis, LinearForm, PackedStudent
 from tests.app.serving.written_records import (
     RECORD,

@@ -21,8 +21,9 @@ from app.domain.errors import ServiceError
 from app.http.problem import problem_of
 from app.serving.query.evaluate import answer_class, answer_classes
 from app.serving.query.negotiation import negotiate
-from app.serving.query.requests import RequestLimits, parse_classes
+from app.serving.query.requests import parse_classes
 from app.serving.servable import ServableStudent, make_servable
+from app.serving.work import RequestLimits
 from core.packed import LinearBasis, LinearForm, PackedMap, PackedStudent, RbfBasis, SigmoidCalibration
 
 VERSION = ModelVersion("pets", 3, "job", "", "svm", ("a", "b"), 3, "", {}, 0.0)

@@ -20,8 +20,8 @@ from app.serving.open_inference.paths import parse_path
 from app.serving.open_inference.requests import parse_inference
 from app.serving.query.evaluate import answer_class
 from app.serving.query.negotiation import DEFAULT_FORMAT, OF_ONE_CLASS, negotiate
-from app.serving.query.requests import RequestLimits
 from app.serving.servable import ServableStudent
+from app.serving.work import RequestLimits
 from core.encoding.fit import matrix_of
 from core.packed import SigmoidCalibration
 from tests.app.serving.written_records import (

@@ -17,9 +17,9 @@ from app.domain.errors import InvalidRequest, ServiceError, TooLarge
 from app.serving.inputs import Inputs
 from app.serving.query.evaluate import answer_class
 from app.serving.query.negotiation import DEFAULT_FORMAT
-from app.serving.query.requests import RequestLimits
 from app.serving.query.rows import QueryBody, decode, dense_blocks, dense_row
 from app.serving.servable import ServableStudent, make_servable
+from app.serving.work import RequestLimits
 from benchmarks.published import linear_student
 from tests.refusals import refused_as
 
