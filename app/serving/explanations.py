@@ -110,7 +110,7 @@ def _explainers(
     if rows > MOST_ROWS:
         message = f"The query has {rows} rows; at most {MOST_ROWS} are explained by columns at once."
         raise TooLarge(message, code="too_many_rows")
-    work = sum(explanation_work(served.student, rows, baseline.columns) for served in students)
+    work = sum(explanation_work(served.student, baseline, rows) for served in students)
     if work > limits.max_work:
         message = (
             f"An explanation by columns costs {work:.2g} multiply-adds for these rows and classes; at"

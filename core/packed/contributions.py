@@ -35,11 +35,12 @@ from core.packed.trees import TreesBasis
 _BLOCK: Final = 1 << 20
 """Numbers of rows with replaced columns that are scored together."""
 
+_OF_NUMBER: Final = 100
 _OF_REFERENCE: Final = 32
 _OF_COLUMN: Final = 8_000
 _OF_CALLS: Final = 60_000
-"""Multiply-adds in the time in which a node of trees is looked up, a column is replaced by its usual value,
-and NumPy is called some times."""
+"""Multiply-adds in the time in which a number of a list is read, a node of trees is looked up, a column is
+replaced by its usual value, and NumPy is called some times."""
 
 Place: TypeAlias = slice | NDArray[np.intp]
 
@@ -116,23 +117,23 @@ def explainer(student: PackedStudent, baseline: Baseline) -> Callable[[EncodedRe
     return lambda record: _of_other_maps(student, record, baseline)
 
 
-def explanation_work(student: PackedStudent, rows: int, columns: int) -> int:
-    """What `explainer` makes of so many rows of a table of so many columns, in multiply-adds."""
-    packed, form = student.map, student.form
+def explanation_work(student: PackedStudent, baseline: Baseline, rows: int) -> int:
+    """What `explainer` makes of so many rows, in multiply-adds."""
+    of_rows = rows * (_OF_NUMBER * len(baseline.means) + 3 * student.map.n_columns + _OF_CALLS)
+    packed, form, columns = student.map, student.form, baseline.columns
     if isinstance(packed, TreesBasis) and _is_sum(student):
-        faces = min(rows, form.functions)
-        of_face = packed.values.size + _OF_REFERENCE * len(packed.test)
-        # A path has some calls of NumPy for each level, whatever the number of trees.
-        of_row = packed.work + form.work + _OF_REFERENCE * packed.steps + _OF_CALLS * (packed.depth + 1)
-        return faces * of_face + rows * (of_row + 3 * packed.n_columns)
+        # Every level takes some calls of NumPy, however few nodes it has.
+        of_face = packed.values.size + _OF_REFERENCE * len(packed.test) + _OF_CALLS * packed.depth
+        of_row = packed.work + form.work + _OF_REFERENCE * packed.steps + _OF_CALLS * packed.depth
+        return of_rows + min(rows, form.functions) * of_face + rows * of_row
     of_dense = _of_dense(student)
     if of_dense is None or not _is_sum(student):
-        return rows * (columns + 2) * (packed.work + form.work + 2 * packed.n_columns + _OF_COLUMN)
-    of_row = form.work + 3 * packed.n_columns + _OF_CALLS
+        compared = packed.work + form.work + 2 * packed.n_columns + _OF_COLUMN
+        return of_rows + rows * (columns + 2) * compared
     if isinstance(of_dense, LinearBasis):
-        return rows * of_row
+        return of_rows + rows * form.work
     compared = of_dense.work + of_dense.n_basis + 2 * of_dense.n_columns + _OF_COLUMN
-    return rows * (of_row + (columns + 2) * compared)
+    return of_rows + rows * (form.work + (columns + 2) * compared)
 
 
 def _is_sum(student: PackedStudent) -> bool:

@@ -41,7 +41,7 @@ Int32s: TypeAlias = NDArray[np.int32]
 MAX_DEPTH: Final = 128
 """Most inner nodes from a root to a leaf."""
 MAX_COST: Final = 1 << 28
-"""Most steps and additions for a row: a few bytes of a package may stand for many."""
+"""Most steps and additions for a row of trees that are read: few bytes of a package may stand for many."""
 _STEP: Final = 16
 _INTERPRETED: Final = 4
 _DIVISION: Final = 3
@@ -123,7 +123,6 @@ class TreesBasis(PackedMap):
         largest = float(np.abs(self.values).max(initial=0.0)) * trees
         _require(largest <= MAX_MAGNITUDE, "values", f"such that no sum exceeds {MAX_MAGNITUDE:g}")
         _require(1.0 <= self.divisor <= MAX_MAGNITUDE, "divisor", "at least 1")
-        _require(self.cost <= MAX_COST, "roots", f"such that a row costs at most {MAX_COST:.1g} operations")
 
     @classmethod
     def tidy(
@@ -363,7 +362,11 @@ class TreesBasis(PackedMap):
         if divisor.shape != (1,):
             raise InvalidPackage("The trees of the package have no single divisor.")
         parts: dict[str, Any] = {name: take_array(arrays, f"map.{name}") for name in names}
-        return cls(columns=columns, sums=sums, divisor=float(divisor[0]), **parts)
+        trees = cls(columns=columns, sums=sums, divisor=float(divisor[0]), **parts)
+        if trees.cost > MAX_COST:
+            text = f"A row costs {trees.cost:.2g} steps and additions; of trees with more than {MAX_COST:.2g}"
+            raise InvalidPackage(f"{text} no package is read.")
+        return trees
 
 
 def _frozen(value: Any, field: str, kind: type[np.generic], shape: tuple[int, ...]) -> NDArray[Any]:

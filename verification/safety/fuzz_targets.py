@@ -58,7 +58,9 @@ from core.packed.term_table import TermTable, term_entries
 from core.packed.terms import FAMILIES
 from core.packed.trees import TreesBasis
 from verification.safety import fuzz_known_heads, fuzz_relay
+from verification.safety.costs import FACTOR, QUESTIONS, nanoseconds
 from verification.safety.fuzz_heads import HEADS, compare_heads
+from verification.safety.random_students import FORMS, MAPS, random_student
 
 ALLOWED: Final = (ServiceError, InvalidProblem, InvalidPackage)
 MAX_BYTES: Final = 8192
@@ -151,6 +153,29 @@ def _score_student(data: bytes, _folder: Path) -> None:
         # BLAS adds the products of a row alone in another order.
         if student.map.kind == "trees" and scores.tobytes() != alone.tobytes():
             raise ValueError(f"Rows alone have the scores {alone}, and {scores} in a table.")
+
+
+@cache
+def _usual_nanoseconds() -> Mapping[str, float]:
+    """The median time of a counted multiply-add for each question."""
+    rng = np.random.default_rng(0)
+    students = [random_student(rng, kind, form, 3e5) for kind in MAPS for form in FORMS]
+    return {
+        name: float(np.median([nanoseconds(ask, student) for student in students]))
+        for name, ask in QUESTIONS.items()
+    }
+
+
+def _cost(data: bytes, _folder: Path) -> None:
+    """A random student answers every question in the time that is counted."""
+    choices = np.frombuffer(data.ljust(4, b"\0"), np.uint8)
+    kind, form = MAPS[choices[0] % len(MAPS)], FORMS[choices[1] % len(FORMS)]
+    size = 3e5 * 3 ** (choices[2] / 255)
+    student = random_student(np.random.default_rng(choices[3:]), kind, form, size)
+    for name, ask in QUESTIONS.items():
+        time = nanoseconds(ask, student)
+        if time > FACTOR * _usual_nanoseconds()[name]:
+            raise AssertionError(f"{name}: {time:.2g} ns for a multiply-add of a {form} student, {kind} map.")
 
 
 def _query(data: bytes, _folder: Path) -> None:
@@ -522,4 +547,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     ),
     "package": Target(_read_package, _packages),
     "student": Target(_score_student, _students),
+    "cost": Target(
+        _cost, lambda: [bytes([kind, form, 99, 1]) for kind in range(len(MAPS)) for form in range(3)]
+    ),
 }

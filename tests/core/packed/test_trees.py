@@ -155,12 +155,22 @@ def depth_of(trees: TreesBasis, reference: int) -> int:
     return 0 if reference < 0 else 1 + max(depth_of(trees, child) for child in trees.children[reference])
 
 
-def test_trees_whose_row_would_take_long_are_refused():
-    trees = random_trees(0, depth=0)
+def test_packages_of_trees_whose_row_would_take_long_are_refused():
     many = np.full(1 << 20, -1)
-    with at_fault(InvalidProblem, "unusable_trees"):
-        replace(trees, roots=many, output=np.zeros_like(many), sums=256, values=np.zeros((1, 256)))
-    replace(trees, roots=many, output=np.zeros_like(many), sums=128, values=np.zeros((1, 128)))
+    for sums, cost in ((256, r"2\.7e\+08"), (128, None)):
+        trees = replace(
+            random_trees(0, depth=0),
+            roots=many,
+            output=np.zeros_like(many),
+            sums=sums,
+            values=np.zeros((1, sums)),
+        )
+        package = student(trees).to_bytes()
+        if cost is None:
+            assert PackedStudent.from_bytes(package).map.digest == trees.digest
+        else:
+            with pytest.raises(InvalidPackage, match=cost):
+                PackedStudent.from_bytes(package)
 
 
 def package_with(trees: TreesBasis, **changes) -> bytes:
