@@ -69,7 +69,7 @@ def _form(rng: np.random.Generator, form: str, p: int, functions: int) -> Form:
     if form == "polytope":
         return PolytopeForm(rng.normal(size=(functions, p)), rng.normal(size=functions), np.zeros(p), 0.0)
     if form == "gaussian":
-        return GaussianForm(rng.normal(size=p), 0.0, rng.normal(size=(functions, p)) / p)
+        return GaussianForm(rng.normal(size=p), 0.0, rng.normal(size=(functions, p)) / p, 1e6)
     return LinearForm(rng.normal(size=p), 0.0, np.zeros(p), 0.0)
 
 

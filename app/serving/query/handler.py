@@ -19,7 +19,7 @@ from app.http.path_prefix import path_as_sent
 from app.http.problem import Problem, ProblemError, method_not_allowed
 from app.http.responses import Response, problem_response
 from app.http.types import Body, HeaderList, Receive, Scope, Send
-from app.serving.loop_time import LoopTime
+from app.serving.loop_time import LoopTime, timed
 from app.serving.pipeline import Exchange, QueryPipeline, WireFormat
 from app.serving.prepared import Computed, PreparedRequest, header_lines
 from app.serving.query.arriving import ArrivingRows, are_scored
@@ -162,7 +162,7 @@ class QueryHandler(WireFormat[Exchange, Receive, Response]):
         """The result of ``answer``: in the event loop if ``inline`` is true and the rows cost little work."""
         if inline:
             try:
-                return answer(self._inline_limits)
+                return timed(exchange.asked, answer, self._inline_limits)
             except TooLarge as error:
                 # A few bytes of sparse rows may cost as much as megabytes of dense ones.
                 if error.reason != TOO_MUCH_WORK:
