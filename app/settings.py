@@ -106,7 +106,7 @@ class Settings(BaseSettings):
     max_query_work: int = Field(
         20_000_000_000,
         ge=1,
-        description="Most multiply-adds that the rows of one query or prediction cost; one row may be more.",
+        description="Most multiply-adds of one query or prediction; one row of one class may be more.",
     )
     max_rows: int = Field(5_000_000, ge=1, description="Most rows in a data set.")
     max_columns: int = Field(1_000_000, ge=1, description="Most columns in a data set.")

@@ -15,6 +15,7 @@ PARTS: Final = (
     "history",
     "simulation",
     "power",
+    "costs",
     "fuzz",
     "scale",
     "limits",
