@@ -734,8 +734,7 @@ async def test_what_is_counted_of_a_version_outlives_it(shelf: Shelf, cache: Mod
         cache.drop("default", "pets")
         gc.collect()
     assert shelf.reads.count((1, "profile")) == 2
-    found = cache.tallies.take()
-    assert [(one.qualified_model, taken.records) for one, taken in found] == [
+    assert [(one.qualified_model, taken.records) for one, taken in cache.tallies.take()] == [
         ("default/pets", 1),
         ("default/pets", 2),
     ]
