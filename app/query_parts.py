@@ -9,6 +9,7 @@ import sys
 import time
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +29,7 @@ from app.processes.scoreboard import Scoreboard, State
 from app.processes.tuning import favour_event_loop, favour_others, keep_freed_memory, limit_blas_threads
 from app.server.server import Server
 from app.server.tls import Certificate
+from app.services.quotas import has_bytes
 from app.serving.cache import ModelCache
 from app.serving.input_writer import InputWriter
 from app.serving.loader import DatabaseSource
@@ -119,7 +121,8 @@ async def open_query_parts(
     metrics.add_counter(
         "stms_audit_failures", "Attempts to write the audit log that failed.", lambda: audit_writer.failures
     )
-    input_writer = InputWriter(store, cache.tallies, metrics, periodic)
+    has_room = partial(has_bytes, store, settings)
+    input_writer = InputWriter(store, cache.tallies, metrics, periodic, has_room=has_room)
     input_writer.start()
     stack.push_async_callback(input_writer.stop)
     return QueryParts(

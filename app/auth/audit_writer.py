@@ -2,7 +2,7 @@
 
 A use case that changes something writes its audit row in its own transaction (`uow.audit.append`). A denied
 request changes nothing, and any client can cause any number of them, so they are counted in memory and
-written as one row for each address and caller. No request waits for these writes.
+written as one row for each address and caller, with shares of tenants. No request waits for these writes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from app.auth.authenticator import Authenticator
-from app.domain.audit_context import Actor, AuditContext
+from app.domain.audit_context import UNKNOWN, Actor, AuditContext
 from app.domain.entities import ApiKey
 from app.domain.errors import Unavailable
 from app.http.client_address import network_of
@@ -41,12 +41,14 @@ _DENIAL_STATUSES: Final = frozenset({401, 403})
 NO_SESSION: Final = "session_required"
 """Code of the error of a page without a session: it only leads to the page for signing in."""
 _MAX_SUBJECTS: Final = 256
-"""Pairs of network and caller with a row of their own between two writes; the others share one row."""
+"""Pairs of network and caller with a row of their own between two writes; the rest of a tenant share one."""
+_MAX_OF_TENANT: Final = _MAX_SUBJECTS // 2
+"""Of one tenant, or of callers that belong to none."""
 _MAX_CODES: Final = 16
 
-Subject: TypeAlias = tuple[str | None, str]
-"""(network that counts as one client, id of the actor)."""
-_OTHERS: Final[Subject] = (None, "others")
+Subject: TypeAlias = tuple[str, str | None, str]
+"""(tenant of the actor, network that counts as one client, id of the actor)."""
+_OTHERS: Final = "others"
 
 
 @dataclass(slots=True)
@@ -66,14 +68,19 @@ class DenialCounts:
 
     def __init__(self) -> None:
         self._counts: dict[Subject, Denials] = {}
+        self._of_tenant: Counter[str] = Counter()
 
     def add(self, context: AuditContext, request: str, code: str, count: int = 1) -> None:
         """Count ``count`` requests that were denied with the error ``code``."""
         network = context.address and network_of(context.address)
-        subject = (network, context.actor.id)
-        if subject not in self._counts and len(self._counts) >= _MAX_SUBJECTS:
-            subject, context, network = _OTHERS, AuditContext(), None
-        denials = self._counts.setdefault(subject, Denials(context, request))
+        tenant = context.actor.tenant
+        subject = (tenant, network, context.actor.id)
+        if subject not in self._counts and self._is_full(tenant):
+            subject, context, network = (tenant, None, _OTHERS), _context_of_others(tenant), None
+        if subject not in self._counts:
+            self._counts[subject] = Denials(context, request)
+            self._of_tenant[tenant] += 1
+        denials = self._counts[subject]
         if denials.context.address != context.address:
             denials.context.address = network
         is_own = code in denials.codes or len(denials.codes) < _MAX_CODES
@@ -82,14 +89,23 @@ class DenialCounts:
     def take(self) -> Mapping[Subject, Denials]:
         """Remove and return all counts."""
         counts, self._counts = self._counts, {}
+        self._of_tenant.clear()
         return counts
 
     def put_back(self, counts: Mapping[Subject, Denials]) -> None:
         """Restore counts that could not be written, and add the newer ones to them."""
         newer, self._counts = self._counts, dict(counts)
+        self._of_tenant = Counter(tenant for tenant, _, _ in counts)
         for denials in newer.values():
             for code, count in denials.codes.items():
                 self.add(denials.context, denials.request, code, count)
+
+    def _is_full(self, tenant: str) -> bool:
+        return len(self._counts) >= _MAX_SUBJECTS or self._of_tenant[tenant] >= _MAX_OF_TENANT
+
+
+def _context_of_others(tenant: str) -> AuditContext:
+    return AuditContext(replace(UNKNOWN, tenant=tenant))
 
 
 def write_denials(store: Store, counts: Mapping[Subject, Denials], action: str = DENIED) -> None:

@@ -1,7 +1,8 @@
 """Sends the deliveries of webhooks from the elected worker.
 
 One thread reads what is due and stores what became of it. Each request has a thread of its own, of which few
-run at a time: a receiver that never answers holds two of them until its time is over, and delays no other.
+run at a time. They are given to tenants by turns, and within a tenant to its webhooks by turns: a receiver
+that never answers holds two of them until its time is over, and delays no other tenant and no other origin.
 An outcome that cannot be stored is kept until it can, and its delivery is not sent again meanwhile. A worker
 that dies in between leaves deliveries that the next one sends again: the receivers know them by their ids.
 """
@@ -11,14 +12,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
 from app.domain.figures import WORKER_FAILURES, WORKER_PARTS
-from app.domain.origins import AllowedServers, Origin
+from app.domain.origins import AllowedServers
 from app.domain.webhook import Delivery, Outcome, Target, Webhook, not_allowed
 from app.domain.webhook_message import body_of, check_of, headers_of, secret_of
 from app.processes.periodic import PeriodicWork
@@ -27,7 +28,7 @@ from app.remote.connection import RemoteConnection
 from app.remote.errors import RemoteFailed, RemoteUnavailable
 from app.services.webhooks import announce_limits, record_outcome, root_secret
 from app.settings import Settings
-from app.store.unit_of_work import Store
+from app.store.unit_of_work import Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
 
@@ -35,8 +36,10 @@ MAX_REQUESTS: Final = 16
 """Requests at a time."""
 MAX_OF_TENANT: Final = 8
 """Of one tenant."""
-MAX_OF_TARGET: Final = 2
-"""To one scheme, host and port."""
+MAX_BESIDE_OTHERS: Final = MAX_REQUESTS // 3
+"""Of one tenant while deliveries of others are due."""
+MAX_OF_ORIGIN: Final = 2
+"""Of one tenant to one scheme, host and port."""
 REQUEST_SECONDS: Final = 10.0
 """Longest time of a request."""
 _POLL_SECONDS: Final = 1.0
@@ -102,6 +105,9 @@ class WebhookSender:
     resolve: Resolve | None = None
     periodic: PeriodicWork = field(default_factory=lambda: PeriodicWork(WORKER_PARTS))
     _running: dict[str, _Request] = field(default_factory=dict, init=False)
+    # The tenant whose delivery was sent last, and of each tenant the webhook: the next one has the next turn.
+    _last_tenant: str = field(default="", init=False)
+    _last_webhooks: dict[str, str] = field(default_factory=dict, init=False)
     _counted: Counter[str] = field(default_factory=Counter, init=False)
     _announced_at: float = field(default=float("-inf"), init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
@@ -161,26 +167,46 @@ class WebhookSender:
                 return
             allowed = AllowedServers.of(self.settings.webhooks)
             signer = Signer(root_secret(self.settings), allowed, self.clock, self.resolve)
-            for webhook in uow.webhooks.some_due(now):
-                target = Target.of(webhook.url)
-                room = self._room(webhook.tenant, target.origin)
-                if room > 0:
-                    for delivery in uow.webhooks.due_of(webhook.id, now, limit=room, but=self._running):
-                        self._begin(_Request(webhook, delivery, target), signer)
+            # A tenant of which nothing may be sent has a request running: one of so many has its turn.
+            tenants = uow.webhooks.tenants_due(now, after=self._last_tenant, limit=MAX_REQUESTS)
+            most = MAX_OF_TENANT if len(tenants) == 1 else MAX_BESIDE_OTHERS
+            due = {tenant: self._due_of(uow, tenant, now) for tenant in tenants}
+            while due and len(self._running) < MAX_REQUESTS:
+                running = Counter(request.webhook.tenant for request in self._running.values())
+                # Of those with the fewest, the first in turn.
+                tenant = min(due, key=running.__getitem__)
+                request = next(due[tenant], None) if running[tenant] < most else None
+                if request is None:
+                    del due[tenant]
+                else:
+                    self._begin(request, signer)
 
-    def _room(self, tenant: str, origin: Origin) -> int:
-        """How many more requests may be made for a tenant to an origin."""
-        running = self._running.values()
-        return min(
-            MAX_REQUESTS - len(running),
-            MAX_OF_TENANT - sum(request.webhook.tenant == tenant for request in running),
-            MAX_OF_TARGET - sum(request.target.origin == origin for request in running),
+    def _due_of(self, uow: UnitOfWork, tenant: str, now: float) -> Iterator[_Request]:
+        """What may be sent of a tenant, its webhooks by turns. Each is begun before the next is asked for."""
+        last = self._last_webhooks.get(tenant, "")
+        webhooks = uow.webhooks.of_tenant(tenant).with_due(now)
+        turns = sorted(webhooks, key=lambda webhook: (webhook.id <= last, webhook.id))
+        waiting = deque((webhook, Target.of(webhook.url)) for webhook in turns)
+        while waiting:
+            webhook, target = waiting.popleft()
+            if self._number_running(tenant, target) < MAX_OF_ORIGIN:
+                for delivery in uow.webhooks.due_of(webhook.id, now, limit=1, but=self._running):
+                    yield _Request(webhook, delivery, target)
+                    waiting.append((webhook, target))
+
+    def _number_running(self, tenant: str, target: Target) -> int:
+        """How many requests of a tenant go to an origin."""
+        return sum(
+            request.webhook.tenant == tenant and request.target.origin == target.origin
+            for request in self._running.values()
         )
 
     def _begin(self, request: _Request, signer: Signer) -> None:
         work = threading.Thread(target=self._send, args=(request, signer), name="webhook", daemon=True)
         work.start()
         self._running[request.delivery.id] = request
+        self._last_tenant = request.webhook.tenant
+        self._last_webhooks[request.webhook.tenant] = request.webhook.id
 
     def _send(self, request: _Request, signer: Signer) -> None:
         try:

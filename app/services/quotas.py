@@ -90,6 +90,12 @@ def require_one_more(uow: UnitOfWork, settings: Settings, tenant: str, noun: str
     return found
 
 
+def has_bytes(store: Store, settings: Settings, tenant: str) -> bool:
+    """Whether a tenant has not used up its bytes."""
+    _, used, allowed = get_usage(store, settings, tenant)
+    return used.stored_bytes < allowed.stored_bytes
+
+
 def require_bytes(uow: UnitOfWork, settings: Settings, tenant: str) -> None:
     """Raise TooLarge if the tenant has used up its bytes. It locks its quotas until the end."""
     uow.quotas.lock(tenant)

@@ -28,7 +28,7 @@ from app.domain.webhook import (
     faults_of,
 )
 from app.domain.webhook_message import check_of, secret_of, secret_text
-from app.services.quotas import require_bytes, usage
+from app.services.quotas import get_usage, require_bytes
 from app.settings import Settings
 from app.store.private_files import random_secret
 from app.store.unit_of_work import Store, UnitOfWork
@@ -223,25 +223,42 @@ def announce_limits(store: Store, settings: Settings, now: float) -> None:
     """Store events of keys that expire soon, and of quotas that are nearly used.
 
     An event is stored once for each key and expiry, and at most once a day for each quota, however often this
-    is called. store: of all tenants. now: seconds since the epoch.
+    is called. store: of all tenants. now: seconds since the epoch. Raises Unavailable after those of all
+    other tenants were stored.
     """
     with store.read() as uow:
         expiring = uow.webhooks.tenants_of("key.expiring")
         nearly = uow.webhooks.tenants_of("quota.nearly_used")
+    failure: Unavailable | None = None
     for tenant in sorted(expiring | nearly):
-        with store.read() as uow:
-            keys = uow.keys.of_tenant(tenant).expiring(now, now + _SOON, _SOON) if tenant in expiring else []
-            _, used, allowed = usage(uow, settings, tenant)
-        for key in keys:
-            data: Json = {"key_id": key.id, "name": key.name, "expires_at": key.expires_at}
-            data["links"] = {"keys": "/v1/keys"}
-            _announce(store, "key.expiring", tenant, key.id, data, (key.id, key.expires_at))
-        for name in _QUOTAS if tenant in nearly else ():
-            amount, most = getattr(used, name), getattr(allowed, name)
-            if most and amount >= _NEARLY * most:
-                data = {"quota": name, "used": amount, "allowed": most, "links": {"usage": "/v1/usage"}}
-                day = int(now // 86400)
-                _announce(store, "quota.nearly_used", tenant, name, data, (tenant, name, day))
+        try:
+            if tenant in expiring:
+                _announce_keys(store, tenant, now)
+            if tenant in nearly:
+                _announce_quotas(store, settings, tenant, now)
+        except Unavailable as error:
+            failure = error
+    if failure is not None:
+        raise failure
+
+
+def _announce_keys(store: Store, tenant: str, now: float) -> None:
+    with store.read() as uow:
+        keys = uow.keys.of_tenant(tenant).expiring(now, now + _SOON, _SOON)
+    for key in keys:
+        data: Json = {"key_id": key.id, "name": key.name, "expires_at": key.expires_at}
+        data["links"] = {"keys": "/v1/keys"}
+        _announce(store, "key.expiring", tenant, key.id, data, (key.id, key.expires_at))
+
+
+def _announce_quotas(store: Store, settings: Settings, tenant: str, now: float) -> None:
+    _, used, allowed = get_usage(store, settings, tenant)
+    for name in _QUOTAS:
+        amount, most = getattr(used, name), getattr(allowed, name)
+        if most and amount >= _NEARLY * most:
+            data = {"quota": name, "used": amount, "allowed": most, "links": {"usage": "/v1/usage"}}
+            day = int(now // 86400)
+            _announce(store, "quota.nearly_used", tenant, name, data, (tenant, name, day))
 
 
 def _announce(

@@ -4,6 +4,9 @@ Every structure here belongs to the event loop; only loading runs in threads. So
 two requests that miss at the same time share one load. A published version never changes, so a loaded one
 never becomes stale. Only the version that a reference resolves to can change: `refresh` preloads from the new
 version what was loaded of the old one, and switches queries over afterwards.
+
+Tenants have shares: one that has more than half of the budget loses its own students first, and loads take
+turns by tenant.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from weakref import WeakValueDictionary
 from app.domain.entities import ModelVersion
 from app.domain.errors import InputFault, NotFound
 from app.domain.names import split_qualified
+from app.processes.fair_turns import FairTurns
 from app.serving.input_tally import InputTallies
 from app.serving.inputs import Inputs
 from app.serving.loader import ModelSource, Teacher
@@ -48,8 +52,10 @@ MOVE_SECONDS = 1.5
 _MAX_MISSING = 4096
 _MAX_PRELOADED = 256
 _MAX_SCANNED = 20_000
-"""Entries, the most recently used ones, among which a move looks for the classes to preload."""
-_LOADERS = 4
+"""Entries of a tenant, the most recently used ones, among which a move looks for the classes to preload."""
+_LOADERS = 5
+_LOADERS_OF_TENANT = _LOADERS - 1
+"""So that a load of another tenant finds a thread."""
 _NO_STUDENT = ("class_not_found", "student_not_found")
 _MAX_NAMED = 10
 
@@ -100,8 +106,9 @@ class ModelCache:
         self._missing: dict[tuple[str, str | None], tuple[NotFound, float]] = {}
         self._inflight: dict[object, asyncio.Task[Any]] = {}
         self._generation = 0
-        # One loader stays free of preloading, for queries.
-        self._preloading = asyncio.Semaphore(_LOADERS - 1)
+        self._turns = FairTurns(_LOADERS, per_caller=_LOADERS_OF_TENANT)
+        # Of all loaders, and of those of a tenant, one stays free of preloading, for queries.
+        self._preloading = FairTurns(_LOADERS - 1, per_caller=_LOADERS_OF_TENANT - 1)
         self._threads = ThreadPoolExecutor(_LOADERS, thread_name_prefix="stms-load")
         self.hits = self.misses = 0
         self.row_count = RowCount()
@@ -214,8 +221,8 @@ class ModelCache:
 
     def drop(self, tenant: str, model: str, version: int | None = None, label: str | None = None) -> None:
         """Unload a model, one version of it, or one class; the next query loads it again."""
-        for key in list(self._loaded.newest_first()):
-            if key[:2] == (tenant, model) and version in (None, key[2]) and label in (None, key[3]):
+        for key in list(self._loaded.newest_first(tenant)):
+            if key[1] == model and version in (None, key[2]) and label in (None, key[3]):
                 self._loaded.pop(key)
 
     def begin_refresh(self, models: Collection[str] | None) -> list[str]:
@@ -273,7 +280,9 @@ class ModelCache:
     async def _resolve(self, reference: str) -> ModelVersion:
         while True:
             generation = self._generation
-            version = await self._in_thread(lambda: self._source.resolve(reference))
+            version = await self._in_thread(
+                split_qualified(reference)[0], lambda: self._source.resolve(reference)
+            )
             if generation == self._generation:
                 self._references.put(reference, version)
                 return version
@@ -284,7 +293,7 @@ class ModelCache:
         # Held until the entry below holds it.
         inputs = await self.inputs(version)
         if label is None:
-            teacher, size = await self._in_thread(lambda: self._source.teacher(version))
+            teacher, size = await self._in_thread(version.tenant, lambda: self._source.teacher(version))
             codes = (
                 teacher.labels.codes
                 if isinstance(teacher, PackedHead)
@@ -300,9 +309,11 @@ class ModelCache:
                 LoopTime(f"The teacher of {version.qualified_model}@{version.version}"),
             )
         else:
-            student, size = await self._in_thread(lambda: self._source.student(version, label))
+            student, size = await self._in_thread(
+                version.tenant, lambda: self._source.student(version, label)
+            )
             return self._keep(version, label, student, size)
-        self._loaded.put((*_name(version), None), served, size, *_part(version, inputs))
+        self._loaded.put(version.tenant, (*_name(version), None), served, size, *_part(version, inputs))
         return served
 
     def _get_if_local(self, version: ModelVersion, label: str) -> ServableStudent | None:
@@ -316,7 +327,7 @@ class ModelCache:
         shared = _part(version, inputs)
         if not isinstance(student.map, LinearBasis):
             shared.append(Part(id(student.map), student.map.nbytes))
-        self._loaded.put((*_name(version), label), served, size, *shared)
+        self._loaded.put(version.tenant, (*_name(version), label), served, size, *shared)
         return served
 
     async def inputs(self, version: ModelVersion) -> Inputs:
@@ -326,10 +337,10 @@ class ModelCache:
         return await self._single_flight(("inputs", *_name(version)), partial(self._read_inputs, version))
 
     async def _read_inputs(self, version: ModelVersion) -> Inputs:
-        encoder = await self._in_thread(lambda: self._source.encoder(version))
+        encoder = await self._in_thread(version.tenant, lambda: self._source.encoder(version))
         profile = None
         if version.profile_digest is not None:
-            profile = await self._in_thread(lambda: self._source.profile(version, encoder))
+            profile = await self._in_thread(version.tenant, lambda: self._source.profile(version, encoder))
         return self._inputs_of(version, encoder, profile)
 
     def _inputs_of(
@@ -344,7 +355,7 @@ class ModelCache:
 
     async def _preload(self, old: ModelVersion, new: ModelVersion) -> Sequence[Exception]:
         """Load the classes of ``new`` that were last used of ``old``; returns the errors of the others."""
-        recent = islice(self._loaded.newest_first(), _MAX_SCANNED)
+        recent = islice(self._loaded.newest_first(old.tenant), _MAX_SCANNED)
         name = _name(old)
         used = [key[3] for key in recent if key[:3] == name]
         labels = [label for label in used[:_MAX_PRELOADED] if (*_name(new), label) not in self._loaded]
@@ -354,7 +365,7 @@ class ModelCache:
         return [result for result in results if isinstance(result, Exception)]
 
     async def _preload_class(self, version: ModelVersion, label: str | None) -> None:
-        async with self._preloading:
+        async with self._preloading.turn(version.tenant):
             try:
                 await self._single_flight((*_name(version), label), partial(self._fetch, version, label))
             except NotFound:
@@ -376,8 +387,9 @@ class ModelCache:
             # Marks the exception as retrieved, in case all waiting callers were cancelled.
             task.exception()
 
-    async def _in_thread(self, read: Callable[[], Loaded]) -> Loaded:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, read)
+    async def _in_thread(self, tenant: str, read: Callable[[], Loaded]) -> Loaded:
+        async with self._turns.turn(tenant):
+            return await asyncio.get_running_loop().run_in_executor(self._threads, read)
 
 
 def _name(version: ModelVersion) -> tuple[str, str, int]:

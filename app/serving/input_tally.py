@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import count, filterfalse
 from typing import Any, Final, NamedTuple
@@ -148,18 +148,18 @@ class InputTallies:
             self._tallies[tally] = version, ref(rows)
         return tally
 
-    def take(self) -> list[tuple[ModelVersion, Taken]]:
-        """What has been counted since the last call."""
-        found = []
+    def take(self) -> Iterator[tuple[ModelVersion, Taken]]:
+        """What has been counted since the last call, each version when it is asked for."""
         with self._lock:
-            for tally, (version, rows) in [*self._tallies.items()]:
-                if rows() is None:
-                    # Nothing can count any more.
-                    del self._tallies[tally]
-                taken = tally.take()
-                if taken.records:
-                    found.append((version, taken))
-        return found
+            tallies = [*self._tallies.items()]
+        for tally, (version, rows) in tallies:
+            can_count = rows() is not None
+            taken = tally.take()
+            if not can_count:
+                with self._lock:
+                    self._tallies.pop(tally, None)
+            if taken.records:
+                yield version, taken
 
 
 def unusual(column: ColumnEncoder, value: Any) -> int | None:

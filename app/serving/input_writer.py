@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -18,14 +20,60 @@ from app.serving.input_tally import InputTallies
 from app.serving.servable import metric_label
 from app.store.unit_of_work import Store
 
+logger = logging.getLogger(__name__)
+
 WRITE_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 2.0
 _MOST_WAITING: Final = 1000
-"""Rows that wait for a database that cannot be written; the oldest ones are given up."""
+"""Rows that wait for a database that cannot be written."""
+
+
+class _Waiting:
+    """Rows that are not written yet, by tenant. given_up: rows beyond `_MOST_WAITING`.
+
+    The oldest row of the tenant with the most is given up for a new one.
+    """
+
+    def __init__(self) -> None:
+        self._rows: dict[str, deque[tuple[ModelVersion, InputRow]]] = {}
+        self._count = 0
+        self.given_up = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, version: ModelVersion, row: InputRow) -> None:
+        self._rows.setdefault(version.tenant, deque()).append((version, row))
+        self._count += 1
+        if self._count > _MOST_WAITING:
+            self._pop(max(self._rows, key=lambda tenant: len(self._rows[tenant])))
+            self.given_up += 1
+
+    def take(self) -> tuple[ModelVersion, InputRow]:
+        """Remove and return the oldest row of the tenant whose turn it is."""
+        return self._pop(next(iter(self._rows)))
+
+    def put_back(self, version: ModelVersion, row: InputRow) -> None:
+        """Put a row back that could not be written; its tenant has the last turn."""
+        rows = self._rows.pop(version.tenant, deque())
+        rows.appendleft((version, row))
+        self._rows[version.tenant] = rows
+        self._count += 1
+
+    def _pop(self, tenant: str) -> tuple[ModelVersion, InputRow]:
+        row = self._rows[tenant].popleft()
+        self._count -= 1
+        if not self._rows[tenant]:
+            del self._rows[tenant]
+        return row
 
 
 class InputWriter:
-    """The background task of one process. periodic: runs the part "inputs"."""
+    """The background task of one process. periodic: runs the part "inputs".
+
+    has_room: whether a tenant may store more bytes; it is asked once a minute, and may raise Unavailable.
+    Inputs of a tenant that may not are not counted until it may again.
+    """
 
     def __init__(
         self,
@@ -34,10 +82,12 @@ class InputWriter:
         metrics: Metrics,
         periodic: PeriodicWork | None = None,
         seconds: float = WRITE_SECONDS,
+        has_room: Callable[[str], bool] = lambda _tenant: True,
     ) -> None:
         self._store, self._tallies, self._metrics, self._seconds = store, tallies, metrics, seconds
         self._periodic = periodic or PeriodicWork(["inputs"])
-        self._waiting: deque[tuple[ModelVersion, InputRow]] = deque(maxlen=_MOST_WAITING)
+        self._has_room = has_room
+        self._waiting = _Waiting()
         self._background = BackgroundTask("stms-inputs")
 
     def start(self) -> None:
@@ -55,18 +105,33 @@ class InputWriter:
     def write(self) -> None:
         """Write what was counted since the last call. Blocks. Raises Unavailable; then it is tried again."""
         hour = int(time.time() // HOUR)
+        rooms: dict[str, bool] = {}
+        given_up = self._waiting.given_up
+        error = self._write_waiting(rooms)
         for version, taken in self._tallies.take():
             self._metrics.unusual(metric_label(version), taken.unusual)
-            self._waiting.append((version, InputRow(hour, taken.records, taken.sampled, taken.counts)))
+            self._waiting.add(version, InputRow(hour, taken.records, taken.sampled, taken.counts))
+            error = error or self._write_waiting(rooms)
+        if self._waiting.given_up > given_up:
+            logger.warning("counts of inputs given up: %d rows", self._waiting.given_up - given_up)
+        if error is not None:
+            raise error
+
+    def _write_waiting(self, rooms: dict[str, bool]) -> Unavailable | None:
+        """Write what waits, and return the error if that fails. rooms: of the tenants that were asked for."""
         while self._waiting:
-            version, row = self._waiting.popleft()
+            version, row = self._waiting.take()
             try:
-                # In transactions of their own, so that no two processes wait for each other's rows.
-                with self._store.begin() as uow:
-                    uow.inputs.add(version.tenant, version.model, version.version, row)
-            except Unavailable:
-                self._waiting.appendleft((version, row))
-                raise
+                if version.tenant not in rooms:
+                    rooms[version.tenant] = self._has_room(version.tenant)
+                if rooms[version.tenant]:
+                    # In transactions of their own, so that no two processes wait for each other's rows.
+                    with self._store.begin() as uow:
+                        uow.inputs.add(version.tenant, version.model, version.version, row)
+            except Unavailable as error:
+                self._waiting.put_back(version, row)
+                return error
+        return None
 
     async def _run(self) -> None:
         while True:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Final, Protocol, TypeAlias, TypeVar
@@ -18,6 +17,7 @@ from app.domain.entities import ApiKey, ModelVersion, TokenRevocation
 from app.domain.errors import NotFound, Unavailable
 from app.domain.names import split_qualified
 from app.services import models
+from app.serving.lru import LruCache
 from app.store.blob_cache import BlobCache, open_blob
 from app.store.unit_of_work import Store
 from core.errors import InvalidPackage
@@ -34,7 +34,9 @@ _OBJECT_BYTES: Final = 2048
 """Memory of a student besides its arrays, in bytes."""
 
 _MAX_HEADS: Final = 64
-"""Largest number of open heads. A mapped file takes address space and a descriptor, but no memory."""
+"""Largest number of open heads, in which tenants have shares. A mapped file takes address space and a
+descriptor, but no memory.
+"""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -88,7 +90,7 @@ class DatabaseSource(ModelSource):
         self._files = files
         self._maps: WeakValueDictionary[str, PackedMap] = WeakValueDictionary()
         self._encoders: WeakValueDictionary[str, Encoder] = WeakValueDictionary()
-        self._heads: OrderedDict[tuple[str, str | None], PackedHead] = OrderedDict()
+        self._heads: LruCache[tuple[str, str, str | None], PackedHead] = LruCache(_MAX_HEADS)
         self._lock = threading.Lock()
 
     def changes(self, after: int | None) -> RegistryChanges | None:
@@ -122,7 +124,10 @@ class DatabaseSource(ModelSource):
 
     def get_if_local(self, version: ModelVersion, label: str) -> tuple[PackedStudent, int] | None:
         # A row of an open head is a few pages of a local file, which are nearly always in memory.
-        head = self._heads.get(_head_key(version)) if version.imported else None
+        if not version.imported:
+            return None
+        with self._lock:
+            head = self._heads.get(_head_key(version))
         if head is None:
             return None
         with suppress(InvalidPackage):
@@ -179,7 +184,7 @@ class DatabaseSource(ModelSource):
             return look()
         except InvalidPackage:
             with self._lock:
-                self._heads.pop(_head_key(version), None)
+                self._heads.pop(_head_key(version))
             self._files.discard(str(version.teacher_digest))
             self._files.discard(str(version.class_table))
         try:
@@ -191,14 +196,11 @@ class DatabaseSource(ModelSource):
         key = _head_key(version)
         with self._lock:
             head = self._heads.get(key)
-            if head is not None:
-                self._heads.move_to_end(key)
-                return head
+        if head is not None:
+            return head
         head = models.open_head(self._store, self._files, version)
         with self._lock:
-            self._heads[key] = head
-            while len(self._heads) > _MAX_HEADS:
-                self._heads.popitem(last=False)
+            self._heads.put(version.tenant, key, head, 1)
         return head
 
     def _read(
@@ -237,8 +239,8 @@ class DatabaseSource(ModelSource):
         return student, student.form.nbytes + _OBJECT_BYTES
 
 
-def _head_key(version: ModelVersion) -> tuple[str, str | None]:
-    return str(version.teacher_digest), version.class_table
+def _head_key(version: ModelVersion) -> tuple[str, str, str | None]:
+    return version.tenant, str(version.teacher_digest), version.class_table
 
 
 def _damaged(version: ModelVersion, what: str) -> Unavailable:

@@ -310,10 +310,13 @@ model_versions = Table(
     Column("metrics", JSON, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("row_bytes", BigInteger, nullable=False, server_default="0"),
+    # Bytes of its rows in input_counts.
+    Column("input_bytes", BigInteger, nullable=False, server_default="0"),
     # As of jobs.
     Index(
         "ix_model_versions_tenant_use",
-        *("tenant", "row_bytes", "teacher_digest", "class_table", "encoder_digest", "profile_digest"),
+        *("tenant", "row_bytes", "input_bytes", "teacher_digest"),
+        *("class_table", "encoder_digest", "profile_digest"),
     ),
 )
 

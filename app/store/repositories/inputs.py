@@ -12,9 +12,11 @@ from sqlalchemy import ColumnElement, Connection
 from app.domain.figures import InputRow
 from app.store.dialect import insert_once
 from app.store.live_tables import input_counts
+from app.store.row_bytes import row_size, rows_size
 from app.store.tables import model_versions
 
 _LARGEST: Final = 2**32 - 1
+_VERSION: Final = ("tenant", "model", "version")
 
 
 class InputCounts:
@@ -24,12 +26,18 @@ class InputCounts:
         self._connection = connection
 
     def add(self, tenant: str, model: str, version: int, row: InputRow) -> None:
-        """Add to the counts of a version in an hour, as other processes do; nothing if it was deleted."""
+        """Add to the counts of a version in an hour, as other processes do; nothing if it was deleted.
+
+        A new row counts in the bytes of the version.
+        """
         known = _is(model_versions, tenant, model, version)
         if self._connection.execute(sa.select(model_versions.c.version).where(known)).first() is None:
             return
         names = {"tenant": tenant, "model": model, "version": version}
-        if insert_once(self._connection, input_counts, names | row._asdict()):
+        values = names | row._asdict()
+        if insert_once(self._connection, input_counts, values):
+            grown_bytes = model_versions.c.input_bytes + rows_size([values], input_counts)
+            self._connection.execute(sa.update(model_versions).where(known).values(input_bytes=grown_bytes))
             return
         where = _is(input_counts, tenant, model, version) & (input_counts.c.hour == row.hour)
         query = sa.select(input_counts.c.counts).where(where).with_for_update()
@@ -55,8 +63,14 @@ class InputCounts:
 
     def delete_before(self, hour: int) -> int:
         """Delete the rows of all versions before an hour; returns how many were deleted."""
-        old = sa.delete(input_counts).where(input_counts.c.hour < hour)
-        return self._connection.execute(old).rowcount
+        is_old = input_counts.c.hour < hour
+        of_version = [input_counts.c[name] == model_versions.c[name] for name in _VERSION]
+        size = sa.select(sa.func.sum(row_size(input_counts))).where(*of_version, is_old).scalar_subquery()
+        with_old = sa.select(*(input_counts.c[name] for name in _VERSION)).where(is_old)
+        freed = sa.update(model_versions).values(input_bytes=model_versions.c.input_bytes - size)
+        among = sa.tuple_(*(model_versions.c[name] for name in _VERSION)).in_(with_old)
+        self._connection.execute(freed.where(among))
+        return self._connection.execute(sa.delete(input_counts).where(is_old)).rowcount
 
 
 def total(counts: Sequence[bytes]) -> bytes:

@@ -31,6 +31,7 @@ from app.store.tables import (
 _NAMES = [field.name for field in dataclasses.fields(Resources)]
 _BYTES: Final = (
     jobs.c.student_bytes,
+    model_versions.c.input_bytes,
     *(
         table.c.row_bytes
         for table in (api_keys, datasets, jobs, model_versions, webhooks, webhook_deliveries)

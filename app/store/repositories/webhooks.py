@@ -17,7 +17,6 @@ from app.store.tables import webhook_deliveries, webhooks
 
 _WEBHOOK: Final = [webhooks.c[field.name] for field in dataclasses.fields(Webhook)]
 _DELIVERY: Final = [webhook_deliveries.c[field.name] for field in dataclasses.fields(Delivery)]
-_PICKED: Final = 64
 
 
 class Webhooks(Scoped):
@@ -102,13 +101,21 @@ class Webhooks(Scoped):
         query = sa.select(sa.func.count()).select_from(webhook_deliveries).where(is_due)
         return int(self._connection.execute(query).scalar_one())
 
-    def some_due(self, now: float) -> Sequence[Webhook]:
-        """Enabled webhooks with deliveries that are due: at most 64, at random, so that all get turns."""
-        is_due = sa.exists().where(
-            webhook_deliveries.c.webhook_id == webhooks.c.id, webhook_deliveries.c.due_at <= now
-        )
-        query = sa.select(*_WEBHOOK).where(webhooks.c.disabled_reason.is_(None), is_due)
-        query = query.order_by(sa.func.random()).limit(_PICKED)
+    def tenants_due(self, now: float, *, after: str, limit: int) -> Sequence[str]:
+        """Tenants with deliveries that are due, by turns: by name from the one after ``after`` on, at most
+        ``limit``.
+        """
+        table = webhooks.c
+        query = sa.select(table.tenant).where(_is_due(now)).group_by(table.tenant).order_by(table.tenant)
+        tenants: list[str] = []
+        for turn in (table.tenant > after, table.tenant <= after):
+            # Both read the webhooks by an index of tenants, and no further than the limit.
+            tenants += self._connection.execute(query.where(turn).limit(limit - len(tenants))).scalars()
+        return tenants
+
+    def with_due(self, now: float) -> Sequence[Webhook]:
+        """The enabled webhooks with deliveries that are due."""
+        query = sa.select(*_WEBHOOK).where(self._owns(webhooks), _is_due(now))
         return [_webhook(row) for row in self._connection.execute(query)]
 
     def due_of(self, webhook_id: str, now: float, *, limit: int, but: Collection[str]) -> Sequence[Delivery]:
@@ -142,6 +149,14 @@ class Webhooks(Scoped):
 
     def _is(self, webhook_id: str) -> sa.ColumnElement[bool]:
         return sa.and_(webhooks.c.id == webhook_id, self._owns(webhooks))
+
+
+def _is_due(now: float) -> sa.ColumnElement[bool]:
+    """Whether a webhook is enabled and has deliveries that are due."""
+    due = sa.exists().where(
+        webhook_deliveries.c.webhook_id == webhooks.c.id, webhook_deliveries.c.due_at <= now
+    )
+    return sa.and_(webhooks.c.disabled_reason.is_(None), due)
 
 
 def _is_old(moment: float) -> sa.ColumnElement[bool]:

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
+from app.main import create_app
 from app.services.keys import create_key
+from app.services.models import get_version, input_rows
 from app.serving.input_tally import SAMPLED
 from app.serving.input_writer import InputWriter
 from app.store.unit_of_work import Store
@@ -17,6 +19,7 @@ from core.data.cell_values import microseconds_of
 from core.data.table import Table, TextCells
 from core.encoding.profile import fit_profile
 from tests.app.serving.written_records import RECORD, columns_of, encoder, people, text_encoder
+from tests.app.started import Client
 
 ONE = "/v1/models/people/classes/a:query"
 INPUTS = "/v1/models/people/versions/latest/inputs"
@@ -46,6 +49,18 @@ def counted(client: Any, **params: Any) -> dict[str, Any]:
 
 def column(document: dict[str, Any], name: str) -> dict[str, Any]:
     return next(one for one in document["columns"] if one["name"] == name)
+
+
+@pytest.mark.parametrize(("quota", "records"), [(10**9, 1), (1, 0)])
+def test_a_tenant_that_has_used_up_its_bytes_stores_no_counts(
+    make_settings: Any, queue: Any, store: Store, quota: int, records: int
+):
+    publish_people(store)
+    client = Client(create_app(make_settings(quota_stored_bytes=quota), queue=queue))
+    assert client.post(ONE, json={"record": RECORD}).status_code == 200
+    client.close()  # which writes what was counted last
+    version = get_version(store, "people", 1)
+    assert sum(row.records for row in input_rows(store, version, 1)) == records
 
 
 def test_nothing_was_asked_yet(client: Any, store: Store):

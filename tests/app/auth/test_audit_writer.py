@@ -12,7 +12,7 @@ import pytest
 from app.auth import audit_writer as module
 from app.auth.audit_writer import AuditWriter, DenialCounts, request_line, write_denials
 from app.auth.authenticator import Authenticator
-from app.domain.audit_context import AuditContext
+from app.domain.audit_context import Actor, AuditContext
 from app.domain.errors import Unavailable
 from app.services.audit import list_records
 from app.services.keys import all_keys, create_key
@@ -64,9 +64,45 @@ def test_the_number_of_rows_is_bounded_for_any_number_of_addresses(sqlite_store:
     write_denials(sqlite_store, denials.take())
     assert denials.take() == {}
     rows, has_more = list_records(sqlite_store.of_all_tenants(), limit=1000)
-    assert (len(rows), has_more) == (257, False)
+    assert (len(rows), has_more) == (129, False)
     assert sum(row.details["count"] for row in rows) == 1100
     assert max(len(row.details["codes"]) for row in rows) <= 17
+
+
+def test_a_flood_of_one_tenant_or_of_unknown_callers_hides_no_denial_of_another(sqlite_store: Store):
+    def by(number: int, tenant: str) -> AuditContext:
+        return AuditContext(Actor(f"key_{tenant}{number}", "k", "query", tenant), address="192.0.2.1")
+
+    denials = DenialCounts()
+    for number in range(300):
+        denials.add(by(number, "b"), "GET /", "scope_required")
+    for number in range(300):
+        denials.add(AuditContext(address=f"192.0.2.{number}"), "GET /", "key_required")
+    taken = denials.take()
+    denials.put_back(taken)
+    denials.add(by(1, "a"), "GET /mine", "scope_required")
+    write_denials(sqlite_store.of_all_tenants(), denials.take())
+
+    def rows(tenant: str) -> list[tuple[str, int]]:
+        found = list_records(sqlite_store.of_tenant(tenant), limit=1000)[0]
+        return sorted((row.actor, row.details["count"]) for row in found)
+
+    assert sum(count for _, count in rows("b")) == 300
+    assert len(rows("b")) == 129
+    assert ("unknown", 300 - 128) in rows("b")
+    # The half of a tenant and that of unknown callers fill all places: a third shares a row of its own.
+    assert rows("a") == [("unknown", 1)]
+
+
+def test_a_flood_of_one_tenant_leaves_rows_of_their_own_to_others(sqlite_store: Store):
+    denials = DenialCounts()
+    for tenant, number in (("b", 300), ("a", 3)):
+        for place in range(number):
+            actor = Actor(f"key_{tenant}{place}", "k", "query", tenant)
+            denials.add(AuditContext(actor, address="192.0.2.1"), "GET /", "scope_required")
+    write_denials(sqlite_store.of_all_tenants(), denials.take())
+    rows, _ = list_records(sqlite_store.of_tenant("a"), limit=1000)
+    assert {row.actor for row in rows} == {"key_a0", "key_a1", "key_a2"}
 
 
 async def test_failed_writes_are_repeated_with_the_next_one(sqlite_store: Store, monkeypatch, caplog):
@@ -131,7 +167,7 @@ def test_restored_counts_are_added_to_newer_ones():
     denials.add(AuditContext(address="a"), "GET /", "one", 3)
     denials.add(AuditContext(address="b"), "GET /", "two")
     denials.put_back(taken)
-    counts = {address: dict(seen.codes) for (address, _), seen in denials.take().items()}
+    counts = {address: dict(seen.codes) for (_, address, _), seen in denials.take().items()}
     assert counts == {"a": {"one": 5}, "b": {"two": 1}}
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from standardwebhooks.webhooks import Webhook as Verifier
 from app.domain.errors import Unavailable
 from app.domain.figures import WORKER_FAILURES
 from app.domain.origins import AllowedServers
-from app.domain.webhook import Delivery, Target
+from app.domain.webhook import Delivery, Outcome, Target
 from app.domain.webhook_message import secret_of, secret_text
 from app.jobs import webhook_sender
 from app.jobs.webhook_sender import Signer, WebhookSender
@@ -131,26 +133,83 @@ def test_a_receiver_that_hangs_delays_nobody_else(sqlite_store: Store, monkeypat
     assert len({headers["webhook-id"] for headers, _ in hanging.requests}) == 30
 
 
-def test_requests_at_a_time_are_bounded(sqlite_store: Store, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(webhook_sender, "MAX_REQUESTS", 5)
-    monkeypatch.setattr(webhook_sender, "MAX_OF_TENANT", 3)
-    tenants = [sqlite_store.of_tenant(name) for name in ("a", "b", "c")]
+@contextmanager
+def many_origins(number: int) -> Iterator[tuple[Receiver, list[str], dict[str, Any]]]:
+    """A receiver that holds its answers, under several origins; they, and options of a sender for them."""
     with receiver(held=True) as found:
-        # The same receiver under several origins.
-        origins = [f"http://host-{number}:{found.port}" for number in range(6)]
-        for tenant in tenants:
+        origins = [f"http://host-{place}:{found.port}" for place in range(number)]
+        yield found, origins, {"resolve": lambda _host, _port: ["127.0.0.1"]}
+
+
+def running(one: WebhookSender) -> Counter[str]:
+    """The number of requests that a sender makes, by tenant."""
+    return Counter(request.webhook.tenant for request in one._running.values())
+
+
+def test_a_tenant_alone_has_half_of_the_places_and_beside_others_a_third(sqlite_store: Store):
+    tenants = {name: sqlite_store.of_tenant(name) for name in "abcd"}
+    with many_origins(6) as (found, origins, options):
+        one = sender(sqlite_store, *origins, **options)
+
+        def fill(name: str) -> None:
             for origin in origins:
-                add_test(tenant, add_webhook(tenant, url=origin))
-        one = sender(sqlite_store, *origins, resolve=lambda _host, _port: ["127.0.0.1"])
+                webhook_id = add_webhook(tenants[name], url=origin)
+                for _ in range(3):
+                    add_test(tenants[name], webhook_id)
+
+        fill("a")
         one.run_once()
+        assert running(one) == {"a": 8}
+        fill("b")
         one.run_once()
-        assert one.running == 5
-        of_tenant = [
-            sum(request.webhook.tenant == name for request in one._running.values()) for name in "abc"
-        ]
-        assert max(of_tenant) <= 3
+        assert running(one) == {"a": 8, "b": 5}
+        for name in "cd":
+            fill(name)
+        one.run_once()
+        assert running(one) == {"a": 8, "b": 5, "c": 2, "d": 1}, "what is being sent is not ended"
         found.hold.set()
-        run(one, lambda: len(found.requests) == 18 and not one.running)
+        run(one, lambda: len(found.requests) == 4 * 6 * 3 and not one.running)
+
+
+def test_a_slow_tenant_takes_no_place_of_another_at_the_same_origin(sqlite_store: Store):
+    """As two tenants with one gateway: one has very many events for a path that does not answer."""
+    with receiver(held=True) as found:
+        slow, other = sqlite_store.of_tenant("slow"), sqlite_store.of_tenant("other")
+        for number in range(30):
+            webhook_id = add_webhook(slow, url=f"{found.url}/slow?{number}")
+            for _ in range(4):
+                add_test(slow, webhook_id)
+        one = sender(sqlite_store, found.url)
+        run(one, lambda: len(found.requests) == 2)
+        add_test(other, add_webhook(other, url=f"{found.url}/other"))
+        one.run_once()
+        assert running(one) == {"slow": 2, "other": 1}
+        run(one, lambda: {event["source"] for event in found.events} == {"urn:stms:slow", "urn:stms:other"})
+        assert len(found.requests) == 3
+
+
+def test_very_many_tenants_and_the_webhooks_of_each_have_turns(
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(webhook_sender, "MAX_REQUESTS", 2)
+    names = [f"tenant-{number}" for number in range(5)]
+    sent: list[tuple[str, str]] = []
+
+    def answer(_signer: Signer, webhook: Any, _delivery: Delivery, _target: Target) -> Outcome:
+        sent.append((webhook.tenant, webhook.id))
+        return Outcome(204)
+
+    monkeypatch.setattr(Signer, "send", answer)
+    for name in names:
+        tenant = sqlite_store.of_tenant(name)
+        for webhook_id in [add_webhook(tenant) for _ in range(3)]:
+            for _ in range(20):
+                add_test(tenant, webhook_id)
+    one = sender(sqlite_store, "https://hooks.example.com")
+    run(one, lambda: len(sent) >= 30)
+    first = sent[:30]
+    assert set(Counter(name for name, _ in first).values()) == {6}
+    assert set(Counter(webhook_id for _, webhook_id in first).values()) == {2}
 
 
 @pytest.mark.parametrize("address", PRIVATE + NEVER + EMBEDDED + METADATA)

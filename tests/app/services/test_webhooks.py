@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from app.domain.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge
+from app.domain.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge, Unavailable
 from app.domain.figures import WEBHOOK_ATTEMPTS
 from app.domain.webhook import DELAYS, EVENTS, KEPT_DAYS, Delivery, Outcome
 from app.services import webhooks
 from app.services.keys import create_key
+from app.services.quotas import get_usage
 from app.services.retention import clean, what_to_clean
 from app.settings import Settings
 from app.store.engine import open_engine
@@ -268,6 +269,25 @@ def test_a_quota_that_is_nearly_used_is_announced_once_a_day(store: Store):
     found = deliveries(store, webhook_id)
     assert [one.subject for one in found] == ["keys", "keys"]
     assert found[0].data | {"links": {}} == {"quota": "keys", "used": 9, "allowed": 10, "links": {}}
+
+
+def test_a_tenant_whose_use_cannot_be_read_keeps_no_event_from_others(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    ids = {name: add_webhook(store.of_tenant(name)) for name in ("a", "b", "c")}
+    for name in ids:
+        create_key(store.of_tenant(name), "k", {"query"})
+
+    def broken(of: Store, settings: Settings, tenant: str) -> Any:
+        if tenant == "a":
+            raise Unavailable("What a uses takes too long to add up.")
+        return get_usage(of, settings, tenant)
+
+    monkeypatch.setattr(webhooks, "get_usage", broken)
+    with pytest.raises(Unavailable, match="What a uses"):
+        webhooks.announce_limits(store.of_all_tenants(), Settings(quota_keys=1), 86400.0 * 5)
+    found = {name: len(deliveries(store.of_tenant(name), webhook_id)) for name, webhook_id in ids.items()}
+    assert found == {"a": 0, "b": 1, "c": 1}
 
 
 def test_old_deliveries_are_deleted_and_waiting_ones_stay(store: Store):

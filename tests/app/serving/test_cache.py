@@ -6,16 +6,20 @@ import asyncio
 import contextlib
 import dataclasses
 import gc
+import heapq
 import math
 import threading
 import time
 from collections.abc import AsyncIterator, Iterable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 from app.domain.entities import ModelVersion
 from app.domain.errors import NotFound, Unavailable
+from app.domain.names import split_qualified
 from app.serving import cache as cache_module
 from app.serving import references as references_module
 from app.serving.cache import ModelCache
@@ -337,28 +341,210 @@ async def test_the_budget_evicts_the_least_recently_used(shelf: Shelf):
 
 def test_a_value_larger_than_the_budget_is_kept_alone():
     lru: LruCache[str, int] = LruCache(10)
-    lru.put("a", 1, 5)
-    lru.put("b", 2, 50)
+    lru.put("one", "a", 1, 5)
+    lru.put("one", "b", 2, 50)
     assert (lru.get("a"), lru.get("b"), lru.size, len(lru)) == (None, 2, 50, 1)
-    lru.put("b", 3, 4)
-    lru.put("c", 4, 4)
+    lru.put("one", "b", 3, 4)
+    lru.put("one", "c", 4, 4)
     assert (lru.get("b"), lru.size) == (3, 8)
-    assert list(lru.newest_first()) == ["b", "c"]
+    assert list(lru.newest_first("one")) == ["b", "c"]
 
 
 def test_a_shared_part_is_counted_once_while_in_use():
     lru: LruCache[str, int] = LruCache(100)
-    lru.put("a", 1, 5, Part("map", 50))
-    lru.put("b", 2, 5, Part("map", 50))
+    lru.put("one", "a", 1, 5, Part("map", 50))
+    lru.put("one", "b", 2, 5, Part("map", 50))
     assert lru.size == 60
     lru.pop("a")
     assert lru.size == 55
-    lru.put("b", 2, 7, Part("map", 50))
+    lru.put("one", "b", 2, 7, Part("map", 50))
     assert lru.size == 57
-    lru.put("c", 3, 44)
+    lru.put("one", "c", 3, 44)
     assert (lru.get("b"), lru.size) == (None, 44)
     lru.pop("never")
     assert lru.size == 44
+
+
+def fill(lru: LruCache[str, int], owner: str, number: int, size: int = 10, *, first: int = 0) -> None:
+    for place in range(first, first + number):
+        lru.put(owner, f"{owner}{place}", place, size)
+
+
+def number_of(lru: LruCache[str, int], owner: str) -> int:
+    return len([*lru.newest_first(owner)])
+
+
+def test_an_owner_that_puts_without_end_evicts_its_own_beyond_half():
+    lru: LruCache[str, int] = LruCache(100)
+    fill(lru, "a", 3)
+    fill(lru, "b", 1000)
+    assert {owner: number_of(lru, owner) for owner in "ab"} == {"a": 3, "b": 7}
+    assert [lru.get(f"a{place}") for place in range(3)] == [0, 1, 2]
+    assert [*lru.newest_first("b")] == [f"b{place}" for place in range(999, 992, -1)]
+
+
+def test_an_owner_alone_has_all_and_gives_half_to_another_that_needs_it():
+    lru: LruCache[str, int] = LruCache(100)
+    fill(lru, "a", 30)
+    assert number_of(lru, "a") == 10
+    fill(lru, "b", 30)
+    assert {owner: number_of(lru, owner) for owner in "ab"} == {"a": 5, "b": 5}
+    fill(lru, "a", 30, first=30)
+    assert {owner: number_of(lru, owner) for owner in "ab"} == {"a": 5, "b": 5}
+
+
+def test_what_nobody_uses_is_evicted_first_while_nobody_has_more_than_half():
+    lru: LruCache[str, int] = LruCache(100)
+    for owner in "abc":
+        fill(lru, owner, 3)
+    for key in ("a0", "a1", "b2"):
+        lru.get(key)
+    fill(lru, "d", 5)
+    # Of the first three, in the order of their use: a2, b0, b1, c0, c1, c2, and then a0.
+    assert [key for owner in "abc" for key in lru.newest_first(owner)] == ["a1", "a0", "b2", "c2", "c1"]
+
+
+def test_a_part_of_several_owners_counts_for_each_but_once_in_all():
+    lru: LruCache[str, int] = LruCache(100)
+    lru.put("a", "a0", 1, 5, Part("map", 50))
+    lru.put("b", "b0", 1, 5, Part("map", 50))
+    lru.put("c", "c0", 1, 30)
+    assert (lru.size, len(lru)) == (90, 3)
+    lru.put("c", "c1", 1, 15)
+    assert lru.size == 100, "b's part stays for it"
+    assert [lru.get(key) for key in ("a0", "b0", "c0", "c1")] == [None, 1, 1, 1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_evictions_are_those_of_the_rule(seed: int):
+    """Against the rule itself, which looks at all entries each time."""
+    rng = np.random.default_rng(seed)
+    budget, lru = 200, LruCache[str, int](200)
+    # Keys with owner, size, and the number of puts before their last use, in the order of their use.
+    kept: dict[str, tuple[str, int, int]] = {}
+
+    def held(owner: str) -> int:
+        return sum(size for name, size, _ in kept.values() if name == owner)
+
+    for puts in range(1, 1500):
+        owner = str(rng.choice([*"abcde"], p=[0.1, 0.5, 0.1, 0.1, 0.2]))
+        key, size = f"{owner}{rng.integers(40)}", int(rng.integers(1, 40))
+        kept.pop(key, None)
+        while sum(one[1] for one in kept.values()) + size > budget and kept:
+            most = max("abcde", key=lambda name: held(name) + size * (name == owner))
+            is_large = 2 * (held(most) + size * (most == owner)) > budget and held(most)
+            among = [name for name in kept if not is_large or kept[name][0] == most]
+            del kept[min(among, key=lambda name: (kept[name][2], kept[name][0] if not is_large else ""))]
+        kept[key] = owner, size, puts
+        lru.put(owner, key, puts, size)
+        for used in rng.choice([*kept], 2):
+            if rng.random() < 0.7:
+                name, size, _ = kept.pop(str(used))
+                kept[str(used)] = name, size, puts
+                assert lru.get(str(used)) is not None
+        if rng.random() < 0.02:
+            dropped = str(rng.choice([*kept]))
+            del kept[dropped]
+            lru.pop(dropped)
+        assert {key for key in kept if key in lru} == set(kept)
+        assert (len(lru), lru.size) == (len(kept), sum(one[1] for one in kept.values()))
+
+
+def test_an_eviction_looks_at_few_entries_however_many_there_are(monkeypatch: pytest.MonkeyPatch):
+    steps = 0
+
+    def replace(*of: Any) -> Any:
+        nonlocal steps
+        steps += 1
+        return heapq.heapreplace(*of)
+
+    monkeypatch.setattr("app.serving.lru.heapq", SimpleNamespace(**vars(heapq) | {"heapreplace": replace}))
+    lru: LruCache[str, int] = LruCache(10_000)
+    for number in range(100):
+        fill(lru, f"owner {number}-", 100, 1)
+    for place in range(100):
+        for number in range(100):
+            lru.get(f"owner {number}-{place}")
+    fill(lru, "new", 2000, 1)
+    assert len(lru) == 10_000
+    assert steps <= 2000 + 2 * 100
+
+
+class Tenants(Shelf):
+    """The model "pets" of any tenant, with any class. held: tenants whose loads wait for the gate."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held: set[str] = set()
+
+    def resolve(self, reference: str) -> ModelVersion:
+        return dataclasses.replace(version(1), tenant=split_qualified(reference)[0])
+
+    def student(self, found: ModelVersion, label: str) -> tuple[PackedStudent, int]:
+        self.reads.append((found.tenant, found.version, label))
+        assert found.tenant not in self.held or self.gate.wait(120)
+        return linear_student(label, [float(found.version), 0.0]), self.size
+
+    def reads_of(self, tenant: str) -> int:
+        return sum(read[0] == tenant for read in self.reads if isinstance(read, tuple))
+
+
+async def test_a_walk_through_very_many_classes_unloads_nothing_of_another_tenant():
+    shelf = Tenants()
+    labels = [f"c{number}" for number in range(30)]
+    async with opened(shelf, budget=100 * shelf.size) as cache:
+        for label in labels:
+            await cache.student("quiet/pets", label)
+        await cache.student("walker/pets", "first")
+        shelf.near = {f"w{number}" for number in range(20_000)}
+        for label in shelf.near:
+            assert cache.get("walker/pets", label) is not None
+        assert [cache.get("quiet/pets", label) is not None for label in labels] == [True] * 30
+        assert shelf.reads_of("quiet") == 30
+        assert len(cache) == 100
+
+
+async def test_no_tenant_takes_all_loaders():
+    shelf = Tenants()
+    async with opened(shelf) as cache:
+        for tenant in ("busy", "other"):
+            await cache.student(f"{tenant}/pets", "first")
+        shelf.held = {"busy"}
+        shelf.gate.clear()
+        busy = [asyncio.create_task(cache.student("busy/pets", f"c{number}")) for number in range(50)]
+        try:
+            async with asyncio.timeout(60):
+                while shelf.reads_of("busy") < 5:
+                    await asyncio.sleep(0.001)
+                for label in "abc":
+                    await cache.student("other/pets", label)
+            assert shelf.reads_of("busy") == 1 + 4
+        finally:
+            shelf.gate.set()
+            await asyncio.gather(*busy)
+        assert shelf.reads_of("busy") == 51
+
+
+async def test_a_move_of_one_tenant_does_not_keep_that_of_another_waiting():
+    shelf = Tenants()
+    async with opened(shelf) as cache:
+        moved = {}
+        for tenant, number in (("busy", 40), ("other", 2)):
+            for place in range(number):
+                await cache.student(f"{tenant}/pets", f"c{place}")
+            moved[f"{tenant}/pets"] = dataclasses.replace(version(2), tenant=tenant)
+        shelf.held = {"busy"}
+        shelf.gate.clear()
+        for reference, new in moved.items():
+            cache.follow(cache.begin_refresh([reference]), {reference: new}, 0.0)
+        try:
+            async with asyncio.timeout(60):
+                await cache.settle("other/pets")
+            assert [cache.get("other/pets", label).version for label in ("c0", "c1")] == [2, 2]  # type: ignore[union-attr]
+            assert shelf.reads_of("busy") <= 40 + 3
+        finally:
+            shelf.gate.set()
+            await cache.settle("busy/pets")
 
 
 async def test_students_on_one_map_count_it_once(shelf: Shelf, cache: ModelCache):
@@ -548,8 +734,7 @@ async def test_what_is_counted_of_a_version_outlives_it(shelf: Shelf, cache: Mod
         cache.drop("default", "pets")
         gc.collect()
     assert shelf.reads.count((1, "profile")) == 2
-    found = cache.tallies.take()
-    assert [(one.qualified_model, taken.records) for one, taken in found] == [
+    assert [(one.qualified_model, taken.records) for one, taken in cache.tallies.take()] == [
         ("default/pets", 1),
         ("default/pets", 2),
     ]

@@ -6,6 +6,9 @@ import asyncio
 import struct
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,15 +21,17 @@ from app.domain.figures import HOUR, KEPT_INPUTS_DAYS, UNUSUAL, InputRow
 from app.processes.metrics import Metrics
 from app.processes.periodic import PeriodicWork
 from app.services.models import delete_version, input_rows
+from app.services.quotas import has_bytes, set_quotas
 from app.services.retention import Cleaned, clean, what_to_clean
 from app.serving import input_writer
-from app.serving.input_tally import WIDTH, InputTallies
+from app.serving.input_tally import WIDTH, InputTallies, Taken
 from app.serving.input_writer import InputWriter
 from app.serving.records import Records
 from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.live_tables import input_counts
 from app.store.repositories.inputs import total
+from app.store.row_bytes import row_size
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 from core.data.schema import infer_schema
@@ -143,6 +148,127 @@ def test_waiting_counts_are_bounded(store: Store, monkeypatch: pytest.MonkeyPatc
                 process.writer.write()
     process.writer.write()
     assert sum(row.records for row in rows_of(store, published_version(store))) == 110
+
+
+class Tenants:
+    """A process that has counted records of versions, each (tenant, model)."""
+
+    def __init__(self, store: Store, has_room: Callable[[str], bool] = lambda _tenant: True) -> None:
+        self.store = store
+        self.counted: list[tuple[str, str]] = []
+        tallies = SimpleNamespace(take=self._take)
+        self.writer = InputWriter(store, tallies, Metrics(), has_room=has_room)  # type: ignore[arg-type]
+
+    def count(self, *versions: tuple[str, str]) -> None:
+        for tenant, model in versions:
+            with self.store.of_tenant(tenant).read() as uow:
+                is_new = uow.models.newest(model) is None
+            if is_new:
+                published(self.store.of_tenant(tenant), model)
+        self.counted += versions
+
+    def written(self) -> list[tuple[str, str, int]]:
+        names = (input_counts.c.tenant, input_counts.c.model, input_counts.c.records)
+        with self.store.read() as uow:
+            return [tuple(row) for row in uow.connection.execute(sa.select(*names).order_by(*names))]
+
+    def _take(self) -> Iterator[tuple[ModelVersion, Taken]]:
+        while self.counted:
+            tenant, model = self.counted.pop(0)
+            version = ModelVersion(model, 1, None, "", "svm", ("a",), 2, "", {}, 0.0, tenant=tenant)
+            yield version, Taken(1, 0, bytes(4), {})
+
+
+def test_all_versions_of_a_minute_are_written_while_the_database_works(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(input_writer, "_MOST_WAITING", 2)
+    process = Tenants(store)
+    process.count(("a", "m"), *(("b", f"m{number}") for number in range(6)))
+    process.writer.write()
+    assert process.written() == [("a", "m", 1), *(("b", f"m{number}", 1) for number in range(6))]
+
+
+def test_rows_are_given_up_of_the_tenant_with_the_most_after_writing_has_failed(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    monkeypatch.setattr(input_writer, "_MOST_WAITING", 4)
+    process = Tenants(store)
+    process.count(("a", "m"), ("b", "m0"), ("c", "m"), *(("b", f"m{number}") for number in range(1, 6)))
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "begin", _unavailable)
+        with pytest.raises(Unavailable):
+            process.writer.write()
+    assert "given up: 4 rows" in caplog.text
+    process.writer.write()
+    assert process.written() == [("a", "m", 1), ("b", "m4", 1), ("b", "m5", 1), ("c", "m", 1)]
+    assert caplog.text.count("given up") == 1
+
+
+def test_a_tenant_whose_rows_cannot_be_written_does_not_keep_others_waiting(store: Store):
+    def has_room(tenant: str) -> bool:
+        if tenant == "b":
+            raise Unavailable("What b uses takes too long to add up.")
+        return True
+
+    process = Tenants(store, has_room)
+    for _ in range(3):
+        process.count(("b", "m"), ("a", "m"), ("b", "other"), ("c", "m"))
+        with pytest.raises(Unavailable):
+            process.writer.write()
+    assert process.written() == [("a", "m", 2), ("c", "m", 2)], "those of the minutes before"
+
+
+def test_a_tenant_without_room_is_not_counted(store: Store):
+    settings = Settings(quota_stored_bytes=10**9)
+    asked: list[str] = []
+
+    def has_room(tenant: str) -> bool:
+        asked.append(tenant)
+        return has_bytes(store, settings, tenant)
+
+    process = Tenants(store, has_room)
+    for allowed in (1, None):
+        process.count(("a", "m"), ("b", "m"), ("b", "other"))
+        set_quotas(store, settings, "b", {"stored_bytes": allowed})
+        process.writer.write()
+        assert asked == ["a", "b"]
+        asked.clear()
+    assert process.written() == [("a", "m", 2), ("b", "m", 1), ("b", "other", 1)]
+
+
+def test_rows_count_in_the_quota_of_their_tenant_as_long_as_they_are_there(store: Store):
+    def used(tenant: str) -> int:
+        with store.read() as uow:
+            return uow.quotas.used(tenant).stored_bytes
+
+    process = Tenants(store)
+    process.count(("a", "m"), ("a", "other"), ("b", "m"))
+    before = {tenant: used(tenant) for tenant in "ab"}
+    process.writer.write()
+    process.count(("a", "m"))
+    process.writer.write()
+    with store.begin() as uow:
+        query = sa.select(input_counts.c.tenant, row_size(input_counts))
+        sizes = Counter[str]()
+        for tenant, size in uow.connection.execute(query):
+            sizes[tenant] += size
+        assert {tenant: used(tenant) - before[tenant] for tenant in "ab"} == sizes
+        for hour in (1, 2):
+            uow.inputs.add("a", "m", 1, InputRow(hour, 1, 0, bytes(1000)))
+    assert used("a") - before["a"] == sizes["a"] + 2 * (200 + 1000)
+    with store.begin() as uow:
+        assert uow.inputs.delete_before(2) == 1
+    assert used("a") - before["a"] == sizes["a"] + 200 + 1000
+    with store.begin() as uow:
+        assert uow.inputs.delete_before(9**9) == 4
+    assert {tenant: used(tenant) for tenant in "ab"} == before
+    process.count(("a", "m"))
+    full = used("a")
+    process.writer.write()
+    assert used("a") > full
+    delete_version(store.of_tenant("a"), "m", 1)
+    assert used("a") < full
 
 
 def _unavailable(_store: Store) -> Any:

@@ -126,11 +126,12 @@ def test_a_damaged_file_of_a_package_is_fetched_again(
 
 @pytest.fixture
 def faces(store: Store, files: BlobCache, tmp_path: Path) -> Callable[..., ModelVersion]:
-    def imported(K: int = 30, d: int = 4, seed: int = 0) -> ModelVersion:
+    def imported(K: int = 30, d: int = 4, seed: int = 0, tenant: str = "default") -> ModelVersion:
         path = tmp_path / "head.npz"
         weights = np.random.default_rng(seed).standard_normal((K, d))
         np.savez(path, weights=weights, labels=np.array([f"c{k}" for k in range(K)]))
-        return import_head(store, files, path, model=f"faces{seed}", limits=Settings())[0]
+        owner = store.of_tenant(tenant)
+        return import_head(owner, files, path, model=f"faces{seed}", limits=Settings())[0]
 
     return imported
 
@@ -152,13 +153,29 @@ def test_an_open_head_is_reused_without_waiting(source: DatabaseSource, faces: C
 
 
 def test_the_least_recently_used_head_is_closed_first(
-    source: DatabaseSource, faces: Callable[..., ModelVersion], monkeypatch: pytest.MonkeyPatch
+    store: Store, files: BlobCache, faces: Callable[..., ModelVersion], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(source_module, "_MAX_HEADS", 2)
+    source = DatabaseSource(store, files)
     versions = [faces(seed=seed) for seed in range(3)]
-    for version in (versions[0], versions[1], versions[0], versions[2]):
+    for version in versions[:2]:
         source.student(version, "c0")
+    assert source.get_if_local(versions[0], "c0") is not None, "which is a use"
+    source.student(versions[2], "c0")
     assert [source.get_if_local(version, "c0") is not None for version in versions] == [True, False, True]
+
+
+def test_the_heads_of_one_tenant_close_none_of_another(
+    store: Store, files: BlobCache, faces: Callable[..., ModelVersion], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(source_module, "_MAX_HEADS", 4)
+    source = DatabaseSource(store, files)
+    ours = [faces(seed=seed) for seed in range(2)]
+    theirs = [faces(seed=seed, tenant="rival") for seed in range(6)]
+    for version in (*ours, *theirs, *theirs):
+        source.student(version, "c0")
+    assert [source.get_if_local(version, "c0") is not None for version in ours] == [True, True]
+    assert sum(source.get_if_local(version, "c0") is not None for version in theirs) == 2
 
 
 def test_a_damaged_row_is_fetched_again(

@@ -18,6 +18,7 @@ from app.domain.errors import Unavailable
 from app.domain.figures import InputRow
 from app.store.engine import open_engine, use_wal
 from app.store.migrate import downgrade, schema_is_current, upgrade
+from app.store.repositories.models import ALIAS_BYTES
 from app.store.tables import aliases, blobs, metadata, model_versions
 from app.store.unit_of_work import Store
 
@@ -113,6 +114,7 @@ def test_an_older_program_knows_no_versions_without_teacher(database_address: st
             alias = {"model": model, "alias": "latest", "version": 1, "revision": 3, "updated_at": 2.0}
             uow.connection.execute(sa.insert(aliases), alias | {"manual_revision": 2})
         uow.inputs.add("default", "whole", 1, InputRow(9, 2, 1, bytes(4)))
+        used = uow.quotas.used("default").stored_bytes
     store.dispose()
     downgrade(database_address, "0026")
     with pytest.raises(sa.exc.IntegrityError), store.engine.begin() as connection:
@@ -124,6 +126,7 @@ def test_an_older_program_knows_no_versions_without_teacher(database_address: st
         found = uow.connection.execute(sa.select(aliases.c.model, aliases.c.manual_revision)).all()
         assert found == [("whole", 2)]
         assert len(uow.inputs.since("default", "whole", 1, 0)) == 1
+        assert uow.quotas.used("default").stored_bytes == used - ALIAS_BYTES
         assert uow.models.aliases_of("part") == []
     store.dispose()
 

@@ -183,10 +183,11 @@ def test_what_is_due_is_found_by_webhook(store: Store):
         uow.webhooks.change_delivery(str(ids[2]), due_at=9.0)
         assert uow.webhooks.first_due() == 0.5
         assert uow.webhooks.count_due() == 4
-        assert [webhook.id for webhook in uow.webhooks.some_due(2.0)] == [first]
+        assert [webhook.id for webhook in uow.webhooks.with_due(2.0)] == [first]
         assert [one.id for one in uow.webhooks.due_of(first, 2.0, limit=9, but=[])] == [ids[1], ids[0]]
         assert [one.id for one in uow.webhooks.due_of(first, 2.0, limit=9, but={str(ids[1])})] == [ids[0]]
-        assert uow.webhooks.some_due(0.4) == []
+        assert uow.webhooks.with_due(0.4) == []
+        assert uow.webhooks.tenants_due(0.4, after="", limit=9) == []
         uow.webhooks.set_due(first, None)
         uow.webhooks.set_due(second, None)
         assert uow.webhooks.first_due() is None
@@ -194,6 +195,28 @@ def test_what_is_due_is_found_by_webhook(store: Store):
         assert uow.webhooks.count_before(2.0) == 4
         assert uow.webhooks.delete_before(0.5) == 0
         assert uow.webhooks.delete_before(2.0) == 4
+
+
+def test_tenants_with_due_deliveries_have_turns_by_name(store: Store):
+    for name in ("a", "b", "c", "none", "off"):
+        tenant = store.of_tenant(name)
+        ids = [add_webhook(tenant, disabled_reason="gone" if name == "off" else None) for _ in range(3)]
+        if name != "none":
+            add(tenant, ids[0], *(f"evt_{number}" for number in range(50)))
+            add(tenant, ids[1], "evt_0")
+    with store.of_all_tenants().read() as uow:
+
+        def turns(after: str, limit: int) -> list[str]:
+            return list(uow.webhooks.tenants_due(2.0, after=after, limit=limit))
+
+        assert [turns(after, 9) for after in ("", "a", "bb", "c")] == [
+            ["a", "b", "c"],
+            ["b", "c", "a"],
+            ["c", "a", "b"],
+            ["a", "b", "c"],
+        ]
+        assert [turns("b", limit) for limit in (1, 2)] == [["c"], ["c", "a"]]
+        assert len(uow.webhooks.of_tenant("b").with_due(2.0)) == 2
 
 
 def test_a_webhook_that_is_deleted_meanwhile_does_not_undo_the_end_of_a_job(postgres_address: str, add_job):

@@ -9,6 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.domain.errors import Unavailable
+from app.domain.names import DEFAULT_TENANT
 from app.processes.scoreboard import Scoreboard
 from app.services import models
 from app.services.keys import create_key
@@ -22,7 +23,7 @@ ROW = {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP64", "data": [1,
 
 
 def loaded(client: Any) -> set[tuple]:
-    return set(client.context.cache._loaded.newest_first())
+    return set(client.context.cache._loaded.newest_first(DEFAULT_TENANT))
 
 
 @pytest.mark.parametrize("path", ["/v2", "/v2/"])
