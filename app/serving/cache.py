@@ -36,8 +36,6 @@ from app.serving.outside import RowCount
 from app.serving.references import References
 from app.serving.servable import ServableStudent, metric_label
 from core.packed import LinearBasis, PackedHead, PackedStudent
-from core.packed.encoder import Encoder
-from core.packed.input_profile import InputProfile
 
 logger = logging.getLogger(__name__)
 
@@ -289,7 +287,6 @@ class ModelCache:
             # The registry changed during the read, and `begin_refresh` did not see this reference.
 
     async def _fetch(self, version: ModelVersion, label: str | None) -> ServableStudent | ServableTeacher:
-        served: ServableStudent | ServableTeacher
         # Held until the entry below holds it.
         inputs = await self.inputs(version)
         if label is None:
@@ -299,7 +296,7 @@ class ModelCache:
                 if isinstance(teacher, PackedHead)
                 else {name: code for code, name in enumerate(teacher.classes)}
             )
-            served = ServableTeacher(
+            served_teacher = ServableTeacher(
                 teacher,
                 version.model,
                 version.version,
@@ -308,25 +305,29 @@ class ModelCache:
                 inputs,
                 LoopTime(f"The teacher of {version.qualified_model}@{version.version}"),
             )
-        else:
-            student, size = await self._in_thread(
-                version.tenant, lambda: self._source.student(version, label)
-            )
-            return self._keep(version, label, student, size)
-        self._loaded.put(version.tenant, (*_name(version), None), served, size, *_part(version, inputs))
-        return served
+            shared = _part(version, inputs)
+            self._loaded.put(version.tenant, (*_name(version), None), served_teacher, size, *shared)
+            return served_teacher
+        served, size = await self._in_thread(version.tenant, partial(self._read, version, label, inputs))
+        return self._keep(version, label, served, size)
+
+    def _read(self, version: ModelVersion, label: str, inputs: Inputs) -> tuple[ServableStudent, int]:
+        """A student and its size. It blocks, also to prepare one of very many rejections."""
+        student, size = self._source.student(version, label)
+        return self._serve(student, version, inputs), size
 
     def _get_if_local(self, version: ModelVersion, label: str) -> ServableStudent | None:
         """A student that is cheaper to build here from a local file than to load in a thread."""
         entry = self._source.get_if_local(version, label)
-        return None if entry is None else self._keep(version, label, *entry)
+        if entry is None:
+            return None
+        student, size = entry
+        return self._keep(version, label, self._serve(student, version, self._inputs_of(version)), size)
 
-    def _keep(self, version: ModelVersion, label: str, student: PackedStudent, size: int) -> ServableStudent:
-        inputs = self._inputs_of(version)
-        served = self._serve(student, version, inputs)
-        shared = _part(version, inputs)
-        if not isinstance(student.map, LinearBasis):
-            shared.append(Part(id(student.map), student.map.nbytes))
+    def _keep(self, version: ModelVersion, label: str, served: ServableStudent, size: int) -> ServableStudent:
+        shared, packed = _part(version, served.inputs), served.student.map
+        if not isinstance(packed, LinearBasis):
+            shared.append(Part(id(packed), packed.nbytes))
         self._loaded.put(version.tenant, (*_name(version), label), served, size, *shared)
         return served
 
@@ -337,20 +338,20 @@ class ModelCache:
         return await self._single_flight(("inputs", *_name(version)), partial(self._read_inputs, version))
 
     async def _read_inputs(self, version: ModelVersion) -> Inputs:
-        encoder = await self._in_thread(version.tenant, lambda: self._source.encoder(version))
-        profile = None
-        if version.profile_digest is not None:
-            profile = await self._in_thread(version.tenant, lambda: self._source.profile(version, encoder))
-        return self._inputs_of(version, encoder, profile)
+        inputs = await self._in_thread(version.tenant, partial(self._make_inputs, version))
+        return self._inputs.setdefault(_name(version), inputs)
 
-    def _inputs_of(
-        self, version: ModelVersion, encoder: Encoder | None = None, profile: InputProfile | None = None
-    ) -> Inputs:
-        """The columns of a version, which are in memory once."""
+    def _make_inputs(self, version: ModelVersion) -> Inputs:
+        """The columns of a version with an encoder, which may have a million known values. It blocks."""
+        encoder = self._source.encoder(version)
+        profile = None if version.profile_digest is None else self._source.profile(version, encoder)
+        return Inputs(version, self.row_count, encoder, partial(self.tallies.make, version, profile))
+
+    def _inputs_of(self, version: ModelVersion) -> Inputs:
+        """The columns of a version without encoder, or of one whose columns are loaded; in memory once."""
         inputs = self._inputs.get(_name(version))
         if inputs is None:
-            make_tally = partial(self.tallies.make, version, profile)
-            inputs = self._inputs[_name(version)] = Inputs(version, self.row_count, encoder, make_tally)
+            inputs = self._inputs[_name(version)] = Inputs(version, self.row_count)
         return inputs
 
     async def _preload(self, old: ModelVersion, new: ModelVersion) -> Sequence[Exception]:

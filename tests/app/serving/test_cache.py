@@ -707,6 +707,26 @@ def test_a_move_does_not_bring_an_evicted_reference_back():
     assert references.of_models(["pets"]) == []
 
 
+async def test_students_and_columns_of_records_are_prepared_in_threads(
+    shelf: Shelf, cache: ModelCache, monkeypatch: pytest.MonkeyPatch
+):
+    """A million known values, or rejections, take a second."""
+    names: list[str] = []
+
+    def noting(make: Any) -> Any:
+        def made(*arguments: Any) -> Any:
+            names.append(threading.current_thread().name.partition("_")[0])
+            return make(*arguments)
+
+        return made
+
+    monkeypatch.setattr(cache_module, "Inputs", noting(cache_module.Inputs))
+    monkeypatch.setattr(cache, "_serve", noting(make_servable))
+    shelf.versions[1] = dataclasses.replace(version(1), encoder_digest="0" * 64)
+    await cache.student("pets", "cat")
+    assert names == ["stms-load", "stms-load"]
+
+
 async def test_students_of_a_version_share_its_encoder(shelf: Shelf, cache: ModelCache):
     shelf.versions[1] = dataclasses.replace(version(1), encoder_digest="0" * 64)
     cat, dog = await cache.students("pets", ["cat", "dog"])
