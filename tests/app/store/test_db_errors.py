@@ -52,7 +52,7 @@ def impatient(postgres_address: str) -> Iterator[Open]:
 
 @contextmanager
 def cut_after_commit(address: str) -> Iterator[str]:
-    """The address of a proxy that passes COMMIT on to PostgreSQL and breaks the connection before the answer."""
+    """The address of a proxy that passes COMMIT on, and breaks the connection before PostgreSQL's answer."""
     url = database_url(address)
     listener = socket.create_server(("127.0.0.1", 0))
 
