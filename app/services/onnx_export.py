@@ -17,8 +17,8 @@ from core.packed.onnx_wire import OnnxModel
 
 MAX_BYTES: Final = 256 * 1024**2
 """Most bytes of a student."""
-MAX_ENCODER_BYTES: Final = 16 * 1024**2
-"""Most bytes of what encodes its records, which becomes objects in memory."""
+MAX_ENCODER_BYTES: Final = 4 * 1024**2
+"""Most bytes of what encodes its records: a graph has names of columns several times in memory."""
 
 
 def export_onnx(store: Store, files: BlobCache, version: ModelVersion, label: str) -> OnnxModel:
