@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import shutil
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -20,9 +22,13 @@ from stms_client.results import Decision, Decisions, Package
 
 _FORMAT: Final = "stms.bundle.1"
 _MOST_LABELS: Final = 10_000
+_MANIFEST: Final = "manifest.json"
+_STUDENTS: Final = "students.jsonl"
+_SIGNATURE: Final = "model.sig"
+_DIGEST: Final = re.compile("[0-9a-f]{64}")
 
 Read: TypeAlias = Callable[[str], bytes]
-"""From the name of a member to its bytes. Raises KeyError and OSError."""
+"""From the name of a member to its bytes. Raises KeyError unless it is a regular file, and OSError."""
 
 
 class Bundle:
@@ -69,19 +75,67 @@ def open_bundle(path: str | Path, labels: Sequence[str] | None = None) -> Bundle
     StmsError for what is not a bundle, damaged or of a later format, InvalidInput for a class that it does
     not have, and OSError.
     """
-    with _members(Path(path)) as read:
-        try:
-            manifest = json.loads(read("manifest.json"))
-            if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
-                raise StmsError(f"{path} is not a bundle of the format {_FORMAT}.")
-            return _opened(manifest, read, labels)
-        except InvalidPackage as error:
-            raise StmsError(f"{path} is damaged: {error}") from error
-        except StmsError:
-            # Some are ValueErrors, too.
-            raise
-        except (KeyError, ValueError, TypeError, tarfile.TarError) as error:
-            raise StmsError(f"{path} is not a whole bundle: {error}") from error
+    with _members(Path(path)) as read, _problems_of(path):
+        return _opened(_manifest(read, path), read, labels)
+
+
+def copy_bundle(path: str | Path, folder: Path) -> None:
+    """Write what a bundle names, and nothing else, to a folder that does not exist; all of it has its digest.
+
+    path: as for `open_bundle`. The folder is left out if that fails. Raises StmsError and OSError.
+    """
+    folder.mkdir(parents=True)
+    try:
+        with _members(Path(path)) as read, _problems_of(path):
+            (folder / "blobs").mkdir()
+            for name, content in _named(_manifest(read, path), read):
+                (folder / name).write_bytes(content)
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
+
+
+def _named(manifest: Json, read: Read) -> Iterator[tuple[str, bytes]]:
+    """The members that a manifest names, with itself and the signature, which has no digest."""
+    yield _MANIFEST, read(_MANIFEST)
+    digests = list(manifest["files"])
+    if manifest["students"] is not None:
+        lines = _lines(manifest, read)
+        yield _STUDENTS, lines
+        digests += [json.loads(line)["digest"] for line in lines.splitlines()]
+    for digest in dict.fromkeys(digests):
+        yield f"blobs/{digest}", _blob(read, digest)
+    with suppress(KeyError):
+        yield _SIGNATURE, read(_SIGNATURE)
+
+
+@contextmanager
+def _problems_of(path: str | Path) -> Iterator[None]:
+    """Raise StmsError for what is wrong with the content of a bundle."""
+    try:
+        yield
+    except InvalidPackage as error:
+        raise StmsError(f"{path} is damaged: {error}") from error
+    except StmsError:
+        # Some are ValueErrors, too.
+        raise
+    except (KeyError, ValueError, TypeError, tarfile.TarError) as error:
+        raise StmsError(f"{path} is not a whole bundle: {error}") from error
+
+
+def _manifest(read: Read, path: str | Path) -> Json:
+    manifest = json.loads(read(_MANIFEST))
+    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+        raise StmsError(f"{path} is not a bundle of the format {_FORMAT}.")
+    return manifest
+
+
+def _lines(manifest: Json, read: Read) -> bytes:
+    """The list of students."""
+    lines = read(_STUDENTS)
+    if hashlib.sha256(lines).hexdigest() != manifest["students"]["digest"]:
+        raise StmsError("The list of students does not have its digest.")
+    return lines
 
 
 def _opened(manifest: Json, read: Read, labels: Sequence[str] | None) -> Bundle:
@@ -121,10 +175,7 @@ def _students(
     if manifest["students"] is None:
         yield from _of_head(manifest, read, labels)
         return
-    lines = read("students.jsonl")
-    if hashlib.sha256(lines).hexdigest() != manifest["students"]["digest"]:
-        raise StmsError("The list of students does not have its digest.")
-    for text in lines.splitlines():
+    for text in _lines(manifest, read).splitlines():
         line = json.loads(text)
         if wanted is None or line["label"] in wanted:
             yield line["label"], (_blob(read, line["digest"]), line["digest"])
@@ -147,6 +198,8 @@ def _of_head(
 
 
 def _blob(read: Read, digest: str) -> bytes:
+    if not _DIGEST.fullmatch(digest):
+        raise StmsError(f"{digest!r:.80} is not the digest of a blob.")
     content = read(f"blobs/{digest}")
     if hashlib.sha256(content).hexdigest() != digest:
         raise StmsError(f"The blob {digest} does not have its digest.")
@@ -157,7 +210,14 @@ def _blob(read: Read, digest: str) -> bytes:
 def _members(path: Path) -> Iterator[Read]:
     """What reads the members of a tar file, or of a folder."""
     if path.is_dir():
-        yield lambda name: (path / name).read_bytes()
+
+        def read_file(name: str) -> bytes:
+            # A pipe or a device may have no end.
+            if not (path / name).is_file():
+                raise KeyError(name)
+            return (path / name).read_bytes()
+
+        yield read_file
         return
     with ExitStack() as stack:
         try:
@@ -166,9 +226,11 @@ def _members(path: Path) -> Iterator[Read]:
             raise StmsError(f"{path} is not a bundle: {error}") from error
 
         def read(name: str) -> bytes:
-            file: Any = archive.extractfile(name)
-            if file is None:
+            member = archive.getmember(name)
+            # A sparse member may be larger than any memory, and no bundle has one.
+            if not member.isreg() or member.issparse():
                 raise KeyError(name)
+            file: Any = archive.extractfile(member)
             with file:
                 return bytes(file.read())
 

@@ -4,14 +4,12 @@
     model = mlflow.pyfunc.load_model("models:/letters/1")
     model.predict(frame, params={"class": "A"})
 
-The folder that it writes contains the unpacked bundle, and nothing that is pickled.
+The folder that it writes contains what the bundle names, and nothing that is pickled.
 """
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +21,7 @@ from mlflow.models import Model, ModelSignature
 from mlflow.models.model import MLMODEL_FILE_NAME
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
 
-from stms_client.bundle import Bundle, open_bundle
+from stms_client.bundle import Bundle, copy_bundle, open_bundle
 from stms_client.errors import InvalidInput
 
 FLAVOR: Final = "stms"
@@ -39,14 +37,10 @@ def save_model(
     path: a folder that does not exist. bundle: a tar file or the folder that it was unpacked into. options:
     of `mlflow.models.Model`, such as metadata. Raises FileExistsError, and as `open_bundle`.
     """
-    folder, source = Path(path), Path(bundle)
-    opened = open_bundle(source)
+    folder = Path(path)
     folder.mkdir(parents=True, exist_ok=False)
-    if source.is_dir():
-        shutil.copytree(source, folder / _DATA)
-    else:
-        with tarfile.open(source, "r:") as archive:
-            archive.extractall(folder / _DATA, filter="data")
+    copy_bundle(bundle, folder / _DATA)
+    opened = open_bundle(folder / _DATA)
     model = mlflow_model or Model()
     for name, value in options.items():
         setattr(model, name, value)

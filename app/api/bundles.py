@@ -168,16 +168,22 @@ def _onnx(
 ) -> Response:
     store = context.store_of(caller)
     row = models.get_version(store, model, version)
-    data = export_onnx(store, context.files, row, label)
-    digest = hashlib.sha256(data).hexdigest()
+    onnx = export_onnx(store, context.files, row, label)
+    sha = hashlib.sha256()
+    for piece in onnx.pieces():
+        sha.update(piece)
+    digest = sha.hexdigest()
     headers = {"etag": etag(digest), "cache-control": "private, no-cache"}
     if not_modified(request, headers["etag"]):
         return Response(status_code=304, headers=headers)
     with store.begin() as uow:
-        details = {"class": label, "onnx": digest, "bytes": len(data)}
+        details = {"class": label, "onnx": digest, "bytes": onnx.size}
         uow.audit.append("model.export", f"{row.model}@{row.version}", details=details)
-    headers["content-disposition"] = f'attachment; filename="{row.model}-{row.version}.onnx"'
-    return Response(data, media_type=ONNX, headers=headers)
+    headers |= {
+        "content-length": str(onnx.size),
+        "content-disposition": f'attachment; filename="{row.model}-{row.version}.onnx"',
+    }
+    return StreamingResponse(onnx.pieces(), media_type=ONNX, headers=headers)
 
 
 class ImportedBundleView(VersionView):

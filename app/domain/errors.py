@@ -12,7 +12,8 @@ ServiceError
 ├── NotAuthenticated / NotAuthorised
 ├── Overloaded          load was shed; has retry_after in seconds
 │   └── RateLimited     the caller exceeded its rate limit; has its quota
-└── Unavailable         a component that the service needs cannot be reached
+└── Unavailable         a component that the service needs cannot be reached; nothing was changed
+    └── OutcomeUnknown  the database was lost while it committed: the change may have been made
 """
 
 from __future__ import annotations
@@ -125,8 +126,17 @@ class RateLimited(Overloaded):
 
 
 class Unavailable(ServiceError):
+    """retry_after: seconds after which the same request may succeed; None where it may have had an effect."""
+
     code = "unavailable"
 
-    def __init__(self, message: str, *, code: str | None = None, retry_after: float = 2.0) -> None:
+    def __init__(self, message: str, *, code: str | None = None, retry_after: float | None = 2.0) -> None:
         super().__init__(message, code=code)
         self.retry_after = retry_after
+
+
+class OutcomeUnknown(Unavailable):
+    code = "outcome_unknown"
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message, code=code, retry_after=None)

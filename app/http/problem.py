@@ -36,6 +36,7 @@ STATUS_OF: Final[dict[type[ServiceError], int]] = {
     errors.Overloaded: 429,
     errors.RateLimited: 429,
     errors.Unavailable: 503,
+    errors.OutcomeUnknown: 502,
 }
 
 NO_STORE: Final = (b"cache-control", b"no-store")

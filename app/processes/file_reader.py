@@ -23,7 +23,7 @@ from app.domain.errors import InvalidRequest, Overloaded, ServiceError, TooLarge
 from app.ingest.orders import BundleContent, DatasetContent, HeadContent, Order
 from app.ingest.reading import temporary_paths
 from app.processes.fair_queue import Caller, FairQueue, RecentWork
-from app.processes.file_reader_messages import EXIT_MEMORY, OUTCOME, Answer, Failure, Job
+from app.processes.file_reader_messages import EXIT_MEMORY, EXIT_STORAGE, OUTCOME, Answer, Failure, Job
 from app.processes.os_process import memory_limit
 from app.processes.reader_process import READER_COMMAND, ReaderProcess, Stopped
 from app.settings import Settings
@@ -44,7 +44,7 @@ _SMALL_SECONDS: Final = 1.0
 _TENANT_SHARE: Final = 0.25
 """Part of the waiting files that may be of one tenant while others send files."""
 _OF_LIMITS: Final = frozenset({"memory", "time"})
-REASONS: Final = ("memory", "time", "crash", "killed", "cancelled", "queue")
+REASONS: Final = ("memory", "time", "crash", "killed", "storage", "cancelled", "queue")
 """Why files were not read although nothing is known to be wrong with them."""
 
 
@@ -249,6 +249,9 @@ def _unread(lane: _Lane, answer: Answer) -> tuple[str, ServiceError]:
     if code == -signal.SIGXCPU:
         text = f"Reading the file takes more than {lane.seconds:g} s of processor time."
         return "time", TooLarge(text, code="file_takes_too_long")
+    if code == EXIT_STORAGE:
+        text = "The server cannot write what it has read: its disk is full or cannot be used."
+        return "storage", Unavailable(text, code="storage_unusable", retry_after=10.0)
     if code == -signal.SIGKILL:
         logger.warning("the reader of a file was killed at %d MiB (is there enough memory?)", peak)
         return "killed", Unavailable("The process that read the file was killed.", code="reader_killed")

@@ -27,7 +27,7 @@ from app.domain.errors import ServiceError, Unavailable
 from app.ingest.orders import Order
 from app.ingest.reading import carry_out
 from app.logs import mask_logs
-from app.processes.file_reader_messages import CANCEL, EXIT_MEMORY, Answer, Failure, Job
+from app.processes.file_reader_messages import CANCEL, EXIT_MEMORY, EXIT_STORAGE, Answer, Failure, Job
 from app.processes.os_process import deprioritise, die_with_parent
 
 logger = logging.getLogger(__name__)
@@ -136,7 +136,11 @@ def _work(job: Job, parent: int) -> int:
     except Exception:
         logger.exception("an uploaded file could not be read")
         return _EXIT_UNEXPECTED
-    Path(job.outcome).write_bytes(msgspec.json.encode(outcome))
+    try:
+        Path(job.outcome).write_bytes(msgspec.json.encode(outcome))
+    except OSError:
+        logger.exception("the result of reading a file could not be written")
+        return EXIT_STORAGE
     return 0
 
 

@@ -19,6 +19,8 @@ from app.ingest.orders import Content, Order
 
 EXIT_MEMORY: Final = 3
 """Exit code of a child that ran out of memory."""
+EXIT_STORAGE: Final = 5
+"""Exit code of a child that could not write its result."""
 CANCEL: Final = b"\n"
 """Line to the child: the process of the present job is to be killed. It means nothing without one."""
 

@@ -12,17 +12,21 @@ from app.store.unit_of_work import Store
 from core.errors import InvalidPackage, InvalidProblem
 from core.packed import PackedStudent
 from core.packed.encoder import Encoder
-from core.packed.onnx import onnx_bytes
+from core.packed.onnx import onnx_model
+from core.packed.onnx_wire import OnnxModel
 
 MAX_BYTES: Final = 256 * 1024**2
-"""Most bytes of a student: the model is made in memory."""
+"""Most bytes of a student."""
+MAX_ENCODER_BYTES: Final = 4 * 1024**2
+"""Most bytes of what encodes its records: a graph has names of columns several times in memory."""
 
 
-def export_onnx(store: Store, files: BlobCache, version: ModelVersion, label: str) -> bytes:
+def export_onnx(store: Store, files: BlobCache, version: ModelVersion, label: str) -> OnnxModel:
     """The student of one class as an ONNX model; the same student always gives the same bytes.
 
+    A large student is read from the file of the cache while the model is written, and is not kept in memory.
     Raises NotFound for a class without a student, Unprocessable (``no_onnx_form``, ``reserved_name``) naming
-    the column that ONNX cannot say, TooLarge beyond `MAX_BYTES`, and Unavailable.
+    the column that ONNX cannot say, TooLarge beyond `MAX_BYTES` and `MAX_ENCODER_BYTES`, and Unavailable.
     """
     try:
         student = _student(store, files, version, label)
@@ -30,18 +34,15 @@ def export_onnx(store: Store, files: BlobCache, version: ModelVersion, label: st
         if version.encoder_digest is not None:
             digest = version.encoder_digest
             encoder = files.with_refetch(
-                lambda: Encoder.from_bytes(open_blob(store, files, digest).whole()), digest
+                lambda: Encoder.from_bytes(_package(store, files, digest, "encoder", MAX_ENCODER_BYTES)),
+                digest,
             )
     except InvalidPackage as error:
         text = f"A package of version {version.version} of model {version.model!r} is damaged."
         raise Unavailable(text, code="blob_damaged") from error
-    size = student.map.nbytes + student.form.nbytes
-    if size > MAX_BYTES:
-        text = f"The student has {size} bytes; at most {MAX_BYTES} are exported as ONNX."
-        raise TooLarge(text, code="onnx_too_large")
     properties = {"stms.model": version.model, "stms.version": str(version.version)}
     try:
-        return onnx_bytes(student, encoder, properties)
+        return onnx_model(student, encoder, properties)
     except InvalidProblem as error:
         fault = error.faults[0]
         if fault.code == "too_large":
@@ -59,10 +60,25 @@ def _student(store: Store, files: BlobCache, version: ModelVersion, label: str) 
             row = head.labels.find(label)
             if row is None:
                 raise unknown_class(version, label, head.labels)
-            return head.student(row)
+            student = head.student(row)
+            _require_small("student", student.map.nbytes + student.form.nbytes, MAX_BYTES)
+            return student
 
         return files.with_refetch(of_head, str(version.teacher_digest), str(version.class_table))
     digest = student_digest(store, files, version, label)
     return files.with_refetch(
-        lambda: PackedStudent.from_bytes(bytes(open_blob(store, files, digest).whole())), digest
+        lambda: PackedStudent.from_bytes(_package(store, files, digest, "student", MAX_BYTES)), digest
     )
+
+
+def _package(store: Store, files: BlobCache, digest: str, what: str, most: int) -> memoryview:
+    """The bytes of a package. Raises TooLarge beyond ``most``, InvalidPackage, NotFound and Unavailable."""
+    file = open_blob(store, files, digest)
+    _require_small(what, len(file.data), most)
+    return file.whole()
+
+
+def _require_small(what: str, size: int, most: int) -> None:
+    if size > most:
+        text = f"The {what} has {size} bytes; at most {most} are exported as ONNX."
+        raise TooLarge(text, code="onnx_too_large")

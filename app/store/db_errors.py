@@ -11,7 +11,7 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DataError, DBAPIError, InterfaceError, OperationalError, PendingRollbackError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from app.domain.errors import InvalidRequest, Unavailable
+from app.domain.errors import InvalidRequest, OutcomeUnknown, Unavailable
 
 _FULL: Final = {"53100", "SQLITE_FULL"}
 _SLOW: Final = {"57014"}
@@ -20,6 +20,9 @@ _BUSY: Final = {"55P03", "40P01", "40001", "SQLITE_BUSY", "SQLITE_LOCKED"}
 _DAMAGED: Final = {"SQLITE_CORRUPT", "SQLITE_NOTADB"}
 _GONE: Final = {"25P03", "25P04"}
 """PostgreSQL: idle-in-transaction or transaction timeout. psycopg reports both as internal errors."""
+
+_SHUTDOWN: Final = "57P"
+"""PostgreSQL, the beginning: the session was ended, by an operator, a shutdown, a crash or a failover."""
 
 _READ_ONLY: Final = {"25006", "0A000"}
 """PostgreSQL: read-only transaction, feature not supported. A standby rejects statements with the first, and
@@ -43,6 +46,22 @@ def translate_errors() -> Iterator[None]:
         if cause is None:
             raise
         raise cause from error
+
+
+@contextmanager
+def commit_errors() -> Iterator[None]:
+    """For a commit: raise OutcomeUnknown if the database was lost before it said whether it has committed.
+
+    Other errors are re-raised: with them the database says that it has not.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        code = _code(error.orig)
+        if code.startswith(_SHUTDOWN) or (error.connection_invalidated and not code):
+            text = "The database was lost while it committed. The change may have been made: look first."
+            raise OutcomeUnknown(text) from error
+        raise
 
 
 def _refused_value(error: DBAPIError) -> InvalidRequest | None:

@@ -12,7 +12,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.domain.names import DEFAULT_TENANT
 from app.store.blobs import DatabaseBlobs
-from app.store.db_errors import translate_errors
+from app.store.db_errors import commit_errors, translate_errors
 from app.store.engine import READ_ONLY
 from app.store.repositories.admission import Admission
 from app.store.repositories.audit import Audit
@@ -102,10 +102,15 @@ class Store:
 
     @contextmanager
     def begin(self) -> Iterator[UnitOfWork]:
-        """A read-write transaction, committed at the end of the block and rolled back on an error."""
-        with translate_errors(), self.engine.begin() as connection:
+        """A read-write transaction, committed at the end of the block and rolled back on an error.
+
+        Raises OutcomeUnknown, a kind of Unavailable, when the database is lost while it commits.
+        """
+        with translate_errors(), self.engine.connect() as connection, connection.begin() as transaction:
             uow = UnitOfWork(connection, self._tenant)
             yield uow
+            with commit_errors():
+                transaction.commit()
         uow.audit.committed()
 
     @contextmanager

@@ -23,6 +23,7 @@ _BY_CODE: Final = {
     "quota_keys": "Revoke keys that are not needed, or ask an operator for a larger quota.",
     "quota_stored_bytes": "Delete data sets or versions, or ask an operator for a larger quota.",
     "database_unavailable": "Loaded models still answer queries. See the database's log, then reload.",
+    "outcome_unknown": "Look whether the change was made before you repeat it.",
     "no_file": "Go back and choose a file.",
     "empty_file": "Choose a file that holds rows.",
     "file_too_large": "Send fewer rows or columns, or ask an operator to raise STMS_MAX_UPLOAD_BYTES.",

@@ -11,6 +11,7 @@ nothing. Sums of trees are added in the order of the trees, so that ties stay ti
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from math import sqrt
 from typing import Final, NoReturn
 
@@ -33,25 +34,28 @@ from core.packed.maps import (
     RowScaledBasis,
 )
 from core.packed.onnx_erfc import erfc
-from core.packed.onnx_wire import BOOL, DOUBLE, MAX_BYTES, ML, STRING, Graph
+from core.packed.onnx_wire import BOOL, DOUBLE, INT64, MAX_BYTES, ML, STRING, Graph, OnnxModel
 from core.packed.student import PackedStudent
 from core.packed.trees import TreesBasis
 
 OUTPUTS: Final = ("match", "score", "probability")
 MAX_SUMS: Final = 4096
 """Most sums of boosted trees: each takes nodes of its own."""
+MAX_BOOSTED: Final = 1 << 20
+"""Most boosted trees: they are sorted by their sums."""
 _FAR: Final = 1e30
 """As in ``core.packed.maps``."""
 _LARGEST: Final = float(np.finfo(np.float64).max)
 _ROWS: Final = "rows"
 
 
-def onnx_bytes(
+def onnx_model(
     student: PackedStudent, encoder: Encoder | None = None, properties: Mapping[str, str] | None = None
-) -> bytes:
+) -> OnnxModel:
     """The student as an ONNX model (opset 18, IR 8). The same student always gives the same bytes.
 
-    encoder: what makes its rows of records. properties: further texts of its metadata.
+    encoder: what makes its rows of records. properties: further texts of its metadata. The arrays of the
+    student are read while the model is written.
 
     Raises InvalidProblem that names what ONNX cannot say, or if the model would take 2 GiB or more.
     """
@@ -78,6 +82,13 @@ def onnx_bytes(
         _refuse("student", "too_large", text)
     known = {"stms.label": student.label, "stms.threshold": repr(student.threshold)}
     return graph.model("student", "stms", {**known, "stms.student": student.digest, **(properties or {})})
+
+
+def onnx_bytes(
+    student: PackedStudent, encoder: Encoder | None = None, properties: Mapping[str, str] | None = None
+) -> bytes:
+    """The whole model of `onnx_model` in memory. Raises as it does."""
+    return b"".join(onnx_model(student, encoder, properties).pieces())
 
 
 def _refuse(field: str, code: str, text: str) -> NoReturn:
@@ -240,22 +251,24 @@ def _trees(graph: Graph, packed: TreesBasis, row: str) -> str:
         if packed.sums > MAX_SUMS:
             text = f"Boosted trees of {packed.sums} sums: at most {MAX_SUMS} have a form in ONNX."
             _refuse("map", "too_large", text)
+        if trees > MAX_BOOSTED:
+            text = f"There are {trees} boosted trees: at most {MAX_BOOSTED} have a form in ONNX."
+            _refuse("map", "too_large", text)
         sums = _sums(graph, packed, values)
     return graph.op("Div", sums, graph.constant(packed.divisor))
 
 
 def _leaves(graph: Graph, packed: TreesBasis, row: str) -> str:
     """The leaf of every tree as a row of the values, int64 [rows, T]."""
-    start = packed.roots.astype(np.int64)
     width = graph.op("Shape", row, start=0, end=1)
-    shape = graph.op("Concat", width, graph.constant(np.array([len(start)])), axis=0)
-    reached = graph.op("Expand", graph.constant(start), shape)
+    shape = graph.op("Concat", width, graph.constant(np.array([len(packed.roots)])), axis=0)
+    reached = graph.op("Expand", graph.constant(packed.roots, INT64), shape)
     if packed.depth:
-        tested = graph.op("Gather", row, graph.constant(packed.feature.astype(np.int64)), axis=1)
+        tested = graph.op("Gather", row, graph.constant(packed.feature, INT64), axis=1)
         failed = graph.op("Greater", tested, graph.constant(packed.threshold))
         outcomes = graph.op("Cast", failed, to=7)
-        tests = graph.constant(packed.test.astype(np.int64))
-        children = graph.constant(packed.children.astype(np.int64).ravel())
+        tests = graph.constant(packed.test, INT64)
+        children = graph.constant(packed.children.ravel(), INT64)
         zero, two = graph.constant(np.array(0)), graph.constant(np.array(2))
         for _ in range(packed.depth):
             node = graph.op("Max", reached, zero)
@@ -271,10 +284,12 @@ def _leaves(graph: Graph, packed: TreesBasis, row: str) -> str:
 def _sums(graph: Graph, packed: TreesBasis, values: str) -> str:
     """Sums [rows, q] of trees of which each adds to one."""
     parts = []
-    for number in range(packed.sums):
-        trees = np.flatnonzero(packed.output == number)
+    order = np.argsort(packed.output, kind="stable")
+    ends = np.searchsorted(packed.output[order], np.arange(packed.sums + 1))
+    for first, stop in pairwise(ends.tolist()):
+        trees = order[first:stop]
         if len(trees):
-            own = graph.op("Gather", values, graph.constant(trees.astype(np.int64)), axis=1)
+            own = graph.op("Gather", values, graph.constant(trees), axis=1)
             parts.append(_last(graph, own, len(trees)))
         else:
             first = graph.op("Gather", values, graph.constant(np.array([0])), axis=1)

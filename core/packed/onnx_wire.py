@@ -1,11 +1,12 @@
 """Writes ONNX models: the few messages of its protobuf schema that a graph of arithmetic needs.
 
-Field numbers are those of onnx.proto, IR version 8; the same graph always gives the same bytes.
+Field numbers are those of onnx.proto, IR version 8; the same graph always gives the same bytes. A model is
+written in pieces, so that no copy of its numbers is made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -23,7 +24,10 @@ MAX_BYTES: Final = 2**31 - 2**20
 DOUBLE: Final = 11
 BOOL: Final = 9
 STRING: Final = 8
-_TYPES: Final = {np.dtype("<f8"): DOUBLE, np.dtype("<i8"): 7, np.dtype("<i4"): 6, np.dtype("?"): BOOL}
+INT64: Final = np.dtype("<i8")
+_TYPES: Final = {np.dtype("<f8"): DOUBLE, INT64: 7, np.dtype("<i4"): 6, np.dtype("?"): BOOL}
+PIECE_BYTES: Final = 1 << 20
+"""Most bytes of an array that are written at once."""
 
 _VARINT: Final = 0
 _BYTES: Final = 2
@@ -50,7 +54,7 @@ def number(tag: int, value: int) -> bytes:
 
 def message(tag: int, content: bytes) -> bytes:
     """A field that is a message, a text or bytes."""
-    return varint(tag << 3 | _BYTES) + varint(len(content)) + content
+    return _head(tag, len(content)) + content
 
 
 def text(tag: int, value: str) -> bytes:
@@ -58,11 +62,74 @@ def text(tag: int, value: str) -> bytes:
     return message(tag, value.encode())
 
 
-def tensor(name: str, values: NDArray[Any]) -> bytes:
-    """A TensorProto of float64, int64, int32 or bool, little-endian."""
-    dims = b"".join(number(1, size) for size in values.shape)
-    data = np.ascontiguousarray(values).astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
-    return dims + number(2, _TYPES[values.dtype]) + text(8, name) + message(9, data)
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """A TensorProto of an array, which is read while the model is written.
+
+    values: of any shape. kind: how its numbers are written, as float64, int64, int32 or bool, little-endian.
+    """
+
+    name: str
+    values: NDArray[Any]
+    kind: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its numbers."""
+        return self.values.size * self.kind.itemsize
+
+    @property
+    def front(self) -> bytes:
+        """What stands before the numbers."""
+        dims = b"".join(number(1, size) for size in self.values.shape)
+        return dims + number(2, _TYPES[self.kind]) + text(8, self.name) + _head(9, self.nbytes)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The numbers in row-major order, some `PIECE_BYTES` at a time."""
+        for block in _blocks(self.values, max(1, PIECE_BYTES // self.kind.itemsize)):
+            yield block.astype(self.kind, copy=False).tobytes()
+
+
+def _blocks(values: NDArray[Any], most: int) -> Iterator[NDArray[Any]]:
+    """An array in row-major order, as parts of it with at most ``most`` numbers each."""
+    if values.flags.c_contiguous:
+        values = values.reshape(-1)
+    of_row = 1 if values.ndim == 1 else values[0].size
+    if of_row > most:
+        for row in values:
+            yield from _blocks(row, most)
+        return
+    for first in range(0, len(values), most // of_row):
+        yield values[first : first + most // of_row]
+
+
+class OnnxModel:
+    """A ModelProto, which is written in pieces. size: bytes of all of them."""
+
+    def __init__(self, parts: Sequence[bytes | Tensor]) -> None:
+        self._parts = parts
+        self.size = _size(parts)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The same bytes at every call, in pieces of about `PIECE_BYTES`."""
+        waiting = bytearray()
+        for part in self._parts:
+            for piece in part.pieces() if isinstance(part, Tensor) else [part]:
+                waiting += piece
+                if len(waiting) >= PIECE_BYTES:
+                    yield bytes(waiting)
+                    waiting.clear()
+        if waiting:
+            yield bytes(waiting)
+
+
+def _size(parts: Sequence[bytes | Tensor]) -> int:
+    return sum(part.nbytes if isinstance(part, Tensor) else len(part) for part in parts)
+
+
+def _head(tag: int, size: int) -> bytes:
+    """What stands before the content of a message, a text or bytes of this size."""
+    return varint(tag << 3 | _BYTES) + varint(size)
 
 
 def _attribute(name: str, value: Attribute) -> bytes:
@@ -86,7 +153,7 @@ class Graph:
     """A graph in the making: nodes and constants in the order in which they are added."""
 
     nodes: list[bytes] = field(default_factory=list)
-    constants: list[bytes] = field(default_factory=list)
+    constants: list[Tensor] = field(default_factory=list)
     inputs: list[bytes] = field(default_factory=list)
     outputs: list[bytes] = field(default_factory=list)
     uses_ml: bool = False
@@ -102,13 +169,17 @@ class Graph:
         self._add("Identity", [source], name, {}, "")
         self.outputs.append(_value(name, kind, shape))
 
-    def constant(self, values: Any) -> str:
-        """An array of float64, int64, int32 or bool, or a float."""
+    def constant(self, values: Any, kind: np.dtype[Any] | None = None) -> str:
+        """An array of float64, int64, int32 or bool, or a float. kind: its type in the graph, if another.
+
+        It is read when the model is written, and must not change until then.
+        """
         array = np.asarray(values)
-        name = f"/constant_{len(self.constants)}"
-        self.nbytes += array.nbytes
-        self.constants.append(tensor(name, array))
-        return name
+        own = array.dtype if kind is None else kind
+        tensor = Tensor(f"/constant_{len(self.constants)}", array, own.newbyteorder("<"))
+        self.nbytes += tensor.nbytes
+        self.constants.append(tensor)
+        return tensor.name
 
     def op(self, kind: str, *sources: str, domain: str = "", **attributes: Attribute) -> str:
         """The only output of an operator."""
@@ -127,15 +198,17 @@ class Graph:
             parts.append(text(7, domain))
         self.nodes.append(b"".join(parts))
 
-    def model(self, name: str, producer: str, properties: Mapping[str, str]) -> bytes:
+    def model(self, name: str, producer: str, properties: Mapping[str, str]) -> OnnxModel:
         """The graph as a ModelProto. properties: texts that travel with the model."""
-        graph = [message(1, node) for node in self.nodes] + [text(2, name)]
-        graph += [message(5, constant) for constant in self.constants]
+        graph: list[bytes | Tensor] = [*(message(1, node) for node in self.nodes), text(2, name)]
+        for constant in self.constants:
+            front = constant.front
+            graph += [_head(5, len(front) + constant.nbytes) + front, constant]
         graph += [message(11, value) for value in self.inputs]
         graph += [message(12, value) for value in self.outputs]
         opsets = [text(1, "") + number(2, OPSET)]
         opsets += [text(1, ML) + number(2, ML_OPSET)] if self.uses_ml else []
-        parts = [number(1, IR_VERSION), text(2, producer), message(7, b"".join(graph))]
+        parts = [number(1, IR_VERSION), text(2, producer), _head(7, _size(graph)), *graph]
         parts += [message(8, opset) for opset in opsets]
         parts += [message(14, text(1, key) + text(2, value)) for key, value in sorted(properties.items())]
-        return b"".join(parts)
+        return OnnxModel(parts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import shutil
 import tarfile
@@ -20,7 +21,7 @@ from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed.record_rows import RecordRows
-from stms_client.bundle import open_bundle
+from stms_client.bundle import copy_bundle, open_bundle
 from stms_client.errors import InvalidInput, StmsError
 from tests.app.serving.written_records import RECORD, encoder
 
@@ -130,3 +131,66 @@ def _unread(folder: Path) -> set[str]:
     manifest = json.loads((folder / documents.MANIFEST).read_bytes())
     assert hashlib.sha256((folder / documents.BLOBS / manifest["teacher"]).read_bytes()).hexdigest()
     return {str(manifest[name]) for name in ("teacher", "profile", "class_table")}
+
+
+@pytest.mark.parametrize("is_unpacked", [False, True])
+def test_a_copy_has_what_the_bundle_names_and_nothing_else(sqlite_store: Store, tmp_path: Path, is_unpacked):
+    path = write(sqlite_store, pets(sqlite_store), tmp_path)
+    secret = tmp_path / "secret"
+    secret.write_text("of this machine")
+    with tarfile.open(path) as tar:
+        names = set(tar.getnames())
+        tar.extractall(tmp_path / "folder", filter="data")
+    if is_unpacked:
+        path = tmp_path / "folder"
+        (path / "more").symlink_to(secret)
+    else:
+        with tarfile.open(path, "a") as tar:
+            tar.add(secret, "more")
+    copy_bundle(path, tmp_path / "copy")
+    copied = {str(one.relative_to(tmp_path / "copy")) for one in (tmp_path / "copy").rglob("*")} - {"blobs"}
+    assert copied == names
+    assert open_bundle(tmp_path / "copy").labels == LABELS
+    with pytest.raises(FileExistsError):
+        copy_bundle(path, tmp_path / "copy")
+    assert open_bundle(tmp_path / "copy").labels == LABELS
+
+
+def test_a_damaged_bundle_leaves_no_copy(sqlite_store: Store, tmp_path: Path):
+    path = write(sqlite_store, pets(sqlite_store), tmp_path)
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(StmsError):
+        copy_bundle(path, tmp_path / "copy")
+    assert not (tmp_path / "copy").exists()
+
+
+def test_a_sparse_member_is_not_unpacked(sqlite_store: Store, tmp_path: Path):
+    """A file of some kB whose list of students has a terabyte of zeros."""
+    path = write(sqlite_store, pets(sqlite_store), tmp_path)
+    with tarfile.open(path, "a", format=tarfile.PAX_FORMAT) as tar:
+        sparse = tarfile.TarInfo("students.jsonl")
+        sparse.size = 1
+        sparse.pax_headers = {"GNU.sparse.size": str(2**40), "GNU.sparse.map": "0,1"}
+        tar.addfile(sparse, io.BytesIO(b"x"))
+    with pytest.raises(StmsError, match=r"not a whole bundle: 'students\.jsonl'"):
+        open_bundle(path)
+
+
+@pytest.mark.parametrize("is_digest", [False, True])
+def test_a_blob_that_is_a_device_is_not_read(sqlite_store: Store, tmp_path: Path, is_digest: bool):
+    folder = tmp_path / "folder"
+    with tarfile.open(write(sqlite_store, pets(sqlite_store), tmp_path)) as tar:
+        tar.extractall(folder, filter="data")
+    lines = (folder / "students.jsonl").read_bytes()
+    digest = json.loads(lines.splitlines()[0])["digest"]
+    if is_digest:
+        (folder / "blobs" / digest).unlink()
+        (folder / "blobs" / digest).symlink_to("/dev/zero")
+    else:
+        lines = lines.replace(digest.encode(), b"../" * 20 + b"dev/zero")
+        (folder / "students.jsonl").write_bytes(lines)
+        manifest = json.loads((folder / "manifest.json").read_bytes())
+        manifest["students"]["digest"] = hashlib.sha256(lines).hexdigest()
+        (folder / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(StmsError, match="is not a whole bundle" if is_digest else "not the digest of a blob"):
+        open_bundle(folder)

@@ -228,15 +228,27 @@ def test_a_class_of_a_head_is_an_onnx_model_too(client: Client):
     assert run.run(["match"], {"x": X})[0].tolist() == [True, False]
 
 
-def test_records_that_onnx_cannot_say_are_refused_by_name(
-    client: Client, store: Store, problem: Problem, monkeypatch: pytest.MonkeyPatch
-):
+def test_records_that_onnx_cannot_say_are_refused_by_name(client: Client, store: Store, problem: Problem):
     known = encoder(with_note=True)
     d = known.layout.columns
     student = linear_student("a", np.ones(d))
     publish(store, "people", {"a": student}, linear_teacher(["a"], np.ones((1, d))), encoder=known)
     sent = client.get("/v1/models/people/versions/1/onnx", params={"class": "a"})
     assert problem(sent, 422, "no_onnx_form")["errors"][0]["field"] in {"since", "place", "note"}
+
+
+def test_students_and_encoders_beyond_a_size_are_not_exported_as_onnx(
+    client: Client, store: Store, problem: Problem, monkeypatch: pytest.MonkeyPatch
+):
+    known = encoder(with_note=False)
+    d = known.layout.columns
+    student = linear_student("a", np.ones(d))
+    publish(store, "people", {"a": student}, linear_teacher(["a"], np.ones((1, d))), encoder=known)
     publish_pets(store)
+    monkeypatch.setattr(onnx_export, "MAX_ENCODER_BYTES", 10)
+    refused = client.get("/v1/models/people/versions/1/onnx", params={"class": "a"})
+    assert "encoder" in problem(refused, 413, "onnx_too_large")["detail"]
+    assert client.get(ONNX, params={"class": "cat"}).status_code == 200
     monkeypatch.setattr(onnx_export, "MAX_BYTES", 10)
-    problem(client.get(ONNX, params={"class": "cat"}), 413, "onnx_too_large")
+    refused = client.get(ONNX, params={"class": "cat"})
+    assert "student" in problem(refused, 413, "onnx_too_large")["detail"]

@@ -36,6 +36,12 @@ def test_retry_after_is_whole_seconds_and_never_zero():
     assert (b"retry-after", b"3") in problem_of(errors.Unavailable("down", retry_after=2.1)).headers()
 
 
+def test_a_change_that_may_have_been_made_does_not_ask_to_be_repeated():
+    problem = problem_of(errors.OutcomeUnknown("It may have been made."))
+    assert problem.status == 502
+    assert "retry-after" not in {name.decode() for name, _ in problem.headers()}
+
+
 def test_a_problem_names_at_most_a_hundred_faults():
     faults = [InputFault("x", "bad", "bad", row=i) for i in range(MAX_FAULTS + 5)]
     assert len(json.loads(Problem(400, "bad", "bad", faults).body("r", "/"))["errors"]) == MAX_FAULTS

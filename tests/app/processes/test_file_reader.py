@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,23 @@ def test_a_child_that_dies_is_an_error_of_its_file_alone(
     error = error_of(new_reader(expression), order_of(tmp_path))
     assert isinstance(error, kind)
     assert error.reason == code
+
+
+def test_a_result_that_cannot_be_written_is_no_fault_of_the_file(
+    new_reader: NewReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """As on a disk that is full."""
+
+    @contextmanager
+    def on_a_full_disk(*_: object) -> Iterator[tuple[Path]]:
+        yield (Path("/dev/full"),)
+
+    monkeypatch.setattr("app.processes.file_reader.temporary_paths", on_a_full_disk)
+    reader = new_reader("None")
+    error = error_of(reader, order_of(tmp_path))
+    assert isinstance(error, Unavailable)
+    assert error.reason == "storage_unusable"
+    assert reader.failures == {**dict.fromkeys(reader.failures, 0), "storage": 1}
 
 
 def test_a_cancelled_reading_ends_the_process_of_the_file_alone(new_reader: NewReader, tmp_path: Path):

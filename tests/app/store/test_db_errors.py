@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import select
+import socket
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +18,17 @@ import sqlalchemy as sa
 from sqlalchemy.exc import (
     DatabaseError,
     DBAPIError,
+    IntegrityError,
     InternalError,
     NotSupportedError,
     OperationalError,
     ProgrammingError,
 )
 
-from app.domain.errors import InvalidRequest, NotFound, Unavailable
+from app.domain.errors import InvalidRequest, NotFound, OutcomeUnknown, Unavailable
 from app.settings import Settings
 from app.store.db_errors import translate_errors, unavailable_of
-from app.store.engine import Timeouts, open_database, open_engine
+from app.store.engine import Timeouts, database_url, open_database, open_engine
 from app.store.tables import registry_clock
 from app.store.unit_of_work import Store
 from tests.refusals import refused_as
@@ -44,6 +48,34 @@ def impatient(postgres_address: str) -> Iterator[Open]:
     yield start
     for store in opened:
         store.dispose()
+
+
+@contextmanager
+def cut_after_commit(address: str) -> Iterator[str]:
+    """The address of a proxy that passes COMMIT on, and breaks the connection before PostgreSQL's answer."""
+    url = database_url(address)
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        client, _ = listener.accept()
+        with client, socket.create_connection((url.host, url.port)) as server:
+            while True:
+                ready, _, _ = select.select([client, server], [], [])
+                data = ready[0].recv(1 << 16)
+                if not data:
+                    return
+                (server if ready[0] is client else client).sendall(data)
+                if ready[0] is client and b"COMMIT" in data:
+                    # It has committed when it answers.
+                    assert server.recv(1 << 16)
+                    return
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    with listener:
+        yield url.set(host="127.0.0.1", port=listener.getsockname()[1]).render_as_string(hide_password=False)
+        thread.join(30)
+        assert not thread.is_alive()
 
 
 def reason(store: Store, statement: str) -> str:
@@ -131,6 +163,48 @@ def test_a_server_that_ends_its_sessions_is_unavailable_for_a_moment(impatient: 
         be_ended()
     with store.read() as uow:
         assert uow.registry.revision() == 0
+
+
+def test_a_session_that_ends_while_it_commits_leaves_open_whether_it_has(impatient: Open):
+    store = impatient()
+
+    def be_ended() -> None:
+        with store.begin() as uow:
+            uow.registry.model_changed("default", "pets")
+            mine = uow.connection.execute(sa.text("SELECT pg_backend_pid()")).scalar_one()
+            with store.begin() as other:
+                other.connection.execute(sa.text("SELECT pg_terminate_backend(:pid)"), {"pid": mine})
+
+    with refused_as(OutcomeUnknown, "outcome_unknown"):
+        be_ended()
+
+
+def test_a_commit_whose_answer_is_lost_is_not_said_to_have_had_no_effect(postgres_address: str):
+    """A proxy passes COMMIT on, and breaks the connection before the answer."""
+    with cut_after_commit(postgres_address) as address:
+        store = Store(open_engine(address))
+        with refused_as(OutcomeUnknown, "outcome_unknown"), store.begin() as uow:
+            uow.registry.model_changed("default", "pets")
+        store.dispose()
+    direct = Store(open_engine(postgres_address))
+    with direct.read() as uow:
+        assert uow.registry.revision() == 1
+    direct.dispose()
+
+
+def test_a_commit_that_the_database_refuses_had_no_effect(impatient: Open):
+    """A constraint that is checked at the end of the transaction."""
+    store = impatient()
+
+    def write_twice() -> None:
+        with store.begin() as uow:
+            uow.connection.execute(
+                sa.text("CREATE TEMPORARY TABLE once (n int UNIQUE DEFERRABLE INITIALLY DEFERRED)")
+            )
+            uow.connection.execute(sa.text("INSERT INTO once VALUES (1), (1)"))
+
+    with pytest.raises(IntegrityError):
+        write_twice()
 
 
 def test_a_write_on_a_server_that_became_a_standby_is_unavailable_and_then_connects_anew(impatient: Open):

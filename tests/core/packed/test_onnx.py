@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import tracemalloc
 from collections.abc import Callable, Iterator
 from math import erfc
 
@@ -24,7 +26,7 @@ from core.packed.maps import (
     RbfBasis,
     UnitRbfBasis,
 )
-from core.packed.onnx import onnx_bytes
+from core.packed.onnx import onnx_bytes, onnx_model
 from core.packed.onnx_erfc import erfc as erfc_graph
 from core.packed.onnx_wire import DOUBLE, Graph
 from core.packed.record_rows import RecordRows
@@ -194,7 +196,7 @@ def test_the_error_function_keeps_small_probabilities():
     x = graph.input("x", DOUBLE, ["rows"])
     graph.output(erfc_graph(graph, x), "y", DOUBLE, ["rows"])
     points = np.concatenate([np.linspace(-30, 30, 6001), [0.46875, 4.0, -0.46875, 0.0]])
-    found = session(graph.model("erfc", "tests", {})).run(None, {"x": points})[0]
+    found = session(b"".join(graph.model("erfc", "tests", {}).pieces())).run(None, {"x": points})[0]
     wanted = np.array([erfc(point) for point in points.tolist()])
     visible = wanted > 1e-300
     np.testing.assert_allclose(found[visible], wanted[visible], rtol=5e-15, atol=0)
@@ -295,6 +297,38 @@ def test_what_onnx_cannot_say_is_refused_by_name(make: Callable[[], Encoder], co
     with at_fault(InvalidProblem, code) as refused:
         onnx_bytes(student, encoder)
     assert refused.value.faults[0].field in {"born", "note", "match"}
+
+
+def test_a_model_is_written_without_a_copy_of_its_numbers(monkeypatch: pytest.MonkeyPatch):
+    """Landmarks are written transposed; pieces of any size are the same model."""
+    landmarks = rng().normal(size=(4000, 1000))
+    student = PackedStudent(
+        RbfBasis(np.zeros(1000), np.ones(1000), landmarks),
+        LinearForm(np.ones(4000), 0.0, np.zeros(4000), 0.0),
+        0.0,
+        "a",
+    )
+    model = onnx_model(student)
+    tracemalloc.start()
+    try:
+        sizes = [len(piece) for piece in model.pieces()]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sum(sizes) == model.size > landmarks.nbytes
+    assert peak < model.size / 3
+    small = hashlib.sha256()
+    whole = hashlib.sha256(b"".join(model.pieces()))
+    monkeypatch.setattr("core.packed.onnx_wire.PIECE_BYTES", 1001)
+    for piece in model.pieces():
+        small.update(piece)
+    assert small.digest() == whole.digest()
+
+
+def test_more_boosted_trees_than_are_sorted_are_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("core.packed.onnx.MAX_BOOSTED", 1)
+    with at_fault(InvalidProblem, "too_large"):
+        onnx_model(CASES["boosting-linear-none"])
 
 
 def test_a_model_of_2_gib_is_refused(monkeypatch: pytest.MonkeyPatch):
