@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from app.domain.entities import WORKER_ALIVE_SECONDS, Owner, Priority, workflow_id
+from app.domain.entities import WORKER_ALIVE_SECONDS, Caller, Priority, workflow_id
 from app.domain.errors import Unavailable
 from app.domain.ports import JobQueue
 from app.store.unit_of_work import Store, UnitOfWork
@@ -73,7 +73,7 @@ def regular_jobs(slots: Sequence[int]) -> int:
 
 
 def choose_jobs(
-    waiting: Sequence[tuple[str, str, Owner]], admitted: Mapping[Owner, int], regular: int
+    waiting: Sequence[tuple[str, str, Caller]], admitted: Mapping[Caller, int], regular: int
 ) -> list[str]:
     """Ids of the waiting jobs to admit.
 
@@ -84,7 +84,7 @@ def choose_jobs(
     of_tenant: Counter[str] = Counter()
     for owner, count in admitted.items():
         of_tenant[owner.tenant] += count
-    queues: dict[tuple[int, Owner], deque[str]] = {}
+    queues: dict[tuple[int, Caller], deque[str]] = {}
     for job_id, priority, owner in waiting:
         queues.setdefault((_LEVELS[priority], owner), deque()).append(job_id)
     chosen: list[str] = []
