@@ -38,6 +38,12 @@ def test_others_start_however_many_jobs_a_tenant_has():
     assert chosen(waiting((A, 1), (B, 1)), {A: 16, A2: 16}) == [B]
 
 
+def test_tenants_take_turns_whatever_their_numbers_of_keys():
+    many = [Caller("b", str(number)) for number in range(16)]
+    jobs = waiting(*((owner, 1) for owner in many), (A, 16))
+    assert [owner.tenant for owner in chosen(jobs, {})[:20]] == ["b", "a"] * 10
+
+
 def test_a_key_without_jobs_does_not_wait_for_a_free_coordinator():
     full = {Caller(tenant, "1"): 16 for tenant in "abcd"}
     assert chosen(waiting((A, 1), (Caller("e", "1"), 5)), full) == [Caller("e", "1")]
