@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from app.api import border
-from app.auth import paced_turns
+from app.auth import places
 from app.auth.shares import Budgets
+from app.domain.entities import Caller
 from app.domain.errors import InvalidRequest
 from app.services import health
 from app.services.keys import create_key
@@ -29,6 +30,7 @@ INFERENCE = json.dumps(
 ).encode()
 ANNOUNCED = 1 << 20
 MIB = b"x" * (1 << 20)
+MANY = Caller("many", "key_many")
 
 Headers = Mapping[str, str]
 
@@ -192,10 +194,10 @@ def test_a_body_that_no_endpoint_reads_frees_no_place(client, keys, monkeypatch)
     async def scenario() -> None:
         budgets = client.context.budgets
         headers = {**keys["other"], "content-length": "10"}
-        budgets.requests.add("many", budgets.requests.limit)
+        budgets.requests.add(MANY, budgets.requests.limit)
         status, document = await ask(client, "GET", "/v1/models", headers, body_of([]))
         assert (status, document["title"]) == (429, "Too Many Requests")
-        budgets.requests.release("many", budgets.requests.limit)
+        budgets.requests.release(MANY, budgets.requests.limit)
         assert (await ask(client, "GET", "/v1/models", headers, body_of([])))[0] == 200
 
     client.run(scenario())
@@ -209,13 +211,13 @@ def test_keys_of_one_tenant_leave_places_to_another(client, store, keys):
         budgets = client.context.budgets
         crowd = [client.context.authenticator._ring.authenticate(text) for text in texts]
         for key in crowd[:2]:
-            budgets.requests.take(key.id, budgets.requests.share, key.tenant)
+            budgets.requests.take(Caller.of(key), budgets.requests.share)
         headers = {"authorization": f"Bearer {texts[2]}"}
         status, document = await ask(client, "GET", "/v1/models", headers, whole(b""))
         assert (status, document["code"]) == (429, "share_exceeded")
         assert (await ask(client, "GET", "/v1/models", keys["other"], whole(b"")))[0] == 200
         for key in crowd[:2]:
-            budgets.requests.release(key.id, budgets.requests.share, key.tenant)
+            budgets.requests.release(Caller.of(key), budgets.requests.share)
 
     client.run(scenario())
 
@@ -285,7 +287,9 @@ def test_the_fast_path_does_not_pass_the_share_of_a_key(client, keys):
     client.post(CAT, content=ROW, headers=keys["other"])
     queries = client.context.budgets.queries
     assert fast_answer(client, CAT, headers, ROW) is not None
-    [caller] = [key.id for key in client.context.authenticator._ring._keys.values() if key.name == "other"]
+    [caller] = [
+        Caller.of(key) for key in client.context.authenticator._ring._keys.values() if key.name == "other"
+    ]
     queries.take(caller, queries.share)
     assert fast_answer(client, CAT, headers, ROW) is None
     assert client.post(CAT, content=ROW, headers=keys["other"]).json()["code"] == "share_exceeded"
@@ -341,7 +345,7 @@ async def raw(client: Client, path: str) -> int:
 
 
 def test_refusals_of_a_key_take_turns_and_hold_no_place_meanwhile(client, keys, monkeypatch):
-    monkeypatch.setattr(paced_turns, "PER_SECOND", 20.0)
+    monkeypatch.setattr(places, "PER_SECOND", 20.0)
     client.refresh()
 
     async def scenario() -> None:
@@ -365,6 +369,7 @@ def test_refusals_of_a_key_take_turns_and_hold_no_place_meanwhile(client, keys, 
 
 def test_two_requests_of_a_key_are_worked_on_at_once_and_others_come_between(client, store, keys):
     key, text = create_key(store, "large crowd", {"query"})
+    caller = Caller.of(key)
     client.refresh()
 
     async def scenario() -> None:
@@ -372,18 +377,18 @@ def test_two_requests_of_a_key_are_worked_on_at_once_and_others_come_between(cli
 
         async def list_models(headers: Headers) -> None:
             assert (await ask(client, "GET", "/v1/models", headers, whole(b"")))[0] == 200
-            running.append(turns._running[key.id])
+            running.append(turns.held(caller))
 
-        await turns.acquire(key.id)
-        await turns.acquire(key.id)
+        await turns.acquire(caller)
+        await turns.acquire(caller)
         crowd = await start(12, lambda: list_models({"authorization": f"Bearer {text}"}))
         await list_models(keys["other"])
         assert not any(task.done() for task in crowd)
-        turns.release(key.id)
-        turns.release(key.id)
+        turns.release(caller)
+        turns.release(caller)
         await asyncio.gather(*crowd)
         assert max(running) == 2
-        assert not turns._running
+        assert turns.used == 0
         assert not turns._waiting
 
     client.run(scenario())

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.processes.fair_turns import FairTurns
 from app.services.keys import create_key
 from app.serving.query.evaluate import answer_class
 from app.serving.query.predict import Prediction
@@ -115,49 +114,6 @@ def test_work_counts_towards_the_rate_limit(make_client, large, store, problem: 
     refused = client.post(PATH, **asked)
     problem(refused, 429, "rate_limited")
     assert 30 < int(refused.headers["retry-after"]) < 50
-
-
-def test_callers_alternate_block_by_block():
-    async def scenario() -> list[str]:
-        turns, order = FairTurns(1, 1), []
-
-        async def work(caller: str, blocks: int) -> None:
-            for _ in range(blocks):
-                async with turns.turn(caller):
-                    await asyncio.sleep(0)
-                    order.append(caller)
-
-        many = [asyncio.create_task(work("a", 10)) for _ in range(20)]
-        await asyncio.sleep(0)
-        await asyncio.gather(asyncio.create_task(work("b", 3)), *many)
-        return order
-
-    order = asyncio.run(scenario())
-    places = [place for place, name in enumerate(order) if name == "b"]
-    assert len(places) == 3
-    assert places[0] <= 4
-    assert places[2] - places[0] <= 6
-
-
-async def test_a_cancelled_turn_is_given_to_the_next_caller():
-    turns = FairTurns(1, 1)
-    first = turns.turn("a")
-    await first.__aenter__()
-    entered = asyncio.Event()
-
-    async def take(caller: str) -> None:
-        async with turns.turn(caller):
-            entered.set()
-
-    waiting, next_one = asyncio.create_task(take("b")), asyncio.create_task(take("c"))
-    await asyncio.sleep(0)
-    # The place is given to b in the same step in which b is cancelled.
-    await first.__aexit__(None, None, None)
-    waiting.cancel()
-    await asyncio.wait_for(next_one, 60)
-    assert entered.is_set()
-    async with turns.turn("d"):
-        assert not turns._waiting
 
 
 def test_other_requests_are_answered_during_many_predictions(client: Client, large, monkeypatch):
