@@ -146,7 +146,7 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
     probes = _open_probes(settings, queue, metrics, stack)
     queue = queue or _open_queue(settings, stack)
     _start_beats(store, app, scoreboard, stack)
-    predictor = Predictor(settings)
+    predictor = Predictor(settings, parts.budgets)
     stack.callback(predictor.close)
     proxies = TrustedProxies(settings.proxies)
     sessions = Sessions(store, authenticator, proxies, ProxyUsers(settings, proxies))

@@ -16,7 +16,6 @@ from app.http.cors import CrossOrigin, covers
 from app.http.head_requests import answer_head
 from app.http.path_prefix import PathPrefixes
 from app.http.types import Receive, Scope, Send
-from app.processes.fair_turns import FairTurns
 from app.processes.metrics import Metrics
 from app.processes.periodic import PeriodicWork
 from app.processes.tick import Tick
@@ -31,9 +30,8 @@ _PARTS: Final = ("certificate", "connections", "figures", "heap", "inputs", "met
 class StmsApi(FastAPI):
     """All endpoints but those that a query process answers, see `app.gate.application`.
 
-    stopping: returns whether the server is shutting down, so that endless responses end too. large_bodies:
-    turns of the API keys to have a large body parsed, one at a time. periodic: runs the periodic work of the
-    process, and counts its failures.
+    stopping: returns whether the server is shutting down, so that endless responses end too. periodic: runs
+    the periodic work of the process, and counts its failures.
     """
 
     def __init__(self, settings: Settings, metrics: Metrics, **options: Any) -> None:
@@ -44,7 +42,6 @@ class StmsApi(FastAPI):
         prefixes = PathPrefixes(settings.root_path, TrustedProxies(settings.proxies))
         self._prefixes = prefixes if settings.root_path or settings.proxies else None
         self._cross_origin = CrossOrigin(settings.cors_origins) if settings.cors_origins else None
-        self.large_bodies = FairTurns(1, per_caller=1)
         self.periodic = PeriodicWork(_PARTS)
         metrics.add_labelled_counter(
             "stms_periodic_failures", "Failures of periodic work, by part.", self.periodic.failures

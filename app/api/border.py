@@ -22,6 +22,7 @@ from starlette.exceptions import HTTPException
 
 from app.api.dependencies import RequiresScope
 from app.api.errors import methods_at
+from app.domain.entities import Caller
 from app.domain.errors import InputFault, InvalidRequest, NotFound
 from app.domain.fault_fields import sent_field
 from app.domain.names import find_unusable
@@ -226,7 +227,8 @@ async def _with_json(request: Request, body_type: TypeAdapter[Any], limit: int) 
         return validated(body if coding is None else decompress(body, limit), body_type)
 
     # One at a time, by turns, and with rests: threads that compute keep the event loop waiting.
-    loop, turns, caller = asyncio.get_running_loop(), request.app.large_bodies, request.state.caller.id
+    loop, turns = asyncio.get_running_loop(), request.app.state.context.budgets.large_bodies
+    caller = Caller.of(request.state.caller)
     await turns.acquire(caller)
     began = loop.time()
     try:

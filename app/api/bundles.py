@@ -22,11 +22,10 @@ from app.api.etags import etag, not_modified
 from app.api.models import ImportAlias, ModelName, VersionName
 from app.api.schemas import VersionView
 from app.auth.authenticator import authorise
-from app.domain.entities import ApiKey, Json
+from app.domain.entities import ApiKey, Caller, Json
 from app.domain.errors import InvalidRequest
 from app.domain.names import MAX_CLASS_NAME, MODEL_NAME
 from app.ingest.orders import BundleContent
-from app.processes.fair_queue import Caller
 from app.services import models
 from app.services.bundle_export import BundleFile, Part, open_bundle, students_of
 from app.services.bundle_import import ImportedBundle, import_bundle

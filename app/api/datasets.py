@@ -28,12 +28,11 @@ from app.api.schemas import (
     ReadingView,
     View,
 )
-from app.domain.entities import ApiKey, Dataset
+from app.domain.entities import ApiKey, Caller, Dataset
 from app.domain.file_formats import MEDIA_TYPES, FileFormat, in_words
 from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME, USABLE
 from app.ingest.dataset_rows import StoredRow
 from app.ingest.orders import DatasetContent
-from app.processes.fair_queue import Caller
 from app.services import datasets, labels
 from app.store.unit_of_work import Store
 

@@ -17,8 +17,9 @@ from app.api.dependencies import AppContext
 from app.api.probe_answers import ProbeAnswers
 from app.auth.audit_writer import is_access_denial, request_line
 from app.auth.local_requests import check_local
-from app.auth.shares import Admission, counting, without_place
+from app.auth.shares import Admission, counting, without_place, without_turn
 from app.domain.audit_context import AuditContext, audit_context
+from app.domain.entities import Caller
 from app.domain.errors import NotAuthenticated, RateLimited, ServiceError, Unavailable
 from app.domain.log_context import traced
 from app.http.pages import error_response, needs_session, repeated_answer
@@ -60,7 +61,7 @@ class RequestMiddleware:
     """Identifies callers, sheds load, turns unhandled errors into a 500, and writes the audit log.
 
     The caller of a path that needs a key is decided from the headers, before the request takes a place and
-    before any of its body is read. Other paths share a small budget of their own, and a deadline.
+    before any of its body is read. Other paths have few places of their own, by network, and a deadline.
 
     exempt: paths without a key that are answered under any load. streamed: paths whose bodies are written to
     disk as they arrive, so that they do not count in the byte budget.
@@ -115,7 +116,7 @@ class RequestMiddleware:
             if context.authenticator.caller_of(scope["headers"]) is None:
                 await context.budgets.wait_without_key(context.authenticator.address_of(scope))
             raise
-        responder.refused_turn = partial(context.budgets.refused_turns.turn, key.id)
+        responder.refused_turn = partial(context.budgets.refused_turns.turn, Caller.of(key))
         is_upload = scope["path"] in self._streamed
         is_long = is_upload or scope["path"].endswith(_PREDICT)
         admission = responder.admission = context.budgets.of_request(key, is_long=is_long)
@@ -145,8 +146,12 @@ class RequestMiddleware:
             if scope["path"] not in _PROBES and not context.authenticator.requires_keys:
                 check_local(dict(scope["headers"]), scope.get("http_version", "1.1"))
             if scope["path"] not in self._exempt:
-                responder.admission = context.budgets.of_request(None)
-                responder.admission.enter()
+                address = context.authenticator.address_of(scope)
+                admission = responder.admission = context.budgets.of_keyless(address)
+                if _has_body(scope):
+                    admission.enter()
+                await admission.start()
+                receive = without_turn(receive, admission)
         if await self._probe_answers.repeat(scope, responder.send):
             return
         await self._app(scope, receive, self._probe_answers.keeping(scope, responder.send))
@@ -194,7 +199,7 @@ class _Responder:
         message["headers"] = [*message.get("headers", ()), *added]
         self._count()
         if self.admission is not None:
-            self.admission.pause()
+            self.admission.respond()
             if content_type.startswith(b"text/event-stream"):
                 self.admission.leave()
 
@@ -212,6 +217,12 @@ class _Responder:
         request_id = self.request_id.encode("ascii")
         response = error_response(problem, self._scope, request_id)
         await send_response(self.send, response, request_id)
+
+
+def _has_body(scope: Scope) -> bool:
+    """Whether a request announces a body."""
+    headers = dict(scope["headers"])
+    return b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0"
 
 
 async def _wait_for_turn(context: AppContext, scope: Scope, *, is_probe: bool) -> None:

@@ -16,7 +16,7 @@ from app.api.border import BorderRoute
 from app.api.dependencies import Administrator, AppContext, Context, Operator, Reader, Trainer
 from app.api.paging import After, Limit, Moment, Page, page_of
 from app.api.schemas import AuditView, Body, SortedNames, Time, UnitView, View, WorkerView
-from app.domain.entities import ApiKey
+from app.domain.entities import ApiKey, Caller
 from app.services import audit, quotas, workers
 
 router = APIRouter(prefix="/v1", tags=["operation"], route_class=BorderRoute)
@@ -265,15 +265,15 @@ def _view(request: Request, context: AppContext, usage: quotas.Usage) -> UsageVi
     caller: ApiKey = request.state.caller
     return UsageView(
         tenant=usage.tenant,
-        key=_key_view(context, caller.id) if caller.tenant == usage.tenant else None,
+        key=_key_view(context, Caller.of(caller)) if caller.tenant == usage.tenant else None,
         **{name: AmountView(used=used[name], allowed=allowed[name]) for name in used},
     )
 
 
-def _key_view(context: AppContext, key_id: str) -> KeyUsageView:
+def _key_view(context: AppContext, caller: Caller) -> KeyUsageView:
     streams, budgets = context.event_streams, context.budgets
     return KeyUsageView(
-        streams=AmountView(used=streams.count(key_id), allowed=streams.max_per_key),
-        uploads=AmountView(used=budgets.uploads.held(key_id), allowed=budgets.uploads.share),
-        upload_bytes=AmountView(used=budgets.upload_bytes.held(key_id), allowed=budgets.upload_bytes.share),
+        streams=AmountView(used=streams.count(caller.key), allowed=streams.max_per_key),
+        uploads=AmountView(used=budgets.uploads.held(caller), allowed=budgets.uploads.share),
+        upload_bytes=AmountView(used=budgets.upload_bytes.held(caller), allowed=budgets.upload_bytes.share),
     )

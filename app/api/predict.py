@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from app.api.border import BorderRoute
 from app.api.dependencies import Context, Reader
 from app.auth.authenticator import authorise
+from app.domain.entities import Caller
 from app.domain.names import REFERENCE, qualified
 from app.http.body import declared_length, read_rest
 from app.serving.query import openapi
@@ -56,7 +57,7 @@ async def predict(
     data = await read_rest(await request.receive(), request.receive, length, limit)
     teacher = await context.cache.teacher(qualified(caller.tenant, model))
     body = await context.predictor.predict(
-        caller.id,
+        Caller.of(caller),
         teacher,
         data,
         format_,

@@ -13,9 +13,9 @@ from app.api.border import BorderRoute
 from app.api.dependencies import Context, Trainer
 from app.api.models import ImportAlias
 from app.api.schemas import VersionView, View
+from app.domain.entities import Caller
 from app.domain.names import ModelName
 from app.ingest.orders import HeadContent
-from app.processes.fair_queue import Caller
 from app.services import models
 from app.services.head_import import import_head
 from app.services.models import DEFAULT_ALIAS

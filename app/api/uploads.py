@@ -144,12 +144,7 @@ async def fetch_upload(
 
             place.leave()
             try:
-                # Many fetches may wait for their sources: they take no threads from other requests.
-                await while_connected(
-                    request,
-                    lambda gone: Download(url, allowed, write, limit, gone).run(),
-                    CapacityLimiter(1),
-                )
+                await while_connected(request, lambda gone: Download(url, allowed, write, limit, gone).run())
             except RemoteFailed as error:
                 if error.reason == "remote_too_large":
                     raise TooLarge(error.message, code="file_too_large") from error
@@ -166,14 +161,11 @@ async def fetch_upload(
         admission.close()
 
 
-async def while_connected(
-    request: Request,
-    work: Callable[[Callable[[], bool]], Result],
-    limiter: CapacityLimiter | None = None,
-) -> Result:
-    """Call ``work`` in a worker thread with a function that returns whether the client has disconnected.
+async def while_connected(request: Request, work: Callable[[Callable[[], bool]], Result]) -> Result:
+    """Call ``work`` in a thread with a function that returns whether the client has disconnected.
 
-    The body must have been received completely. limiter: of the threads, by default that of all requests.
+    The body must have been received completely. The request has the place of an upload, and a thread of its
+    own: many may wait for a source, or for the reader of files, and take no threads from other requests.
     """
     gone = threading.Event()
 
@@ -184,7 +176,7 @@ async def while_connected(
 
     watching = asyncio.create_task(watch())
     try:
-        return await to_thread.run_sync(work, gone.is_set, limiter=limiter)
+        return await to_thread.run_sync(work, gone.is_set, limiter=CapacityLimiter(1))
     finally:
         watching.cancel()
 

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from app.auth.audit_writer import NO_SESSION
 from app.auth.authenticator import Authenticator
+from app.auth.places import SharedBudget
 from app.auth.proxy_users import ProxyUsers
-from app.domain.entities import ApiKey, Session
-from app.domain.errors import NotAuthenticated, NotAuthorised, Overloaded
+from app.domain.entities import ApiKey, Caller, Session
+from app.domain.errors import NotAuthenticated, NotAuthorised
 from app.http.client_address import TrustedProxies
 from app.http.path_prefix import prefix_of
 from app.http.types import Header, Scope
@@ -38,8 +39,9 @@ _MAX_COOKIES: Final = 4
 _REMEMBERED_SECONDS: Final = 1.0
 """For so long a session that was read counts as present; other processes may have ended it meanwhile."""
 _MAX_REMEMBERED: Final = 1024
-_PLACES_PER_TENANT: Final = 16
+_PLACES_OF_TENANT: Final = 16
 """Sessions of one tenant that are read at the same time, besides those that were valid lately."""
+_PLACES_OF_KEY: Final = 8
 
 
 class Sessions:
@@ -47,8 +49,9 @@ class Sessions:
 
     Sessions are read from the database, at most once a second each, so that one that was begun by another
     process holds at once, and only for a caller who knows a key: made-up sessions are refused from memory. A
-    tenant has a share of the places for reading; sessions that were valid lately need no place, so that
-    people who have signed in do not wait for others. Only the thread of the event loop may use it.
+    tenant has places for reading, of which one key has a share; sessions that were valid lately need no
+    place, so that people who have signed in do not wait for others. Only the thread of the event loop may use
+    it.
     """
 
     def __init__(
@@ -60,7 +63,7 @@ class Sessions:
         self._proxies = proxies
         self._remembered: dict[str, tuple[Session, float]] = {}
         self._reading: dict[str, asyncio.Task[Session | None]] = {}
-        self._places: Counter[str] = Counter()
+        self._places: defaultdict[str, SharedBudget] = defaultdict(_places_of_tenant)
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="stms-sessions")
 
     async def authenticate(self, scope: Scope) -> ApiKey:
@@ -83,7 +86,7 @@ class Sessions:
         text, key = next((pair for pair in keys if pair[1] is not None), ("", None))
         if key is None:
             self._authenticator.rate_limiter.record_failure(self._authenticator.address_of(scope))
-        if key is None or await self._find(text, key.tenant) is None:
+        if key is None or await self._find(text, Caller.of(key)) is None:
             raise NotAuthenticated("The session has ended: sign in again.", code="session_ended")
         return self._authenticator.authenticate_session(scope, key)
 
@@ -140,8 +143,8 @@ class Sessions:
         """Read no more sessions."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _find(self, text: str, tenant: str) -> Session | None:
-        """The session with this text, which was made with a valid key of the tenant."""
+    async def _find(self, text: str, caller: Caller) -> Session | None:
+        """The session with this text, which was made with the valid key of the caller. Raises Overloaded."""
         known, now = self._remembered.get(text), time.time()
         if known is not None and known[0].expires_at <= now:
             return None
@@ -150,28 +153,33 @@ class Sessions:
         reading = self._reading.get(text)
         if reading is None:
             needs_place = known is None
-            if needs_place and self._places[tenant] >= _PLACES_PER_TENANT:
-                raise Overloaded("Too many sessions of this tenant are being read already.")
-            self._places[tenant] += needs_place
-            reading = self._reading[text] = asyncio.create_task(self._read(text, tenant, needs_place))
+            if needs_place:
+                self._places[caller.tenant].take(caller)
+            reading = self._reading[text] = asyncio.create_task(self._read(text, caller, needs_place))
         return await asyncio.shield(reading)
 
-    async def _read(self, text: str, tenant: str, needs_place: bool) -> Session | None:
+    async def _read(self, text: str, caller: Caller, needs_place: bool) -> Session | None:
         """Read a session, once for all requests that wait for it. needs_place: it has taken one."""
         try:
             now, loop = time.time(), asyncio.get_running_loop()
             session = await loop.run_in_executor(self._threads, find_session, self._store, text)
         finally:
             del self._reading[text]
-            self._places[tenant] -= needs_place
-            if not self._places[tenant]:
-                del self._places[tenant]
+            if needs_place:
+                places = self._places[caller.tenant]
+                places.release(caller)
+                if not places.used:
+                    del self._places[caller.tenant]
         self._remembered.pop(text, None)
         if session is not None:
             if len(self._remembered) >= _MAX_REMEMBERED:
                 del self._remembered[next(iter(self._remembered))]
             self._remembered[text] = session, now
         return session
+
+
+def _places_of_tenant() -> SharedBudget:
+    return SharedBudget(_PLACES_OF_TENANT, _PLACES_OF_KEY, "sessions", "readings of sessions", {})
 
 
 def check_same_origin(scope: Scope) -> None:

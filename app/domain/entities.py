@@ -10,7 +10,7 @@ import secrets
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from app.domain.names import DEFAULT_TENANT, qualified
 
@@ -159,14 +159,6 @@ class Resources:
 
 WAITING = "waiting"
 """Stage of a queued job that has not been admitted to the queue of jobs yet."""
-
-
-@dataclass(frozen=True, order=True, slots=True)
-class Owner:
-    """Who submitted a job: tenant, and id of the API key."""
-
-    tenant: str
-    key: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -395,6 +387,18 @@ class ApiKey:
         """When it was revoked, or when it expires; infinity for neither."""
         moments = (moment for moment in (self.revoked_at, self.expires_at) if moment is not None)
         return min(moments, default=math.inf)
+
+
+class Caller(NamedTuple):
+    """Who wants work done: a tenant, and the id of one of its API keys."""
+
+    tenant: str
+    key: str
+
+    @classmethod
+    def of(cls, key: ApiKey) -> Caller:
+        """The caller with an API key."""
+        return cls(key.tenant, key.id)
 
 
 @dataclass(frozen=True, slots=True)

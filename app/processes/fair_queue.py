@@ -1,4 +1,8 @@
-"""Turns of threads that wait for one place: whose work took the least processor time goes first."""
+"""Turns of threads that wait for one place: whose work took the least processor time goes first.
+
+Requests that wait in the event loop take turns by `app.auth.places`, one after the other. The order here is
+another one, since one file may take a thousand times as long as the next, and the waiting threads block.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +11,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
-from app.domain.entities import ApiKey
+from app.domain.entities import Caller
 
 _HALF_LIFE: Final = 60.0
 """Seconds after which work counts half."""
 _FORGOTTEN: Final = 1e-3
 """Processor seconds below which a caller is forgotten."""
 _POLL_SECONDS: Final = 0.1
-
-
-class Caller(NamedTuple):
-    """Who wants work done: a tenant, and the id of one of its API keys."""
-
-    tenant: str
-    key: str
-
-    @classmethod
-    def of(cls, key: ApiKey) -> Caller:
-        """The caller with an API key."""
-        return cls(key.tenant, key.id)
 
 
 class RecentWork:

@@ -1,9 +1,10 @@
 """Which of the stored jobs a worker may begin to coordinate, so that no tenant takes all coordinators.
 
-A job waits in the database until it is admitted to the queue of jobs. Keys take turns: the next job is of the
-key that has the fewest admitted jobs. A key may have a quarter of the coordinators and a tenant half of them,
-so that some are always free for others. A key without any admitted job need not even wait for a free one:
-workers coordinate more jobs than their regular number for such keys, since a coordinator is a waiting thread.
+A job waits in the database until it is admitted to the queue of jobs. Tenants take turns, and so do the keys
+of one: the next job is of the tenant that has the fewest admitted jobs, and of its key that has the fewest. A
+key may have a quarter of the coordinators and a tenant half of them, so that some are always free for others.
+A key without any admitted job need not even wait for a free one: workers coordinate more jobs than their
+regular number for such keys, since a coordinator is a waiting thread.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from app.domain.entities import WORKER_ALIVE_SECONDS, Owner, Priority, workflow_id
+from app.domain.entities import WORKER_ALIVE_SECONDS, Caller, Priority, workflow_id
 from app.domain.errors import Unavailable
 from app.domain.ports import JobQueue
 from app.store.unit_of_work import Store, UnitOfWork
@@ -73,7 +74,7 @@ def regular_jobs(slots: Sequence[int]) -> int:
 
 
 def choose_jobs(
-    waiting: Sequence[tuple[str, str, Owner]], admitted: Mapping[Owner, int], regular: int
+    waiting: Sequence[tuple[str, str, Caller]], admitted: Mapping[Caller, int], regular: int
 ) -> list[str]:
     """Ids of the waiting jobs to admit.
 
@@ -84,16 +85,16 @@ def choose_jobs(
     of_tenant: Counter[str] = Counter()
     for owner, count in admitted.items():
         of_tenant[owner.tenant] += count
-    queues: dict[tuple[int, Owner], deque[str]] = {}
+    queues: dict[tuple[int, Caller], deque[str]] = {}
     for job_id, priority, owner in waiting:
         queues.setdefault((_LEVELS[priority], owner), deque()).append(job_id)
     chosen: list[str] = []
     while open_queues := [
-        (level, of_key[owner], queue[0], owner)
+        (level, of_tenant[owner.tenant], of_key[owner], queue[0], owner)
         for (level, owner), queue in queues.items()
         if queue and _has_room(of_key[owner], of_tenant[owner.tenant], of_tenant.total(), regular)
     ]:
-        level, _, job_id, owner = min(open_queues)
+        level, _, _, job_id, owner = min(open_queues)
         queues[level, owner].popleft()
         chosen.append(job_id)
         of_key[owner] += 1

@@ -15,12 +15,12 @@ from sqlalchemy.exc import IntegrityError
 from app.domain.entities import (
     WAITING,
     WORKER_ALIVE_SECONDS,
+    Caller,
     Dataset,
     Event,
     Job,
     JobState,
     Json,
-    Owner,
     Priority,
     StudentRow,
     StudentState,
@@ -154,7 +154,7 @@ def retry_job(store: Store, queue: JobQueue, job_id: str, settings: Settings) ->
         spec = TrainingSpec.of_stored(job.spec)
         if spec.evaluation.dataset_id is not None:
             uow.datasets.lock(spec.evaluation.dataset_id)
-        _require_room(uow, Owner(job.tenant, job.created_by), settings)
+        _require_room(uow, Caller(job.tenant, job.created_by), settings)
         provenance = {name: value for name, value in job.provenance.items() if name != "restarts"}
         alias_revision = _alias_revision(uow, job.model, spec)
         job = queue_again(uow, job, started_at=None, provenance=provenance, alias_revision=alias_revision)
@@ -362,7 +362,7 @@ def _new_job(
     check_memory(uow, dataset, spec)
     check_remote_teacher(uow, dataset, spec, settings)
     lock_teacher(uow, spec)
-    _require_room(uow, Owner(dataset.tenant, created_by), settings)
+    _require_room(uow, Caller(dataset.tenant, created_by), settings)
     return Job(
         id=new_id("job"),
         dataset_id=dataset_id,
@@ -388,7 +388,7 @@ def _alias_revision(uow: UnitOfWork, model: str, spec: TrainingSpec) -> int:
     return uow.models.alias_revision(model, spec.alias) if spec.alias is not None else 0
 
 
-def _require_room(uow: UnitOfWork, owner: Owner, settings: Settings) -> None:
+def _require_room(uow: UnitOfWork, owner: Caller, settings: Settings) -> None:
     """Raise Overloaded, Conflict and TooLarge if the queue is full, or the share of the key or the tenant."""
     uow.quotas.lock(owner.tenant)
     quotas.require_room_for_job(uow, settings, owner.tenant)

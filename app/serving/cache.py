@@ -22,10 +22,10 @@ from itertools import islice
 from typing import Any, TypeAlias, TypeVar, cast
 from weakref import WeakValueDictionary
 
-from app.domain.entities import ModelVersion
+from app.auth.places import Turns
+from app.domain.entities import Caller, ModelVersion
 from app.domain.errors import InputFault, NotFound
 from app.domain.names import split_qualified
-from app.processes.fair_turns import FairTurns
 from app.serving.input_tally import InputTallies
 from app.serving.inputs import Inputs
 from app.serving.loader import ModelSource, Teacher
@@ -104,9 +104,9 @@ class ModelCache:
         self._missing: dict[tuple[str, str | None], tuple[NotFound, float]] = {}
         self._inflight: dict[object, asyncio.Task[Any]] = {}
         self._generation = 0
-        self._turns = FairTurns(_LOADERS, per_caller=_LOADERS_OF_TENANT)
+        self._turns = Turns(_LOADERS, _LOADERS_OF_TENANT)
         # Of all loaders, and of those of a tenant, one stays free of preloading, for queries.
-        self._preloading = FairTurns(_LOADERS - 1, per_caller=_LOADERS_OF_TENANT - 1)
+        self._preloading = Turns(_LOADERS - 1, _LOADERS_OF_TENANT - 1)
         self._threads = ThreadPoolExecutor(_LOADERS, thread_name_prefix="stms-load")
         self.hits = self.misses = 0
         self.row_count = RowCount()
@@ -366,7 +366,7 @@ class ModelCache:
         return [result for result in results if isinstance(result, Exception)]
 
     async def _preload_class(self, version: ModelVersion, label: str | None) -> None:
-        async with self._preloading.turn(version.tenant):
+        async with self._preloading.turn(_turn_of(version.tenant)):
             try:
                 await self._single_flight((*_name(version), label), partial(self._fetch, version, label))
             except NotFound:
@@ -389,8 +389,13 @@ class ModelCache:
             task.exception()
 
     async def _in_thread(self, tenant: str, read: Callable[[], Loaded]) -> Loaded:
-        async with self._turns.turn(tenant):
+        async with self._turns.turn(_turn_of(tenant)):
             return await asyncio.get_running_loop().run_in_executor(self._threads, read)
+
+
+def _turn_of(tenant: str) -> Caller:
+    """Loads take turns by tenant, whichever key asks."""
+    return Caller(tenant, tenant)
 
 
 def _name(version: ModelVersion) -> tuple[str, str, int]:

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from app.auth.audit_writer import AuditWriter, is_access_denial
 from app.auth.authenticator import Authenticator, authorise
-from app.auth.shares import Admission, Budgets, counting
+from app.auth.shares import QUERY_THREADS, Admission, Budgets, counting
 from app.domain.entities import ApiKey
 from app.domain.errors import ServiceError
 from app.http.body import declared_length, max_body_bytes, read_rest, whole_body
@@ -27,7 +27,6 @@ from app.http.problem import Problem, ProblemError, internal_problem, problem_of
 from app.http.request_id import HEADER, request_id_for
 from app.http.responses import Response, send_response
 from app.http.types import Body, Receive, Scope, Send
-from app.processes.fair_turns import FairTurns
 from app.processes.metrics import Metrics
 from app.serving.cache import ModelCache
 from app.serving.loop_time import LoopTime, timed
@@ -38,7 +37,6 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-_THREADS: Final = 3
 _HEALTH: Final = "/v2/health/"
 _SMALL_BYTES: Final = 64 * 1024
 """Compressed bodies that cannot become larger than this are not counted once they have arrived."""
@@ -116,8 +114,7 @@ class QueryPipeline:
         self.tracer: Tracer | None = None
         self.cross_origin: CrossOrigin | None = None
         self._audit_writer = audit_writer
-        self._turns = FairTurns(_THREADS, per_caller=_THREADS - 1)
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="stms-query")
+        self._threads = ThreadPoolExecutor(QUERY_THREADS, thread_name_prefix="stms-query")
 
     async def handle(
         self, wire_format: WireFormat[State, Receive, Response], exchange: State, receive: Receive, send: Send
@@ -201,12 +198,13 @@ class QueryPipeline:
     ) -> Result:
         """The result of ``work``: computed here if ``inline`` is true, otherwise in a thread.
 
-        The queries of one API key have two of the three threads, and keys take turns.
+        The queries of one API key, and of a tenant while there are others, have two of the three threads.
+        Tenants take turns, and so do their keys.
         """
         if inline:
             return timed(exchange.asked, work, *arguments)
-        caller = "" if exchange.admission is None else exchange.admission.caller
-        async with self._turns.turn(caller):
+        assert exchange.admission is not None  # noqa: S101 - `admit` has set it
+        async with self.budgets.query_threads.turn(exchange.admission.caller):
             return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
     def trace(self, exchange: Exchange, rows: int) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, TypeVar
 
+from app.auth.shares import PREDICT_THREADS, Budgets
+from app.domain.entities import Caller
 from app.domain.errors import InvalidRequest
 from app.http.types import Body
-from app.processes.fair_turns import FairTurns
 from app.processes.os_process import compute_in_background
 from app.serving.cache import ServableTeacher
 from app.serving.query.negotiation import RequestFormat
@@ -19,29 +20,30 @@ from app.settings import Settings
 
 Result = TypeVar("Result")
 
-_THREADS: Final = 2
 _NICENESS: Final = 15
 """An event loop that has received large bodies must still have its turn as soon as it wakes."""
 
 
 class Predictor:
-    """Computes predictions in two threads of their own, of which one caller takes one, a block at a time.
+    """Computes predictions in two threads of their own, of which one key takes one, a block at a time.
 
-    The blocks of different callers alternate, so that a caller with much work delays another one by about one
-    block. Between two blocks a prediction ends if its client is gone or its task was cancelled, which the
-    server does at the end of a drain.
+    The blocks of different tenants, and of their keys, alternate, so that one with much work delays another
+    one by about one block. Between two blocks a prediction ends if its client is gone or its task was
+    cancelled, which the server does at the end of a drain.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, budgets: Budgets) -> None:
         self._limits = RequestLimits(
             settings.max_query_bytes, settings.max_query_rows, settings.max_query_work
         )
-        self._turns = FairTurns(_THREADS, per_caller=_THREADS - 1)
-        self._threads = ThreadPoolExecutor(_THREADS, "stms-predict", compute_in_background, (_NICENESS,))
+        self._turns = budgets.predict_threads
+        self._threads = ThreadPoolExecutor(
+            PREDICT_THREADS, "stms-predict", compute_in_background, (_NICENESS,)
+        )
 
     async def predict(
         self,
-        caller: str,
+        caller: Caller,
         servable: ServableTeacher,
         data: Body,
         format_: RequestFormat,
@@ -53,7 +55,7 @@ class Predictor:
     ) -> bytes:
         """The JSON answer to one request.
 
-        caller: id of the API key. scores, target: as in `PredictBody`, from the query string. charge: called
+        scores, target: as in `PredictBody`, from the query string. charge: called
         with the multiply-adds of the request before they are computed. is_disconnected: of the client.
 
         Raises InvalidRequest, TooLarge, and NotFound for an unknown target.
@@ -73,6 +75,6 @@ class Predictor:
         """Accept no more work; a running block ends on its own."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    async def _in_turn(self, caller: str, work: Callable[..., Result], *arguments: Any) -> Result:
+    async def _in_turn(self, caller: Caller, work: Callable[..., Result], *arguments: Any) -> Result:
         async with self._turns.turn(caller):
             return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)

@@ -13,6 +13,7 @@ from time import perf_counter, time
 from typing import ClassVar, TypeAlias
 
 from app.auth.authenticator import ANONYMOUS, FOREVER, authorise
+from app.domain.entities import Caller
 from app.domain.errors import InvalidRequest, Overloaded
 from app.http.request_id import HEADER, request_id_for
 from app.http.types import Body, HeaderList
@@ -51,7 +52,7 @@ class PreparedRequest(ABC):
         authorise(key, self.scope, model)
         self._quota = authenticator.quota_of(key, client, headers)
         self._places = pipeline.budgets.queries
-        self._key = key
+        self._key, self._holder = key, Caller.of(key)
         self.caller = None if key is ANONYMOUS and self._quota is not None else key.id
         declared = by_name.get(b"content-length", b"" if self.has_body else b"0")
         self.length = _declared_length(declared, pipeline.max_bytes)
@@ -75,14 +76,14 @@ class PreparedRequest(ABC):
         if not self.takes(self.length):
             return False
         try:
-            self.pipeline.budgets.body_bytes.take(self._key.id, self.length, self._key.tenant)
+            self.pipeline.budgets.body_bytes.take(self._holder, self.length)
         except Overloaded:
             return False
         return True
 
     def release(self) -> None:
         """Give back what was reserved."""
-        self.pipeline.budgets.body_bytes.release(self._key.id, self.length, self._key.tenant)
+        self.pipeline.budgets.body_bytes.release(self._holder, self.length)
 
     @abstractmethod
     def compute(self, body: Body) -> Computed | None:
@@ -105,8 +106,8 @@ class PreparedRequest(ABC):
 
     def admit(self) -> bool:
         """Charge a request, if the caller may have an answer at once."""
-        key, quota, places = self._key, self._quota, self._places
-        if places.used and not places.is_available(key.id, key.tenant):
+        quota, places = self._quota, self._places
+        if places.used and not places.is_available(self._holder):
             return False
         if self._expires is not FOREVER and self._expires <= time():
             return False

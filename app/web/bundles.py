@@ -12,10 +12,9 @@ from app.api import uploads
 from app.api.border import BorderRoute
 from app.api.bundles import import_sent, receive_bundle
 from app.api.dependencies import AppContext, Context, Trainer
-from app.domain.entities import ApiKey
+from app.domain.entities import ApiKey, Caller
 from app.domain.errors import Conflict, InvalidRequest, TooLarge, Unprocessable
 from app.ingest.orders import BundleContent
-from app.processes.fair_queue import Caller
 from app.services.bundle_import import SeenBundle, inspect_bundle
 from app.services.models import DEFAULT_ALIAS
 from app.web.forms import see

@@ -11,6 +11,7 @@ from fastapi import Request, Response
 from starlette.concurrency import run_in_threadpool
 
 from app.api.border import INLINE_BYTES
+from app.domain.entities import Caller
 from app.domain.errors import InputFault, InvalidRequest
 from app.domain.names import find_unusable
 from app.web.rendering import HEADERS, link
@@ -62,7 +63,8 @@ async def read_form(request: Request) -> Form:
     body = await request.body()
     if len(body) <= INLINE_BYTES:
         return parse_form(body)
-    async with request.app.large_bodies.turn(request.state.caller.id):
+    turns = request.app.state.context.budgets.large_bodies
+    async with turns.turn(Caller.of(request.state.caller)):
         return await run_in_threadpool(parse_form, body)
 
 

@@ -11,11 +11,10 @@ from starlette.concurrency import run_in_threadpool
 from app.api import datasets
 from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context, Trainer
-from app.domain.entities import ApiKey
+from app.domain.entities import ApiKey, Caller
 from app.domain.errors import InvalidRequest, TooLarge, UnsupportedFormat
 from app.domain.file_formats import ENDINGS, LABELS, TABLES, FileFormat, in_words
 from app.ingest.orders import DatasetContent
-from app.processes.fair_queue import Caller
 from app.services.example_data import register_example
 from app.web.column_kinds import chosen_kinds, listed_kinds, shown_columns
 from app.web.forms import see

@@ -45,6 +45,7 @@ class Client:
         receive: Callable[[], Awaitable[Any]],
         headers: Mapping[str, str] | None = None,
         address: str = "127.0.0.1",
+        query: str = "",
     ) -> list[dict[str, Any]]:
         """The messages of the response to a request whose body ``receive`` gives, as ASGI says."""
         sent: list[dict[str, Any]] = []
@@ -61,7 +62,7 @@ class Client:
             "scheme": "http",
             "path": path,
             "raw_path": path.encode(),
-            "query_string": b"",
+            "query_string": query.encode(),
             "root_path": "",
             "headers": [(name.encode(), value.encode()) for name, value in all_headers.items()],
             "client": (address, 1),

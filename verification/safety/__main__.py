@@ -12,6 +12,7 @@ from typing import Any, Final
 PARTS: Final = (
     "isolation",
     "fairness",
+    "tenants",
     "history",
     "simulation",
     "power",

@@ -37,7 +37,8 @@ _READ_SECONDS: Final = 30.0
 class Target:
     """The server and what the crowd may use.
 
-    job: an unfinished job. dataset: for large jobs. keys: several keys of one tenant.
+    job: an unfinished job. dataset: for large jobs. keys: several keys of one tenant. grpc_port: 0 without
+    gRPC.
     """
 
     host: str
@@ -48,6 +49,7 @@ class Target:
     job: str
     dataset: str
     keys: tuple[str, ...] = ()
+    grpc_port: int = 0
 
 
 class Crowd:
@@ -57,9 +59,18 @@ class Crowd:
         self.target = target
         self.responses: Counter[int] = Counter()
 
-    async def slow_bodies(self, count: int, path: str, key: str | None, content_type: str) -> None:
-        """``count`` requests whose bodies arrive just fast enough."""
-        head = self.head("POST", path, key, ANNOUNCED_BYTES, {"Content-Type": content_type})
+    async def slow_bodies(
+        self,
+        count: int,
+        path: str,
+        key: str | None,
+        content_type: str,
+        announced: int = ANNOUNCED_BYTES,
+        **more: str,
+    ) -> None:
+        """``count`` requests whose bodies arrive just fast enough. more: further headers."""
+        headers = {"Content-Type": content_type} | _header_names(more)
+        head = self.head("POST", path, key, announced, headers)
 
         async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(head)
@@ -123,8 +134,7 @@ class Crowd:
         **more: str,
     ) -> None:
         """``count`` connections, each with one request at a time and ``pause`` seconds between two."""
-        headers = {name.replace("_", "-"): value for name, value in more.items()}
-        request = self.head(method, path, key, len(body), headers) + body
+        request = self.head(method, path, key, len(body), _header_names(more)) + body
         await self.requests(count, pause, lambda: request)
 
     async def requests(self, count: int, pause: float, make: Callable[[], bytes]) -> None:
@@ -191,12 +201,24 @@ class Crowd:
                 group.create_task(again())
 
 
+def _header_names(options: Mapping[str, str]) -> dict[str, str]:
+    """Headers that were given as arguments of a function."""
+    return {name.replace("_", "-"): value for name, value in options.items()}
+
+
 Work = Iterable[Coroutine[Any, Any, None]]
 
 
 def _keyless_slow_bodies(crowd: Crowd) -> Work:
     paths = ("/v1/keys", "/v1/datasets", "/v1/models/own:predict", "/v1/models/own/classes/0:query")
     return [crowd.slow_bodies(25, path, None, "application/json") for path in paths]
+
+
+def _keyless_sign_in(crowd: Crowd) -> Work:
+    """From one address, as a trusted proxy says."""
+    form = "application/x-www-form-urlencoded"
+    address = {"X_Forwarded_For": "198.51.100.7", "Sec_Fetch_Site": "same-origin"}
+    return [crowd.slow_bodies(40, "/ui/sign-in", None, form, 9000, **address)]
 
 
 def _keyless_probes(crowd: Crowd) -> Work:
@@ -256,6 +278,7 @@ def _key_jobs(crowd: Crowd) -> Work:
 
 WAYS: Final[Mapping[str, Callable[[Crowd], Work]]] = {
     "keyless_slow_bodies": _keyless_slow_bodies,
+    "keyless_sign_in": _keyless_sign_in,
     "keyless_probes": _keyless_probes,
     "keyless_connections": _keyless_connections,
     "key_slots": _key_slots,

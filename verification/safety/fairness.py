@@ -3,8 +3,9 @@
 A service of two server processes, and a worker for the last way, answers the queries of one key at a constant
 rate, while a client without a key, or one key with a rate limit, crowds in each way of `crowds`. Windows with
 and without the crowd alternate; latencies are measured from the scheduled time of a query, so queries that
-wait behind another one are counted. The claim: no query of the other key fails, and its p99 is at most twice
-that of the windows without a crowd.
+wait behind another one are counted. Lists of models are asked for as well and, from another address than the
+crowd's, what people ask for who have no key yet: they sign in, and look at pages. The claim: no query of the
+other key, and none of these, fails, and its p99 is at most twice that of the windows without a crowd.
 
 The service (servers, readers of files, worker and solver) has all cores. The clients are pinned to the last
 one, as clients elsewhere would not take the processors of the service. There the crowd runs after everything
@@ -27,10 +28,11 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import numpy as np
 
@@ -40,7 +42,7 @@ from app.store.unit_of_work import Store
 from benchmarks.deployment import Deployment
 from benchmarks.published import publish_linear
 from verification.safety.crowds import WAYS, Target
-from verification.safety.prober import COLUMNS, Latencies, Prober, take_precedence
+from verification.safety.prober import COLUMNS, Latencies, Prober, request_bytes, take_precedence
 
 MAX_RATIO: Final = 2.0
 _CROWD_COLUMNS: Final = 256
@@ -49,11 +51,15 @@ _CROWD_LIMIT: Final = 50.0
 """Requests per second of the crowding key."""
 _SETTLE_SECONDS: Final = 1.0
 _PROCESSES: Final = 2
+_PEOPLE: Final = 6
+"""Keys with which people sign in; each may begin ten sessions a minute."""
 _ENVIRONMENT: Final = {
     # Few, so that a crowd could fill the server without thousands of file descriptors.
     "STMS_MAX_CONNECTIONS": "300",
     "STMS_MAX_INFLIGHT_QUERIES": "64",
     "STMS_MAX_INFLIGHT_REQUESTS": "32",
+    # So that requests without a key may come from several addresses.
+    "STMS_TRUSTED_PROXIES": "127.0.0.1",
     "STMS_LOG_LEVEL": "WARNING",
     "OPENBLAS_NUM_THREADS": "1",
 }
@@ -194,7 +200,26 @@ def service(cores: Collection[int]) -> Iterator[tuple[Prober, Target, Any]]:
             running.add("worker").start()
             time.sleep(8.0)
 
-        yield Prober(running.port, keys["other"]), target, start_worker
+        yield Prober(running.port, keys["other"], others=_others(running.port, keys)), target, start_worker
+
+
+def _others(port: int, keys: Mapping[str, str]) -> list[bytes]:
+    """Lists of models, and what a person at another address asks for, who signs in every tenth time."""
+    authorization = f"Authorization: Bearer {keys['other']}"
+    address = "X-Forwarded-For: 203.0.113.9"
+    proof = f"/identity?key=key_{'0' * 24}&nonce={'0' * 64}"
+    others: list[bytes] = []
+    for number in range(_PEOPLE):
+        form = urlencode({"key": keys[f"person {number}"], "next": "/ui/"}).encode()
+        sign_in = request_bytes(
+            "POST", "/ui/sign-in", port, address, "Sec-Fetch-Site: same-origin",
+            body=form, content_type="application/x-www-form-urlencoded",
+        )  # fmt: skip
+        others.append(sign_in)
+        for path in ("/ui/sign-in", "/version", "/docs", proof):
+            others.append(request_bytes("GET", path, port, address))
+        others += [request_bytes("GET", "/v1/models", port, authorization)] * 5
+    return others
 
 
 def _prepare(store: Store) -> dict[str, str]:
@@ -203,6 +228,7 @@ def _prepare(store: Store) -> dict[str, str]:
     for name, classes, columns in (("other", 4, COLUMNS), ("own", _CROWD_CLASSES, _CROWD_COLUMNS)):
         publish_linear(store, name, random.normal(size=(classes, columns)))
     return {
+        **{f"person {n}": create_key(store, f"person {n}", {"query"})[1] for n in range(_PEOPLE)},
         "other": create_key(store, "other", {"query"}, {"other"})[1],
         "crowd": create_key(store, "crowd", {"train"}, rate_limit=_CROWD_LIMIT)[1],
     }

@@ -52,14 +52,14 @@ class Latencies:
 class Connection:
     """One connection with at most one request in progress, opened when a request is sent."""
 
-    def __init__(self, port: int) -> None:
-        self._port = port
+    def __init__(self, port: int, seconds: float = _TIMEOUT_SECONDS) -> None:
+        self._port, self._seconds = port, seconds
         self._socket: socket.socket | None = None
 
     def send(self, request: bytes) -> None:
         """Send a request. Raises OSError."""
         if self._socket is None:
-            self._socket = socket.create_connection(("127.0.0.1", self._port), _TIMEOUT_SECONDS)
+            self._socket = socket.create_connection(("127.0.0.1", self._port), self._seconds)
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.sendall(request)
 
@@ -67,12 +67,9 @@ class Connection:
         """Whether a request is in progress of whose response not a byte has come."""
         return self._socket is not None and not select.select([self._socket], [], [], 0)[0]
 
-    def receive(self) -> None:
-        """Wait for the response, unless the connection is closed. Raises ValueError if it is not 200."""
-        if self._socket is not None:
-            response = _read(self._socket)
-            if not response.startswith(b"HTTP/1.1 200 "):
-                raise ValueError(response.partition(b"\r\n")[0].decode())
+    def receive(self) -> int | None:
+        """Wait for the response; its status, None without a connection. Raises OSError and ValueError."""
+        return None if self._socket is None else int(_read(self._socket).split(b" ", 2)[1])
 
     def close(self) -> None:
         """Close it until the next request."""
@@ -120,7 +117,7 @@ class Prober:
             if number % _OTHER_EVERY == 0:
                 self._ask_other(number // _OTHER_EVERY, latencies)
         with _failures_counted(self._other, latencies):
-            self._other.receive()
+            self._receive_other()
 
     def close(self) -> None:
         """Close all connections."""
@@ -139,7 +136,7 @@ class Prober:
     def _ask(self, connection: Connection, due: float, latencies: Latencies) -> None:
         with _failures_counted(connection, latencies):
             connection.send(self._query)
-            connection.receive()
+            _check(connection.receive(), 200)
             latencies.seconds.append(time.monotonic() - due)
 
     def _ask_other(self, number: int, latencies: Latencies) -> None:
@@ -147,14 +144,25 @@ class Prober:
         if self._other.is_waiting():
             return
         with _failures_counted(self._other, latencies):
-            self._other.receive()
+            self._receive_other()
             self._other.send(self._others[number % len(self._others)])
 
+    def _receive_other(self) -> None:
+        # Signing in leads to a page.
+        _check(self._other.receive(), None, 200, 204, 303)
 
-def request_bytes(method: str, path: str, port: int, *headers: str, body: bytes = b"") -> bytes:
-    """A request with a body of JSON or none."""
+
+def request_bytes(
+    method: str,
+    path: str,
+    port: int,
+    *headers: str,
+    body: bytes = b"",
+    content_type: str = "application/json",
+) -> bytes:
+    """A request with a body or none."""
     lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", *headers]
-    lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"] if body else []
+    lines += [f"Content-Type: {content_type}", f"Content-Length: {len(body)}"] if body else []
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
@@ -169,6 +177,12 @@ def take_precedence() -> bool:
     except PermissionError:
         return False
     return True
+
+
+def _check(status: int | None, *expected: int | None) -> None:
+    """Raise ValueError for another status of a response."""
+    if status not in expected:
+        raise ValueError(f"status {status}")
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import Connection
 
-from app.domain.entities import WAITING, JobState, Owner, workflow_id
+from app.domain.entities import WAITING, Caller, JobState, workflow_id
 from app.store.dialect import on_postgresql
 from app.store.tables import is_unfinished, jobs
 
@@ -40,18 +40,18 @@ class Admission:
             name = sa.func.hashtextextended("stms admission", 0)
             self._connection.execute(sa.select(sa.func.pg_advisory_xact_lock(name)))
 
-    def waiting(self) -> Sequence[tuple[str, str, Owner]]:
+    def waiting(self) -> Sequence[tuple[str, str, Caller]]:
         """(id, priority, owner) of all waiting jobs, oldest first."""
         query = sa.select(jobs.c.id, jobs.c.priority, jobs.c.tenant, jobs.c.created_by)
         rows = self._connection.execute(query.where(_IS_WAITING).order_by(jobs.c.id))
-        return [(job_id, priority, Owner(tenant, key)) for job_id, priority, tenant, key in rows]
+        return [(job_id, priority, Caller(tenant, key)) for job_id, priority, tenant, key in rows]
 
-    def admitted(self) -> dict[Owner, int]:
+    def admitted(self) -> dict[Caller, int]:
         """Number of unfinished jobs that do not wait, by owner."""
         query = sa.select(jobs.c.tenant, jobs.c.created_by, sa.func.count())
         query = query.where(is_unfinished, sa.not_(_IS_WAITING))
         rows = self._connection.execute(query.group_by(jobs.c.tenant, jobs.c.created_by))
-        return {Owner(tenant, key): count for tenant, key, count in rows}
+        return {Caller(tenant, key): count for tenant, key, count in rows}
 
     def admitted_jobs(self, *, limit: int, after: str = "") -> Sequence[AdmittedJob]:
         """Unfinished jobs with ids above ``after`` that do not wait, oldest first."""
@@ -73,7 +73,7 @@ class Admission:
         query = sa.select(sa.func.count()).select_from(jobs).where(jobs.c.state == JobState.QUEUED.value)
         return int(self._connection.execute(query).scalar_one())
 
-    def count_unfinished(self, owner: Owner) -> int:
+    def count_unfinished(self, owner: Caller) -> int:
         """Number of unfinished jobs of an API key."""
         query = sa.select(sa.func.count()).where(
             jobs.c.tenant == owner.tenant, jobs.c.created_by == owner.key, is_unfinished

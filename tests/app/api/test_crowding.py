@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from app.api import border
-from app.auth import paced_turns
+from app.auth import places
 from app.auth.shares import Budgets
+from app.domain.entities import Caller
 from app.domain.errors import InvalidRequest
 from app.services import health
 from app.services.keys import create_key
@@ -29,6 +30,7 @@ INFERENCE = json.dumps(
 ).encode()
 ANNOUNCED = 1 << 20
 MIB = b"x" * (1 << 20)
+MANY = Caller("many", "key_many")
 
 Headers = Mapping[str, str]
 
@@ -49,12 +51,14 @@ async def _never() -> dict[str, Any]:
     raise AssertionError
 
 
-def body_of(pieces: Iterable[bytes], then: Callable[[], Coroutine[Any, Any, Any]] = _never) -> Any:
-    """A ``receive`` that gives ``pieces`` of a body, and then what ``then`` gives."""
-    waiting = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
+def body_of(pieces: Iterable[bytes], *, is_whole: bool = False) -> Any:
+    """A ``receive`` that gives ``pieces`` of a body, which are all or not, and then nothing."""
+    waiting: list[Any] = [{"type": "http.request", "body": piece, "more_body": True} for piece in pieces]
+    if is_whole:
+        waiting[-1]["more_body"] = False
 
     async def receive() -> Any:
-        return waiting.pop(0) if waiting else await then()
+        return waiting.pop(0) if waiting else await _never()
 
     return receive
 
@@ -135,6 +139,46 @@ def test_slow_bodies_without_a_key_do_not_keep_administrators_out(client, keys):
     client.run(scenario())
 
 
+def test_slow_bodies_of_one_address_keep_nobody_from_signing_in(make_client, store, keys):
+    """At 11b58e08 nine of them took all places of requests without a key."""
+    client = make_client(keyless_rate_limit=0.0)
+    texts = [create_key(store, f"person {number}", {"query"})[1] for number in range(10)]
+    client.refresh()
+    form = {"content-type": "application/x-www-form-urlencoded", "sec-fetch-site": "same-origin"}
+    proof = f"key=key_{'0' * 24}&nonce={'0' * 64}"
+
+    async def status(method: str, path: str, address: str, body: Any, **headers: str) -> int:
+        return int((await client.exchange(method, path, body, headers, address))[0]["status"])
+
+    async def sign_in(text: str) -> int:
+        body = f"key={text}".encode()
+        headers = {**form, "content-length": str(len(body))}
+        return await status("POST", "/ui/sign-in", "203.0.113.10", whole(body), **headers)
+
+    async def scenario() -> None:
+        headers = {**form, "content-length": "9000"}
+        slow = await start(
+            40, lambda: status("POST", "/ui/sign-in", "203.0.113.9", body_of([b"key=a"]), **headers)
+        )
+        async with asyncio.timeout(60):
+            while sum(task.done() for task in slow) < 32:
+                await asyncio.sleep(0.001)
+        assert {task.result() for task in slow if task.done()} == {429}, "eight of them wait for their bodies"
+        answered = []
+        for text in texts:
+            for path in ("/ui/sign-in", "/docs", "/version", "/openapi.json"):
+                answered.append(await status("GET", path, "203.0.113.10", body_of([])))
+            answered += [await sign_in(text) for _ in range(5)]
+        assert answered == ([200] * 4 + [303] * 5) * 10
+        assert await status("GET", "/version", "203.0.113.9", body_of([])) == 200
+        identity = await client.exchange("GET", "/identity", body_of([]), address="203.0.113.10", query=proof)
+        assert identity[0]["status"] == 204
+        await settled(client.context.budgets, slow)
+        assert client.context.budgets.keyless_bodies.used == client.context.budgets.keyless_places.used == 0
+
+    client.run(scenario())
+
+
 def test_readiness_probes_without_a_key_take_no_place_of_a_query(client, keys, monkeypatch):
     monkeypatch.setattr(health, "PATIENCE_SECONDS", 600.0)
     client.refresh()
@@ -192,10 +236,10 @@ def test_a_body_that_no_endpoint_reads_frees_no_place(client, keys, monkeypatch)
     async def scenario() -> None:
         budgets = client.context.budgets
         headers = {**keys["other"], "content-length": "10"}
-        budgets.requests.add("many", budgets.requests.limit)
+        budgets.requests.add(MANY, budgets.requests.limit)
         status, document = await ask(client, "GET", "/v1/models", headers, body_of([]))
         assert (status, document["title"]) == (429, "Too Many Requests")
-        budgets.requests.release("many", budgets.requests.limit)
+        budgets.requests.release(MANY, budgets.requests.limit)
         assert (await ask(client, "GET", "/v1/models", headers, body_of([])))[0] == 200
 
     client.run(scenario())
@@ -209,13 +253,13 @@ def test_keys_of_one_tenant_leave_places_to_another(client, store, keys):
         budgets = client.context.budgets
         crowd = [client.context.authenticator._ring.authenticate(text) for text in texts]
         for key in crowd[:2]:
-            budgets.requests.take(key.id, budgets.requests.share, key.tenant)
+            budgets.requests.take(Caller.of(key), budgets.requests.share)
         headers = {"authorization": f"Bearer {texts[2]}"}
         status, document = await ask(client, "GET", "/v1/models", headers, whole(b""))
         assert (status, document["code"]) == (429, "share_exceeded")
         assert (await ask(client, "GET", "/v1/models", keys["other"], whole(b"")))[0] == 200
         for key in crowd[:2]:
-            budgets.requests.release(key.id, budgets.requests.share, key.tenant)
+            budgets.requests.release(Caller.of(key), budgets.requests.share)
 
     client.run(scenario())
 
@@ -285,7 +329,9 @@ def test_the_fast_path_does_not_pass_the_share_of_a_key(client, keys):
     client.post(CAT, content=ROW, headers=keys["other"])
     queries = client.context.budgets.queries
     assert fast_answer(client, CAT, headers, ROW) is not None
-    [caller] = [key.id for key in client.context.authenticator._ring._keys.values() if key.name == "other"]
+    [caller] = [
+        Caller.of(key) for key in client.context.authenticator._ring._keys.values() if key.name == "other"
+    ]
     queries.take(caller, queries.share)
     assert fast_answer(client, CAT, headers, ROW) is None
     assert client.post(CAT, content=ROW, headers=keys["other"]).json()["code"] == "share_exceeded"
@@ -341,7 +387,7 @@ async def raw(client: Client, path: str) -> int:
 
 
 def test_refusals_of_a_key_take_turns_and_hold_no_place_meanwhile(client, keys, monkeypatch):
-    monkeypatch.setattr(paced_turns, "PER_SECOND", 20.0)
+    monkeypatch.setattr(places, "PER_SECOND", 20.0)
     client.refresh()
 
     async def scenario() -> None:
@@ -365,6 +411,7 @@ def test_refusals_of_a_key_take_turns_and_hold_no_place_meanwhile(client, keys, 
 
 def test_two_requests_of_a_key_are_worked_on_at_once_and_others_come_between(client, store, keys):
     key, text = create_key(store, "large crowd", {"query"})
+    caller = Caller.of(key)
     client.refresh()
 
     async def scenario() -> None:
@@ -372,18 +419,18 @@ def test_two_requests_of_a_key_are_worked_on_at_once_and_others_come_between(cli
 
         async def list_models(headers: Headers) -> None:
             assert (await ask(client, "GET", "/v1/models", headers, whole(b"")))[0] == 200
-            running.append(turns._running[key.id])
+            running.append(turns.held(caller))
 
-        await turns.acquire(key.id)
-        await turns.acquire(key.id)
+        await turns.acquire(caller)
+        await turns.acquire(caller)
         crowd = await start(12, lambda: list_models({"authorization": f"Bearer {text}"}))
         await list_models(keys["other"])
         assert not any(task.done() for task in crowd)
-        turns.release(key.id)
-        turns.release(key.id)
+        turns.release(caller)
+        turns.release(caller)
         await asyncio.gather(*crowd)
         assert max(running) == 2
-        assert not turns._running
+        assert turns.used == 0
         assert not turns._waiting
 
     client.run(scenario())
@@ -406,5 +453,34 @@ def test_after_a_large_body_no_other_is_read_for_a_while(client, keys, monkeypat
         assert now() - started < 0.5, "the first one does not wait for its own rest"
         assert (await answers[1])[0] == 400
         assert now() - started > 0.5
+
+    client.run(scenario())
+
+
+def test_files_that_wait_to_be_read_take_no_threads_of_other_requests(make_client, keys, monkeypatch):
+    client = make_client(max_uploads=64, key_share=1.0)
+    client.refresh()
+    started, release = threading.Semaphore(0), threading.Event()
+
+    def wait(*_arguments: object) -> Any:
+        started.release()
+        release.wait(300)
+        raise InvalidRequest("It is no file.")
+
+    monkeypatch.setattr(client.context.reader, "read", wait)
+    monkeypatch.setattr(client.context.reader, "check_queue", lambda _tenant: None)
+
+    async def scenario() -> None:
+        headers = {**keys["train"], "content-type": "text/csv"}
+        body = [b"a,label\n1,x\n2,y\n"]
+        uploads = await start(
+            44, lambda: ask(client, "POST", "/v1/datasets", headers, body_of(body, is_whole=True))
+        )
+        for _ in uploads:
+            assert await asyncio.to_thread(started.acquire, timeout=120)
+        async with asyncio.timeout(120):
+            assert (await ask(client, "GET", "/v1/models", keys["other"], whole(b"")))[0] == 200
+        release.set()
+        assert {(await upload)[0] for upload in uploads} == {400}
 
     client.run(scenario())

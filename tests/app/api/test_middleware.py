@@ -1,9 +1,10 @@
-"""The limit on the number of requests in progress."""
+"""The limits on the numbers of requests in progress, with and without a key."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +13,13 @@ import pytest
 from app.api import middleware
 from app.api.middleware import RequestMiddleware
 from app.auth.authenticator import Authenticator
+from app.auth.places import without_key
 from app.auth.shares import Budgets
 from app.domain.audit_context import AuditContext
 from app.processes.metrics import Metrics
 from app.settings import Settings
+
+ADDRESS = "203.0.113.9"
 
 
 class _NoAuditWriter:
@@ -60,7 +64,9 @@ class Requests:
             await send(start)
         await send({"type": "http.response.body", "body": b""})
 
-    async def ask(self, path: str) -> tuple[int, dict[bytes, bytes], bytes]:
+    async def ask(
+        self, path: str, *, address: str = ADDRESS, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, dict[bytes, bytes], bytes]:
         sent: list[dict[str, Any]] = []
 
         async def receive() -> dict[str, Any]:
@@ -70,14 +76,16 @@ class Requests:
             sent.append(message)
 
         scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "app": self.app}
-        scope |= {"query_string": b"", "headers": [(b"host", b"localhost")]}
+        sent_headers = {"host": "localhost"} | dict(headers or {})
+        encoded = [(name.encode(), value.encode()) for name, value in sent_headers.items()]
+        scope |= {"query_string": b"", "headers": encoded, "client": (address, 1)}
         await self.middleware(scope, receive, send)
         return sent[0]["status"], dict(sent[0]["headers"]), sent[1]["body"]
 
-    async def enter(self, *paths: str) -> list[asyncio.Task[Any]]:
+    async def enter(self, *paths: str, **options: Any) -> list[asyncio.Task[Any]]:
         """Requests that are under way now."""
         wanted = self.inside + len(paths)
-        tasks = [asyncio.create_task(self.ask(path)) for path in paths]
+        tasks = [asyncio.create_task(self.ask(path, **options)) for path in paths]
         while self.inside < wanted:
             await asyncio.sleep(0)
         return tasks
@@ -124,15 +132,36 @@ async def test_a_request_that_fails_or_is_cancelled_is_no_longer_counted(path):
     assert (await requests.ask("/v1/a"))[0] == 200
 
 
-async def test_requests_without_a_key_have_a_small_budget_of_their_own_and_a_deadline(monkeypatch):
-    requests = Requests(16)
-    monkeypatch.setattr(middleware, "KEYLESS_SECONDS", 0.2)
+async def test_requests_without_a_key_wait_for_few_places_by_network_until_a_deadline(monkeypatch):
+    requests = Requests(24)
+    monkeypatch.setattr(middleware, "KEYLESS_SECONDS", 0.5)
     tasks = await requests.enter("/version", "/docs")
-    assert (await requests.ask("/openapi.json"))[0] == 429
+    third = asyncio.create_task(requests.ask("/openapi.json"))
+    [other] = await requests.enter("/version", address="203.0.113.10")
     [own] = await requests.enter("/v1/a")
-    assert [(await task)[0] for task in tasks] == [408, 408]
-    assert requests.budgets.refused["keyless"] == 1
+    assert requests.inside == 4, "the third of the first network waits"
+    assert [(await task)[0] for task in [*tasks, third, other]] == [408] * 4
     assert (await requests.ask("/livez"))[0] == 200
     requests.release.set()
     assert (await own)[0] == 200
-    assert requests.budgets.keyless.used == 0
+    assert (await requests.ask("/openapi.json"))[0] == 200
+    assert requests.budgets.keyless_places.used == 0
+
+
+@pytest.mark.parametrize("announced", [{"content-length": "9000"}, {"transfer-encoding": "chunked"}])
+async def test_bodies_of_one_network_that_are_waited_for_are_few(announced: Mapping[str, str]):
+    requests = Requests(64)
+    tasks = await requests.enter(*["/version"] * 2, headers=announced)
+    budgets = requests.budgets
+    budgets.keyless_bodies.add(without_key(ADDRESS), 6)
+    status, _, body = await requests.ask("/version", headers=announced)
+    assert (status, json.loads(body)["code"]) == (429, "share_exceeded")
+    assert "of this network" in json.loads(body)["detail"]
+    assert budgets.refused["keyless_of_network"] == 1
+    requests.release.set()
+    assert (await requests.ask("/version", headers=announced, address="203.0.113.10"))[0] == 200
+    for without_body in ({}, {"content-length": "0"}):
+        assert (await requests.ask("/version", headers=without_body))[0] == 200
+    for task in tasks:
+        assert (await task)[0] == 200
+    assert budgets.keyless_bodies.used == 6

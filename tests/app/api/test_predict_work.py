@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.processes.fair_turns import FairTurns
 from app.services.keys import create_key
 from app.serving.query.evaluate import answer_class
 from app.serving.query.predict import Prediction
+from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 from tests.app.started import Client
 
@@ -24,8 +24,12 @@ PATH = "/v1/models/large:predict"
 
 
 @pytest.fixture
-def large(store) -> None:
-    """A model whose teacher costs 128 000 multiply-adds a row."""
+def large(store: Store) -> None:
+    publish_large(store)
+
+
+def publish_large(store: Store) -> None:
+    """Publish a model whose teacher costs 128 000 multiply-adds a row."""
     classes = [f"c{i}" for i in range(CLASSES)]
     weights = np.random.default_rng(0).standard_normal((CLASSES, COLUMNS))
     students = {label: linear_student(label, weights[0]) for label in classes[:2]}
@@ -117,49 +121,6 @@ def test_work_counts_towards_the_rate_limit(make_client, large, store, problem: 
     assert 30 < int(refused.headers["retry-after"]) < 50
 
 
-def test_callers_alternate_block_by_block():
-    async def scenario() -> list[str]:
-        turns, order = FairTurns(1, 1), []
-
-        async def work(caller: str, blocks: int) -> None:
-            for _ in range(blocks):
-                async with turns.turn(caller):
-                    await asyncio.sleep(0)
-                    order.append(caller)
-
-        many = [asyncio.create_task(work("a", 10)) for _ in range(20)]
-        await asyncio.sleep(0)
-        await asyncio.gather(asyncio.create_task(work("b", 3)), *many)
-        return order
-
-    order = asyncio.run(scenario())
-    places = [place for place, name in enumerate(order) if name == "b"]
-    assert len(places) == 3
-    assert places[0] <= 4
-    assert places[2] - places[0] <= 6
-
-
-async def test_a_cancelled_turn_is_given_to_the_next_caller():
-    turns = FairTurns(1, 1)
-    first = turns.turn("a")
-    await first.__aenter__()
-    entered = asyncio.Event()
-
-    async def take(caller: str) -> None:
-        async with turns.turn(caller):
-            entered.set()
-
-    waiting, next_one = asyncio.create_task(take("b")), asyncio.create_task(take("c"))
-    await asyncio.sleep(0)
-    # The place is given to b in the same step in which b is cancelled.
-    await first.__aexit__(None, None, None)
-    waiting.cancel()
-    await asyncio.wait_for(next_one, 60)
-    assert entered.is_set()
-    async with turns.turn("d"):
-        assert not turns._waiting
-
-
 def test_other_requests_are_answered_during_many_predictions(client: Client, large, monkeypatch):
     """At 20ce477 forty predictions took all threads of /v1."""
     release = threading.Event()
@@ -186,9 +147,24 @@ def test_other_requests_are_answered_during_many_predictions(client: Client, lar
     assert client.run(scenario()) < 100
 
 
-def test_large_queries_of_one_key_leave_a_thread_for_others(make_client, store, monkeypatch):
-    publish(store, "two", {"a": linear_student("a", [1.0])}, linear_teacher(["a", "b"], [[1.0]] * 2))
-    keys = [create_key(store, name, scopes={"admin"})[1] for name in "ab"]
+CROWDS = {"one key": ["default"], "keys of a tenant": ["crowd"] * 8}
+"""The tenants of the keys that ask for much."""
+
+
+def keys_of(store: Store, tenants: list[str]) -> list[str]:
+    """A key for each of the tenants."""
+    return [
+        create_key(store.of_tenant(tenant), f"key {number}", scopes={"admin"})[1]
+        for number, tenant in enumerate(tenants)
+    ]
+
+
+@pytest.mark.parametrize("tenants", CROWDS.values(), ids=CROWDS)
+def test_large_queries_leave_a_thread_for_others(make_client, store, monkeypatch, tenants: list[str]):
+    for tenant in {"default", *tenants}:
+        students = {"a": linear_student("a", [1.0])}
+        publish(store.of_tenant(tenant), "two", students, linear_teacher(["a", "b"], [[1.0]] * 2))
+    crowd, [other] = keys_of(store, tenants), keys_of(store, ["default"])
     client = make_client(key_share=1.0, require_keys=True)
     release, taken = threading.Event(), threading.Semaphore(0)
     original = answer_class
@@ -207,18 +183,22 @@ def test_large_queries_of_one_key_leave_a_thread_for_others(make_client, store, 
         return client._http.post("/v1/models/two/classes/a:query", json=body, headers=headers)
 
     async def scenario() -> None:
-        many = [asyncio.create_task(ask(keys[0], explain=True)) for _ in range(8)]
+        many = [asyncio.create_task(ask(crowd[number % len(crowd)], explain=True)) for number in range(8)]
         assert await asyncio.to_thread(taken.acquire, timeout=120)
         assert await asyncio.to_thread(taken.acquire, timeout=120)
-        assert (await asyncio.wait_for(ask(keys[1]), 120)).status_code == 200
+        assert (await asyncio.wait_for(ask(other), 120)).status_code == 200
+        assert not taken.acquire(blocking=False), "the crowd has two of the three threads"
         release.set()
         assert {answer.status_code for answer in await asyncio.gather(*many)} == {200}
 
     client.run(scenario())
 
 
-def test_predictions_of_one_key_leave_a_thread_for_others(make_client, large, store, monkeypatch):
-    keys = [create_key(store, name, scopes={"admin"})[1] for name in "ab"]
+@pytest.mark.parametrize("tenants", CROWDS.values(), ids=CROWDS)
+def test_predictions_leave_a_thread_for_others(make_client, store, monkeypatch, tenants: list[str]):
+    for tenant in {"default", *tenants}:
+        publish_large(store.of_tenant(tenant))
+    crowd, [other] = keys_of(store, tenants), keys_of(store, ["default"])
     client = make_client(key_share=1.0, require_keys=True)
     release, taken = threading.Event(), threading.Semaphore(0)
     original = Prediction.blocks
@@ -238,9 +218,9 @@ def test_predictions_of_one_key_leave_a_thread_for_others(make_client, large, st
         )
 
     async def scenario() -> None:
-        many = [asyncio.create_task(ask(keys[0], 3)) for _ in range(4)]
+        many = [asyncio.create_task(ask(crowd[number % len(crowd)], 3)) for number in range(4)]
         assert await asyncio.to_thread(taken.acquire, timeout=20)
-        assert (await asyncio.wait_for(ask(keys[1], 2), 20)).status_code == 200
+        assert (await asyncio.wait_for(ask(other, 2), 20)).status_code == 200
         release.set()
         assert {answer.status_code for answer in await asyncio.gather(*many)} == {200}
 

@@ -6,6 +6,7 @@ import math
 import multiprocessing
 import time
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -275,3 +276,23 @@ def test_trusted_proxies_must_be_networks():
 def test_an_infinite_rate_is_refused():
     with pytest.raises(ValueError, match="rate_limit"):
         Settings(rate_limit=math.inf)
+
+
+@pytest.mark.parametrize(("address", "rate", "limited"), [
+    ("203.0.113.9", 5.0, True), ("127.0.0.1", 5.0, False), ("::1", 5.0, False), ("203.0.113.9", 0.0, False),
+])  # fmt: skip
+def test_an_address_without_a_key_has_a_rate_limit_except_loopback(address: str, rate: float, limited: bool):
+    limiter = RateLimiter(Settings(keyless_rate_limit=rate))
+
+    def ask(count: int) -> Any:
+        for _ in range(count):
+            limiter.check_keyless(address)
+
+    ask(10)
+    if limited:
+        with pytest.raises(RateLimited, match="without an API key"):
+            ask(3)
+        limiter.check_keyless("203.0.113.10")
+        assert limiter.refused["keyless"] == 1
+    else:
+        ask(100)

@@ -1,7 +1,8 @@
-"""No caller takes more than its share of places and bytes, and all together no more than the limit."""
+"""What one request takes of places and bytes, when it takes it, and when it gives it back."""
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import json
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import pytest
 
 from app.auth.authenticator import ANONYMOUS
-from app.auth.shares import Admission, Budgets, SharedBudget, without_place
+from app.auth.places import SharedBudget, Turns
+from app.auth.shares import Admission, Budgets, without_place, without_turn
+from app.domain.entities import Caller
 from app.domain.errors import Overloaded
 from app.http.body import max_body_bytes
 from app.processes.metrics import Metrics
@@ -17,74 +20,13 @@ from app.serving.cache import ModelCache
 from app.serving.pipeline import QueryPipeline
 from app.serving.query.handler import QueryHandler
 from app.settings import Settings
-from tests.refusals import refused_as
 
 PATH = "/v1/models/pets/classes/cat:query"
+SLOW, OTHER = Caller("a", "slow"), Caller("b", "other")
 
 
-def budget_of(limit: int, share: float = 1.0) -> SharedBudget:
-    return SharedBudget(limit, share, "queries", "queries", {})
-
-
-def test_all_callers_together_take_no_more_than_the_limit():
-    budget = budget_of(300_000)
-    budget.take("a", 100_000)
-    budget.take("b", 200_000)
-    with pytest.raises(Overloaded, match="300000 queries are in progress"):
-        budget.take("a", 100_000)
-    budget.release("a", 100_000)
-    budget.take("c", 100_000)
-    budget.release("b", 200_000)
-    budget.release("c", 100_000)
-    budget.take("a", 10**9)
-    with pytest.raises(Overloaded):
-        budget.take("b")
-
-
-@pytest.mark.parametrize(("limit", "share"), [(256, 64), (64, 16), (3, 1), (1, 1)])
-def test_a_key_takes_no_more_than_its_share_and_always_one(limit: int, share: int):
-    refused: dict[str, int] = {}
-    budget = SharedBudget(limit, 0.25, "queries", "queries", refused)
-    for _ in range(share):
-        assert budget.is_available("a")
-        budget.take("a")
-    assert not budget.is_available("a")
-    with pytest.raises(Overloaded) as caught:
-        budget.take("a")
-    if limit > 1:
-        assert caught.value.reason == "share_exceeded"
-        assert refused == {"queries": 0, "queries_of_key": 1, "queries_of_tenant": 0}
-        budget.take("b")
-    budget.release("a")
-    assert budget.is_available("a") is (limit != 1 or share != 1) or budget.used == 0
-
-
-def test_the_keys_of_one_tenant_take_half_while_there_are_other_tenants():
-    has_tenants, refused = [True], dict[str, int]()
-    budget = SharedBudget(64, 0.25, "requests", "requests", refused, lambda: has_tenants[0])
-    for key in ("a1", "a2"):
-        budget.take(key, 16, "a")
-    assert not budget.is_available("a3", "a")
-    with refused_as(Overloaded, "share_exceeded", match="of this tenant"):
-        budget.take("a3", 1, "a")
-    assert refused == {"requests": 0, "requests_of_key": 0, "requests_of_tenant": 1}
-    for key in ("b1", "b2"):
-        budget.take(key, 16, "b")
-    for tenant in ("a", "b"):
-        for number in (1, 2):
-            budget.release(f"{tenant}{number}", 16, tenant)
-    has_tenants[0] = False
-    for number in range(4):
-        budget.take(f"a{number}", 16, "a")
-    assert budget.used == budget.limit, "the only tenant has all"
-
-
-def test_a_tenant_that_holds_nothing_may_take_more_than_its_share():
-    budget = SharedBudget(10, 1.0, "bytes", "bytes", {}, lambda: True)
-    budget.take("b1", 1, "b")
-    budget.take("a1", 7, "a")
-    with refused_as(Overloaded, "share_exceeded", match="7 bytes of this tenant"):
-        budget.take("a2", 1, "a")
+def budget_of(limit: int) -> SharedBudget:
+    return SharedBudget(limit, limit, "queries", "queries", {})
 
 
 def test_a_query_without_a_place_is_refused_before_anything_is_done_for_it():
@@ -100,7 +42,7 @@ def test_a_query_without_a_place_is_refused_before_anything_is_done_for_it():
 @pytest.mark.parametrize("is_upload", [False, True])
 async def test_a_request_holds_no_place_while_it_waits_for_its_body(is_upload: bool):
     budget, pieces = budget_of(1), [b"a", b"b", b"c"]
-    admission, seen = Admission(budget, budget_of(100), "slow"), []
+    admission, seen = Admission(budget, budget_of(100), SLOW), []
 
     async def receive() -> Any:
         seen.append(budget.used)
@@ -110,25 +52,66 @@ async def test_a_request_holds_no_place_while_it_waits_for_its_body(is_upload: b
     admission.enter()
     for _ in range(2):
         await received()
-    budget.take("other")
+    budget.take(OTHER)
     if is_upload:
         await received()
         assert budget.used == 2
     else:
         with pytest.raises(Overloaded):
             await received()
-        assert budget.held("slow") == 0
+        assert budget.held(SLOW) == 0
     admission.close()
-    budget.release("other")
+    budget.release(OTHER)
     assert (budget.used, seen) == (0, [0, 0, 1])
 
 
-def test_the_caller_of_a_server_without_keys_takes_the_whole_capacity():
-    budget = budget_of(8, 0.25)
-    for _ in range(8):
-        budget.take(ANONYMOUS.id)
-    with pytest.raises(Overloaded, match="8 queries"):
-        budget.take(ANONYMOUS.id)
+async def test_a_body_without_a_key_is_waited_for_without_a_turn():
+    bodies, turns, pieces = budget_of(1), Turns(1, 1), [b"a", b"b", b"c"]
+    admission, seen = Admission(bodies, budget_of(100), SLOW, turns), []
+
+    async def receive() -> Any:
+        seen.append((bodies.used, turns.used))
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
+
+    received = without_turn(receive, admission)
+    admission.enter()
+    await admission.start()
+    for _ in range(3):
+        await received()
+    assert seen == [(1, 0)] * 3
+    assert (bodies.used, turns.used) == (0, 1)
+    admission.close()
+    assert turns.used == 0
+
+
+@pytest.mark.parametrize("is_granted", [False, True])
+async def test_a_response_that_has_begun_takes_neither_a_place_nor_a_turn(is_granted: bool):
+    """Such as a stream of events, which notices by `receive` that its client leaves."""
+    places, turns = budget_of(1), Turns(1, 1)
+    admission = Admission(places, budget_of(100), SLOW, turns)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    received = without_place(receive, admission, is_upload=False)
+    admission.enter()
+    await admission.start()
+    if is_granted:
+        # Another request of the key gets the turn before this one takes it again.
+        other = asyncio.create_task(turns.acquire(SLOW))
+        await asyncio.sleep(0)
+        listening = asyncio.create_task(received())
+        await asyncio.sleep(0)
+        admission.respond()
+        admission.leave()
+        await other
+        turns.release(SLOW)
+        await listening
+    else:
+        admission.respond()
+        admission.leave()
+        await received()
+    assert (places.used, turns.used) == (0, 0)
 
 
 def test_the_largest_size_of_a_body_after_decompression():
@@ -157,7 +140,7 @@ async def test_a_large_query_beyond_the_budget_gets_429_before_it_is_read(compre
     cache: ModelCache = _NoCache()  # type: ignore[assignment]
     budgets, anyone = Budgets(settings), _AnyCaller()
     pipeline = QueryPipeline(settings, anyone, cache, Metrics(), None, budgets)  # type: ignore[arg-type]
-    budgets.body_bytes.take("another", 2**20)
+    budgets.body_bytes.take(OTHER, 2**20)
     sent: list[Any] = []
     pieces = [
         {"type": "http.request", "body": body[:1000], "more_body": not compressed},

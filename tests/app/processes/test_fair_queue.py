@@ -8,7 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from app.processes.fair_queue import Caller, FairQueue, RecentWork
+from app.domain.entities import Caller
+from app.processes.fair_queue import FairQueue, RecentWork
 
 NOBODY = Caller("", "")
 

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.domain.entities import Caller
 from app.domain.errors import InvalidRequest, Overloaded, ServiceError, TooLarge, Unavailable
 from app.ingest.orders import DatasetContent, DatasetOrder, HeadContent, HeadOrder
 from app.ingest.reading import read_dataset, read_head
-from app.processes.fair_queue import Caller
 from app.processes.file_reader import FileReader
 from app.processes.reader_process import READER_COMMAND
 from tests.refusals import refused_as
@@ -347,7 +347,7 @@ def test_the_child_ends_with_a_server_that_is_killed(tmp_path: Path):
     code = f"""
 from app.ingest.options import ReadingOptions
 from app.ingest.orders import DatasetContent, DatasetOrder
-from app.processes.fair_queue import Caller
+from app.domain.entities import Caller
 from app.processes.file_reader import FileReader
 reader = FileReader(memory=2**29, seconds=300, max_waiting=1, command={command!r})
 reader.read(DatasetOrder(*{[getattr(order, name) for name in order.__struct_fields__]!r}), DatasetContent,

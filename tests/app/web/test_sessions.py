@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.entities import Caller
 from app.domain.errors import NotAuthenticated
 from app.services.keys import create_key, revoke_key, rotate_key
 from app.services.sessions import SECONDS, begin_session, find_session
@@ -201,23 +202,28 @@ def test_made_up_sessions_are_refused_without_the_database(
     assert read == [session] * 3
 
 
-def test_a_tenant_reads_a_bounded_number_of_sessions_at_once(client: Any, store: Store) -> None:
+def test_a_tenant_and_a_key_read_a_bounded_number_of_sessions_at_once(client: Any, store: Store) -> None:
     """Others, and those whose sessions were valid lately, are not refused meanwhile."""
-    key, _ = create_key(store, "Ada", {"train"})
-    texts = [begin_session(store, key)[1] for _ in range(18)]
+    keys = [create_key(store, name, {"train"})[0] for name in ("Ada", "Eve", "Joe")]
+    texts = {key: [begin_session(store, key)[1] for _ in range(10)] for key in keys}
     other, _ = create_key(store.of_tenant("other"), "Bob", {"train"})
     foreign = begin_session(store.of_tenant("other"), other)[1]
-    sessions = client.context.sessions
+    sessions, [ada, eve, joe] = client.context.sessions, keys
+    first = texts[ada][0]
 
     async def crowd() -> list[Any]:
-        await sessions._find(texts[0], "default")
-        sessions._remembered[texts[0]] = sessions._remembered[texts[0]][0], 0.0
-        finding = [sessions._find(text, "default") for text in texts[1:]]
-        finding += [sessions._find(texts[0], "default"), sessions._find(foreign, "other")]
-        return await asyncio.gather(*finding, return_exceptions=True)
+        await sessions._find(first, Caller.of(ada))
+        sessions._remembered[first] = sessions._remembered[first][0], 0.0
+        finding = [sessions._find(text, Caller.of(ada)) for text in texts[ada][1:]]
+        finding += [sessions._find(text, Caller.of(eve)) for text in texts[eve][:8]]
+        finding += [sessions._find(texts[joe][0], Caller.of(joe)), sessions._find(first, Caller.of(ada))]
+        return await asyncio.gather(
+            *finding, sessions._find(foreign, Caller.of(other)), return_exceptions=True
+        )
 
-    found = client.run(crowd())
-    assert [type(result).__name__ for result in found] == ["Session"] * 16 + ["Overloaded"] + ["Session"] * 2
+    found = [getattr(result, "reason", "found") for result in client.run(crowd())]
+    assert found[:9] == ["found"] * 8 + ["share_exceeded"], "one key has half"
+    assert found[9:] == ["found"] * 8 + ["overloaded", "found", "found"]
     assert not sessions._places
     assert not sessions._reading
 

@@ -14,11 +14,11 @@ from typing import Any
 from app.domain.entities import (
     TRANSITIONS,
     WAITING,
+    Caller,
     Event,
     Job,
     JobState,
     Json,
-    Owner,
     StudentRow,
     StudentState,
     Worker,
@@ -190,15 +190,15 @@ class _Admission(_Repository):
         self._statement()
         self._lock("locks", "admission")
 
-    def waiting(self) -> Sequence[tuple[str, str, Owner]]:
+    def waiting(self) -> Sequence[tuple[str, str, Caller]]:
         self._statement()
         return [
-            (job.id, job.priority.value, Owner(job.tenant, job.created_by))
+            (job.id, job.priority.value, Caller(job.tenant, job.created_by))
             for _, job in self._rows("jobs")
             if job.state is JobState.QUEUED and job.stage == WAITING
         ]
 
-    def admitted(self) -> dict[Owner, int]:
+    def admitted(self) -> dict[Caller, int]:
         self._statement()
         return {}
 

@@ -20,6 +20,7 @@ import msgspec
 from grpc.aio import EOF, BaseError, ServicerContext
 
 from app.auth.authenticator import authorise
+from app.auth.places import without_key
 from app.auth.shares import Admission
 from app.domain.entities import ApiKey
 from app.domain.errors import InvalidRequest, NotFound, Overloaded, TooLarge
@@ -57,8 +58,6 @@ _SOON: Final = 0.1
 """Seconds after which a message that has not arrived counts as one of the largest size."""
 _LOOK_SECONDS: Final = 0.5
 """How often what waits looks whether the server is ready, and the key valid."""
-MAX_WATCHES: Final = 64
-"""Health checks of a process that wait for changes."""
 _SERVING, _NOT_SERVING = 1, 2
 """Of grpc.health.v1.HealthCheckResponse.ServingStatus."""
 
@@ -114,7 +113,6 @@ class InferenceService(grpc.GenericRpcHandler, WireFormat[GrpcExchange, Source, 
         self._pipeline = operations.pipeline
         self._is_draining = is_draining
         self._largest = self._pipeline.max_bytes + OVERHEAD
-        self._watches = 0
         methods = [*(f"{OF_INFERENCE}{name}" for name in _OPERATIONS), f"{OF_HEALTH}Check"]
         self._handlers = {method: self._handler(method) for method in methods}
         stream = grpc.stream_stream_rpc_method_handler
@@ -256,7 +254,7 @@ class InferenceService(grpc.GenericRpcHandler, WireFormat[GrpcExchange, Source, 
     async def _next(self, context: Context, exchange: GrpcExchange) -> bytes | None:
         """The next message of a stream; None after the last one."""
         assert exchange.admission is not None  # noqa: S101 - the stream was admitted
-        is_valid, caller = self._pipeline.authenticator.is_valid, exchange.admission.caller
+        is_valid, caller = self._pipeline.authenticator.is_valid, exchange.admission.caller.key
         reading: asyncio.Future[Any] = asyncio.ensure_future(context.read())
         try:
             while not reading.done():
@@ -285,10 +283,12 @@ class InferenceService(grpc.GenericRpcHandler, WireFormat[GrpcExchange, Source, 
         await _guarded(exchange, context, self._say_changes(exchange, context))
 
     async def _say_changes(self, exchange: GrpcExchange, context: Context) -> None:
-        if self._watches >= MAX_WATCHES:
-            too_many = problem_of(Overloaded(f"{self._watches} health checks are watched already."))
-            await refuse(context, too_many, exchange.request_id)
-        self._watches += 1
+        watches = self._pipeline.budgets.watches
+        caller = without_key(self._pipeline.authenticator.address_of(exchange.scope))
+        try:
+            watches.take(caller)
+        except Overloaded as error:
+            await refuse(context, problem_of(error), exchange.request_id)
         try:
             said: bool | None = None
             while True:
@@ -300,7 +300,7 @@ class InferenceService(grpc.GenericRpcHandler, WireFormat[GrpcExchange, Source, 
                     return
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:
-            self._watches -= 1
+            watches.release(caller)
 
 
 async def _guarded(exchange: GrpcExchange, context: Context, handler: Awaitable[Result]) -> Result:

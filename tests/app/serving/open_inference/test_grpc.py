@@ -15,6 +15,7 @@ from grpc.aio import AioRpcError, Channel, insecure_channel
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.auth.places import without_key
 from app.domain.errors import InvalidRequest, TooLarge
 from app.http.problem import Problem
 from app.server.grpc_listener import GrpcListener
@@ -475,18 +476,27 @@ def test_health_needs_no_key_and_can_be_watched(caller: Caller):
     assert caller.ask("ServerReady", b"", metadata=[]).ready is False
 
 
-def test_watches_are_bounded(caller: Caller, monkeypatch):
-    monkeypatch.setattr(service, "MAX_WATCHES", 1)
+def test_watches_are_bounded_and_one_network_has_a_share(caller: Caller):
+    watches = caller.pipeline.budgets.watches
 
-    async def call() -> grpc.StatusCode:
-        first = caller.stream("Watch", [], of=service.OF_HEALTH)
-        await first.read()
-        second = caller.stream("Watch", [], of=service.OF_HEALTH)
-        code: grpc.StatusCode = await second.code()
-        first.cancel()
-        return code
+    async def watch() -> grpc.StatusCode | None:
+        call = caller.stream("Watch", [], of=service.OF_HEALTH)
+        try:
+            await call.read()
+        except AioRpcError as error:
+            return error.code()
+        call.cancel()
+        return None
 
-    assert caller.run(call()) is grpc.StatusCode.RESOURCE_EXHAUSTED
+    async def calls() -> list[grpc.StatusCode | None]:
+        codes = []
+        for network, count in (("127.0.0.1", watches.share), ("203.0.113.9", watches.limit), ("::2", 1)):
+            watches.add(without_key(network), count)
+            codes.append(await watch())
+            watches.release(without_key(network), count)
+        return codes
+
+    assert caller.run(calls()) == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 2 + [None]
 
 
 def test_inferences_are_counted_and_refusals_audited(caller: Caller, store: Any):
