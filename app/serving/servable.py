@@ -44,7 +44,8 @@ class ServableStudent:
     json_pieces: ``,"piece":…`` for each of several rejections, with ``,"rival":…`` where it is the score of a
         class of a head.
     json_class: ``{"class":…,``, the beginning of one entry of an answer for several classes.
-    work: the most that a row or record costs in multiply-adds, without the effects of its columns.
+    work, explained_work: multiply-adds for a row or record, the second also for its gate and the number of
+        the rejection.
     loop: what is known of its answers in the event loop.
     inline_bytes: bodies up to this size are answered in the event loop, larger ones in a thread. A map with
         many basis values per column makes the same number of bytes more work, so its limit is lower.
@@ -71,6 +72,7 @@ class ServableStudent:
     json_pieces: tuple[bytes, ...]
     json_class: bytes
     work: int
+    explained_work: int
     loop: LoopTime
     inline_bytes: int
     inline_tensor_bytes: int
@@ -96,11 +98,8 @@ def make_servable(
     packed = student.map.of_dense if isinstance(student.map, BesideTerms) else student.map
     spread = max(1, packed.n_basis // packed.n_columns)
     inline_bytes = max(_MIN_INLINE_BYTES, INLINE_BYTES // spread)
-    if inputs.records is None:
-        work = students_work([student], explain=True)
-    else:
-        work = record_work([student], inputs.records.rows, explain=True)
-    if work > INLINE_WORK:
+    work, explained_work = (_work_of(student, inputs, explain=explain) for explain in (False, True))
+    if explained_work > INLINE_WORK:
         inline_bytes = 0
     return ServableStudent(
         student=student,
@@ -118,6 +117,7 @@ def make_servable(
         json_pieces=_json_pieces(student),
         json_class=b'{"class":' + msgspec.json.encode(student.label) + b",",
         work=work,
+        explained_work=explained_work,
         loop=LoopTime(f"Class {student.label!r:.80} of {version.qualified_model}@{version.version}"),
         inline_bytes=inline_bytes,
         inline_tensor_bytes=INLINE_TENSOR_BYTES if student.map.kind == "linear" else inline_bytes,
@@ -126,6 +126,12 @@ def make_servable(
         score_record=None if scorers is None else scorers.one,
         score_columns=None if scorers is None else scorers.many,
     )
+
+
+def _work_of(student: PackedStudent, inputs: Inputs, *, explain: bool) -> int:
+    if inputs.records is None:
+        return students_work([student], explain=explain)
+    return record_work([student], inputs.records.rows, explain=explain)
 
 
 def _json_pieces(student: PackedStudent) -> tuple[bytes, ...]:

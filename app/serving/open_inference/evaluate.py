@@ -33,16 +33,17 @@ def answer(
     Raises InvalidRequest, TooLarge, and Unprocessable for names that are not those of the columns.
     """
     source = inference.source
-    check_work(len(inference.rows), max(served.work for served in students.values()), max_work)
     table = inference.rows
     if source is None:
         table = _in_order(inference, next(iter(students.values())).inputs)
     requested_outputs = _requested_outputs(inference, students)
     names = [requested.name for requested in requested_outputs]
+    explain = "gate" in names or "rejection" in names
+    per_row = max(served.explained_work if explain else served.work for served in students.values())
+    check_work(len(inference.rows), per_row, max_work)
     outputs: Outputs = {}
     for label, rows in _groups(inference):
         served = students[label]
-        explain = "gate" in names or "rejection" in names
         if source is None:
             decisions = _decide(served, table, rows, explain=explain)
         else:

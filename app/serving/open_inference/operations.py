@@ -153,7 +153,7 @@ class Operations:
             if loaded[0].inputs.records is not None and inference.source is None:
                 inference, _ = await self._timed(exchange, took, inline, self._parse, form, exchange)
         exchange.asked = [student.loop for student in students.values()]
-        per_row = max(student.work for student in students.values())
+        per_row = max(student.explained_work for student in students.values())
         inline = inline and len(inference.rows) * per_row <= INLINE_WORK
         inline = inline and all(asked.is_allowed for asked in exchange.asked)
         answered, took.compute_infer = await self._timed(

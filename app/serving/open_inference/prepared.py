@@ -107,7 +107,7 @@ class PreparedInference(PreparedRequest):
             students[label] = served
         self._asked = [served.loop for served in students.values()]
         rows = len(inference.rows)
-        if rows * max(served.work for served in students.values()) > INLINE_WORK:
+        if rows * max(served.explained_work for served in students.values()) > INLINE_WORK:
             return None
         outputs = answer(inference, students, pipeline.max_work)
         decided = perf_counter_ns()
