@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httptools
 
@@ -141,8 +141,7 @@ class _Response:
 class _Request:
     """A request as it is relayed.
 
-    is_repeatable: whether it changes nothing and has no body. gone: done once its client has left; None where
-    the server does not tell. is_sent: whether all of its body was sent.
+    is_repeatable: whether it changes nothing and has no body. is_sent: whether all of its body was sent.
     """
 
     def __init__(self, scope: Scope, receive: Receive, request_id: bytes) -> None:
@@ -156,13 +155,28 @@ class _Request:
         self._head = _head(scope, request_id, is_chunked=self._is_chunked, waits=self._waits)
         self._has_answer_body = scope["method"] != "HEAD"
         self.is_repeatable = scope["method"] in _SAFE and not has_body
-        self.gone: asyncio.Future[None] | None = scope.get(CLIENT_GONE)
+        self._gone: asyncio.Future[None] | None = scope.get(CLIENT_GONE)
         self.is_sent = False
 
     @property
     def is_gone(self) -> bool:
         """Whether its client has left."""
-        return self.gone is not None and self.gone.done()
+        return self._gone is not None and self._gone.done()
+
+    @contextlib.contextmanager
+    def when_gone(self, act: Callable[[], object]) -> Iterator[None]:
+        """Call ``act`` if its client leaves during the block."""
+
+        def leave(_: object) -> None:
+            act()
+
+        if self._gone is not None:
+            self._gone.add_done_callback(leave)
+        try:
+            yield
+        finally:
+            if self._gone is not None:
+                self._gone.remove_done_callback(leave)
 
     def begin(self, writer: asyncio.StreamWriter) -> _Response:
         """Send the head; returns the response, of which nothing has arrived yet."""
@@ -197,18 +211,23 @@ class Relay:
     """The control process as an ASGI application.
 
     socket: path of its socket. stopping: whether this process is about to end, so that endless responses end.
+    wait_for_turn: awaited before a request takes a connection, for as long as its client stays.
     """
 
     def __init__(self, socket: Path, stopping: Callable[[], bool] = lambda: False) -> None:
         self._socket = socket
         self._stopping = stopping
+        self.wait_for_turn: Callable[[Scope], Coroutine[Any, Any, None]] | None = None
         self._kept: list[_Connection] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Relay one request."""
         request_id = request_id_for(_header(scope, REQUEST_ID))
+        request = _Request(scope, receive, request_id)
+        if self.wait_for_turn is not None and not await _is_in_time(request, self.wait_for_turn(scope)):
+            return
         try:
-            await self._relay(_Request(scope, receive, request_id), send)
+            await self._relay(request, send)
         except _Unreachable:
             problem = _STARTING
         except _Lost:
@@ -244,18 +263,11 @@ class Relay:
         writer = connection.writer
         sending = asyncio.ensure_future(request.send_body(writer, response.wants_body))
         is_kept = False
-
-        def leave(_: object) -> None:
-            writer.transport.abort()
-
-        if request.gone is not None:
-            request.gone.add_done_callback(leave)
         try:
-            await self._send_response(connection, response, send)
+            with request.when_gone(writer.transport.abort):
+                await self._send_response(connection, response, send)
             is_kept = response.is_kept and request.is_sent
         finally:
-            if request.gone is not None:
-                request.gone.remove_done_callback(leave)
             sending.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await sending
@@ -321,6 +333,18 @@ class _Connection:
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
+
+
+async def _is_in_time(request: _Request, turn: Coroutine[Any, Any, None]) -> bool:
+    """Wait for a turn; returns False as soon as the client of the request has left."""
+    waiting = asyncio.ensure_future(turn)
+    try:
+        with request.when_gone(waiting.cancel):
+            await waiting
+    except asyncio.CancelledError:
+        if not request.is_gone:
+            raise
+    return not request.is_gone
 
 
 def _head(scope: Scope, request_id: bytes, *, is_chunked: bool, waits: bool) -> bytes:

@@ -7,6 +7,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from app.gate.peer import Peer, RelayedRequests
 from app.gate.relay import Relay, _Response
 from app.processes.listener import listen_locally
+from app.query_process import _wait_for_turn
 from app.server import progress, server
 from app.server.heads import HEAD_BYTES, MAX_HEADERS
 from tests.app.server.wire import (
@@ -457,6 +459,52 @@ async def test_a_client_that_leaves_has_its_request_not_sent_again_and_frees_the
                     await asyncio.sleep(0.005)
             assert [scope["path"] for scope in control.echo.control.scopes] == paths
         assert relay._kept == []
+
+
+async def test_a_request_waits_for_its_turn_without_a_connection_and_while_its_client_stays(tmp_path):
+    async with relayed(tmp_path) as (front, control, relay):
+        turns: list[asyncio.Future[None]] = []
+
+        async def wait_for_turn(scope: Any) -> None:
+            assert scope["path"] == "/200"
+            turns.append(asyncio.get_running_loop().create_future())
+            await turns[-1]
+
+        relay.wait_for_turn = wait_for_turn
+        staying, leaving = await front.connect(), await front.connect()
+        for number, (_, writer) in enumerate((staying, leaving), start=1):
+            writer.write(request_of("GET", "/200"))
+            while len(turns) < number:
+                await asyncio.sleep(0.005)
+        leaving[1].close()
+        while not turns[1].cancelled():
+            await asyncio.sleep(0.005)
+        assert not control.server._connections
+        turns[0].set_result(None)
+        assert (await read_response(staying[0])).status == 200
+        assert len(control.echo.control.scopes) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "path", "waited"),
+    [
+        ("known", b"/v1/models", []),
+        (None, b"/v1/models", [("192.0.2.1", False)]),
+        (None, b"/metrics", [("192.0.2.1", True)]),
+    ],
+)
+async def test_only_requests_without_a_key_wait_for_a_turn_before_they_are_relayed(key, path, waited):
+    lanes = []
+
+    async def wait_without_key(address: str, *, is_probe: bool) -> None:
+        lanes.append((address, is_probe))
+
+    authenticator = SimpleNamespace(caller_of=lambda _: key, address_of=lambda _: "192.0.2.1")
+    parts: Any = SimpleNamespace(
+        authenticator=authenticator, budgets=SimpleNamespace(wait_without_key=wait_without_key)
+    )
+    await _wait_for_turn(parts, {"headers": [], "raw_path": path})
+    assert lanes == waited
 
 
 async def test_a_slow_reader_gets_all_of_a_large_response(tmp_path, monkeypatch):
