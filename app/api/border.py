@@ -15,12 +15,12 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from app.api.dependencies import RequiresScope
+from app.api.encoded_route import EncodedRoute
 from app.api.errors import methods_at
 from app.domain.errors import InputFault, InvalidRequest, NotFound
 from app.domain.fault_fields import sent_field
@@ -76,7 +76,7 @@ _OF_PAGES: Final = {"tenant", "done"}
 """Query parameters that every page shows."""
 
 
-class BorderRoute(APIRoute):
+class BorderRoute(EncodedRoute):
     """A route whose requests are checked as this module says."""
 
     def get_route_handler(self) -> Handler:
