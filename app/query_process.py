@@ -7,12 +7,14 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from app.domain.checks import is_ready
 from app.gate.application import Gate
 from app.gate.relay import Relay
+from app.http.types import Scope
 from app.processes.listener import ProcessContext
 from app.processes.metrics import Metrics
 from app.processes.open_files import affordable_connections, raise_open_files
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("uvicorn.error")
 
+_PROBES: Final = (b"/readyz", b"/metrics")
+"""Those that the control process answers."""
 _START_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.02
 _PART_FOR_GRPC: Final = 4
@@ -54,6 +58,7 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
         async with AsyncExitStack() as stack:
             parts = await open_query_parts(settings, gate.metrics, process.scoreboard, gate.periodic, stack)
             operations = connect(gate, parts, stack)
+            relay.wait_for_turn = partial(_wait_for_turn, parts)
             stack.callback(relay.close)
             await parts.refresher.follow_signals()
             decoder = "compiled code" if IS_COMPILED else "Python, for want of a C compiler at installation"
@@ -94,6 +99,18 @@ def connect(gate: Gate, parts: QueryParts, stack: AsyncExitStack) -> Operations:
     queries, inference = QueryHandler(parts.pipeline), InferenceHandler(operations)
     gate.serve(parts.pipeline, queries, inference, packages, lambda: query_checks(parts))
     return operations
+
+
+async def _wait_for_turn(parts: QueryParts, scope: Scope) -> None:
+    """Let a request without a key take its turn before it is relayed.
+
+    Thousands of clients that come and go would else fill the queue in which those with a key wait for the
+    control process.
+    """
+    authenticator = parts.authenticator
+    if authenticator.caller_of(scope["headers"]) is None:
+        address = authenticator.address_of(scope)
+        await parts.budgets.wait_without_key(address, is_probe=scope["raw_path"] in _PROBES)
 
 
 def _connections_of_grpc(settings: Settings) -> int:

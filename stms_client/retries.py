@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from typing import Final
 
 from stms_client.errors import Problem, StmsError, TooBusy, Unavailable, Unreachable
+
+_STORED: Final = "registry_unavailable"
+"""The only code of 503 whose change is made: it is stored, and not in effect on the server yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +27,8 @@ class Retry:
     def pause(self, attempt: int, error: StmsError, *, repeatable: bool) -> float | None:
         """Seconds to wait after attempt number ``attempt``; None if the call must not be repeated.
 
-        repeatable: whether executing the call twice is harmless. After 429, 503 and a failed connection every
-        call can be repeated, because it had no effect.
+        repeatable: whether executing the call twice is harmless. After 429, a failed connection, and 503 but
+        for one code, every call can be repeated, because it had no effect.
         """
         if attempt >= self.attempts or not _may_be_repeated(error, repeatable):
             return None
@@ -41,6 +45,6 @@ def _may_be_repeated(error: StmsError, repeatable: bool) -> bool:
     if isinstance(error, TooBusy):
         return True
     if isinstance(error, Unavailable):
-        # 502 and 504 come from a proxy, and do not say whether the request had an effect.
-        return error.status == 503 or repeatable
+        # 502 and 504, of the service or of a proxy, do not say that the request had no effect.
+        return repeatable or (error.status == 503 and error.code != _STORED)
     return isinstance(error, Unreachable) and (repeatable or not error.connected)

@@ -15,12 +15,12 @@ from urllib.parse import parse_qsl, unquote_to_bytes
 from fastapi import Request, Response
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from app.api.dependencies import RequiresScope
+from app.api.encoded_route import EncodedRoute
 from app.api.errors import methods_at
 from app.domain.entities import Caller
 from app.domain.errors import InputFault, InvalidRequest, NotFound
@@ -77,7 +77,7 @@ _OF_PAGES: Final = {"tenant", "done"}
 """Query parameters that every page shows."""
 
 
-class BorderRoute(APIRoute):
+class BorderRoute(EncodedRoute):
     """A route whose requests are checked as this module says."""
 
     def get_route_handler(self) -> Handler:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, TypeVar
 
 from fastapi import Depends, Query, Request
@@ -22,6 +22,7 @@ from app.processes.metrics import Metrics
 from app.services.health import Probes
 from app.serving.cache import ModelCache
 from app.serving.predictor import Predictor
+from app.serving.record_schema import EncodedSchemas
 from app.serving.refresher import Refresher
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
@@ -51,6 +52,7 @@ class AppContext:
     reader: FileReader
     sessions: Sessions
     tracer: Tracer | None
+    schemas: EncodedSchemas = field(default_factory=EncodedSchemas)
 
     def store_of(self, caller: ApiKey) -> Store:
         """The store of the caller's tenant."""

@@ -31,7 +31,6 @@ from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME, qualified
 from app.services import curves, models
 from app.services.models import DEFAULT_ALIAS
 from app.serving.input_report import input_report
-from app.serving.record_schema import record_schema
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=BorderRoute)
 
@@ -170,14 +169,19 @@ async def delete_version(
     await context.refresher.refresh(qualified(caller.tenant, model))
 
 
-@router.get("/{model}/versions/{version}/schema")
+@router.get("/{model}/versions/{version}/schema", response_model=dict[str, Any])
 async def get_record_schema(
-    model: ModelName, version: VersionName, context: Context, caller: Reader
-) -> dict[str, Any]:
-    """The JSON Schema of a record of a version: its columns, their kinds, and which of them are required."""
+    model: ModelName, version: VersionName, request: Request, context: Context, caller: Reader
+) -> Response:
+    """The JSON Schema of a record of a version: its columns, their kinds, and which of them are required.
+
+    The ETag is its digest: a request with it gets 304 as long as the schema is the same.
+    """
     authorise(caller, "query", model)
     row = await run_in_threadpool(models.get_version, context.store_of(caller), model, version)
-    return record_schema(await context.cache.inputs(row))
+    schema = await context.schemas.of(row, await context.cache.inputs(row))
+    response = Response(schema.body, media_type="application/json")
+    return unless_known(request, response, etag(schema.digest), lambda: response)
 
 
 class BinInputsView(View):

@@ -10,6 +10,9 @@ from typing import Final
 
 HARD_LIMIT: Final = 1.25
 """A server accepts connections up to this multiple of its limit: those beyond the limit get 429."""
+FILES_PER_CONNECTION: Final = HARD_LIMIT + 1
+"""Files for each connection within the limit. A query process has one more while it relays a request, and the
+control process one more while it sends or receives a file."""
 _RESERVED: Final = 224
 """Files for blobs, uploads, the file reader and pipes."""
 _PER_POOLED: Final = 4
@@ -33,12 +36,12 @@ def raise_open_files() -> int:
 
 
 def affordable_connections(limit: int, pool_size: int) -> int:
-    """The most client connections, see `HARD_LIMIT`, that ``limit`` open files allow.
+    """The most client connections, see `FILES_PER_CONNECTION`, that ``limit`` open files allow.
 
     What everything else needs is left free, but never more than half of the files.
     """
     reserved = min(_RESERVED + _PER_POOLED * pool_size, int(limit * _RESERVED_SHARE))
-    return max(1, int((limit - reserved) / HARD_LIMIT))
+    return max(1, int((limit - reserved) / FILES_PER_CONNECTION))
 
 
 def open_files() -> int:

@@ -21,7 +21,7 @@ from app.http.responses import Response, encode_response, problem_response, send
 from app.http.types import Application, HeaderList, Receive, Scope, Send
 from app.processes.scoreboard import State
 from app.server.body_receiver import BodyReceiver
-from app.server.context import ServerContext, has_input, unacknowledged_bytes
+from app.server.context import ServerContext, acknowledged_bytes, has_input, unacknowledged_bytes
 from app.server.exchange import HIGH_WATER_BYTES, Exchange, Flow, path_and_query
 from app.server.fast_path import POLL_SUFFIX, TARGET_SUFFIXES, FastPath, headers_in
 from app.server.heads import BadRequest, Head, HeadReader
@@ -167,7 +167,6 @@ class HttpConnection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         """Note that the client has read most of the response."""
-        self._clock.restart()
         self.flow.set_writable(is_writable=True)
 
     # Input
@@ -467,14 +466,21 @@ class HttpConnection(asyncio.Protocol):
     def check_timeouts(self, now: float, keep_alive_seconds: float) -> None:
         """Close the connection of a client that is too slow; called about once a second.
 
+        The clients of relayed requests are watched by the query process, which ends the connection with them:
+        here only the pace of that process would be seen.
+
         now: `time.monotonic`. keep_alive_seconds: how long a connection may be open without a request.
         """
+        if self._relayed:
+            return
         if isinstance(self._request, AwaitedBody) or (self._request is None and self._input):
             if self._is_late:
                 self._guard(self._leave_awaited_body)
             self._is_late = True
         waiting_for = self._waiting_for()
-        size = self._unread_bytes() if waiting_for is WaitingFor.READ else self._received
+        size = self._received
+        if waiting_for is WaitingFor.READ:
+            size = acknowledged_bytes(self.transport.get_extra_info("socket"))
         request = self._receiver or self._request
         if not self._clock.is_too_slow(waiting_for, request, size, now) or waiting_for is None:
             self.close_if_idle_for(keep_alive_seconds)
@@ -498,7 +504,7 @@ class HttpConnection(asyncio.Protocol):
             return WaitingFor.BODY
         request = self._request
         if isinstance(request, Exchange):
-            if request.is_received:
+            if request.is_received or request.expects_continue:
                 return None
             return WaitingFor.UNREAD if request.is_complete else WaitingFor.BODY
         if isinstance(request, HeadReader) or (request is None and self._last is None and not self._input):
@@ -514,11 +520,6 @@ class HttpConnection(asyncio.Protocol):
         if not unsent and self._scheme == "https":
             unsent = unacknowledged_bytes(self.transport.get_extra_info("socket"))
         return unsent
-
-    def _unread_bytes(self) -> int:
-        """Bytes of responses that the client has not acknowledged."""
-        queued = unacknowledged_bytes(self.transport.get_extra_info("socket"))
-        return self.transport.get_write_buffer_size() + queued
 
 
 def _address(name: Any) -> tuple[str, int] | None:

@@ -30,6 +30,8 @@ _REASONS: Final = (
 )
 
 
+_ACKNOWLEDGED: Final = struct.Struct("=120xQ")
+"""The beginning of struct tcp_info, as far as tcpi_bytes_acked."""
 _MOST_SKIPPED: Final = 64
 """Connections with a request in progress that are passed over in the search for one to close."""
 
@@ -173,4 +175,16 @@ def unacknowledged_bytes(connection: socket.socket | None) -> int:
     if connection is None:
         return 0
     [size] = struct.unpack("i", fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, bytes(4)))
+    return int(size)
+
+
+def acknowledged_bytes(connection: socket.socket | None) -> int:
+    """Bytes that the other end of a TCP connection has acknowledged so far (tcpi_bytes_acked of linux/tcp.h).
+
+    None: the connection has ended.
+    """
+    if connection is None:
+        return 0
+    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _ACKNOWLEDGED.size)
+    [size] = _ACKNOWLEDGED.unpack(info)
     return int(size)

@@ -19,6 +19,8 @@ logger = logging.getLogger("uvicorn.error")
 
 HIGH_WATER_BYTES: Final = 64 * 1024
 """Input beyond so many bytes is read only when it is asked for."""
+CLIENT_GONE: Final = "stms.client_gone"
+"""Key of a scope whose value is a future that is done as soon as the client can be sent nothing any more."""
 _FRAMING_PER_BYTE: Final = 16
 """Bytes of framing allowed for each byte of a chunked body; one chunk per byte needs fewer."""
 _BEGINNING_OF_CHUNKED: Final = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -122,7 +124,7 @@ class Exchange:
     scope: of ASGI. is_received: whether all of its body has arrived. is_started, is_complete: whether its
     response is. keeps_alive: whether the connection is open for another request behind the response.
     is_last: whether the connection is to end with this response, asked when it begins. on_complete: called
-    with the end of the response.
+    with the end of the response. expects_continue: whether the client waits to be asked for the body.
     """
 
     def __init__(
@@ -141,12 +143,12 @@ class Exchange:
         self._flow = flow
         self._common_headers = common_headers
         self._is_last, self._on_complete = is_last, on_complete
-        self._expects_continue = head.expects_continue
+        self.expects_continue = head.expects_continue
         self._missing = head.length or 0
         self._chunks = ChunkedBody() if head.length is None else None
         self._body = bytearray()
-        self._is_gone = False
-        """Whether nothing is sent to the client any more."""
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        scope[CLIENT_GONE] = self._gone
         self._changed = asyncio.Event()
         if self.is_received:
             self._changed.set()
@@ -178,21 +180,22 @@ class Exchange:
 
     async def receive(self) -> Message:
         """The next part of the body, or the end of the connection."""
-        if self._expects_continue and not self._flow.transport.is_closing():
-            self._expects_continue = False
+        if self.expects_continue and not self._flow.transport.is_closing():
+            self.expects_continue = False
             self._flow.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        if not (self._is_gone or self.is_complete):
+        if not (self._gone.done() or self.is_complete):
             self._flow.resume_reading()
             await self._changed.wait()
             self._changed.clear()
-        if self._is_gone or self.is_complete:
+        if self._gone.done() or self.is_complete:
             return {"type": "http.disconnect"}
         body, self._body = bytes(self._body), bytearray()
         return {"type": "http.request", "body": body, "more_body": not self.is_received}
 
     def disconnect(self) -> None:
         """Tell the application that the client is gone."""
-        self._is_gone = True
+        if not self._gone.done():
+            self._gone.set_result(None)
         self._changed.set()
 
     # Response
@@ -203,7 +206,7 @@ class Exchange:
             await application(self.scope, self.receive, self.send)
         except Exception:
             logger.exception("Exception in ASGI application")
-        if self.is_complete or self._is_gone:
+        if self.is_complete or self._gone.done():
             return
         if self.is_started:
             logger.error("The application has not completed its response.")
@@ -214,9 +217,9 @@ class Exchange:
 
     async def send(self, message: Message) -> None:
         """Send the beginning or a part of the response. Raises RuntimeError for what is none."""
-        if not (self._flow.is_writable or self._is_gone):
+        if not (self._flow.is_writable or self._gone.done()):
             await self._flow.until_writable()
-        if self._is_gone:
+        if self._gone.done():
             return
         expected = "http.response.body" if self.is_started else "http.response.start"
         if message["type"] != expected or self.is_complete:
@@ -252,7 +255,7 @@ class Exchange:
         elif unsent is None and not is_chunked:
             lines.append(b"transfer-encoding: chunked\r\n")
         self._unsent = unsent
-        self.is_started, self._expects_continue = True, False
+        self.is_started, self.expects_continue = True, False
         start = b"".join((*lines, b"\r\n"))
         if unsent is None:
             # The first part may be late.

@@ -14,8 +14,12 @@ HEAD_SECONDS: Final = 10.0
 """Longest time for a request head, counted from its first byte or from the start of the connection."""
 BODY_SECONDS: Final = 20.0
 """Period in which a body must arrive at MIN_RATE on average."""
-READ_SECONDS: Final = 20.0
-"""Period in which a client must read a waiting response at MIN_RATE on average."""
+READ_SECONDS: Final = 120.0
+"""How long a client that reads a waiting response at MIN_RATE or faster may pause.
+
+The kernel of a client acknowledges bytes while it has room for them, and again once the client has read a
+sixteenth of what it holds, which is up to 2 MB: at 20 kB/s no byte is acknowledged for 100 seconds.
+"""
 MIN_RATE: Final = 500
 """Bytes per second."""
 WHOLE_BODY_SECONDS: Final = 30.0
@@ -37,7 +41,10 @@ class WaitingFor(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _ProgressWindow:
-    """A period of waiting. size: bytes received, or bytes unread, at its start."""
+    """A period of waiting. size: as `ProgressClock.is_too_slow` takes it, at its start.
+
+    since: when it began; of READ later by the time for which the bytes read since then suffice at MIN_RATE.
+    """
 
     waiting_for: WaitingFor
     request: object
@@ -70,7 +77,8 @@ class ProgressClock:
         """Record progress, and return whether the client has exceeded the time limit.
 
         waiting_for: None if the server does not wait for the client. request: identifies the request; a new
-        one starts a new period. size: bytes received on the connection, or for READ bytes not read yet.
+        one starts a new period. size: bytes received on the connection, or for READ bytes that the client has
+        acknowledged.
         """
         window = self._window
         if self._is_body_overdue(waiting_for, request, size, now):
@@ -79,13 +87,16 @@ class ProgressClock:
             self._window = None
         elif window is None or window.waiting_for is not waiting_for or window.request is not request:
             self._window = _ProgressWindow(waiting_for, request, now, size)
+        elif waiting_for is WaitingFor.READ:
+            since = min(now, window.since + (size - window.size) / MIN_RATE)
+            self._window = _ProgressWindow(waiting_for, request, since, size)
+            return now - since >= READ_SECONDS
         elif now - window.since >= _limit(waiting_for):
             self._window = None
             if waiting_for in (WaitingFor.HEAD, WaitingFor.UNREAD):
                 # However steadily the bytes arrive.
                 return True
-            moved = window.size - size if waiting_for is WaitingFor.READ else size - window.size
-            return moved < MIN_RATE * (now - window.since)
+            return size - window.size < MIN_RATE * (now - window.since)
         return False
 
     def _is_body_overdue(
@@ -102,14 +113,8 @@ class ProgressClock:
         body.seen, body.is_counting = now, is_waiting
         return is_waiting and body.seconds > WHOLE_BODY_SECONDS + (size - body.size) / WHOLE_BODY_RATE
 
-    def restart(self) -> None:
-        """Start a new period: the client has read most of the response."""
-        self._window = None
-
 
 def _limit(waiting_for: WaitingFor) -> float:
     if waiting_for is WaitingFor.BODY:
         return BODY_SECONDS
-    if waiting_for is WaitingFor.UNREAD:
-        return UNREAD_SECONDS
-    return READ_SECONDS if waiting_for is WaitingFor.READ else HEAD_SECONDS
+    return UNREAD_SECONDS if waiting_for is WaitingFor.UNREAD else HEAD_SECONDS

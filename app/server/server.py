@@ -56,6 +56,8 @@ _POLL_SECONDS: Final = 0.02
 _POLLS_PER_TICK: Final = 5
 _YIELD_SECONDS: Final = 0.001
 _RETRY_SECONDS: Final = 0.5
+_LOG_SECONDS: Final = 60.0
+"""How often it is logged that no connection can be accepted."""
 _ENDING_SECONDS: Final = 1.0
 """Time within which a connection that gives way has ended."""
 _MARGIN_SECONDS: Final = 0.2
@@ -286,7 +288,7 @@ class Acceptor:
         self._connect = connect
         self._scoreboard, self._slot = scoreboard, slot
         self._has_capacity, self._make_room = has_capacity, make_room
-        self._is_failing = False
+        self._failure_logged_at = -math.inf
         self._room_made_at = -math.inf
         self.accepted_at = -math.inf
         self.is_open = True
@@ -364,12 +366,12 @@ class Acceptor:
             return False
         except OSError as error:
             # Out of file descriptors or memory: open connections are served, new ones wait.
-            if not self._is_failing:
+            now = time.monotonic()
+            if now - self._failure_logged_at >= _LOG_SECONDS:
+                self._failure_logged_at = now
                 logger.error("no connection can be accepted: %s", error)
-            self._is_failing = True
             self._wait_for_room()
             return False
-        self._is_failing = False
         self.accepted_at = time.monotonic()
         accepted.setblocking(False)
         if accepted.family != socket.AF_UNIX:

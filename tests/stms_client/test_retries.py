@@ -24,6 +24,14 @@ def busy(status: int = 429, retry_after: float | None = None) -> Problem:
     return (TooBusy if status == 429 else Unavailable)(status, {}, retry_after)
 
 
+def lost() -> Problem:
+    return Unavailable(502, {"code": "control_lost"})
+
+
+def stored() -> Problem:
+    return Unavailable(503, {"code": "registry_unavailable"})
+
+
 def gone(*, connected: bool) -> Unreachable:
     return Unreachable("gone", connected=connected)
 
@@ -86,6 +94,10 @@ def test_pauses_double_with_jitter_up_to_the_longest():
         (busy(503), False, True),
         (busy(502), False, False),
         (busy(504), True, True),
+        (lost(), False, False),
+        (lost(), True, True),
+        (stored(), False, False),
+        (stored(), True, True),
         (gone(connected=False), False, True),
         (gone(connected=True), False, False),
         (gone(connected=True), True, True),

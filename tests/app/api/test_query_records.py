@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
 
 from app.services.keys import create_key
+from app.serving import record_schema
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed import PackedStudent, PackedTeacher
@@ -280,6 +282,27 @@ def test_the_schema_of_a_record(people, store):
     publish_people(store, text_encoder(), "notes")
     assert people.get("/v1/models/notes/versions/1/schema").json()["properties"]["text"]["type"] == "string"
     assert people.get("/v1/models/people/versions/9/schema").status_code == 404
+
+
+def test_a_schema_is_encoded_once_beside_the_event_loop_and_has_a_tag(people, monkeypatch):
+    made = []
+
+    def remembering(inputs: Any) -> Any:
+        made.append(threading.get_ident())
+        return original(inputs)
+
+    original = record_schema.record_schema
+    monkeypatch.setattr(record_schema, "record_schema", remembering)
+    path = "/v1/models/people/versions/1/schema"
+    first = people.get(path)
+    again = people.get(path.replace("/1/", "/latest/"))
+    known = people.get(path, headers={"if-none-match": first.headers["etag"]})
+    assert (first.status_code, again.status_code, known.status_code) == (200, 200, 304)
+    assert first.headers["content-type"] == "application/json"
+    assert first.headers["etag"] == again.headers["etag"] == known.headers["etag"]
+    assert (first.content, known.content) == (again.content, b"")
+    assert len(made) == 1
+    assert threading.get_ident() not in made, "the event loop of this test"
 
 
 def test_versions_without_encoder_have_a_schema_if_their_columns_have_names(client, store, pets):

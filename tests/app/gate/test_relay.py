@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +15,21 @@ import pytest
 from app.gate.peer import Peer, RelayedRequests
 from app.gate.relay import Relay, _Response
 from app.processes.listener import listen_locally
+from app.query_process import _wait_for_turn
+from app.server import progress, server
 from app.server.heads import HEAD_BYTES, MAX_HEADERS
-from tests.app.server.wire import Reader, Response, RunningServer, Writer, read_response, running
+from tests.app.server.wire import (
+    Reader,
+    Response,
+    RunningServer,
+    Writer,
+    listener_with_buffer,
+    read_response,
+    read_slowly,
+    running,
+)
+
+LARGE = 4_000_000
 
 
 class Control:
@@ -37,11 +52,15 @@ class Control:
         if scope["path"] == "/200/events":
             await self._events(receive, send)
             return
+        if "waiting" in scope["path"]:
+            await self.proceed.wait()
         body = b""
         if "unread" not in scope["path"]:
             body = await self._read(receive)
             self.bodies.append(body)
         content = b"" if status in (204, 304) else scope["method"].encode() + b" " + body
+        if "large" in scope["path"]:
+            content = bytes(LARGE)
         headers = [(b"x-own", b"1"), (b"etag", b'"a"')]
         if "page" in scope["path"]:
             headers.append((b"referrer-policy", b"same-origin"))
@@ -332,6 +351,199 @@ async def test_what_is_no_response_is_an_error(tmp_path):
     async with _answering(path, b"nonsense\r\n\r\n"), running(app=_Front(Relay(path))) as front:
         reader, writer = await front.connect()
         assert (await ask(reader, writer, request_of("GET", "/200"))).status == 503
+
+
+@contextlib.asynccontextmanager
+async def _losing(path: Path, last: bytes = b"") -> AsyncIterator[list[str]]:
+    """A control process that answers requests for /200, and takes each other one, sends ``last`` and closes.
+
+    Yields the first lines of the requests that it has taken.
+    """
+    taken: list[str] = []
+
+    async def answer(reader: Reader, writer: Writer) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, asyncio.CancelledError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                taken.append(head.partition(b" HTTP")[0].decode())
+                if b"content-length" in head.lower():
+                    await reader.readexactly(5)
+                if b"/200 " not in head:
+                    break
+                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok")
+        writer.write(last)
+        writer.close()
+
+    async with await asyncio.start_unix_server(answer, path):
+        yield taken
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize(("method", "body"), [("POST", b""), ("DELETE", b""), ("PUT", b"hello")])
+async def test_a_change_that_was_taken_is_sent_once_and_its_sender_learns_that_it_may_be_made(
+    tmp_path, method, body, is_kept
+):
+    path = tmp_path / "control.sock"
+    async with _losing(path) as taken, running(app=_Front(Relay(path))) as front:
+        reader, writer = await front.connect()
+        if is_kept:
+            assert (await ask(reader, writer, request_of("GET", "/200"))).status == 200
+            taken.clear()
+        answer = await ask(reader, writer, request_of(method, "/lost", body))
+        assert taken == [f"{method} /lost"]
+        assert answer.status == 502
+        assert b'"code":"control_lost"' in answer.body
+        assert b"may have been made" in answer.body
+        assert "retry-after" not in answer.headers
+
+
+@pytest.mark.parametrize("method", ["GET", "OPTIONS"])
+async def test_a_request_that_changes_nothing_is_sent_again_once(tmp_path, method):
+    path = tmp_path / "control.sock"
+    relay = Relay(path)
+    async with _losing(path) as taken, running(app=_Front(relay)) as front:
+        several = [await front.connect() for _ in range(4)]
+        await asyncio.gather(*(ask(*connection, request_of("GET", "/200")) for connection in several))
+        taken.clear()
+        answer = await ask(*several[0], request_of(method, "/lost"))
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+        assert b'"code":"starting"' in answer.body
+        assert taken == [f"{method} /lost"] * 2, "on the kept connection, and on a new one"
+        relay.close()
+
+
+async def test_a_request_of_which_a_part_of_the_answer_came_is_not_sent_again(tmp_path):
+    path = tmp_path / "control.sock"
+    async with _losing(path, b"HTTP/1.1 2") as taken, running(app=_Front(Relay(path))) as front:
+        reader, writer = await front.connect()
+        assert (await ask(reader, writer, request_of("GET", "/200"))).status == 200
+        assert (await ask(reader, writer, request_of("GET", "/lost"))).status == 503
+        assert taken == ["GET /200", "GET /lost"]
+
+
+async def test_a_kept_connection_that_has_ended_takes_no_request_before_the_event_loop_notices(tmp_path):
+    path = tmp_path / "control.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        relay = Relay(path)
+        for has_ended in (False, True):
+            connection = await relay._connect()
+            accepted, _ = listener.accept()
+            relay._give_back(connection, is_kept=True)
+            if has_ended:
+                accepted.close()
+            assert (relay._take() is None) is has_ended
+            connection.writer.close()
+            accepted.close()
+
+
+async def test_a_client_that_leaves_has_its_request_not_sent_again_and_frees_the_connection(tmp_path):
+    """Also before the control process has asked for the body, of which the relay then reads nothing."""
+    async with relayed(tmp_path) as (front, control, relay):
+        reader, writer = await front.connect()
+        assert (await ask(reader, writer, request_of("GET", "/200"))).status == 200
+        paths = ["/200"]
+        for request in (
+            request_of("GET", "/200/waiting"),
+            request_of("POST", "/200/waiting", b"", "Content-Length: 1000000"),
+        ):
+            _, writer = await front.connect()
+            writer.write(request)
+            paths.append("/200/waiting")
+            while len(control.echo.control.scopes) < len(paths):
+                await asyncio.sleep(0.005)
+            writer.close()
+            async with asyncio.timeout(30):
+                while control.server._connections:
+                    await asyncio.sleep(0.005)
+            assert [scope["path"] for scope in control.echo.control.scopes] == paths
+        assert relay._kept == []
+
+
+async def test_a_request_waits_for_its_turn_without_a_connection_and_while_its_client_stays(tmp_path):
+    async with relayed(tmp_path) as (front, control, relay):
+        turns: list[asyncio.Future[None]] = []
+
+        async def wait_for_turn(scope: Any) -> None:
+            assert scope["path"] == "/200"
+            turns.append(asyncio.get_running_loop().create_future())
+            await turns[-1]
+
+        relay.wait_for_turn = wait_for_turn
+        staying, leaving = await front.connect(), await front.connect()
+        for number, (_, writer) in enumerate((staying, leaving), start=1):
+            writer.write(request_of("GET", "/200"))
+            while len(turns) < number:
+                await asyncio.sleep(0.005)
+        leaving[1].close()
+        while not turns[1].cancelled():
+            await asyncio.sleep(0.005)
+        assert not control.server._connections
+        turns[0].set_result(None)
+        assert (await read_response(staying[0])).status == 200
+        assert len(control.echo.control.scopes) == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "path", "waited"),
+    [
+        ("known", b"/v1/models", []),
+        (None, b"/v1/models", [("192.0.2.1", False)]),
+        (None, b"/metrics", [("192.0.2.1", True)]),
+    ],
+)
+async def test_only_requests_without_a_key_wait_for_a_turn_before_they_are_relayed(key, path, waited):
+    lanes = []
+
+    async def wait_without_key(address: str, *, is_probe: bool) -> None:
+        lanes.append((address, is_probe))
+
+    authenticator = SimpleNamespace(caller_of=lambda _: key, address_of=lambda _: "192.0.2.1")
+    parts: Any = SimpleNamespace(
+        authenticator=authenticator, budgets=SimpleNamespace(wait_without_key=wait_without_key)
+    )
+    await _wait_for_turn(parts, {"headers": [], "raw_path": path})
+    assert lanes == waited
+
+
+async def test_a_slow_reader_gets_all_of_a_large_response(tmp_path, monkeypatch):
+    """The kernel takes 2 MB of the response at once, and then nothing until a third of that was read."""
+    monkeypatch.setattr(server, "TIMEOUT_CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(progress, "READ_SECONDS", 0.5)
+    async with relayed(tmp_path, listener=listener_with_buffer(1 << 20)) as (front, control, _):
+        reader, writer = await front.connect(limit=1 << 14)
+        writer.write(request_of("GET", "/200/large"))
+        await reader.readuntil(b"\r\n\r\n")
+        size = await read_slowly(reader, rate=700_000, size=LARGE)
+        assert (size, front.refused, control.refused) == (LARGE, {}, {})
+
+
+async def test_a_client_that_reads_nothing_ends_the_request_of_the_relay(tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "TIMEOUT_CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(progress, "READ_SECONDS", 0.5)
+    async with relayed(tmp_path, listener=listener_with_buffer(1 << 20)) as (front, control, _):
+        _, writer = await front.connect(limit=1 << 14)
+        writer.transport.pause_reading()
+        writer.write(request_of("GET", "/200/large"))
+        async with asyncio.timeout(30):
+            while front.refused != {"slow_reader": 1} or control.server._connections:
+                await asyncio.sleep(0.05)
+
+
+async def test_a_body_that_nobody_asks_for_yet_is_not_late(tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "TIMEOUT_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(progress, "BODY_SECONDS", 0.2)
+    async with relayed(tmp_path) as (front, control, _):
+        reader, writer = await front.connect()
+        head = request_of("POST", "/200/waiting", b"", "Content-Length: 5", "Expect: 100-continue")
+        writer.write(head)
+        await asyncio.sleep(1.0)
+        control.echo.proceed.set()
+        assert await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(b"hello")
+        assert (await read_response(reader)).body == b"POST hello"
+        assert (front.refused, control.refused) == ({}, {})
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])

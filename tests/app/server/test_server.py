@@ -280,6 +280,39 @@ async def test_running_out_of_file_descriptors_does_not_affect_open_connections(
         assert (await asked).status == 200
 
 
+async def test_a_want_of_file_descriptors_is_logged_once_a_minute_however_often_it_ends(monkeypatch):
+    monkeypatch.setattr(server, "_RETRY_SECONDS", 0.01)
+    async with running() as up:
+        logged: list[str] = []
+        monkeypatch.setattr(server.logger, "error", lambda text, *_: logged.append(text))
+        acceptor = up.server._acceptor
+        real, failures = acceptor._listener, []
+
+        class OftenFull:
+            """Has a descriptor at every second attempt."""
+
+            def accept(self) -> Any:
+                if len(failures) % 2:
+                    failures.append(False)
+                    return real.accept()
+                failures.append(True)
+                raise OSError(errno.EMFILE, "Too many open files")
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(real, name)
+
+        acceptor._listener = OftenFull()  # type: ignore[assignment]
+
+        for _ in range(3):
+            assert (await ask(*await up.connect())).status == 200
+        assert sum(failures) >= 3
+        assert logged == ["no connection can be accepted: %s"]
+        monkeypatch.setattr(server, "_LOG_SECONDS", 0.0)
+        assert (await ask(*await up.connect())).status == 200
+        assert len(logged) == 2
+        acceptor._listener = real
+
+
 async def test_without_file_descriptors_a_connection_without_a_key_gives_way_at_once(monkeypatch):
     monkeypatch.setattr(server, "_RETRY_SECONDS", 3600.0)
     async with running() as up:

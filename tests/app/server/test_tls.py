@@ -17,7 +17,16 @@ from app.secret_files import ExposedSecretFile
 from app.server import progress, server
 from app.server.context import ServerContext
 from app.server.tls import BadCertificate, Certificate, expiry
-from tests.app.server.wire import POST, RunningServer, ask, parse_responses, read_response, running
+from tests.app.server.wire import (
+    POST,
+    RunningServer,
+    ask,
+    listener_with_buffer,
+    parse_responses,
+    read_response,
+    read_slowly,
+    running,
+)
 from tests.certificates import CertificateFiles, make_certificate
 
 
@@ -148,6 +157,21 @@ async def test_a_client_that_reads_nothing_is_disconnected(files, monkeypatch):
         writer.write(POST.replace(b"/x", b"/large"))
         while not up.refused.get("slow_reader"):
             await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("is_encrypted", [True, False])
+async def test_a_slow_reader_gets_all_of_what_was_written_at_once(files, monkeypatch, is_encrypted):
+    monkeypatch.setattr(server, "TIMEOUT_CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(progress, "READ_SECONDS", 0.5)
+    certificate = Certificate(files.file, files.key) if is_encrypted else None
+    async with running(certificate=certificate, listener=listener_with_buffer(1 << 20)) as up:
+        options = {"ssl": trusting(files), "server_hostname": "localhost"} if is_encrypted else {}
+        reader, writer = await up.connect(limit=1 << 14, **options)
+        writer.write(POST.replace(b"/x", b"/large"))
+        await reader.readuntil(b"\r\n\r\n")
+        assert await read_slowly(reader, rate=700_000, size=4_000_000) >= 4_000_000
+        rest = await asyncio.wait_for(reader.readexactly(25_000_000), 60)
+        assert (len(rest), up.refused) == (25_000_000, {})
 
 
 async def test_a_new_certificate_is_used_by_new_connections(tmp_path, files, monkeypatch):

@@ -144,6 +144,26 @@ async def ask(reader: Reader, writer: Writer, path: str = "/") -> Response:
     return await read_response(reader)
 
 
+def listener_with_buffer(size: int) -> socket.socket:
+    """A listener whose connections have a send buffer of twice ``size`` bytes, which does not grow."""
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+    listener.bind(("127.0.0.1", 0))
+    listener.listen()
+    return listener
+
+
+async def read_slowly(reader: Reader, rate: float, size: int) -> int:
+    """Read up to ``size`` bytes at ``rate`` bytes a second; returns how many came before the end."""
+    loop, received = asyncio.get_running_loop(), 0
+    began = loop.time()
+    with contextlib.suppress(ConnectionError):
+        while received < size and (piece := await asyncio.wait_for(reader.read(1 << 15), 60)):
+            received += len(piece)
+            await asyncio.sleep(max(0.0, began + received / rate - loop.time()))
+    return received
+
+
 async def read_response(reader: Reader) -> Response:
     head = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 60)).decode("latin-1").split("\r\n")
     headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
