@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import sqlalchemy as sa
 
+from app.domain.entities import Caller
 from app.serving.query import handler
 from app.serving.query.handler import QueryHandler
 from app.serving.query.paths import ParsedPath, parse_query_path
@@ -210,11 +211,11 @@ def test_the_answer_does_not_depend_on_the_number_of_messages(standing, pieces: 
 
 def test_queries_beyond_the_limit_in_flight_get_429(make_client, pets, problem: Check):
     client = make_client(max_inflight_queries=1)
-    client.context.budgets.queries.take("another")
+    client.context.budgets.queries.take(Caller("another", "key_1"))
     response = client.post(CAT, json={"x": [1, 2, 3]})
     problem(response, 429, "overloaded")
     assert response.headers["retry-after"] == "1"
-    client.context.budgets.queries.release("another")
+    client.context.budgets.queries.release(Caller("another", "key_1"))
     assert client.post(CAT, json={"x": [1, 2, 3]}).status_code == 200
     assert client.context.budgets.queries.used == 0
 

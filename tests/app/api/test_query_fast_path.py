@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from app.domain.entities import Caller
 from app.services.keys import create_key
 from app.settings import Settings
 from core.packed import evaluation
@@ -179,7 +180,7 @@ def test_non_ascii_targets_and_bodies_without_length_take_the_asgi_path(paths):
 
 
 def test_a_server_at_its_limit_takes_the_asgi_path(paths):
-    paths.client.context.budgets.queries.take("another", Settings().max_inflight_queries)
+    paths.client.context.budgets.queries.take(Caller("another", "key_1"), Settings().max_inflight_queries)
     assert paths.fast(TARGET, body_of(x=X)) is None
     assert paths.asgi(TARGET, body_of(x=X)).status_code == 429
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from app.domain.entities import JobState
+from app.domain.entities import Caller, JobState
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
 
@@ -244,8 +244,8 @@ def test_uploads_of_a_key_leave_room_for_others(server, keys):
 def test_bytes_of_uploads_under_way_are_limited(server):
     ask = server(max_inflight_upload_bytes=2**20, key_share=0.5)
     budget = ask.client.context.budgets.upload_bytes  # type: ignore[attr-defined]
-    budget.take("another upload", 2**20 - 10)
+    budget.take(Caller("another", "key_1"), 2**20 - 10)
     answer = upload(ask, "a")
     assert (answer.status_code, answer.json()["code"]) == (429, "overloaded")
-    budget.release("another upload", 2**20 - 10)
+    budget.release(Caller("another", "key_1"), 2**20 - 10)
     assert upload(ask, "a").status_code == 201

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
+from app.domain.entities import Caller
 from app.domain.errors import InvalidRequest
 from app.serving.open_inference import operations
 from app.serving.open_inference.paths import parse_path
@@ -547,22 +548,22 @@ def test_rows_beyond_the_limit_are_refused(make_client, pets, refused):
 
 def test_requests_beyond_the_limit_in_flight_get_429(make_client, pets, refused):
     client = make_client(max_inflight_queries=1)
-    client.context.budgets.queries.take("another")
+    client.context.budgets.queries.take(Caller("another", "key_1"))
     response = client.post(CAT, json=request())
     refused(response, 429)
     assert response.headers["retry-after"] == "1"
     assert client.get("/v2/health/live").status_code == 200
-    client.context.budgets.queries.release("another")
+    client.context.budgets.queries.release(Caller("another", "key_1"))
     assert client.post(CAT, json=request()).status_code == 200
     assert client.context.budgets.queries.used == 0
 
 
 def test_bodies_beyond_the_byte_budget_get_429(client, pets, refused):
     budget = client.context.budgets.body_bytes
-    budget.take("another", client.context.settings.max_inflight_bytes)
+    budget.take(Caller("another", "key_1"), client.context.settings.max_inflight_bytes)
     document = request([0.125] * 30_000, shape=(10_000, 3))
     refused(client.post(CAT, json=document), 429)
-    budget.release("another", client.context.settings.max_inflight_bytes)
+    budget.release(Caller("another", "key_1"), client.context.settings.max_inflight_bytes)
     assert client.post(CAT, json=document).status_code == 200
     assert budget.used == 0
 
