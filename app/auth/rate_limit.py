@@ -35,7 +35,7 @@ KEYS: Final = CELLS
 """Cells that belong to keys."""
 _ADDRESSES: Final = (RATE_LIMIT_CELLS - KEYS) // 2
 _CACHE_SIZE: Final = 4096
-_SIGN_INS: Final = 10
+_SIGN_INS: Final = 20
 """Sessions that one key may begin at once, and within a minute."""
 _SIGN_INS_OF_TENANT: Final = 60
 """The same for all keys of a tenant."""

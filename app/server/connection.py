@@ -22,7 +22,7 @@ from app.http.types import Application, HeaderList, Receive, Scope, Send
 from app.processes.scoreboard import State
 from app.server.body_receiver import BodyReceiver
 from app.server.context import ServerContext, acknowledged_bytes, has_input, unacknowledged_bytes
-from app.server.exchange import HIGH_WATER_BYTES, Exchange, Flow, path_and_query
+from app.server.exchange import CLIENT_GONE, HIGH_WATER_BYTES, Exchange, Flow, path_and_query
 from app.server.fast_path import POLL_SUFFIX, TARGET_SUFFIXES, FastPath, headers_in
 from app.server.heads import BadRequest, Head, HeadReader
 from app.server.progress import ProgressClock, WaitingFor
@@ -368,6 +368,7 @@ class HttpConnection(asyncio.Protocol):
             "query_string": query,
             "headers": head.headers,
             "state": self._application_state.copy(),
+            CLIENT_GONE: self._loop.create_future(),
         }
         self._last, self._is_late = scope, False
         common_headers = self._state.default_headers

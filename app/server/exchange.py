@@ -121,8 +121,8 @@ class ChunkedBody:
 class Exchange:
     """A request at the application.
 
-    scope: of ASGI. is_received: whether all of its body has arrived. is_started, is_complete: whether its
-    response is. keeps_alive: whether the connection is open for another request behind the response.
+    scope: of ASGI, with `CLIENT_GONE`. is_received: whether all of its body has arrived. is_started,
+    is_complete: whether its response is. keeps_alive: whether the connection is open for another request.
     is_last: whether the connection is to end with this response, asked when it begins. on_complete: called
     with the end of the response. expects_continue: whether the client waits to be asked for the body.
     """
@@ -147,8 +147,7 @@ class Exchange:
         self._missing = head.length or 0
         self._chunks = ChunkedBody() if head.length is None else None
         self._body = bytearray()
-        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        scope[CLIENT_GONE] = self._gone
+        self._gone: asyncio.Future[None] = scope[CLIENT_GONE]
         self._changed = asyncio.Event()
         if self.is_received:
             self._changed.set()

@@ -166,7 +166,8 @@ async def test_a_slow_reader_gets_all_of_what_was_written_at_once(files, monkeyp
     certificate = Certificate(files.file, files.key) if is_encrypted else None
     async with running(certificate=certificate, listener=listener_with_buffer(1 << 20)) as up:
         options = {"ssl": trusting(files), "server_hostname": "localhost"} if is_encrypted else {}
-        reader, writer = await up.connect(limit=1 << 14, **options)
+        # A kernel with more room acknowledges nothing for seconds.
+        reader, writer = await up.connect(receive_buffer=1 << 16, limit=1 << 14, **options)
         writer.write(POST.replace(b"/x", b"/large"))
         await reader.readuntil(b"\r\n\r\n")
         assert await read_slowly(reader, rate=700_000, size=4_000_000) >= 4_000_000

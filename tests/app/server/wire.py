@@ -99,8 +99,15 @@ class RunningServer:
         [connection] = self.server._connections
         return connection
 
-    async def connect(self, **options: Any) -> tuple[Reader, Writer]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port, **options)
+    async def connect(self, *, receive_buffer: int = 0, **options: Any) -> tuple[Reader, Writer]:
+        """Connect a client. receive_buffer: bytes that its kernel takes, which do not grow; 0 if they may."""
+        if receive_buffer:
+            client = socket.socket()
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+            client.connect(("127.0.0.1", self.port))
+            reader, writer = await asyncio.open_connection(sock=client, **options)
+        else:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port, **options)
         self.writers.append(writer)
         return reader, writer
 
