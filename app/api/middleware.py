@@ -33,7 +33,7 @@ from app.tracing import SERVER, begin
 logger = logging.getLogger(__name__)
 
 KEYLESS_SECONDS: Final = 10.0
-"""Longest time for a whole request that needs no API key."""
+"""Longest time until the response to a request that needs no API key begins."""
 
 _NEEDS_KEY: Final = "/v1/"
 """Start of all paths that need an API key."""
@@ -131,11 +131,12 @@ class RequestMiddleware:
 
     async def _respond_without_key(self, scope: Scope, receive: Receive, responder: _Responder) -> None:
         try:
-            async with asyncio.timeout(KEYLESS_SECONDS):
-                await self._answer_without_key(scope, receive, responder)
+            async with asyncio.timeout(KEYLESS_SECONDS) as responder.deadline:
+                try:
+                    await self._answer_without_key(scope, receive, responder)
+                finally:
+                    responder.deadline = None
         except TimeoutError:
-            if responder.status:
-                raise
             await responder.send_problem(Problem(408, "too_slow", "The request took too long."))
 
     async def _answer_without_key(self, scope: Scope, receive: Receive, responder: _Responder) -> None:
@@ -162,7 +163,8 @@ class _Responder:
 
     status: 0 before the response starts. admission: what the request holds of the budgets, if anything.
     charge: called with the sizes of the parts of the body, if set. refused_turn: awaited before a response
-    that refuses the request, if set, after what the request holds was given back.
+    that refuses the request, if set, after what the request holds was given back. deadline: ends with the
+    start of the response, if set, since from there on the server watches how the client reads.
     """
 
     def __init__(self, scope: Scope, send: Send, request_id: str) -> None:
@@ -174,6 +176,7 @@ class _Responder:
         self.admission: Admission | None = None
         self.charge: Callable[[int], None] | None = None
         self.refused_turn: Callable[[], Awaitable[None]] | None = None
+        self.deadline: asyncio.Timeout | None = None
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -191,6 +194,8 @@ class _Responder:
     def _start(self, message: Message, headers: dict[bytes, bytes], content_type: bytes) -> None:
         """Add the common headers to ``message``, the start of the response."""
         self.status = message["status"]
+        if self.deadline is not None:
+            self.deadline.reschedule(None)
         added = [] if HEADER in headers else [(HEADER, self.request_id.encode("ascii"))]
         if b"cache-control" not in headers:
             added.append(NO_STORE)

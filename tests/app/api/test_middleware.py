@@ -65,8 +65,14 @@ class Requests:
         await send({"type": "http.response.body", "body": b""})
 
     async def ask(
-        self, path: str, *, address: str = ADDRESS, headers: Mapping[str, str] | None = None
+        self,
+        path: str,
+        *,
+        address: str = ADDRESS,
+        headers: Mapping[str, str] | None = None,
+        seconds: float = 0.0,
     ) -> tuple[int, dict[bytes, bytes], bytes]:
+        """seconds: in which the client takes the beginning of the response."""
         sent: list[dict[str, Any]] = []
 
         async def receive() -> dict[str, Any]:
@@ -74,6 +80,7 @@ class Requests:
 
         async def send(message: Any) -> None:
             sent.append(message)
+            await asyncio.sleep(seconds if len(sent) == 1 else 0)
 
         scope = {"type": "http", "method": "GET", "path": path, "raw_path": path.encode(), "app": self.app}
         sent_headers = {"host": "localhost"} | dict(headers or {})
@@ -146,6 +153,13 @@ async def test_requests_without_a_key_wait_for_few_places_by_network_until_a_dea
     assert (await own)[0] == 200
     assert (await requests.ask("/openapi.json"))[0] == 200
     assert requests.budgets.keyless_places.used == 0
+
+
+async def test_a_client_without_a_key_may_read_for_longer_than_the_deadline(monkeypatch):
+    requests = Requests(24)
+    requests.release.set()
+    monkeypatch.setattr(middleware, "KEYLESS_SECONDS", 0.1)
+    assert (await requests.ask("/openapi.json", seconds=0.4))[0] == 200
 
 
 @pytest.mark.parametrize("announced", [{"content-length": "9000"}, {"transfer-encoding": "chunked"}])
