@@ -44,7 +44,7 @@ from app.store.blob_cache import BlobCache
 from app.store.engine import open_engine
 from app.store.tables import audit_log, blob_chunks, blobs, job_students, jobs, model_versions
 from app.store.unit_of_work import Store
-from core.packed import PackedLabels, PackedStudent
+from core.packed import LinearForm, PackedLabels, PackedStudent, TreesBasis
 from core.packed.codec import decode, encode
 from core.packed.head import head_header
 from tests.app.api.conftest import CLASSES, publish_pets
@@ -485,6 +485,26 @@ def other_student(parts: Parts, change: Callable[[PackedStudent], dict[str, Any]
     return with_lines(parts, lambda lines: lines[0].update(fitting))
 
 
+def of_many_trees(student: PackedStudent) -> dict[str, Any]:
+    """What makes a student cost 4·10⁹ additions a row in 16 MB: trees of one leaf that add to all sums."""
+    trees, sums = 2_000_000, 2000
+    none, number = np.zeros(0, dtype=np.int32), np.zeros(trees, dtype=np.int32)
+    packed = TreesBasis(
+        columns=student.map.n_columns,
+        sums=sums,
+        feature=none,
+        threshold=np.zeros(0),
+        roots=number - 1,
+        test=none,
+        children=none.reshape(0, 2),
+        share=np.zeros(0, dtype=np.float32),
+        values=np.zeros((1, sums)),
+        output=number,
+        divisor=1.0,
+    )
+    return {"map": packed, "form": LinearForm(np.zeros(sums), 0.0, np.zeros(sums), 0.0), "threshold": 0.0}
+
+
 STUDENT = -len(CLASSES)
 HOSTILE: dict[str, Callable[[Parts], bytes]] = {
     "empty": lambda parts: b"",
@@ -593,6 +613,7 @@ HOSTILE: dict[str, Callable[[Parts], bytes]] = {
     "a student with another threshold": lambda parts: written(
         other_student(parts, lambda student: {"threshold": 5.0})
     ),
+    "a student of much work": lambda parts: written(other_student(parts, of_many_trees)),
 }
 
 
