@@ -13,7 +13,7 @@ from app.domain.errors import InvalidRequest
 from app.http.headers import MIN_COMPRESSED_BYTES, preferred_coding
 from app.http.problem import NO_STORE
 from app.http.types import Body, Header, HeaderList
-from app.serving.loop_time import LoopTime
+from app.serving.loop_time import LoopTime, timed
 from app.serving.open_inference.evaluate import answer, encode
 from app.serving.open_inference.one_row import OneRowReader, RowEncoder
 from app.serving.open_inference.paths import ParsedPath
@@ -72,8 +72,12 @@ class PreparedInference(PreparedRequest):
         student = self.pipeline.cache.get(self._reference, path.label)
         if student is None:
             return None
-        if not student.loop.is_quick:
-            return None
+        if student.loop.is_quick:
+            return self._ask(body, student)
+        return timed([student.loop], self._ask, body, student) if student.loop.is_allowed else None
+
+    def _ask(self, body: Body, student: ServableStudent) -> Computed | None:
+        """As `compute`. student: of the path."""
         if student.inputs.records is None and student.work <= INLINE_WORK:
             began = perf_counter_ns()
             if self._reader.n_columns != student.n_columns:
@@ -100,7 +104,7 @@ class PreparedInference(PreparedRequest):
         students: dict[str, ServableStudent] = {}
         for label in inference.distinct:
             served = pipeline.cache.get(self._reference, label)
-            if served is None or not served.loop.is_quick:
+            if served is None or not served.loop.is_allowed:
                 return None
             if served.inputs.records is not None and inference.source is None:
                 return None
@@ -109,7 +113,7 @@ class PreparedInference(PreparedRequest):
         rows = len(inference.rows)
         if rows * max(served.explained_work for served in students.values()) > INLINE_WORK:
             return None
-        outputs = answer(inference, students, pipeline.max_work)
+        outputs = timed(self._asked, answer, inference, students, pipeline.max_work)
         decided = perf_counter_ns()
         first = students[inference.labels[0]]
         fields = {"model_name": path.name, "model_version": str(first.version)}

@@ -207,8 +207,11 @@ class PreparedQuery(PreparedRequest):
         student = self._student()
         if student is None:
             return None
-        if not student.loop.is_quick:
-            return None
+        if student.loop.is_quick:
+            return self._answer(student, body)
+        return timed([student.loop], self._answer, student, body) if student.loop.is_allowed else None
+
+    def _answer(self, student: ServableStudent, body: Body) -> Computed | None:
         if self._format is DEFAULT_FORMAT and len(body) <= student.inline_bytes:
             # One dense row, record or text is the most frequent query.
             if student.score_body is None:

@@ -12,7 +12,7 @@ from app.domain.errors import NotFound
 from app.domain.names import is_reference, qualified
 from app.http.types import Body, HeaderList
 from app.serving.cache import ServableTeacher
-from app.serving.loop_time import LoopTime
+from app.serving.loop_time import LoopTime, timed
 from app.serving.pipeline import QueryPipeline
 from app.serving.prepared import Computed, PreparedRequest, header_lines
 from app.serving.query.negotiation import DEFAULT_FORMAT
@@ -83,8 +83,13 @@ class PreparedPrediction(PreparedRequest):
             # For the next one.
             cache.load_small_teacher(self._reference, INLINE_WORK)
             return None
-        if len(body) > INLINE_BYTES or not teacher.loop.is_quick:
+        if len(body) > INLINE_BYTES:
             return None
+        if teacher.loop.is_quick:
+            return self._answer(teacher, body)
+        return timed([teacher.loop], self._answer, teacher, body) if teacher.loop.is_allowed else None
+
+    def _answer(self, teacher: ServableTeacher, body: Body) -> Computed | None:
         if teacher.inputs.records is None:
             labels = self._labels
             if labels is None or labels.served is not teacher:
