@@ -50,4 +50,5 @@ async def test_a_warm_query_passes_few_files(
         assert response.status == 200
         assert response.body.startswith(b'{"match":true,"score":')
         assert {"server/connection.py", "serving/query/responses.py", "auth/rate_limit.py"} <= files
-        assert len(files) <= most, sorted(files)
+        # Answers are measured if one before was slow, which a busy machine may cause.
+        assert len(files - {"serving/loop_time.py"}) <= most, sorted(files)
