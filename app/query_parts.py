@@ -153,16 +153,16 @@ def make_server(
     metrics: Metrics,
     *,
     most: int,
-    most_beside: int = 0,
+    files_beside: int = 0,
     certificate: Certificate | None = None,
     **options: Any,
 ) -> Server:
     """The server of this process; it is not running yet.
 
-    most: connections. most_beside: those that something else in the process may hold. options: of `Server`.
+    most: connections. files_beside: those that something else in the process may open. options: of `Server`.
     """
     open_files = raise_open_files()
-    affordable = affordable_connections(open_files - most_beside, settings.database_pool_size)
+    affordable = affordable_connections(open_files - files_beside, settings.database_pool_size)
     server = Server(
         app,
         process,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,6 +21,8 @@ from app.processes.metrics import Metrics
 from app.processes.open_files import affordable_connections, raise_open_files
 from app.processes.scoreboard import Scoreboard, State
 from app.query_parts import QueryParts, make_server, open_query_parts, prepare_process
+from app.server.context import ServerContext
+from app.server.grpc_front import FILES_OF_CONNECTION
 from app.server.tls import Certificate, certificate_of
 from app.serving.open_inference.handler import InferenceHandler
 from app.serving.open_inference.operations import Operations
@@ -39,7 +42,7 @@ _PROBES: Final = (b"/readyz", b"/metrics")
 _START_SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 0.02
 _PART_FOR_GRPC: Final = 4
-"""gRPC has one part in this many of the connections that HTTP may have."""
+"""gRPC has one part in this many of the connections that HTTP may have, and of its files."""
 
 
 def run_query_process(settings: Settings, process: ProcessContext, control: Path) -> int:
@@ -50,7 +53,7 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
     prepare_process(process, settings, is_control=False)
     certificate = certificate_of(settings)
     most_of_grpc = _connections_of_grpc(settings)
-    grpc_listener = _grpc_listener(settings, most_of_grpc, certificate)
+    grpc_listener = _grpc_listener(settings, control.parent, certificate)
     relay = Relay(control, lambda: process.slot.state is State.DRAINING)
 
     @asynccontextmanager
@@ -65,7 +68,14 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
             logger.info("Rows and texts are decoded by %s.", decoder)
             await _wait_for_start(process.scoreboard)
             if grpc_listener is not None:
-                await _listen_for_grpc(grpc_listener, operations, stack)
+                limits = ServerContext(
+                    process.slot,
+                    most_of_grpc,
+                    math.ceil(settings.max_connections_per_address / _PART_FOR_GRPC),
+                    proxies=server.context.proxies,
+                    refused=server.context.refused,
+                )
+                await _listen_for_grpc(grpc_listener, operations, limits, stack)
             yield
 
     gate = Gate(settings, Metrics(process.scoreboard, process.slot), relay, lifespan)
@@ -75,7 +85,7 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
         settings,
         gate.metrics,
         most=settings.max_connections,
-        most_beside=most_of_grpc,
+        files_beside=most_of_grpc * FILES_OF_CONNECTION,
         listen_seconds=settings.drain_listen_seconds,
         tick=gate.tick,
         fast_path=gate.fast_path,
@@ -117,11 +127,12 @@ def _connections_of_grpc(settings: Settings) -> int:
     """The most connections of gRPC, each of which may have many calls; 0 if no port is set."""
     if settings.grpc_port is None:
         return 0
-    affordable = affordable_connections(raise_open_files(), settings.database_pool_size)
+    beside = FILES_OF_CONNECTION / _PART_FOR_GRPC
+    affordable = affordable_connections(raise_open_files(), settings.database_pool_size, beside)
     return max(1, min(settings.max_connections, affordable) // _PART_FOR_GRPC)
 
 
-def _grpc_listener(settings: Settings, most: int, certificate: Certificate | None) -> GrpcListener | None:
+def _grpc_listener(settings: Settings, folder: Path, certificate: Certificate | None) -> GrpcListener | None:
     """What listens for gRPC; None if the settings name no port. Only then its modules are imported."""
     if settings.grpc_port is None:
         return None
@@ -131,18 +142,21 @@ def _grpc_listener(settings: Settings, most: int, certificate: Certificate | Non
     return GrpcListener(
         settings.host,
         settings.grpc_port,
+        folder,
         largest=settings.max_query_bytes + OVERHEAD,
-        most=most,
         certificate=certificate,
     )
 
 
-async def _listen_for_grpc(listener: GrpcListener, operations: Operations, stack: AsyncExitStack) -> None:
+async def _listen_for_grpc(
+    listener: GrpcListener, operations: Operations, limits: ServerContext, stack: AsyncExitStack
+) -> None:
     from app.serving.open_inference.grpc.service import InferenceService
 
-    metrics = operations.pipeline.metrics
-    await listener.start(InferenceService(operations, lambda: metrics.processes().draining))
+    metrics, wait = operations.pipeline.metrics, operations.pipeline.budgets.wait_without_key
+    service = InferenceService(operations, lambda: metrics.processes().draining)
     stack.push_async_callback(listener.stop, 0.0)
+    await listener.start(service, limits, wait)
 
 
 async def _wait_for_start(scoreboard: Scoreboard) -> None:

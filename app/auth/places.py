@@ -22,6 +22,8 @@ PER_SECOND: Final = 200.0
 """Requests that `PacedTurns` lets go on in a second."""
 _BURST: Final = 8
 """Of them so many at once, such as the files of a page."""
+_MOST_GIVEN_UP: Final = 1024
+"""Turns of a network that were given up, and still count."""
 _BYTES_PER_SECOND: Final = 64e6
 """Bytes of their responses."""
 
@@ -244,6 +246,7 @@ class PacedTurns:
         self._due = 0.0
         """When all turns that were given would be over at the rate of `PER_SECOND`."""
         self._timer: asyncio.TimerHandle | None = None
+        self._given_up: Counter[Caller] = Counter()
 
     async def turn(self, caller: Caller) -> None:
         """Wait for the turn of a request, which comes after the earlier ones of its caller."""
@@ -251,14 +254,33 @@ class PacedTurns:
         if not self._waiting and self._seconds_to_wait(loop.time()) <= 0.0:
             self._due = max(self._due, loop.time()) + 1 / PER_SECOND
             return
-        turn = loop.create_future()
-        self._waiting.add(caller, turn)
-        if self._timer is None:
-            self._timer = loop.call_later(self._seconds_to_wait(loop.time()), self._next)
+        turn = self._wait(caller)
         try:
             await turn
         finally:
             self._waiting.discard(caller, turn)
+
+    def give_up(self, caller: Caller) -> None:
+        """Count the turn of a request whose client left before it; later ones of the caller wait for it."""
+        if self._given_up[caller] >= _MOST_GIVEN_UP:
+            return
+        self._given_up[caller] += 1
+
+        def end(_turn: asyncio.Future[None]) -> None:
+            self._given_up[caller] -= 1
+            if not self._given_up[caller]:
+                del self._given_up[caller]
+
+        self._wait(caller).add_done_callback(end)
+
+    def _wait(self, caller: Caller) -> asyncio.Future[None]:
+        """What has a result when it is the turn of the caller."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.add(caller, turn)
+        if self._timer is None:
+            self._timer = loop.call_later(self._seconds_to_wait(loop.time()), self._next)
+        return turn
 
     def charge(self, size: int) -> None:
         """Count ``size`` bytes of a response, which delay the next turns."""

@@ -151,6 +151,10 @@ class Budgets:
         """Wait for the turn of a request from ``address``. Probes do not wait for its other requests."""
         await self.keyless_turns.turn(without_key(address, _PROBES if is_probe else ""))
 
+    def give_up_without_key(self, address: str) -> None:
+        """Count the turn of a request from ``address`` whose client has left before it."""
+        self.keyless_turns.give_up(without_key(address))
+
     def of_upload(self, key: ApiKey) -> Admission:
         """The admission of an upload by ``key``."""
         return Admission(self.uploads, self.upload_bytes, Caller.of(key))

@@ -70,6 +70,17 @@ def network_of(address: str) -> str:
     return str(parsed)
 
 
+def socket_name(host: str, port: int) -> str:
+    """The name of the Unix socket by which a client is relayed to a server that sees only this name."""
+    return f"{host}_{port}"
+
+
+def client_of_socket(path: str) -> tuple[str, int] | None:
+    """(host, port) of the client that is relayed from the Unix socket at a path; None without one."""
+    host, _, port = path.rpartition("/")[2].rpartition("_")
+    return (host, int(port)) if port.isdigit() else None
+
+
 def _parse_address(text: str) -> str | None:
     """An address as proxies write it, with or without a port; None for anything else."""
     text = text.strip()

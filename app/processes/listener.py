@@ -34,11 +34,14 @@ class ProcessContext:
         return cls(socket.socket(fileno=listener), opened, opened.slots[slot])
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Open a listening socket. Raises CannotListen."""
+def listen(host: str, port: int, *, is_shared: bool = False) -> socket.socket:
+    """Open a listening socket. Raises CannotListen.
+
+    is_shared: whether other processes may listen there, too; the kernel then distributes the connections.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=is_shared)
     except OSError as error:
         reason = error.strerror or error
         raise CannotListen(f"Cannot listen at {host} port {port}: {reason}.") from error

@@ -35,13 +35,14 @@ def raise_open_files() -> int:
     return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
-def affordable_connections(limit: int, pool_size: int) -> int:
+def affordable_connections(limit: int, pool_size: int, beside: float = 0.0) -> int:
     """The most client connections, see `FILES_PER_CONNECTION`, that ``limit`` open files allow.
 
-    What everything else needs is left free, but never more than half of the files.
+    What everything else needs is left free, but never more than half of the files. beside: files of something
+    else for each connection.
     """
     reserved = min(_RESERVED + _PER_POOLED * pool_size, int(limit * _RESERVED_SHARE))
-    return max(1, int((limit - reserved) / FILES_PER_CONNECTION))
+    return max(1, int((limit - reserved) / (FILES_PER_CONNECTION + beside)))
 
 
 def open_files() -> int:

@@ -118,7 +118,7 @@ class ServerContext:
         return is_shared and self.of_tenants[key.tenant] >= max(1, self.max_connections // 2)
 
     def add_connection(self, address: str) -> str | None:
-        """Count a connection; returns its network for `remove_connection`, None if it is not limited."""
+        """Count a connection; returns its network for `release_network`, None if it is not limited."""
         if not self.max_per_address or self._is_exempt(address):
             return None
         network = network_of(address)
@@ -146,6 +146,10 @@ class ServerContext:
             _subtract(self.of_keys, key.id)
             _subtract(self.of_tenants, key.tenant)
         self.slot.connections = max(0, self.slot.connections - 1)
+        self.release_network(network)
+
+    def release_network(self, network: str | None) -> None:
+        """Count one connection less of what `add_connection` returned."""
         if network is not None:
             _subtract(self.connections, network)
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import grpc
@@ -10,6 +13,8 @@ from grpc.aio import Server as GrpcServer
 from grpc.aio import server as make_grpc_server
 
 from app.processes.listener import CannotListen
+from app.server.context import ServerContext
+from app.server.grpc_front import GrpcFront
 from app.server.tls import HANDSHAKE_SECONDS, Certificate, PemFiles
 
 MAX_STREAMS: Final = 64
@@ -27,42 +32,62 @@ _WINDOW_BYTES: Final = 64 * 1024
 class GrpcListener:
     """Listens at ``host`` and ``port``, which other processes of the service may do, too (SO_REUSEPORT).
 
-    largest: bytes of a message. most: connections. certificate: for TLS; new connections get the newest one.
+    folder: for Unix sockets, in a folder of their own; only this user may enter it. largest: bytes of a
+    message. certificate: for TLS; new connections get the newest one.
     """
 
     def __init__(
-        self, host: str, port: int, *, largest: int, most: int, certificate: Certificate | None
+        self, host: str, port: int, folder: Path, *, largest: int, certificate: Certificate | None
     ) -> None:
-        self._address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._host, self._port = host, port
         self._certificate = certificate
-        self._options = options(largest, most)
+        self._options = options(largest)
+        self._parent = folder
+        self._folder: TemporaryDirectory[str] | None = None
         self._server: GrpcServer | None = None
+        self._front: GrpcFront | None = None
         self._stopping: asyncio.Task[None] | None = None
 
-    async def start(self, service: grpc.GenericRpcHandler) -> None:
-        """Listen. Raises CannotListen."""
+    async def start(
+        self,
+        service: grpc.GenericRpcHandler,
+        context: ServerContext,
+        wait: Callable[[str], Awaitable[None]],
+    ) -> None:
+        """Listen. context, wait: as of `GrpcFront`. Raises CannotListen."""
+        self._folder = TemporaryDirectory(dir=self._parent, ignore_cleanup_errors=True)
+        path = Path(self._folder.name) / "grpc"
         server = make_grpc_server(handlers=(service,), options=self._options)
         try:
             if self._certificate is None:
-                server.add_insecure_port(self._address)
+                server.add_insecure_port(f"unix:{path}")
             else:
-                server.add_secure_port(self._address, self._credentials(self._certificate))
+                server.add_secure_port(f"unix:{path}", self._credentials(self._certificate))
         except RuntimeError as error:
-            raise CannotListen(f"Cannot listen at {self._address} for gRPC.") from error
+            text = f"gRPC cannot listen at {path}; TMPDIR can name a shorter folder."
+            raise CannotListen(text) from error
         await server.start()
         self._server = server
+        self._front = GrpcFront(path, context, wait)
+        await self._front.start(self._host, self._port)
 
     async def stop(self, grace: float) -> None:
         """Take no more connections and calls, tell clients so (GOAWAY), and wait for those in progress.
 
         grace: seconds after which they are cancelled. A second call waits for the first.
         """
-        if self._server is None:
-            return
         if self._stopping is None:
-            self._stopping = asyncio.create_task(self._server.stop(grace))
+            self._stopping = asyncio.create_task(self._stop(grace))
         # It goes on when the caller is cancelled.
         await asyncio.shield(self._stopping)
+
+    async def _stop(self, grace: float) -> None:
+        if self._front is not None:
+            self._front.stop()
+        if self._server is not None:
+            await self._server.stop(grace)
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def _credentials(self, certificate: Certificate) -> grpc.ServerCredentials:
         offered = certificate.pem
@@ -84,14 +109,12 @@ def _configuration(pem: PemFiles) -> grpc.ServerCertificateConfiguration:
     return grpc.ssl_server_certificate_configuration([(pem.key, pem.chain)], pem.client_ca)
 
 
-def options(largest: int, most: int) -> list[tuple[str, int]]:
+def options(largest: int) -> list[tuple[str, int]]:
     """The limits, as gRPC names them."""
     return [
-        ("grpc.so_reuseport", 1),
         ("grpc.max_receive_message_length", largest),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_concurrent_streams", MAX_STREAMS),
-        ("grpc.max_allowed_incoming_connections", most),
         ("grpc.max_metadata_size", _METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
         # So little of a message is received before its caller is known.

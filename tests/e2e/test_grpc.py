@@ -6,11 +6,13 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,9 +32,12 @@ from tests.clients.conftest import Service, running_service
 from tests.e2e.test_bundle_server import make_key, serving
 from tests.http2_frames import (
     DATA,
+    END_HEADERS,
+    END_STREAM,
     PING,
     PREFACE,
     RST_STREAM,
+    SETTINGS,
     Connection,
     frame,
     headers,
@@ -250,6 +255,42 @@ def test_processes_are_replaced_and_killed_without_an_answer_lost(served: Served
         os.kill(processes(served)[1][0], signal.SIGKILL)
         load.wait(400)
     assert not load.failures
+
+
+def test_a_flood_of_new_connections_does_not_reach_other_clients(served: Served):
+    """Each makes 60 calls with a wrong key and goes; a client with a key keeps its connection."""
+    ended = threading.Event()
+    calls = b"".join(
+        headers(stream, {"x-api-key": "stms_wrong"}, flags=END_HEADERS | END_STREAM)
+        for stream in range(1, 121, 2)
+    )
+
+    def flood(source: str) -> int:
+        begun = 0
+        while not ended.is_set():
+            with (
+                suppress(OSError),
+                socket.create_connection(
+                    ("127.0.0.1", served.port), timeout=3, source_address=(source, 0)
+                ) as connection,
+            ):
+                connection.sendall(PREFACE + frame(SETTINGS, 0, 0) + calls)
+                begun += bool(connection.recv(1000))
+                time.sleep(0.01)
+        return begun
+
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    with grpc.insecure_channel(f"127.0.0.1:{served.port}", options) as channel, ThreadPoolExecutor() as pool:
+        scores(channel, np.eye(3), served.service.key)
+        floods = [pool.submit(flood, f"127.0.1.{place}") for place in range(1, 5)]
+        try:
+            until = time.monotonic() + 5
+            while time.monotonic() < until:
+                np.testing.assert_array_equal(scores(channel, np.eye(3), served.service.key), [1.0, 0.0, 0.0])
+        finally:
+            ended.set()
+    # Two processes, each with 200 turns a second and 8 at once.
+    assert sum(begun.result() for begun in floods) < 150
 
 
 def test_a_server_of_bundles_answers(sqlite_store: Store, tmp_path: Path):

@@ -246,6 +246,32 @@ async def test_networks_alternate_and_probes_do_not_wait_for_others(monkeypatch)
     assert not budgets.keyless_turns._waiting
 
 
+async def test_turns_that_were_given_up_delay_their_network_only(monkeypatch):
+    monkeypatch.setattr(places, "PER_SECOND", 1000.0)
+    monkeypatch.setattr(places, "_MOST_GIVEN_UP", 20)
+    budgets, order = Budgets(Settings()), list[str]()
+
+    async def ask(name: str, address: str) -> None:
+        await budgets.wait_without_key(address)
+        order.append(name)
+
+    for _ in range(100):
+        budgets.give_up_without_key("203.0.113.9")
+    same = asyncio.create_task(ask("same", "203.0.113.9"))
+    await asyncio.sleep(0)
+    for _ in range(18):
+        await ask("other", "203.0.113.10")
+    assert "same" not in order
+    await same
+    # No more count than the greatest number, and later ones count again.
+    assert not budgets.keyless_turns._given_up
+    started = time.monotonic()
+    for _ in range(20):
+        budgets.give_up_without_key("203.0.113.9")
+    await ask("same", "203.0.113.9")
+    assert time.monotonic() - started >= 0.019
+
+
 async def test_large_responses_delay_the_next_turns():
     turns = PacedTurns()
     turns.charge(0)

@@ -48,3 +48,4 @@ def test_connections_leave_files_for_everything_else(limit: int, pool_size: int)
 def test_the_usual_hard_limits_allow_the_default_number_of_connections():
     assert affordable_connections(524_288, 8) > affordable_connections(9472, 8) == 4096
     assert affordable_connections(256, 8) == 56
+    assert affordable_connections(12_544, 8, beside=0.75) == 4096

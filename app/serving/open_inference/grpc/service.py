@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias, TypeVar
@@ -24,6 +25,7 @@ from app.auth.places import without_key
 from app.auth.shares import Admission
 from app.domain.entities import ApiKey
 from app.domain.errors import InvalidRequest, NotFound, Overloaded, TooLarge
+from app.http.client_address import client_of_socket
 from app.http.problem import Problem, internal_problem, problem_of
 from app.http.types import Scope
 from app.serving.open_inference.grpc.messages import (
@@ -118,10 +120,11 @@ class InferenceService(grpc.GenericRpcHandler, WireFormat[GrpcExchange, Source, 
         stream = grpc.stream_stream_rpc_method_handler
         self._handlers[f"{OF_INFERENCE}{STREAM}"] = stream(self._stream)
         self._handlers[f"{OF_HEALTH}Watch"] = stream(self._watch)
+        self._unknown = stream(self._refuse_unknown)
 
-    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
-        """The handler of a call; None if there is no such method."""
-        return self._handlers.get(handler_call_details.method)
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        """The handler of a call."""
+        return self._handlers.get(handler_call_details.method, self._unknown)
 
     def _handler(self, method: str) -> grpc.RpcMethodHandler:
         async def call(_messages: object, context: Context) -> bytes:
@@ -131,12 +134,33 @@ class InferenceService(grpc.GenericRpcHandler, WireFormat[GrpcExchange, Source, 
         return grpc.stream_unary_rpc_method_handler(call)
 
     async def _reply(self, exchange: GrpcExchange, context: Context) -> bytes:
-        reply = await self._pipeline.respond(self, exchange, context)
+        with self._counting_if_given_up(exchange):
+            reply = await self._pipeline.respond(self, exchange, context)
         if not isinstance(reply, Failure):
             context.set_trailing_metadata(((REQUEST_ID, exchange.request_id.decode()),))
             return reply
         await refuse(context, reply.problem, exchange.request_id)
         raise AssertionError("A refused call goes on.")
+
+    @contextmanager
+    def _counting_if_given_up(self, exchange: GrpcExchange) -> Iterator[None]:
+        """Count the turn of a call without a valid key whose client leaves before it.
+
+        Its network would otherwise have for nothing what it costs to begin a call.
+        """
+        try:
+            yield
+        except asyncio.CancelledError:
+            if exchange.admission is None:
+                self._pipeline.budgets.give_up_without_key(self._address_of(exchange))
+            raise
+
+    async def _wait_without_key(self, exchange: GrpcExchange, *, is_probe: bool) -> None:
+        with self._counting_if_given_up(exchange):
+            await self._pipeline.budgets.wait_without_key(self._address_of(exchange), is_probe=is_probe)
+
+    def _address_of(self, exchange: GrpcExchange) -> str:
+        return self._pipeline.authenticator.address_of(exchange.scope)
 
     async def answer(self, exchange: GrpcExchange, source: Source) -> Reply:
         name, operation = exchange.name, exchange.path.operation
@@ -284,7 +308,8 @@ class InferenceService(grpc.GenericRpcHandler, WireFormat[GrpcExchange, Source, 
 
     async def _say_changes(self, exchange: GrpcExchange, context: Context) -> None:
         watches = self._pipeline.budgets.watches
-        caller = without_key(self._pipeline.authenticator.address_of(exchange.scope))
+        caller = without_key(self._address_of(exchange))
+        await self._wait_without_key(exchange, is_probe=True)
         try:
             watches.take(caller)
         except Overloaded as error:
@@ -301,6 +326,12 @@ class InferenceService(grpc.GenericRpcHandler, WireFormat[GrpcExchange, Source, 
                 await asyncio.sleep(_LOOK_SECONDS)
         finally:
             watches.release(caller)
+
+    async def _refuse_unknown(self, _messages: object, context: Context) -> None:
+        """Answer as gRPC does without a handler, but in turns."""
+        exchange = GrpcExchange(scope_of(context, ""))
+        await self._wait_without_key(exchange, is_probe=False)
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "There is no such method.")
 
 
 async def _guarded(exchange: GrpcExchange, context: Context, handler: Awaitable[Result]) -> Result:
@@ -335,18 +366,10 @@ def scope_of(context: Context, method: str) -> Scope:
         "raw_path": method.encode(),
         "query_string": b"",
         "headers": headers,
-        "client": client_of(context.peer()),
+        # gRPC writes the address of a Unix socket as unix:/path.
+        "client": client_of_socket(unquote(context.peer())),
         "http_version": "2",
     }
-
-
-def client_of(peer: str) -> tuple[str, int] | None:
-    """(host, port) of a peer as gRPC writes it, ``ipv4:127.0.0.1:80`` or ``ipv6:%5B::1%5D:80``."""
-    family, _, address = unquote(peer).partition(":")
-    host, _, port = address.rpartition(":")
-    if family not in ("ipv4", "ipv6") or not port.isdigit():
-        return None
-    return host.strip("[]"), int(port)
 
 
 def _find(exchange: GrpcExchange, caller: ApiKey, name: str, version: str) -> None:

@@ -6,6 +6,8 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import grpc
@@ -15,9 +17,13 @@ from grpc.aio import AioRpcError, Channel, insecure_channel
 from hypothesis import given
 from hypothesis import strategies as st
 
+from app.auth import places
 from app.auth.places import without_key
 from app.domain.errors import InvalidRequest, TooLarge
+from app.http.client_address import client_of_socket, socket_name
 from app.http.problem import Problem
+from app.processes.scoreboard import Scoreboard
+from app.server.context import ServerContext
 from app.server.grpc_listener import GrpcListener
 from app.services.audit import list_records
 from app.services.keys import create_key, revoke_key
@@ -26,7 +32,7 @@ from app.serving.open_inference.grpc import service
 from app.serving.open_inference.grpc.descriptors import message_classes
 from app.serving.open_inference.grpc.messages import GrpcInference, parse
 from app.serving.open_inference.grpc.refusals import detail_of
-from app.serving.open_inference.grpc.service import InferenceService, client_of
+from app.serving.open_inference.grpc.service import InferenceService
 from app.serving.open_inference.operations import Operations
 from benchmarks.processes import free_port
 from tests.app.started import Client
@@ -75,11 +81,15 @@ class Caller:
             parts.pipeline, parts.store, parts.files, parts.audit_writer, lambda: self.ready
         )
         port = free_port()
-        self._listener = GrpcListener("127.0.0.1", port, largest=LARGEST, most=8, certificate=None)
+        self._listener = GrpcListener(
+            "127.0.0.1", port, Path(gettempdir()), largest=LARGEST, certificate=None
+        )
         self._channel: Channel
 
         async def start() -> None:
-            await self._listener.start(InferenceService(self.operations, lambda: self.draining))
+            limits = ServerContext(Scoreboard.private().slots[0], 8)
+            wait = self.pipeline.budgets.wait_without_key
+            await self._listener.start(InferenceService(self.operations, lambda: self.draining), limits, wait)
             self._channel = insecure_channel(f"127.0.0.1:{port}", [("grpc.max_send_message_length", -1)])
 
         client.run(start())
@@ -499,6 +509,45 @@ def test_watches_are_bounded_and_one_network_has_a_share(caller: Caller):
     assert caller.run(calls()) == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 2 + [None]
 
 
+def test_a_method_that_does_not_exist_is_refused(caller: Caller):
+    refusal = caller.refused("ModelTrain", inference())
+    assert refusal.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize(
+    ("of", "method"), [(service.OF_INFERENCE, "ModelInfer"), ("/a/", "b"), (service.OF_HEALTH, "Watch")]
+)
+def test_calls_without_a_key_that_are_given_up_keep_their_turns(
+    caller: Caller, of: str, method: str, monkeypatch: pytest.MonkeyPatch
+):
+    """They have cost what the others did, so that their network waits longer, and no other one."""
+    monkeypatch.setattr(places, "PER_SECOND", 20.0)
+    budgets, order = caller.pipeline.budgets, list[str]()
+    given_up = budgets.keyless_turns._given_up
+
+    async def wait(address: str, count: int) -> None:
+        for _ in range(count):
+            await budgets.wait_without_key(address)
+        order.append(address)
+
+    async def calls() -> None:
+        wrong = [("authorization", "Bearer stms_wrong")]
+        begun = [caller.unary(method, inference(), wrong, of=of) for _ in range(30)]
+        while not budgets.keyless_turns._waiting:
+            await asyncio.sleep(0.001)
+        await asyncio.sleep(0.2)
+        for call in begun:
+            call.cancel()
+        while given_up.total() < 10:
+            await asyncio.sleep(0.001)
+        await asyncio.gather(wait("127.0.0.1", 1), wait("203.0.113.9", 5))
+        while given_up:
+            await asyncio.sleep(0.01)
+
+    caller.run(calls())
+    assert order == ["203.0.113.9", "127.0.0.1"]
+
+
 def test_inferences_are_counted_and_refusals_audited(caller: Caller, store: Any):
     caller.ask("ModelInfer", inference())
     caller.refused("ModelInfer", inference("pets:wolf"))
@@ -508,16 +557,17 @@ def test_inferences_are_counted_and_refusals_audited(caller: Caller, store: Any)
     assert (counted.inference_count, counted.inference_stats.success.count) == (2, 1)
     caller.run(caller.client.context.audit_writer.write())
     [record], _ = list_records(store.of_all_tenants(), limit=10, action="request.refused")
-    assert (record.object, record.outcome) == (
+    assert (record.object, record.outcome, record.address) == (
         "POST /inference.GRPCInferenceService/ModelInfer",
         "invalid_key",
+        "127.0.0.1",
     )
 
 
-def test_the_address_of_a_caller():
-    assert client_of("ipv4:10.0.0.1:5000") == ("10.0.0.1", 5000)
-    assert client_of("ipv6:%5B2001:db8::1%5D:5000") == ("2001:db8::1", 5000)
-    assert client_of("unix:/tmp/socket") is None
+@pytest.mark.parametrize("host", ["10.0.0.1", "2001:db8::1", "fe80::1%eth0"])
+def test_the_address_of_a_client_is_in_the_name_of_its_socket(host: str):
+    assert client_of_socket(f"unix:/tmp/folder/{socket_name(host, 5000)}") == (host, 5000)
+    assert client_of_socket("unix:/tmp/folder_1/") is None
 
 
 def test_nothing_of_grpc_is_imported_before_a_port_is_set():
