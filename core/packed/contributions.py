@@ -36,7 +36,7 @@ _BLOCK: Final = 1 << 20
 """Numbers of rows with replaced columns that are scored together."""
 
 _OF_NUMBER: Final = 100
-_OF_REFERENCE: Final = 32
+_OF_REFERENCE: Final = 64
 _OF_COLUMN: Final = 8_000
 _OF_CALLS: Final = 60_000
 """Multiply-adds in the time in which a number of a list is read, a node of trees is looked up, a column is
@@ -123,8 +123,10 @@ def explanation_work(student: PackedStudent, baseline: Baseline, rows: int) -> i
     packed, form, columns = student.map, student.form, baseline.columns
     if isinstance(packed, TreesBasis) and _is_sum(student):
         # Every level takes some calls of NumPy, however few nodes it has.
-        of_face = packed.values.size + _OF_REFERENCE * len(packed.test) + _OF_CALLS * packed.depth
-        of_row = packed.work + form.work + _OF_REFERENCE * packed.steps + _OF_CALLS * packed.depth
+        of_levels = _OF_REFERENCE * (len(packed.roots) + len(packed.test)) + _OF_CALLS * packed.depth
+        of_face = packed.values.size + of_levels
+        of_choice = 0 if form.functions == 1 else packed.work + form.work
+        of_row = of_choice + _OF_REFERENCE * packed.steps + _OF_CALLS * packed.depth
         return of_rows + min(rows, form.functions) * of_face + rows * of_row
     of_dense = _of_dense(student)
     if of_dense is None or not _is_sum(student):

@@ -21,6 +21,7 @@ from core.packed import PackedStudent, PackedTeacher
 from core.packed.contributions import Baseline, explainer, explanation_work
 from core.packed.maps import BesideTerms
 from core.packed.record_rows import EncodedRecord
+from core.packed.trees import MAX_COST
 from core.packed.work import row_work, students_work
 from verification.safety.random_students import FORMS, MAPS, deepest_row, random_student
 
@@ -28,6 +29,8 @@ FACTOR: Final = 8.0
 _SMALLEST, _LARGEST = 3e5, 1e7
 """Multiply-adds of the students. Of smaller ones the time is that of the interpreter."""
 _STUDENTS, _QUICK_STUDENTS = 1000, 90
+_AT_BOUND: Final = 7
+"""One student of trees of this many is as large as a package may be."""
 _REPETITIONS: Final = 3
 _NUMBERS: Final = 1 << 21
 _EXPLAINED: Final = 4
@@ -61,6 +64,8 @@ def measure(students: int, seed: int) -> dict[str, Any]:
     for number in range(students):
         kind, form = kinds[number % len(kinds)]
         size = float(np.exp(rng.uniform(np.log(_SMALLEST), np.log(_LARGEST))))
+        if kind.startswith("trees") and number % _AT_BOUND == 0:
+            size = MAX_COST
         student = random_student(rng, kind, form, size)
         for name, ask in QUESTIONS.items():
             measured[name].append((nanoseconds(ask, student), f"{kind}, {form}, {size:.1g}"))
