@@ -25,6 +25,7 @@ PASSED_BY_EVERY_REQUEST = (
     "app/api/app.py",
     "app/api/middleware.py",
     "app/api/dependencies.py",
+    "app/api/encoded_route.py",
     "app/main.py",
     "app/query_parts.py",
     "app/processes/metrics.py",
