@@ -6,6 +6,7 @@ import itertools
 import socket
 import time
 
+from app.server.progress import READ_SECONDS
 from verification.hostile.attack import DATASETS, JOBS, QUERY, Act, Attack, attacks
 from verification.hostile.server import Server
 from verification.hostile.wire import NOTHING, Answer, connection, head, read_answer, send
@@ -89,7 +90,7 @@ def _never_reads(server: Server) -> Answer:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         opened.settimeout(10)
         opened.connect(server.address)
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + READ_SECONDS + PATIENCE_SECONDS
         for _ in range(_LARGE_ANSWERS):
             opened.sendall(request)
         while time.monotonic() < deadline:
