@@ -8,7 +8,8 @@ import numpy as np
 
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
-from core.data.schema import Kind, KindSpec, infer_schema
+from core.data.column_kinds import infer_schema
+from core.data.schema import Kind, KindSpec
 from core.data.table import NumberCells, Table, TextCells
 from core.encoding.fit import fit_encoder
 from core.packed.encoder import Encoder

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,7 +35,7 @@ from app.commands.remote import (
     segment,
 )
 from app.domain.event_text import text as shown_text
-from app.domain.file_formats import TABLE_LABELS, in_words
+from app.domain.file_formats import KIND_KEY, NULLS_KEY, TABLE_LABELS, in_words
 from app.domain.near_names import near_name
 from app.ingest.options import ReadingOptions
 from app.ingest.raw import FeatureRows, Known
@@ -298,8 +299,20 @@ def _known(client: RemoteServer, model: str) -> tuple[str, Known]:
     if found.get("encoder_digest") is None:
         return pinned, Known(inputs["columns"], inputs["label_column"])
     schema = client.get(f"/v1/models/{segment(name)}/versions/{found['version']}/schema")
-    kinds = {one: KindSpec(_kind(described["type"])) for one, described in schema["properties"].items()}
+    kinds = {one: _spec(described) for one, described in schema["properties"].items()}
     return pinned, Known(tuple(kinds), kinds=kinds, required=frozenset(schema["required"]))
+
+
+def _spec(described: Json) -> KindSpec:
+    """How the cells of a column are read, given the property of a JSON Schema."""
+    said = described.get(KIND_KEY)
+    nulls = tuple(described.get(NULLS_KEY, ()))
+    if said is not None:
+        return replace(KindSpec.parse(said), nulls=nulls)
+    types = described["type"]
+    if nulls and "string" in types:
+        return KindSpec(Kind.NUMBER if "number" in types else Kind.DATE, nulls=nulls)
+    return KindSpec(_kind(types))
 
 
 def _kind(types: str | Sequence[str]) -> Kind:

@@ -54,8 +54,8 @@ _OPTIONS: Final[Mapping[str, Any]] = {
         typer.Option(
             "--column",
             metavar="NAME:KIND",
-            help="Kind of a column: number, boolean, category, date, text, vector, ignore, or date:PATTERN."
-            " Repeatable.",
+            help="Kind of a column: number, boolean, category, date, text, vector, ignore, date:PATTERN such"
+            " as date:%d/%m/%Y, or number:PATTERN such as number:$1,234.5. Repeatable.",
             show_default="found",
         ),
     ],

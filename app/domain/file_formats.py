@@ -88,6 +88,10 @@ TRAITS: Final[Mapping[FileFormat, Traits]] = {
         "safetensors", endings=(".safetensors",), media_types=("application/x-safetensors",)
     ),
 }
+KIND_KEY: Final = "x-stms-kind"
+"""Of a property in the schema of records: kind and pattern of a column, as senders of files say them."""
+NULLS_KEY: Final = "x-stms-nulls"
+"""Of such a property: the texts that stand for a gap in the column, besides those that do in every column."""
 LABELS: Final = tuple(traits.label for traits in TRAITS.values())
 TABLES: Final = tuple(kind for kind, traits in TRAITS.items() if traits.is_table)
 TABLE_LABELS: Final = tuple(TRAITS[kind].label for kind in TABLES)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from core.data.cell_values import NULLS, TRUTH
-from core.data.schema import MOSTLY_NUMBERS, Kind, KindSpec
+from core.data.schema import Kind, KindSpec
 from core.data.table import GAP, Cells, NumberCells, TextCells, Texts, VectorCells
 from core.data.validation import MAX_MAGNITUDE
 
@@ -31,6 +31,9 @@ NUMBER_PATTERN: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?
 """What `core.data.cell_values.number_of` takes for a number, but for codes and size."""
 LEADING_ZERO: Final = "^[+-]?0[0-9]"
 """Beginning of codes: digits behind a needless zero."""
+
+_THOUSANDS: Final = r"^[+-]?([0-9]{1,3}|[1-9][0-9]{0,2}[.,][0-9]{3})$|^$"
+_MAY_BE_THOUSANDS: Final = re.compile(_THOUSANDS)
 
 _MOST_TRUTHS: Final = 32
 """Ways to write true and false in letters of either case, about."""
@@ -69,8 +72,11 @@ def text_column(
     codes, texts = _joined(chunks)
     trimmed, long = _shortened(pc.utf8_trim_whitespace(texts))
     cut = int(np.isin(codes, long).sum()) if len(long) else 0
-    if decimal != "." and (kind is None or kind.kind not in AS_TEXT):
-        trimmed = _with_points(trimmed, codes, decimal)
+    is_free = not keeps_texts(kind)
+    if decimal != "." and is_free:
+        trimmed = _with_points(trimmed, nulls, decimal)
+        # With commas for decimals, points are none.
+        is_free = not pc.any(pc.match_substring(texts, ".")).as_py()
     if not trimmed.equals(texts):
         # Different texts may be equal now.
         coded = trimmed.dictionary_encode()
@@ -83,8 +89,13 @@ def text_column(
     codes, order = _in_order_of_rows(codes, len(texts), places)
     if len(order) < len(texts) or (np.diff(order) < 0).any():
         texts = texts.take(pa.array(order, pa.int64()))
-    cells = None if kind is not None and kind.kind in AS_TEXT else _plain(codes, texts)
+    cells = _plain(codes, texts) if is_free else None
     return Column(cells or TextCells(codes, _texts(texts)), found, cut)
+
+
+def keeps_texts(kind: KindSpec | None) -> bool:
+    """Whether a column of texts is read as texts because of what was said of it."""
+    return kind is not None and (kind.kind in AS_TEXT or kind.pattern is not None)
 
 
 def number_column(values: NDArray[np.float64], nulls: Mapping[str, int], *, is_truth: bool = False) -> Column:
@@ -104,6 +115,8 @@ def _plain(codes: NDArray[np.int32], texts: pa.Array) -> NumberCells | None:
         is_code = pc.match_substring_regex(some, LEADING_ZERO)
         if not pc.all(pc.and_not(is_number, is_code)).as_py():
             return None
+    if _may_have_thousands(texts, "."):
+        return None
     known = pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
     if not (np.abs(known) <= MAX_MAGNITUDE).all():
         return None
@@ -138,15 +151,32 @@ def _joined(chunks: Sequence[pa.Array]) -> tuple[NDArray[np.int32], pa.Array]:
     return np.concatenate(codes), joined.chunk(joined.num_chunks - 1).dictionary
 
 
-def _with_points(texts: pa.Array, codes: NDArray[np.int32], decimal: str) -> pa.Array:
-    """The texts, with decimal points if most cells are numbers with another sign."""
+def _with_points(texts: pa.Array, nulls: Collection[str], decimal: str) -> pa.Array:
+    """The texts, with decimal points if all of them are numbers with another sign or stand for a gap."""
     sign = re.escape(decimal)
     is_number = pc.match_substring_regex(texts, rf"^[+-]?[0-9]*{sign}?[0-9]+([eE][+-]?[0-9]+)?$")
-    counts = np.bincount(codes[codes >= 0], minlength=len(texts))
-    usual = is_number.to_numpy(zero_copy_only=False)
-    if counts[usual].sum() < MOSTLY_NUMBERS * counts.sum():
+    is_gap = pc.is_in(texts, value_set=pa.array(sorted(nulls), texts.type))
+    if not pc.all(pc.or_(is_number, is_gap)).as_py() or _may_have_thousands(texts, decimal):
         return texts
     return pc.if_else(is_number, pc.replace_substring(texts, decimal, "."), texts)
+
+
+def may_be_thousands(values: NDArray[np.float64], sample: Iterable[str]) -> bool:
+    """Whether numbers (n,) may be thousands that were read as decimals, 1.200 as 1.2. sample: some cells."""
+    known = values[~np.isnan(values)]
+    return (
+        all(_MAY_BE_THOUSANDS.fullmatch(cell) for cell in sample)
+        and bool((np.abs(known) < 1000.0).all())
+        and bool((known != np.rint(known)).any())
+    )
+
+
+def _may_have_thousands(texts: pa.Array, mark: str) -> bool:
+    """Whether numbers below 1000 have no mark, and all others one before three digits."""
+    if not pc.all(pc.match_substring_regex(texts, _THOUSANDS)).as_py():
+        return False
+    has_mark = pc.match_substring(texts, mark)
+    return bool(pc.any(has_mark).as_py() and not pc.all(has_mark).as_py())
 
 
 def _shortened(texts: pa.Array) -> tuple[pa.Array, NDArray[np.intp]]:

@@ -69,7 +69,8 @@ class RawTable:
 
     nulls: of each column, by its name, the tokens that were read as missing values, with their counts. cut:
     cells of each column that were longer than a text may be. kinds: said by the file or its sender. known:
-    names of further columns of the file. views: names of the columns of each view.
+    names of further columns of the file. views: names of the columns of each view. usage: how numbers are
+    written in the file, see `core.data.column_kinds.infer_column`.
     """
 
     table: Table
@@ -78,6 +79,7 @@ class RawTable:
     kinds: Mapping[str, KindSpec] = field(default_factory=dict)
     known: tuple[str, ...] = ()
     views: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    usage: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

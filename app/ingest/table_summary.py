@@ -13,7 +13,7 @@ from app.domain.names import without_unusable
 from app.ingest.label_warnings import count_warnings, label_warnings
 from app.ingest.raw import RawData, RawTable
 from core.data.description import described_classes, described_extras
-from core.data.schema import ColumnSchema, Kind
+from core.data.schema import ColumnSchema, Kind, cells_as
 from core.data.table import Cells, NumberCells, TextCells, VectorCells
 from core.encoding.labelled_table import LabelledTable
 
@@ -82,7 +82,7 @@ def _columns(table: RawTable, train: LabelledTable) -> Iterator[Json]:
             "code": column.code,
             "reason": column.reason,
             "gaps": column.gaps,
-            "nulls": _clean(table.nulls.get(column.name, {})),
+            "nulls": _clean({**table.nulls.get(column.name, {}), **_counts(column, cells)}),
             "distinct": column.distinct,
             "hint": column.hint,
         }
@@ -97,6 +97,8 @@ def _columns(table: RawTable, train: LabelledTable) -> Iterator[Json]:
 
 def _values(column: ColumnSchema, cells: Cells) -> Json:
     """Range of numbers, most frequent values of categories, width of vectors."""
+    if column.kind is Kind.NUMBER:
+        cells = cells_as(column.name, cells, column.spec)
     if isinstance(cells, VectorCells):
         return {"width": cells.values.shape[1]}
     if isinstance(cells, NumberCells):
@@ -108,6 +110,14 @@ def _values(column: ColumnSchema, cells: Cells) -> Json:
             return {"min": float(known.min()), "max": float(known.max())}
         return {}
     return _text_values(column, cells)
+
+
+def _counts(column: ColumnSchema, cells: Cells) -> dict[str, int]:
+    """How many cells have each of the texts that stand for a gap in this column."""
+    if not column.nulls or not isinstance(cells, TextCells):
+        return {}
+    place_of, counts = {text: place for place, text in enumerate(cells.texts)}, cells.counts
+    return {text: int(counts[place_of[text]]) for text in column.nulls if text in place_of}
 
 
 def _text_values(column: ColumnSchema, cells: TextCells) -> Json:
@@ -133,6 +143,10 @@ def _clean(nulls: Mapping[str, int]) -> dict[str, int]:
 
 
 def _column_warnings(table: RawTable, train: LabelledTable) -> Iterator[tuple[str, str]]:
+    for column, cells in zip(train.schema, train.table.cells, strict=True):
+        counts = _counts(column, cells)
+        if counts:
+            yield "read_as_gaps", _gaps_warning(column, counts, cells)
     for code, what in _WARNED.items():
         names = [column.name for column in train.schema if column.code == code]
         if names:
@@ -148,6 +162,19 @@ def _column_warnings(table: RawTable, train: LabelledTable) -> Iterator[tuple[st
             "texts_cut",
             f"{cut} texts are longer than 64 KiB and were cut, in columns {_shown([*table.cut])}.",
         )
+
+
+def _gaps_warning(column: ColumnSchema, counts: dict[str, int], cells: Cells) -> str:
+    more = ", …" if len(counts) > _LISTED else ""
+    shown = ", ".join(f"{text!r:.40}" for text in [*counts][:_LISTED]) + more
+    assert isinstance(cells, TextCells)  # noqa: S101 - only texts have counts
+    places = [place for place, text in enumerate(cells.texts) if text in counts]
+    row = int(np.flatnonzero(np.isin(cells.codes, places))[0])
+    return (
+        f"{sum(counts.values())} cells of column {column.name!r:.80} are no {column.kind}s and are read as"
+        f" missing: {shown}, first in row {row} (counted from 0). If they mean something, say"
+        f" columns={column.name:.80}:category (--column)."
+    )
 
 
 def _shown(names: list[str]) -> str:

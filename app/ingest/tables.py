@@ -29,8 +29,9 @@ from app.ingest.raw import (
     invalid_rows,
 )
 from core.data.cell_values import NULLS, number_of
+from core.data.column_kinds import infer_column
 from core.data.extras import NO_RAW_EXTRAS, RawExtras
-from core.data.schema import Kind, KindSpec, cells_as, infer_column
+from core.data.schema import Kind, KindSpec, cells_as
 from core.data.table import Cells, NumberCells, Table, TextCells
 from core.errors import InvalidProblem
 from core.packed.encoded_columns import MAX_COLUMNS
@@ -48,11 +49,12 @@ def data_of_columns(
     warnings: tuple[tuple[str, str], ...] = (),
     lines_of: LinesOf | None = None,
     kinds: Mapping[str, KindSpec] | None = None,
+    decimal: str | None = None,
 ) -> RawData:
     """The content of a file whose columns were read one by one, by their positions.
 
     decisions, variant, warnings, lines_of: see `RawData`, without those of ``columns``. kinds: said by the
-    file. Raises InvalidRequest, TooLarge.
+    file. decimal: its mark of decimals, if it has one. Raises InvalidRequest, TooLarge.
     """
     said = _said_kinds(columns, options, kinds or {})
     limits.check_bytes(sum(column.nbytes for column in cells.values()))
@@ -65,7 +67,7 @@ def data_of_columns(
         X: Any = np.stack([_numbers(cells[k].cells) for k in columns.features], axis=1)
         changed: list[str] = []
     else:
-        X = _table(columns, cells, said)
+        X = _table(columns, cells, said, decimal)
         changed = [f"columns={json.dumps(one)}" for one in _changes(X, options)]
     return RawData(
         RawPart(X, labels, extras),
@@ -89,9 +91,8 @@ def record_table(
     found: list[Cells] = []
     faults: list[InputFault] = []
     for name, k in zip(names, columns.features, strict=True):
-        kind = (known.kinds or {})[name]
         try:
-            found.append(cells_as(name, cells[k].cells, kind.kind, kind.pattern))
+            found.append(cells_as(name, cells[k].cells, (known.kinds or {})[name]))
         except InvalidProblem as error:
             faults += input_faults(error)
     if faults:
@@ -131,7 +132,9 @@ def _are_numbers(columns: Columns, cells: Mapping[int, Column], said: Mapping[st
     return all(isinstance(one, NumberCells) and not one.is_gap.any() for one in features)
 
 
-def _table(columns: Columns, cells: Mapping[int, Column], said: Mapping[str, KindSpec]) -> RawTable:
+def _table(
+    columns: Columns, cells: Mapping[int, Column], said: Mapping[str, KindSpec], decimal: str | None
+) -> RawTable:
     check_width(columns)
     names = [columns.name(k) for k in columns.features]
     read = [cells[k] for k in columns.features]
@@ -143,6 +146,7 @@ def _table(columns: Columns, cells: Mapping[int, Column], said: Mapping[str, Kin
         kinds=said,
         known=tuple(columns.name(k) for k in others if k is not None),
         views=tuple((view, tuple(names[start:stop])) for view, start, stop in columns.views),
+        usage=(decimal,) if decimal == "," else (),
     )
 
 
@@ -151,10 +155,10 @@ def _changes(table: RawTable, options: ReadingOptions) -> Iterator[tuple[str, st
     for name, kind in sorted(options.kinds.items()):
         if name in table.table.names:
             try:
-                found = infer_column(name, table.table.column(name)).kind
+                guessed = infer_column(name, table.table.column(name), usage=table.usage).spec
             except InvalidProblem:
-                found = None
-            if found is not kind.kind or kind.pattern is not None:
+                guessed = None
+            if str(guessed) != str(kind):
                 yield name, str(kind)
 
 

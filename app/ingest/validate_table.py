@@ -10,9 +10,10 @@ from typing import Final
 import numpy as np
 
 from app.ingest.raw import MAX_FAULTS, RawData, RawTable, in_lines, input_faults, invalid_rows
+from core.data.column_kinds import infer_schema
 from core.data.dataset import LabelledData, checked_names
 from core.data.extras import NO_EXTRAS, Extras
-from core.data.schema import ColumnSchema, Kind, cells_as, infer_schema
+from core.data.schema import ColumnSchema, Kind, cells_as
 from core.data.table import Cells, TextCells
 from core.encoding.labelled_table import LabelledTable
 from core.errors import Fault, InvalidProblem
@@ -49,12 +50,12 @@ def validate_table(raw: RawData, table: RawTable, *, unlabelled: bool, min_per_c
 
 def _schema(table: RawTable) -> tuple[ColumnSchema, ...]:
     """The kinds of the columns. Raises InvalidProblem, also for cells of another kind than was said."""
-    schema = infer_schema(table.table, table.kinds)
+    schema = infer_schema(table.table, table.kinds, table.usage)
     faults: list[Fault] = []
     for column, cells in zip(schema, table.table.cells, strict=True):
         with _gathering(faults):
             if column.name in table.kinds:
-                cells_as(column.name, cells, column.kind, column.pattern)
+                cells_as(column.name, cells, column.spec)
             _check_values(column, cells)
     if faults:
         raise InvalidProblem(*faults[:MAX_FAULTS])

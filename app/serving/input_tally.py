@@ -172,7 +172,8 @@ def unusual(column: ColumnEncoder, value: Any) -> int | None:
         return None if cut_text(value) is value else CUT
     if isinstance(column, NumberColumn):
         low, high = range_of(column)
-        return None if column.is_truth or low <= value <= high else OUTSIDE
+        number = column.checked(value)
+        return None if column.is_truth or number is None or low <= number <= high else OUTSIDE
     if isinstance(column, DateColumn):
         moment = microseconds_of(value.strip(), column.pattern)
         return None if moment is None or column.low <= moment <= column.high else OUTSIDE
@@ -193,7 +194,7 @@ def usual_test(column: ColumnEncoder) -> Callable[[Any], bool]:
         return lambda text: text is not None and LONGER_THAN_NULLS <= len(text) <= SURELY_WHOLE
     if isinstance(column, NumberColumn) and not column.is_truth:
         low, high = range_of(column)
-        return lambda number: number is not None and low <= number <= high
+        return lambda number: number is not None and not isinstance(number, str) and low <= number <= high
     if isinstance(column, DateColumn):
         if column.pattern is not None or column.high - column.low < 4 * _DAY:
             return lambda _: False

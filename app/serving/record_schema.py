@@ -12,6 +12,7 @@ import msgspec
 
 from app.domain.entities import Json, ModelVersion
 from app.domain.errors import NotFound
+from app.domain.file_formats import KIND_KEY, NULLS_KEY
 from app.domain.near_names import listed
 from app.serving.inputs import Inputs
 from app.serving.lru import LruCache
@@ -102,11 +103,20 @@ def _schema(
 
 
 def _property(column: ColumnEncoder) -> Json:
-    described = _described(column)
+    described = _described(column) | _written(column)
     if not column.required:
         kinds = described["type"]
         described["type"] = [*([kinds] if isinstance(kinds, str) else kinds), "null"]
     return described
+
+
+def _written(column: ColumnEncoder) -> Json:
+    """How the texts of numbers and dates are read, for programs that read files as training did."""
+    spec = column.spec
+    return {
+        **({} if spec.pattern is None else {KIND_KEY: str(spec)}),
+        **({NULLS_KEY: list(spec.nulls)} if spec.nulls else {}),
+    }
 
 
 def _described(column: ColumnEncoder) -> Json:
@@ -114,6 +124,13 @@ def _described(column: ColumnEncoder) -> Json:
         if column.is_truth:
             return {"type": "boolean"}
         text = f"In training from {column.low:.6g} to {column.high:.6g}."
+        if column.takes_texts:
+            form = f"such as {column.pattern}" if column.pattern else "with its digits"
+            return {
+                "type": ["number", "string"],
+                **_BOUNDS,
+                "description": f"A number, or a text {form}. {text}",
+            }
         return {"type": "number", **_BOUNDS, "description": text}
     if isinstance(column, CategoryColumn):
         known = [value for value in (*column.values, *column.rare) if len(value) <= _LONGEST_EXAMPLE]

@@ -252,6 +252,8 @@ class Decoders:
             return of_values[(*column.places, *_whole_numbers(column.places))]
         if self._is_clean and isinstance(column, TextColumn):
             return Annotated[str, Meta(min_length=LONGER_THAN_NULLS, max_length=SURELY_WHOLE)]
+        if isinstance(column, NumberColumn) and column.takes_texts:
+            return float | str
         # A text without words is answered also where each row of training had some.
         return _TYPES[column.kind]
 

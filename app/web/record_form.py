@@ -14,6 +14,7 @@ from typing import Any, Final
 from app.domain.entities import Json
 from app.serving.inputs import Inputs
 from app.serving.open_inference.record_inputs import DATATYPES
+from app.serving.open_inference.tensors import TEXTS
 from app.serving.record_schema import record_schema
 from core.data.cell_values import TRUTH, category_key
 from core.data.schema import Kind
@@ -98,9 +99,8 @@ def record_tensors(columns: Iterable[ColumnEncoder], record: Mapping[str, Any]) 
             continue
         values = value if isinstance(value, list) else [value]
         shape = [1, len(values)] if isinstance(column, VectorColumn) else [1]
-        tensors.append(
-            {"name": column.name, "shape": shape, "datatype": DATATYPES[column.kind], "data": values}
-        )
+        datatype = TEXTS if isinstance(value, str) else DATATYPES[column.kind]
+        tensors.append({"name": column.name, "shape": shape, "datatype": datatype, "data": values})
     return tensors
 
 
@@ -111,7 +111,7 @@ def _offered(column: ColumnEncoder) -> Iterable[str]:
 
 def _control(column: ColumnEncoder, text: str) -> str:
     if isinstance(column, NumberColumn):
-        return "truth" if column.is_truth else "number"
+        return "truth" if column.is_truth else "text" if column.takes_texts else "number"
     if isinstance(column, CategoryColumn):
         return "area" if "\n" in text else "text"
     if isinstance(column, DateColumn):

@@ -14,6 +14,32 @@ from core.data.validation import MAX_MAGNITUDE
 
 NULLS: Final = frozenset({"", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "?"})
 """Cells that stand for a missing value, without the blanks around them."""
+GAP_WORDS: Final = frozenset(
+    {"-", "--", "---", "–", "—", ".", "..", "...", "…", "*", "**", "/", "?", "??", "???", "\\n"}
+    | {
+        "none",
+        "nil",
+        "na",
+        "n/a",
+        "n.a",
+        "n.a.",
+        "nd",
+        "n.d.",
+        "n/d",
+        "s/d",
+        "n/k",
+        "k.a",
+        "k.a.",
+        "s.o.",
+        "n.v.t.",
+    }
+    | {"#n/a", "#na", "#value!", "#ref!", "#div/0!", "#num!", "#null!", "#name?"}
+    | {"nan", "-nan", "<na>", "nat", "1.#ind", "-1.#ind", "1.#qnan", "null", "(null)", "undefined"}
+    | {"missing", "unknown", "unspecified", "not known", "not available", "not applicable", "no data"}
+    | {"empty", "blank", "tbd", "tba", "keine angabe"}
+    | {"0000-00-00", "0000-00-00 00:00:00", "00/00/0000", "00.00.0000"}
+)
+"""Cells that stand for a missing value in columns of numbers or dates, in lower case."""
 PLAIN_NUMBER: Final = re.compile(r"[+-]?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{0,15})?")
 """Numbers as programs write labels and categories. Digits with leading zeros or an exponent are a text."""
 TRUTH: Final = {"true": True, "false": False}
@@ -23,7 +49,7 @@ _NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]
 _LEADING_ZERO: Final = re.compile(r"[+-]?0[0-9]")
 _DATE: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
-    r"(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:Z|[+-][0-9]{2}:?[0-9]{2})?)?"
+    r"(?:[T ][0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?)?)?"
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -72,14 +98,15 @@ def plain_digits(text: str) -> str:
 def microseconds_of(text: str, pattern: str | None = None, zone: tzinfo = UTC) -> int | None:
     """The moment that a cell holds, in microseconds since 1970; None if it holds none.
 
-    pattern: as `datetime.strptime` has it; None means ISO 8601: a day, or a day and a time, with or without
-    an offset. zone: that of times without an offset. A day begins at its midnight.
+    Dates of ISO 8601 are read: a day, or a day and a time, with or without an offset. pattern: of others, as
+    `datetime.strptime` has it; all must have it if it begins with a year and a hyphen. zone: that of times
+    without an offset. A day begins at its midnight.
     """
     try:
-        if pattern is not None:
-            moment = datetime.strptime(text, pattern)
-        elif _DATE.fullmatch(text):
+        if (pattern is None or not pattern.startswith("%Y-")) and _DATE.fullmatch(text):
             moment = datetime.fromisoformat(text)
+        elif pattern is not None:
+            moment = datetime.strptime(text, pattern)
         else:
             return None
         if moment.tzinfo is None:

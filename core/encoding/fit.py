@@ -108,7 +108,7 @@ def matrix_of(rows: EncodedRows, encoder: Encoder) -> Matrix:
 
 
 def _fit(table: Table, column: ColumnSchema, rules: ColumnRules) -> ColumnEncoder:
-    cells = cells_as(column.name, table.column(column.name), column.kind, column.pattern)
+    cells = cells_as(column.name, table.column(column.name), column.spec)
     gaps = int(cells.is_gap.sum())
     required = gaps == 0 if rules.missing is None else not rules.missing
     marks_gaps = gaps >= LEAST_GAPS
@@ -129,7 +129,9 @@ def _number(column: ColumnSchema, cells: NumberCells, required: bool, marks_gaps
     is_truth = column.kind is Kind.BOOLEAN
     low, high = (0.0, 1.0) if is_truth or not len(known) else (float(known.min()), float(known.max()))
     fallback = float(np.median(known)) if len(known) else 0.0
-    return NumberColumn(column.name, required, fallback, marks_gaps, low, high, is_truth)
+    return NumberColumn(
+        column.name, required, fallback, marks_gaps, low, high, is_truth, column.pattern, column.nulls
+    )
 
 
 def _category(
@@ -162,7 +164,9 @@ def _date(column: ColumnSchema, cells: TextCells, required: bool, marks_gaps: bo
     middle = int(np.sort(moments)[len(moments) // 2])
     cycles = tuple(cycle for cycle in CYCLES if varying[cycle])
     first = low // _DAY * _DAY
-    return DateColumn(column.name, required, first, middle, cycles, marks_gaps, column.pattern, low, high)
+    return DateColumn(
+        column.name, required, first, middle, cycles, marks_gaps, column.pattern, low, high, column.nulls
+    )
 
 
 def fit_terms(cells: TextCells, families: Sequence[Family]) -> tuple[TermTable, ...]:

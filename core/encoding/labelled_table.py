@@ -9,9 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from core.data.column_kinds import infer_column
 from core.data.dataset import LabelledData, LabelledRows
 from core.data.extras import NO_EXTRAS, Extras, View
-from core.data.schema import ColumnSchema, Kind, KindSpec, infer_column
+from core.data.schema import ColumnSchema, Kind, KindSpec
 from core.data.table import NumberCells, Table
 from core.encoding.fit import fit_encoder, matrix_of
 from core.encoding.profile import fit_profile

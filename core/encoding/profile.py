@@ -34,8 +34,7 @@ def fit_profile(table: Table, encoder: Encoder) -> InputProfile:
     some = table.take(_spread(table.n, MOST_ROWS)) if table.n > MOST_ROWS else table
     columns = []
     for column in encoder.columns[:MOST_COLUMNS]:
-        pattern = column.pattern if isinstance(column, DateColumn) else None
-        columns.append(_of(column, cells_as(column.name, some.column(column.name), column.kind, pattern)))
+        columns.append(_of(column, cells_as(column.name, some.column(column.name), column.spec)))
     return InputProfile(tuple(columns))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from core.data.schema import mean_words
+from core.data.column_kinds import mean_words
 from core.data.table import Texts
 from core.packed.terms import Family
 

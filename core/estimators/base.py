@@ -17,9 +17,9 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from core.data.column_kinds import infer_schema
 from core.data.dataset import LabelledData
 from core.data.frames import has_records, is_frame, table_of_frame
-from core.data.schema import infer_schema
 from core.encoding.fit import fit_encoder, matrix_of
 from core.errors import Fault, InvalidProblem
 from core.features.maps import FeatureMap

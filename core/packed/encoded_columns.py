@@ -12,12 +12,12 @@ from typing import Any, ClassVar, Final, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from core.data.cell_values import category_key, microseconds_of
-from core.data.schema import Kind
+from core.data.cell_values import NULLS, category_key, microseconds_of
+from core.data.schema import Kind, KindSpec
 from core.data.table import Cells, NumberCells, TextCells, Texts, VectorCells
 from core.data.validation import MAX_MAGNITUDE
-from core.errors import Fault, InvalidPackage, InvalidProblem
-from core.packed.codec import Arrays, Header, take, take_array
+from core.errors import Fault, InvalidProblem
+from core.packed.codec import Arrays, Header
 from core.packed.term_table import Entries, TermTable, term_entries
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -34,7 +34,6 @@ CYCLES: Final = ("hour", "weekday", "yearday")
 _DAY: Final = 86_400_000_000
 _YEAR: Final = 365.25 * _DAY
 _PERIODS: Final = {"hour": _DAY, "weekday": 7 * _DAY, "yearday": round(_YEAR)}
-_MAX_MOMENT: Final = 400_000 * _DAY
 
 
 class ColumnEncoder(ABC):
@@ -46,6 +45,13 @@ class ColumnEncoder(ABC):
     kind: ClassVar[Kind]
     name: str
     required: bool
+    nulls: tuple[str, ...] = ()
+    """Texts that stand for a gap in this column, besides those that do in every column."""
+
+    @property
+    def spec(self) -> KindSpec:
+        """How the cells of tables and the texts of records are read."""
+        return KindSpec(self.kind)
 
     @property
     @abstractmethod
@@ -108,7 +114,8 @@ class ColumnEncoder(ABC):
 class NumberColumn(ColumnEncoder):
     """fallback: the number of a gap. marks_gaps: whether these have a column. low, high: range in training.
 
-    is_truth: whether values are true and false.
+    is_truth: whether values are true and false. pattern, nulls: of the numbers of training, see `KindSpec`;
+    with either, texts are taken, too.
     """
 
     name: str
@@ -118,10 +125,21 @@ class NumberColumn(ColumnEncoder):
     low: float
     high: float
     is_truth: bool = False
+    pattern: str | None = None
+    nulls: tuple[str, ...] = ()
 
     @property
     def kind(self) -> Kind:  # type: ignore[override]
         return Kind.BOOLEAN if self.is_truth else Kind.NUMBER
+
+    @property
+    def spec(self) -> KindSpec:
+        return KindSpec(self.kind, self.pattern, self.nulls)
+
+    @property
+    def takes_texts(self) -> bool:
+        """Whether texts are read as numbers and gaps, as in training."""
+        return self.pattern is not None or bool(self.nulls)
 
     @property
     def width(self) -> int:
@@ -135,7 +153,9 @@ class NumberColumn(ColumnEncoder):
     def labels(self) -> tuple[str, ...]:
         return ("value", "missing")[: self.width]
 
-    def checked(self, value: Any) -> float:
+    def checked(self, value: Any) -> float | None:
+        if isinstance(value, str) and self.takes_texts:
+            return self._of_text(value.strip())
         if self.is_truth:
             if value is True or value is False:
                 return float(value)
@@ -147,6 +167,17 @@ class NumberColumn(ColumnEncoder):
                 raise self._fault("not_finite", "is not a finite number")
             raise self._fault("too_large", f"is a number beyond ±{MAX_MAGNITUDE:g}")
         return float(value)
+
+    def _of_text(self, text: str) -> float | None:
+        if text in self.nulls or text in NULLS:
+            if self.required:
+                raise self._fault("missing_value", "has no value")
+            return None
+        number = self.spec.value_of(text)
+        if number is None:
+            like = f", written as {self.pattern}" if self.pattern else ""
+            raise self._fault("not_numeric", f"is {text!r:.40}, not a number{like}")
+        return number
 
     def row(self, value: float | None) -> list[float]:
         if self.marks_gaps:
@@ -170,6 +201,8 @@ class NumberColumn(ColumnEncoder):
             "fallback": self.fallback,
             "marks_gaps": self.marks_gaps,
             "range": [self.low, self.high],
+            **({} if self.pattern is None else {"pattern": self.pattern}),
+            **({"nulls": list(self.nulls)} if self.nulls else {}),
         }
 
 
@@ -273,8 +306,8 @@ class CategoryColumn(ColumnEncoder):
 class DateColumn(ColumnEncoder):
     """first: midnight of the first day of training, in microseconds since 1970. fallback: moment of a gap.
 
-    cycles: those of `CYCLES` that vary in training. pattern: of the texts, as ``strptime`` has it; None means
-    ISO 8601. low, high: first and last moment of training.
+    cycles: those of `CYCLES` that vary in training. pattern, nulls: see `KindSpec`. low, high: first and last
+    moment of training.
     """
 
     kind: ClassVar[Kind] = Kind.DATE
@@ -287,6 +320,11 @@ class DateColumn(ColumnEncoder):
     pattern: str | None
     low: int
     high: int
+    nulls: tuple[str, ...] = ()
+
+    @property
+    def spec(self) -> KindSpec:
+        return KindSpec(self.kind, self.pattern, self.nulls)
 
     @property
     def width(self) -> int:
@@ -301,9 +339,13 @@ class DateColumn(ColumnEncoder):
         waves = (f"{wave} of {cycle}" for cycle in self.cycles for wave in ("sine", "cosine"))
         return ("years", *waves, "missing")[: self.width]
 
-    def checked(self, value: Any) -> int:
+    def checked(self, value: Any) -> int | None:
         if not isinstance(value, str):
             raise self._fault("wrong_type", f"must be a text, not {_described(value)}")
+        if self.nulls and value.strip() in self.nulls:
+            if self.required:
+                raise self._fault("missing_value", "has no value")
+            return None
         moment = microseconds_of(value.strip(), self.pattern)
         if moment is None:
             like = "2024-05-06 or 2024-05-06T07:08:09+02:00" if self.pattern is None else self.pattern
@@ -339,6 +381,7 @@ class DateColumn(ColumnEncoder):
             "marks_gaps": self.marks_gaps,
             "pattern": self.pattern,
             "range": [self.low, self.high],
+            **({"nulls": list(self.nulls)} if self.nulls else {}),
         }
 
 
@@ -438,102 +481,9 @@ class VectorColumn(ColumnEncoder):
         return {"fallback": self.fallback}
 
 
-def column_from(entry: Any, place: int, arrays: Arrays) -> ColumnEncoder:
-    """A column from its entry in a package's header. Raises InvalidPackage, InvalidProblem."""
-    if not isinstance(entry, dict):
-        raise InvalidPackage("The encoder in the package has a column that is no object.")
-    name, required = take(entry, "name", str), take(entry, "required", bool)
-    kind = take(entry, "kind", str)
-    own = {
-        key.partition(".")[2]: array for key, array in arrays.items() if key.partition(".")[0] == str(place)
-    }
-    tables = _term_tables(entry, own, is_text=kind == Kind.TEXT)
-    if kind in (Kind.NUMBER, Kind.BOOLEAN):
-        low, high = _range(entry)
-        fallback, marks = take(entry, "fallback", float), take(entry, "marks_gaps", bool)
-        return NumberColumn(name, required, _number(fallback), marks, low, high, kind == Kind.BOOLEAN)
-    if kind == Kind.CATEGORY:
-        values, rare = _read_texts(own, "values"), _read_texts(own, "rare")
-        if len(values) > MAX_VALUES or len({*values, *rare}) != len(values) + len(rare):
-            raise InvalidPackage("The values of a category in the package are unusable.")
-        rare_column, gaps, refuses = (
-            take(entry, flag, bool) for flag in ("marks_rare", "marks_gaps", "refuses_unseen")
-        )
-        return CategoryColumn(name, required, values, rare, rare_column, gaps, refuses, tables)
-    if kind == Kind.DATE:
-        low, high = _range(entry)
-        first, fallback = take(entry, "first", int), take(entry, "fallback", int)
-        cycles, pattern = take(entry, "cycles", list), entry.get("pattern")
-        usable = max(map(abs, (first, fallback, int(low), int(high)))) <= _MAX_MOMENT
-        if not usable or [one for one in CYCLES if one in cycles] != cycles:
-            raise InvalidPackage("A date in the package is unusable.")
-        if pattern is not None and not isinstance(pattern, str):
-            raise InvalidPackage("The pattern of a date in the package is unusable.")
-        marks = take(entry, "marks_gaps", bool)
-        return DateColumn(name, required, first, fallback, tuple(cycles), marks, pattern, int(low), int(high))
-    if kind == Kind.TEXT:
-        return TextColumn(name, required, tables)
-    if kind == Kind.VECTOR:
-        fallback = take_array(own, "fallback")
-        if fallback.ndim != 1 or fallback.dtype != np.float64 or not 1 <= len(fallback) <= MAX_COLUMNS:
-            raise InvalidPackage("A vector in the package is unusable.")
-        if not np.isfinite(fallback).all():
-            raise InvalidPackage("A vector in the package is not finite.")
-        return VectorColumn(name, required, fallback, take(entry, "marks_gaps", bool))
-    raise InvalidPackage(f"The package has a column of unknown kind {kind!r:.40}.")
-
-
-def _term_tables(entry: Header, own: Arrays, *, is_text: bool) -> tuple[TermTable, ...]:
-    tables = tuple(_term_table(one, own) for one in entry.get("terms", ()))
-    if is_text and not tables:
-        raise InvalidPackage("A text in the package has no terms.")
-    return tables
-
-
-def _term_table(entry: Any, arrays: Arrays) -> TermTable:
-    if not isinstance(entry, dict):
-        raise InvalidPackage("The encoder in the package has terms that are no object.")
-    family = take(entry, "family", str)
-    terms, idf = take_array(arrays, f"{family}.terms"), take_array(arrays, f"{family}.idf")
-    if terms.dtype != np.int64 or idf.dtype != np.int64:
-        raise InvalidPackage("The terms in the package are no whole numbers.")
-    return TermTable(family, terms.view(np.uint64), idf, take(entry, "unknown_idf", int))
-
-
-def _range(entry: Header) -> tuple[float, float]:
-    low, high = take(entry, "range", list)
-    if not _number(low) <= _number(high):
-        raise InvalidPackage("A range in the package is unusable.")
-    return low, high
-
-
-def _number(value: Any) -> float:
-    if type(value) not in (int, float) or not abs(value) <= MAX_MAGNITUDE:
-        raise InvalidPackage("A number in the package is unusable.")
-    return value  # type: ignore[no-any-return]
-
-
 def _texts_arrays(name: str, texts: Sequence[str]) -> Arrays:
     packed = Texts.of(texts)
     return {name: packed.data, f"{name}.offsets": packed.offsets}
-
-
-def _read_texts(arrays: Arrays, name: str) -> tuple[str, ...]:
-    """Texts that `_texts_arrays` wrote. Raises InvalidPackage."""
-    data, offsets = take_array(arrays, name), take_array(arrays, f"{name}.offsets")
-    usable = (
-        data.dtype == np.uint8
-        and data.ndim == 1
-        and offsets.dtype == np.int64
-        and offsets.ndim == 1
-        and len(offsets) > 0
-        and offsets[0] == 0
-        and offsets[-1] == len(data)
-        and (np.diff(offsets) >= 0).all()
-    )
-    if not usable:
-        raise InvalidPackage(f"The texts {name!r:.40} of the package do not fit together.")
-    return tuple(Texts(data, offsets))
 
 
 def _spread(entries: Entries, cells: TextCells) -> Entries:

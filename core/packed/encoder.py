@@ -26,13 +26,12 @@ from core.data.table import Cells, Table
 from core.data.validation import MAX_FAULTS
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take_array
+from core.packed.column_packages import column_from
 from core.packed.encoded_columns import (
     MAX_COLUMNS,
     ColumnEncoder,
-    DateColumn,
     Floats,
     NumberColumn,
-    column_from,
 )
 from core.packed.term_table import MAX_TERMS, Entries
 
@@ -134,9 +133,8 @@ class Encoder:
                 message = f"The table has no column {column.name!r:.80}."
                 faults.append(Fault("X", "missing_column", message))
                 continue
-            pattern = column.pattern if isinstance(column, DateColumn) else None
             try:
-                found.append(cells_as(column.name, table.column(column.name), column.kind, pattern))
+                found.append(cells_as(column.name, table.column(column.name), column.spec))
             except InvalidProblem as error:
                 faults += error.faults
         if faults:

@@ -110,6 +110,9 @@ def bins_of(column: ColumnEncoder, profile: ColumnProfile) -> Callable[[Any], Bi
         find = partial(bisect_right, edges)
         return lambda text: gap if is_missing(column, text) else ones[find(column.checked(text))]
     if isinstance(column, NumberColumn):
+        if column.takes_texts:
+            place = partial(bisect_right, edges)
+            return lambda value: gap if is_missing(column, value) else ones[place(column.checked(value))]
         return lambda number: gap if number is None else ones[bisect_right(edges, number)]
     return lambda value: gap if value is None else ones[0]
 

@@ -370,9 +370,11 @@ def _known_key(column: CategoryColumn, value: Any) -> str | None:
 
 def is_gap(column: ColumnEncoder, text: str) -> bool:
     """Whether a text stands for a missing value, as such cells of files do."""
-    if len(text) >= LONGER_THAN_NULLS:
+    if len(text) >= LONGER_THAN_NULLS and not column.nulls:
         return False
     bare = text.strip()
+    if bare in column.nulls:
+        return True
     return bare in NULLS and not (isinstance(column, CategoryColumn) and bare in column.places)
 
 
@@ -382,7 +384,8 @@ def canonical(column: ColumnEncoder, value: Any) -> Any:
         return None
     if isinstance(value, float) and isinf(value) and column.kind is not Kind.TEXT:
         raise InvalidProblem(Fault(column.name, "too_large", "is a number beyond the range of float64"))
-    if isinstance(value, str) and column.kind not in (Kind.NUMBER, Kind.BOOLEAN) and is_gap(column, value):
+    is_number = isinstance(column, NumberColumn) and not column.takes_texts
+    if isinstance(value, str) and not is_number and is_gap(column, value):
         return None
     checked = column.checked(value)
     return value if isinstance(column, DateColumn) or column.kind is Kind.BOOLEAN else checked

@@ -45,12 +45,13 @@ class Datasets(Connection):
         ``"."`` or ``","``. index_base: first index of sparse rows, 0 or 1. unlabelled: ``"accept"`` keeps
         training rows whose label is missing, ``"drop"`` leaves them out, ``"refuse"`` refuses them; without
         it they are left out where they are at most 1 % of the rows. columns: kinds of columns by name, which
-        are found otherwise: number, boolean, category, date, text, vector, ignore, or ``date:`` and a
-        pattern. null_values: further tokens of missing values. skip_lines: lines above the table.
-        column_names: of a file without a header. encoding: ``"latin-1"`` or ``"windows-1252"``. rare_classes:
-        ``"drop"`` leaves out the rows of classes that have a single one, ``"keep"`` keeps them, in a file to
-        test on, ``"refuse"`` refuses them; without it the same 1 % may be left out. progress: True for a bar
-        in the terminal or notebook, or a function that is called with the bytes sent so far and in total.
+        are found otherwise: number, boolean, category, date, text, vector, ignore, ``date:`` and a pattern,
+        or ``number:`` and a number such as $1,234.5. null_values: further tokens of missing values.
+        skip_lines: lines above the table. column_names: of a file without a header. encoding: ``"latin-1"``
+        or ``"windows-1252"``. rare_classes: ``"drop"`` leaves out the rows of classes that have a single one,
+        ``"keep"`` keeps them, in a file to test on, ``"refuse"`` refuses them; without it the same 1 % may be
+        left out. progress: True for a bar in the terminal or notebook, or a function that is called with the
+        bytes sent so far and in total.
         """
         reading = {
             "label_column": label_column,

@@ -65,6 +65,8 @@ export class Encoder {
       const make = Object.hasOwn(KINDS, entry.kind) ? KINDS[entry.kind] : null;
       if (make === null) throw new StmsError(`The encoder has a column of unknown kind ${entry.kind}.`);
       const column = { name: entry.name, kind: entry.kind, required: entry.required, ...make(entry, own) };
+      column.nulls = entry.nulls ?? [];
+      column.hasGapTexts = entry.kind === "number" ? takesTexts(entry) : entry.kind !== "boolean";
       column.tables = termTables(entry.terms ?? [], own);
       Object.assign(column, { start: this.dense, firstTerm: this.terms });
       this.dense += column.width;
@@ -115,6 +117,7 @@ export class Encoder {
 /** The kinds of columns: of an entry and its arrays the width, what checks a value, and what makes numbers of it. */
 const KINDS = {
   number: (entry) => numberColumn(entry, (value) => {
+    if (typeof value === "string" && takesTexts(entry)) return numberOfText(value, entry);
     if (typeof value !== "number") throw new RangeError("must be a number");
     if (!(Math.abs(value) <= MAX_MAGNITUDE)) throw new RangeError("is not a finite number of usable size");
     return value;
@@ -147,16 +150,69 @@ const KINDS = {
 /** A value as `row` takes it; null for a text that stands for a gap. Throws RangeError. */
 function checked(column, value) {
   try {
-    if (typeof value === "string" && column.kind !== "number" && column.kind !== "boolean") {
-      if (value.length < LONGER_THAN_NULLS) {
-        const bare = stripped(value);
-        if (NULLS.has(bare) && !column.places?.has(bare)) return null;
-      }
+    if (typeof value === "string" && column.hasGapTexts) {
+      const bare = stripped(value);
+      if (column.nulls.includes(bare)) return null;
+      if (value.length < LONGER_THAN_NULLS && NULLS.has(bare) && !column.places?.has(bare)) return null;
     }
     return column.check(value);
   } catch (fault) {
     throw fault instanceof RangeError ? new RangeError(`Column ${column.name} ${fault.message}.`) : fault;
   }
+}
+
+/** Whether texts of a column of numbers are read, as in training. */
+const takesTexts = ({ pattern, nulls }) => (pattern ?? null) !== null || (nulls ?? []).length > 0;
+
+/** The number that a text holds, as core/data/number_texts.py has it. Throws RangeError. */
+function numberOfText(text, { pattern }) {
+  const bare = stripped(text);
+  let found = null;
+  if ((pattern ?? null) !== null) {
+    const { sign, decimal } = numberFormat(pattern), parts = splitNumber(bare);
+    if (parts !== null && ["", sign].includes(parts.sign)) found = numberValue(parts, decimal);
+  } else if (PLAIN_NUMBER.test(bare) && !/^[+-]?0[0-9]/.test(bare)) {
+    found = Number(bare);
+  }
+  if (found !== null && Math.abs(found) <= MAX_MAGNITUDE) return found;
+  throw new RangeError(`is ${bare.slice(0, 40)}, not a number${pattern ? `, written as ${pattern}` : ""}`);
+}
+
+/** Sign and mark of decimals of a number such as $1,234.5. */
+function numberFormat(pattern) {
+  const parts = splitNumber(pattern);
+  const fitting = [".", ","].filter((decimal) => numberValue(parts, decimal) !== null);
+  const mark = /[.,]/.exec(parts.digits)?.[0];
+  const decimal = fitting.length === 2 && mark ? (mark === "." ? "," : ".") : fitting[0];
+  return { sign: parts.sign, decimal };
+}
+
+/** Sign, digits, exponent and minus of a cell; null for cells that have anything else. */
+function splitNumber(text) {
+  if ([...text].length > LONGEST_NUMBER) return null;
+  const plain = stripped(Array.from(text, (letter) => PLAIN.get(letter) ?? letter).join(""));
+  const inBrackets = plain.startsWith("(") && plain.endsWith(")");
+  const parts = NUMBER_CELL.exec(inBrackets ? stripped(plain.slice(1, -1)) : plain);
+  if (parts === null) return null;
+  const [, first, before, second, digits, power = "", last, behind] = parts;
+  const minus = first + second + last + (inBrackets ? "-" : ""), after = behind.trimEnd();
+  const word = before.trimEnd().toLowerCase().replace(/\.+$/, "");
+  const isCode = /^\p{L}+$/u.test(word) && !CURRENCIES.has(word);
+  if (minus.length > 1 || (before !== "" && after !== "") || isCode) return null;
+  if (after !== "" && !MAY_FOLLOW.test(after)) return null;
+  const own = (before || after).trim().toLowerCase().replace(/\.+$/, "");
+  const sign = [...own].length > 3 && own.endsWith("s") ? own.slice(0, -1) : own;
+  return { sign, digits, power, isNegative: minus === "-" };
+}
+
+/** The number of the parts of a cell; null where it is none with this mark of decimals. */
+function numberValue({ digits, power, isNegative }, decimal) {
+  const parts = (decimal === "." ? WITH_POINT : WITH_COMMA).exec(digits);
+  if (parts === null) return null;
+  const whole = (parts.groups.whole ?? "").replace(/[,.' ]/g, "");
+  if (/^0[0-9]/.test(whole)) return null;
+  const number = Number(`${whole || "0"}.${parts.groups.decimals || "0"}${power}`);
+  return isNegative ? -number : number;
 }
 
 function numberColumn({ fallback, marks_gaps: marks }, check) {
@@ -252,7 +308,8 @@ function dateColumn({ first, fallback, cycles, marks_gaps: marks, pattern }) {
     throw new StmsError("The usual moment of a date of this model is too far from 1970 for JavaScript.");
   }
   const begin = BigInt(first), usual = BigInt(fallback);
-  const moment = pattern === null ? ofIso : ofPattern(pattern);
+  const own = pattern === null ? ofIso : ofPattern(pattern);
+  const moment = pattern === null || pattern.startsWith("%Y-") ? own : (text) => ofIso(text) ?? own(text);
   return {
     width: 1 + 2 * cycles.length + Number(marks),
     row: (value) => {
@@ -468,7 +525,43 @@ const DAY = 86400e6;
 const YEAR = 365.25 * DAY;
 const PERIODS = { hour: BigInt(DAY), weekday: BigInt(7 * DAY), yearday: BigInt(YEAR) };
 const ISO =
-  /^(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?(?:Z|([+-])(\d{2}):?(\d{2}))?)?$/;
+  /^(\d{4})-(\d{2})-(\d{2})(?:[T ](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?(?:Z|([+-])(\d{2})(?::?(\d{2}))?)?)?$/;
+const PLAIN_NUMBER = /^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?$/;
+const LONGEST_NUMBER = 48;
+/** Characters of numbers, and others that mean the same. */
+const PLAIN = new Map(
+  [
+    ["-", "\u2212\u2012\u2013\u2014\ufe63\uff0d"],
+    ["'", "\u2019\u2018\u02bc\u2032\u00b4`\u066c"],
+    ["%", "\u066a\uff05\ufe6a"],
+    [" ", "\t\u00a0\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u3000"],
+    ["+", "\uff0b"], [".", "\uff0e"], [",", "\uff0c"], ["(", "\uff08"], [")", "\uff09"], ["$", "\uff04"],
+    ["", "\u200b\u200e\u200f\u061c\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069\ufeff"],
+  ].flatMap(([like, others]) => [...others].map((other) => [other, like])),
+);
+for (const zero of "٠۰०০੦૦௦౦๐０") {
+  for (let digit = 0; digit < 10; digit++) PLAIN.set(String.fromCodePoint(zero.codePointAt(0) + digit), String(digit));
+}
+const SYMBOLS = "$¢£¤¥֏؋৲৳৻૱௹฿៛\u20a0-\u20cf\ua838\ufdfc\ufe69\uffe0\uffe1\uffe5\uffe6";
+const CURRENCIES = new Set(
+  (
+    "usd eur gbp jpy chf cny rmb inr rub brl krw sek nok dkk pln czk huf ron bgn try tl uah ils zar mxn cad aud nzd sgd" +
+    " hkd twd thb idr myr php vnd aed sar egp ngn kes ars clp cop pen rs kr fr sfr zł kč ft lei лв руб р rm rp bs ca"
+  ).split(" "),
+);
+const MAY_FOLLOW = new RegExp(`[\\p{L}\\p{Nl}\\p{No}%‰°"'+${SYMBOLS}]`, "u");
+const NUMBER_CELL = new RegExp(
+  `^([+-]?) ?((?:(?:[\\p{L}\\p{Nl}\\p{No}]{1,4}\\.?|[\\p{L}\\p{Nl}\\p{No}]{0,3}[%${SYMBOLS}]) ?)?)([+-]?) ?` +
+    "([.,٫]?[0-9](?:[0-9.,' ٫]*[0-9])?)([eE][+\\-]?[0-9]{1,3}(?![\\p{L}\\p{Nl}\\p{No}]))?" +
+    "(?:[.,]-{1,2}(?![^ ]))?(-?)( ?(?:[^\\p{Nd}\\s,;:\\(\\)\\[\\]\\{\\}_#@\\-][^\\p{Nd},;:\\(\\)\\[\\]\\{\\}_#@\\-]{0,15})?)$",
+  "u",
+);
+const WITH_POINT = new RegExp(
+  "^(?<whole>[0-9]+|[1-9][0-9]{0,2}(?<mark>[, '])[0-9]{3}(?:\\k<mark>[0-9]{3})*|[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3})?" +
+    "(?:[.٫](?<decimals>[0-9]*))?$",
+);
+const WITH_COMMA =
+  /^(?<whole>[0-9]+|[1-9][0-9]{0,2}(?<mark>[. '])[0-9]{3}(?:\k<mark>[0-9]{3})*)?(?:[,٫](?<decimals>[0-9]*))?$/;
 const DIRECTIVES = {
   Y: "\\d{4}", y: "\\d{2}", m: "1[0-2]|0[1-9]|[1-9]", d: "3[01]|[12]\\d|0[1-9]|[1-9]| [1-9]",
   H: "2[0-3]|[01]\\d|\\d", M: "[0-5]\\d|\\d", S: "6[01]|[0-5]\\d|\\d", f: "\\d{1,6}",

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.data.schema import Kind, KindSpec, infer_schema
+from core.data.column_kinds import infer_schema
+from core.data.schema import Kind, KindSpec
 from core.data.table import Table, TextCells
 from core.encoding.fit import fit_encoder
 from core.packed import PackedStudent
@@ -328,6 +329,32 @@ def of_columns(*columns: ColumnEncoder) -> Encoder:
 
 DATE = DateColumn("since", False, 0, 86_400_000_000, ("hour", "weekday", "yearday"), True, None, 0, 1)
 NUMBER = NumberColumn("x", True, 0.5, False, 0.0, 1.0)
+
+
+PARTS = (
+    *"0123456789.,-+'%()$€ ",
+    *("1.200", "1,5", "12", "٤٢", "١", "−", "\u202f", "’", " kg", "KG", "kgs", "USD ", "US$", "kr.", "years"),
+    *("e3", "x", "A", "²", "٫", "\u200f", "100", "#", "/", ":", ".–", ",-", "０"),
+)
+
+
+def test_texts_of_numbers_are_the_numbers_of_python(tmp_path: Path):
+    """Texts of parts of numbers in any order, of which many are numbers and most are not."""
+    random = np.random.default_rng(5)
+    patterns = (None, "1,234.5", "1.234,5", "$1,234.5", "1.234,5 kg", "1,234.5%", "kr. 1.234,5")
+    known = of_columns(
+        *(
+            NumberColumn(f"n{place}", False, 0.5, True, -1.0, 1.0, False, pattern, ("-", "not measured"))
+            for place, pattern in enumerate(patterns)
+        ),
+        DateColumn("d", False, 0, 0, (), True, "%d/%m/%Y", 0, 10**15, ("00/00/0000",)),
+    )
+    texts = ["-", " not measured ", "NA", "n.a.", "", "1e400", "9" * 49, "1.5", "+1", "007", "-0"]
+    texts += ["".join(random.choice(PARTS, int(random.integers(1, 6)))) for _ in range(300)]
+    records: list[Any] = [{f"n{place}": text} for text in texts for place in range(len(patterns))]
+    dates = ("05/06/2001", "2001-06-05", "00/00/0000", "2001-06-05 07:08+02", "0000-00-00", "31/06/2001")
+    records += [{"d": text} for text in dates]
+    assert len(texts) < compare(known, records, tmp_path) < len(records) / 2
 
 
 @pytest.mark.long

@@ -19,7 +19,7 @@ from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
-from core.data.schema import infer_schema
+from core.data.column_kinds import infer_schema
 from core.data.table import NumberCells, Table, TextCells
 from core.encoding.fit import fit_encoder
 from core.packed import LinearForm, PackedStudent, PackedTeacher, RbfBasis

@@ -41,8 +41,9 @@ from app.serving.query.requests import CLASS, parse_classes, parse_request
 from app.serving.record_faults import example_of
 from app.serving.records import Records
 from app.serving.work import RequestLimits
+from core.data.column_kinds import infer_schema
 from core.data.dataset import validate_rows
-from core.data.schema import Kind, KindSpec, infer_schema
+from core.data.schema import Kind, KindSpec
 from core.data.table import NumberCells, Table, TextCells, VectorCells
 from core.encoding.fit import fit_encoder, fit_terms
 from core.encoding.profile import fit_profile

@@ -291,7 +291,7 @@ def _likely_label(first: Sequence[str], wanted: str | None) -> int:
 
 
 def _decimal(data: Sequence[Sequence[str]], separator: str, options: ReadingOptions) -> Decision:
-    """The sign of decimals. Raises InvalidRequest where both occur."""
+    """The sign of decimals; a point where both occur: then each column is looked at by itself."""
     if options.decimal is not None:
         return Decision("decimal", options.decimal, GIVEN)
     if separator == ",":
@@ -302,11 +302,7 @@ def _decimal(data: Sequence[Sequence[str]], separator: str, options: ReadingOpti
     if comma is None:
         return Decision("decimal", ".", "no number has a decimal comma")
     if point is not None:
-        text = (
-            f"The numbers have decimal commas ({comma!r:.40}) and decimal points ({point!r:.40}). Write all"
-            " of them alike, and say which sign it is: decimal=. or decimal=, (--decimal)."
-        )
-        raise invalid_file(text, code="ambiguous_decimal")
+        return Decision("decimal", ".", f"some numbers such as {point!r:.40} have it, others commas")
     return Decision("decimal", ",", f"numbers such as {comma!r:.40} have it")
 
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest
-from app.ingest.cells import Column, null_tokens
+from app.ingest.cells import Column, may_be_thousands, null_tokens
 from app.ingest.columns import (
     Columns,
     ambiguous_label,
@@ -112,6 +111,7 @@ def read_csv(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawD
                 variant=variant,
                 warnings=layout.warnings,
                 lines_of=lines_of,
+                decimal=layout.decimal,
             )
         return RawData(
             RawPart(table.numbers["X"], labels, columns.extras(table.numbers)),
@@ -265,7 +265,7 @@ class _File:
             except pa.ArrowInvalid as error:
                 fault = error
             else:
-                if self.known is None and not all(map(_is_usable, table.numbers.values())):
+                if self.known is None and not self._is_sure(tried, table):
                     break
                 self._check_values(tried, table)
                 return tried, table
@@ -307,6 +307,7 @@ class _File:
             null_tokens(self.options.null_values),
             _block_bytes(self.text, self.start, self.end),
             has_line_breaks=layout.has_quotes and quotes.enclose_line_breaks,
+            are_known=self.known is not None,
         )
         try:
             cells, texts = reader.read()
@@ -316,8 +317,17 @@ class _File:
         if table.rows > rows:
             text = "The CSV file cannot be read: the file mixes different line endings"
             raise invalid_file(text, code="unreadable_file")
-        _check_decimal(layout, cells, self._kinds)
         return layout, table
+
+    def _is_sure(self, layout: CsvLayout, table: _Table) -> bool:
+        """Whether all numbers are of usable size, and none of them may be thousands."""
+        if not all(map(_is_usable, table.numbers.values())):
+            return False
+        return not any(
+            may_be_thousands(values, (row[k] for row in layout.rows))
+            for field, listed in layout.columns.tables.items()
+            for k, values in zip(listed, table.numbers[field].T, strict=True)
+        )
 
     def _said(self, layout: CsvLayout, position: int) -> KindSpec | None:
         return self._kinds.get(layout.columns.name(position))
@@ -398,28 +408,6 @@ def _left_out(names: Sequence[str] | None, position: int, texts: Sequence[str]) 
 def _is_usable(values: NDArray[np.float64]) -> bool:
     """Whether all numbers of a table are finite and of usable size."""
     return not value_faults(values, "X")
-
-
-def _check_decimal(layout: CsvLayout, cells: Mapping[int, Column], said: Collection[str]) -> None:
-    """Raise InvalidRequest for a column of texts that are all numbers with another sign of decimals.
-
-    said: names of columns whose kind is known.
-    """
-    if layout.decimal_is_given:
-        return
-    other = "," if layout.decimal == "." else "."
-    for k, column in cells.items():
-        if not isinstance(column.cells, TextCells) or layout.columns.name(k) in said:
-            continue
-        shown = list(islice(column.cells.texts, _COMPARED))
-        if any(other in text for text in shown) and all(is_number(text, other) for text in shown):
-            text = (
-                f"Column {layout.columns.name(k)!r:.80} has numbers such as {shown[0]!r:.40}: if {other!r} is"
-                f" the sign of decimals, send decimal={other} (--decimal {other}); if they are names, say"
-                f" columns={layout.columns.name(k):.80}:category (--column)."
-            )
-            fault = InputFault("decimal", "ambiguous_decimal", text)
-            raise invalid_file(text, code="ambiguous_decimal", faults=[fault])
 
 
 def _check_repeated_header(

@@ -19,7 +19,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from app.ingest.cells import AS_TEXT, LEADING_ZERO, NUMBER_PATTERN, Column, number_column, text_column
+from app.ingest.cells import (
+    LEADING_ZERO,
+    NUMBER_PATTERN,
+    Column,
+    keeps_texts,
+    may_be_thousands,
+    number_column,
+    text_column,
+)
 from app.ingest.csv.arrow import open_rows, read_rows, text_columns, texts_of
 from app.ingest.csv.layout import CsvLayout
 from core.data.schema import KindSpec
@@ -33,7 +41,9 @@ _LONGEST_START: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class CellReader:
-    """kinds: what was said of columns, by position. nulls: tokens of missing values."""
+    """kinds: what was said of columns, by position. nulls: tokens of missing values. are_known: whether they
+    are the columns of a model.
+    """
 
     text: pa.Buffer
     layout: CsvLayout
@@ -41,6 +51,7 @@ class CellReader:
     nulls: frozenset[str]
     block_bytes: int
     has_line_breaks: bool
+    are_known: bool = False
 
     def read(self) -> tuple[dict[int, Column], dict[int | None, list[str]]]:
         """The columns of features and extras, and the labels and indices, by position.
@@ -59,6 +70,8 @@ class CellReader:
             numbers -= wrong
             found = self._read(numbers, set(positions) - numbers)
         wrong = set(found.unusable)
+        if not self.are_known:
+            wrong |= {k for k in numbers - wrong if may_be_thousands(found.numbers[k], self._sample(k))}
         with ThreadPoolExecutor(1) as thread:
             waiting = thread.submit(self._text_columns, found.texts)
             if not tokens and numbers and _has_leading_zero(self.text, self.layout.separator):
@@ -81,10 +94,14 @@ class CellReader:
         """Whether the first cells of a column are numbers and gaps, so that it is first read as such."""
         if position in self.layout.booleans:
             return False
-        if position in self.kinds and self.kinds[position].kind in AS_TEXT:
+        if keeps_texts(self.kinds.get(position)):
             return False
-        known = [cell for row in self.layout.rows if (cell := row[position]) not in self.nulls]
+        known = self._sample(position)
         return bool(known) and all(self.layout.is_value(cell, position) for cell in known)
+
+    def _sample(self, position: int) -> list[str]:
+        """The first cells of a column, without gaps."""
+        return [cell for row in self.layout.rows if (cell := row[position]) not in self.nulls]
 
     def _read(self, numbers: set[int], texts: set[int], *, labels: bool = True) -> _Found:
         types: dict[int, pa.DataType] = dict.fromkeys(numbers, pa.float64()) | dict.fromkeys(texts, _TEXTS)

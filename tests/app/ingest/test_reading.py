@@ -249,13 +249,16 @@ class TestSeparatorAndDecimal:
         assert train.X[-1, 0] == 0.5
         assert decided(summary)["decimal"] == (",", "the file has numbers with decimal commas")
 
-    def test_points_and_commas_together_are_refused(self, ingest: Any) -> None:
-        assert refused(ingest, b"a;b;k\n1,5;1.5;x\n1;2;y\n1,5;1.5;x\n1;2;y\n").reason == "ambiguous_decimal"
+    def test_points_and_commas_are_read_in_the_columns_that_have_them(self, ingest: Any) -> None:
+        _, _, summary = ingest(b"a;b;k\n1,5;1.5;x\n1;2;y\n1,5;2.5;x\n1;2;y\n")
+        kinds = {column["name"]: (column["kind"], column.get("pattern")) for column in summary["schema"]}
+        assert kinds == {"a": ("number", "1.234,5"), "b": ("number", None)}
+        assert [(column["min"], column["max"]) for column in summary["schema"]] == [(1, 1.5), (1.5, 2.5)]
 
-    def test_a_quoted_decimal_comma_is_read_where_it_is_said(self, ingest: Any) -> None:
+    def test_a_quoted_decimal_comma_is_seen_and_can_be_said(self, ingest: Any) -> None:
         content = b'a,b,k\n"1,5",2,x\n"2,5",3,y\n"1,0",2,x\n"2",3,y\n'
-        error = refused(ingest, content)
-        assert "decimal=," in error.message
+        _, _, summary = ingest(content)
+        assert (summary["schema"][0]["pattern"], summary["schema"][0]["max"]) == ("1.234,5", 2.5)
         assert ingest(content, decimal=",")[0].X[0].tolist() == [1.5, 2]
 
     def test_a_separator_can_be_said(self, ingest: Any) -> None:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from app.ingest.dataset_format import decode, encode
 from app.ingest.dataset_rows import TABLE_FORMAT, StoredPart
 from app.ingest.relabelling import relabelled
+from core.data.column_kinds import infer_schema
 from core.data.extras import Extras
-from core.data.schema import infer_schema
 from core.data.table import Cells, NumberCells, Table, TextCells, VectorCells
 from core.encoding.labelled_table import LabelledTable
 

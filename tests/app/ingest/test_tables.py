@@ -240,7 +240,7 @@ class TestKinds:
 
     def test_dates_of_a_pattern_are_checked(self, ingest: Any) -> None:
         content = table("seen,kind", ["24/12/2024", "01/02/2024"] * 20, KINDS)
-        assert "date:%d/%m/%Y" in schema_of(ingest(content)[2])["seen"]["hint"]
+        assert schema_of(ingest(content)[2])["seen"]["pattern"] == "%d/%m/%Y"
         _, _, summary = ingest(content, columns="seen:date:%d/%m/%Y")
         assert (schema_of(summary)["seen"]["kind"], schema_of(summary)["seen"]["pattern"]) == (
             "date",

@@ -35,7 +35,8 @@ from app.serving.query.record_requests import parse_classes_of_records
 from app.serving.records import REFUSED, Records
 from app.serving.servable import ServableStudent, make_servable
 from app.serving.work import RequestLimits
-from core.data.schema import Kind, KindSpec, infer_schema
+from core.data.column_kinds import infer_schema
+from core.data.schema import Kind, KindSpec
 from core.data.table import Table, TextCells
 from core.encoding.fit import fit_encoder
 from core.encoding.profile import fit_profile

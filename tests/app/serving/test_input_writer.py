@@ -34,7 +34,7 @@ from app.store.repositories.inputs import total
 from app.store.row_bytes import row_size
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
-from core.data.schema import infer_schema
+from core.data.column_kinds import infer_schema
 from core.data.table import NumberCells, Table
 from core.encoding.fit import fit_encoder
 from core.encoding.profile import fit_profile

@@ -13,7 +13,8 @@ import numpy as np
 from app.domain.entities import ModelVersion
 from app.serving.inputs import Inputs
 from app.serving.servable import ServableStudent, make_servable
-from core.data.schema import Kind, KindSpec, infer_schema
+from core.data.column_kinds import infer_schema
+from core.data.schema import Kind, KindSpec
 from core.data.table import NumberCells, Table, TextCells, VectorCells
 from core.encoding.fit import ColumnRules, fit_encoder
 from core.packed import LinearBasis, LinearForm, PackedMap, PackedStudent, RbfBasis

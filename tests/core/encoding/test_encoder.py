@@ -13,7 +13,8 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.data.schema import Kind, KindSpec, infer_schema
+from core.data.column_kinds import infer_schema
+from core.data.schema import Kind, KindSpec
 from core.data.table import NumberCells, Table, TextCells, VectorCells
 from core.encoding.fit import fit_encoder, matrix_of
 from core.encoding.rules import ColumnRules

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from core.data.column_kinds import infer_schema
 from core.data.extras import Extras, View
-from core.data.schema import Kind, KindSpec, infer_schema
+from core.data.schema import Kind, KindSpec
 from core.data.table import NumberCells, Table, TextCells
 from core.encoding.labelled_table import LabelledTable
 from core.errors import InvalidProblem

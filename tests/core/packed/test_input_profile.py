@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from core.data.schema import Kind, KindSpec, infer_schema
+from core.data.column_kinds import infer_schema
+from core.data.schema import Kind, KindSpec
 from core.data.table import NumberCells, Table, TextCells, VectorCells
 from core.encoding import profile as fitting
 from core.encoding.fit import fit_encoder

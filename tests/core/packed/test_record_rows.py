@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from core.data.schema import infer_schema
+from core.data.column_kinds import infer_schema
 from core.data.table import NumberCells, Table
 from core.encoding.fit import ColumnRules, fit_encoder
 from core.errors import InvalidProblem

@@ -481,7 +481,7 @@ def test_halves_of_characters_are_no_json():
 
 
 def test_columns_with_names_that_no_field_could_have():
-    from core.data.schema import infer_schema
+    from core.data.column_kinds import infer_schema
     from core.data.table import NumberCells, Table
     from core.encoding.fit import fit_encoder
 
