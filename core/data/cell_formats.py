@@ -19,6 +19,7 @@ from core.data.cell_values import microseconds_of, number_of
 from core.data.number_texts import NumberFormat, NumberText, split_number
 
 _SAMPLE: Final = 512
+_MOST_LOOKED_AT: Final = 50_000
 _LEAST_OF_SAMPLE: Final = 0.25
 """Share of texts at equal distances that must be numbers or dates before all are looked at."""
 _NAMES: Final = re.compile("jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec")
@@ -60,46 +61,49 @@ class CellFormat:
 def number_format(texts: Sequence[str], counts: NDArray[np.int64]) -> CellFormat | None:
     """The format of the numbers among different texts; None where hardly any is a number.
 
-    counts: how many cells have each text, (texts,).
+    counts: how many cells have each text, (texts,). Of very many texts some at equal distances settle it.
     """
     if not _may_have(texts, lambda text: split_number(text) is not None):
         return None
-    parts = [split_number(text) for text in texts]
+    places = _spread(len(texts), _MOST_LOOKED_AT)
+    some = [texts[place] for place in places]
+    weights: list[int] = counts[places].tolist()
+    parts = [split_number(text) for text in some]
+    sign, before, after = _sign(parts, weights)
+    usable = [part if part is not None and part.sign in ("", sign) else None for part in parts]
+    decimals, is_doubtful = _decimals(usable, weights, is_signed=bool(sign))
+    numbers = [
+        (text, part)
+        for text, part in zip(some, usable, strict=True)
+        if part is not None and any(part.value(decimal) is not None for decimal in decimals)
+    ]
+    if not numbers:
+        return None
+    formats = [NumberFormat(before, after, decimal) for decimal in decimals]
+    shown = next((text for text, part in numbers if len(decimals) > 1 and _is_doubtful(part)), numbers[0][0])
+    is_plain = not sign and decimals[0] == "." and not is_doubtful
+    if is_plain and all(number_of(text) is not None for text, _ in numbers):
+        others = [place for place, text in enumerate(texts) if number_of(text) is None]
+        return CellFormat((None, *map(str, formats[1:])), np.array(others, dtype=np.intp), shown)
+    others = [
+        place for place, text in enumerate(texts) if all(form.number_of(text) is None for form in formats)
+    ]
+    return CellFormat(tuple(map(str, formats)), np.array(others, dtype=np.intp), shown, is_doubtful)
+
+
+def _sign(parts: Sequence[NumberText | None], weights: Sequence[int]) -> tuple[str, str, str]:
+    """The sign that most numbers have, and what stands before and behind them; three empty texts for none."""
     signs: Counter[str] = Counter()
-    for part, count in zip(parts, counts.tolist(), strict=True):
+    written: dict[str, Counter[tuple[str, str]]] = {}
+    for part, weight in zip(parts, weights, strict=True):
         if part is not None:
-            signs[part.sign] += count
+            signs[part.sign] += weight
+            written.setdefault(part.sign, Counter())[part.before, part.after] += weight
     bare = signs.pop("", 0)
     sign, signed = signs.most_common(1)[0] if signs else ("", 0)
-    sign = sign if signed >= bare else ""
-    usable = [part if part is not None and part.sign in ("", sign) else None for part in parts]
-    decimals, is_doubtful = _decimals(usable, counts, is_signed=bool(sign))
-    values = [
-        None if part is None else next(filter(_is_number, map(part.value, decimals)), None) for part in usable
-    ]
-    others = np.flatnonzero([value is None for value in values])
-    if len(others) == len(texts):
-        return None
-    written = Counter[tuple[str, str]]()
-    for part, count in zip(usable, counts.tolist(), strict=True):
-        if part is not None and part.sign == sign:
-            written[part.before, part.after] += count
-    before, after = written.most_common(1)[0][0] if sign else ("", "")
-    shown = next(
-        text
-        for text, part, value in zip(texts, usable, values, strict=True)
-        if value is not None and part is not None and (len(decimals) == 1 or _is_doubtful(part))
-    )
-    patterns: list[str | None] = [str(NumberFormat(before, after, decimal)) for decimal in decimals]
-    is_plain = not sign and decimals[0] == "." and not is_doubtful
-    numbers = (text for text, value in zip(texts, values, strict=True) if value is not None)
-    if is_plain and all(number_of(text) is not None for text in numbers):
-        patterns[0] = None
-    return CellFormat(tuple(patterns), others, shown, is_doubtful)
-
-
-def _is_number(value: float | None) -> bool:
-    return value is not None
+    if not sign or signed < bare:
+        return "", "", ""
+    return (sign, *written[sign].most_common(1)[0][0])
 
 
 def _is_doubtful(part: NumberText) -> bool:
@@ -109,18 +113,18 @@ def _is_doubtful(part: NumberText) -> bool:
 
 
 def _decimals(
-    parts: Sequence[NumberText | None], counts: NDArray[np.int64], *, is_signed: bool
+    parts: Sequence[NumberText | None], weights: Sequence[int], *, is_signed: bool
 ) -> tuple[tuple[str, ...], bool]:
     """The mark of decimals, both where no cell settles it, the likelier one first; and whether none is."""
     only = {".": 0, ",": 0}
     doubtful: list[str] = []
     longest = 0
-    for part, count in zip(parts, counts.tolist(), strict=True):
+    for part, weight in zip(parts, weights, strict=True):
         if part is None:
             continue
         point, comma = part.value("."), part.value(",")
         if point is None or comma is None:
-            only["." if comma is None else ","] += count * (point is not comma)
+            only["." if comma is None else ","] += weight * (point is not comma)
         elif point != comma:
             doubtful.append(part.digits)
         elif part.digits.isdigit():
@@ -164,12 +168,19 @@ def date_format(texts: Sequence[str], counts: NDArray[np.int64]) -> CellFormat |
     if len(best) > 1 and best[0] is not None and "." in best[0]:
         # Dates with points have the day first.
         best = tuple(pattern for pattern in best if pattern is not None and pattern.startswith("%d"))[:1]
-    moments = [[microseconds_of(text, pattern) for pattern in best[:2]] for text in texts]
-    is_date = np.array([any(moment is not None for moment in own) for own in moments])
-    differing = [place for place, own in enumerate(moments) if is_date[place] and len({*own}) > 1]
-    shown = texts[differing[0] if differing else int(np.flatnonzero(is_date)[0])]
+    others: list[int] = []
+    shown = settled = None
+    for place, text in enumerate(texts):
+        moments = {microseconds_of(text, pattern) for pattern in best[:2]}
+        if moments == {None}:
+            others.append(place)
+        elif len(moments) > 1:
+            shown = shown or text
+        else:
+            settled = settled or text
+    patterns = best[:1] if shown is None else best[:2]
     return CellFormat(
-        best[:2] if differing else best[:1], np.flatnonzero(~is_date), shown, is_doubtful=bool(differing)
+        patterns, np.array(others, dtype=np.intp), shown or settled or "", is_doubtful=shown is not None
     )
 
 
@@ -177,8 +188,13 @@ def _may_have(texts: Sequence[str], is_such: Callable[[str], bool]) -> bool:
     """Whether enough of the texts at equal distances are such ones, so that all are worth a look."""
     if len(texts) <= _SAMPLE:
         return True
-    some = [texts[place * len(texts) // _SAMPLE] for place in range(_SAMPLE)]
+    some = [texts[place] for place in _spread(len(texts), _SAMPLE)]
     return sum(map(is_such, some)) >= _LEAST_OF_SAMPLE * _SAMPLE
+
+
+def _spread(n: int, most: int) -> list[int]:
+    """At most so many of n places, at equal distances."""
+    return [*range(n)] if n <= most else [place * n // most for place in range(most)]
 
 
 def _patterns(text: str) -> list[str]:

@@ -126,7 +126,7 @@ def infer_column(
         guess = _of_said(name, cells, said, usage)
     else:
         guess = _without_use(cells, gaps, distinct) or _of_cells(name, cells, gaps, distinct, usage)
-    gaps += sum(_count_of(cells, text) for text in guess.nulls)
+    gaps += _count_of(cells, guess.nulls)
     distinct -= len(guess.nulls)
     return ColumnSchema(
         name, guess.kind, guess.code, guess.reason, gaps, distinct, guess.pattern, guess.hint, guess.nulls
@@ -163,8 +163,11 @@ def _used(cells: TextCells) -> tuple[Texts, NDArray[np.int64]]:
     return Texts.of(cells.texts[int(place)] for place in used), counts[used]
 
 
-def _count_of(cells: Cells, text: str) -> int:
-    return int(cells.counts[[*cells.texts].index(text)]) if isinstance(cells, TextCells) else 0
+def _count_of(cells: Cells, texts: Collection[str]) -> int:
+    """How many cells have one of some texts."""
+    if not texts or not isinstance(cells, TextCells):
+        return 0
+    return int(cells.counts[[place for place, text in enumerate(cells.texts) if text in texts]].sum())
 
 
 def _without_use(cells: Cells, gaps: int, distinct: int) -> _Guess | None:
@@ -222,8 +225,9 @@ def _of_format(
 ) -> _Guess | None:
     """The guess that a column holds numbers or dates; None if too many cells are others."""
     texts, counts = _used(cells)
-    gaps = [int(place) for place in written.others if _is_gap_word(texts[int(place)])]
-    rest = [int(place) for place in written.others if int(place) not in {*gaps}]
+    others: list[int] = written.others.tolist()
+    gaps = [place for place in others if _is_gap_word(texts[place])]
+    rest = [place for place in others if not _is_gap_word(texts[place])]
     few, values = int(counts[rest].sum()), int(counts.sum() - counts[gaps].sum())
     if rest and kind is Kind.NUMBER and all(_is_endless(texts[place]) for place in rest):
         raise InvalidProblem(_endless(name, cells, [texts[place] for place in rest]))

@@ -159,7 +159,17 @@ class NumberFormat:
 
     def number_of(self, text: str) -> float | None:
         """The number that a cell holds, with the sign or without; None if it holds none."""
+        usual = _usual(self).fullmatch(text)
+        if usual is not None:
+            return float(usual[1] + usual[2].replace(",", "."))
         parts = split_number(text)
         if parts is None or parts.sign not in ("", self.sign):
             return None
         return parts.value(self.decimal)
+
+
+@lru_cache(256)
+def _usual(form: NumberFormat) -> re.Pattern[str]:
+    """What most numbers of a format match: the sign as it is written there, and no thousands."""
+    before, mark, after = map(re.escape, (form.before, form.decimal, form.after))
+    return re.compile(rf"(-?){before}((?:0|[1-9][0-9]{{0,14}})(?:{mark}[0-9]{{1,9}})?){after}")
