@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from datetime import date
 from functools import cached_property
 from itertools import islice
 from typing import Any, Final
@@ -29,6 +30,7 @@ NOT_FINITE: Final = {
     "-Infinity": "is a negative infinite value",
 }
 """What programs write in JSON for numbers that are not finite."""
+_EXAMPLE: Final = date(2024, 5, 6)
 _LONGEST_WHOLE: Final = 300
 _SHOWN_COLUMNS: Final = 6
 _SHOWN_NUMBERS: Final = 3
@@ -208,7 +210,7 @@ def example_of(column: ColumnEncoder) -> Any:
     if isinstance(column, CategoryColumn):
         return next(iter((*column.values, *column.rare)), "a value")[:40]
     if isinstance(column, DateColumn):
-        return "2024-05-06" if column.pattern is None else column.pattern
+        return _EXAMPLE.strftime(column.pattern or "%Y-%m-%d")
     if isinstance(column, VectorColumn):
         return [0.0] * min(len(column.fallback), _SHOWN_NUMBERS)
     return "some words"
