@@ -28,8 +28,8 @@ class ColumnParameters(SpecModel):
     kind: Annotated[str, StringConstraints(max_length=100), AfterValidator(_checked_kind)] | None = Field(
         None,
         description="number (number:$1,234.5 for numbers that are written so), boolean, category, date"
-        " (date:%d/%m/%Y for other dates than those of ISO 8601), text, vector or ignore; null: as the data set"
-        " has it.",
+        " (date:%d/%m/%Y for other dates than those of ISO 8601), text, vector or ignore; null: as the data"
+        " set has it.",
         json_schema_extra={"pattern": f"^({'|'.join(Kind)}|(date|number):.+)$"},
     )
     missing: Literal["accept", "refuse"] | None = Field(
