@@ -24,13 +24,13 @@ from core.data.validation import MAX_FAULTS, MAX_MAGNITUDE, is_missing
 from core.errors import Fault, InvalidProblem
 
 NO_COLUMN: Final[Mapping[str, str]] = {
-    "duration": "durations, which no column can have: send seconds as a number",
-    "time": "times of day, which no column can have: send seconds since midnight as a number",
-    "interval": "intervals, which no column can have: send their two ends as two columns",
-    "complex": "complex numbers, which no column can have: send real and imaginary part as two columns",
-    "record": "records, which no column can have: send each of their fields as a column",
-    "texts": "lists of texts, which no column can have: send each text as a column, or one text of them all",
-    "others": "lists of other values than numbers, which no column can have: send each value as a column",
+    "duration": "durations; send seconds as a number, in pandas column.dt.total_seconds()",
+    "time": "times of day; send the seconds since midnight, or the hour, as a number",
+    "interval": "intervals; make a column of each of their ends",
+    "complex": "complex numbers; make a column of the real and one of the imaginary part",
+    "record": "records; make a column of each of their fields",
+    "texts": "lists of texts; only lists of numbers are read: make a column of each value, or one text",
+    "others": "lists of other values; only lists of numbers are read: make a column of each value",
 }
 """What no column can have, and what to send instead."""
 _MICROSECOND_DIGITS: Final = 6
@@ -40,7 +40,7 @@ _USUAL: Final = frozenset({str, float, int, bool, type(None), list, tuple})
 
 def no_column(name: str, what: str) -> str:
     """The message that a column holds what no column can have. what: a key of `NO_COLUMN`."""
-    return f"Column {name!r:.80} has {NO_COLUMN[what]}."
+    return f"Column {name!r:.80} is of a type which no column may have: {NO_COLUMN[what]}."
 
 
 def moment_text(moment: date) -> str:
@@ -269,7 +269,7 @@ def _plain(name: str, value: Any) -> Any:
         return value
     if hasattr(value, "to_pylist") or hasattr(value, "to_list"):
         return list(value)
-    message = f"Column {name!r:.80} has a value of type {type(value).__name__}, which no column can have."
+    message = f"Column {name!r:.80} has a value of type {type(value).__name__}, which no column may have."
     raise InvalidProblem(Fault("X", "bad_type", message))
 
 

@@ -29,8 +29,8 @@ _BLOCK_ENTRIES = 1 << 21
 _NO_NUMBERS = {
     "m": "send seconds as a number",
     "M": "send columns with names, of which some may be dates",
-    "c": "Complex data not supported; send the real and the imaginary part as two columns",
-    "V": "send each field as a column",
+    "c": "Complex data not supported; make a column of the real and one of the imaginary part",
+    "V": "make a column of each field",
 }
 """Kinds of NumPy's types, and what to send instead."""
 _ABSENT = frozenset({"NAType", "NaTType"})

@@ -251,7 +251,7 @@ def test_labels_of_every_type_are_classes(iris, labels, classes: list):
         (np.full((9, 2), np.timedelta64(1, "s"), dtype=object), "not_numeric", "send seconds as a number"),
         (np.ones((9, 2), "M8[s]"), "not_numeric", "columns with names"),
         (np.ones((9, 2), complex), "not_numeric", "Complex data not supported"),
-        (np.ones(9, [("a", "f8")]), "not_numeric", "each field as a column"),
+        (np.ones(9, [("a", "f8")]), "not_numeric", "a column of each field"),
         (np.where(np.arange(18).reshape(9, 2) == 5, np.nan, 1.0), "not_finite", "NaN at row 2, column 1"),
         (np.where(np.arange(18).reshape(9, 2) == 5, np.inf, 1.0), "not_finite", "infinite value at row 2"),
         (
