@@ -17,7 +17,7 @@ import msgspec
 from app.domain.errors import InputFault, InvalidRequest, TooLarge
 from app.domain.near_names import listed, near_name
 from core.data.schema import Kind
-from core.data.validation import MAX_FAULTS
+from core.data.validation import MAX_FAULTS, no_value
 from core.errors import InvalidProblem
 from core.packed.encoded_columns import CategoryColumn, ColumnEncoder, DateColumn, NumberColumn, VectorColumn
 from core.packed.record_rows import RecordRows, Values, canonical
@@ -147,8 +147,7 @@ class RecordReader:
                 faults.append(self._of_value(column, fault.code, fault.message, field, i))
                 continue
             if known is None and column.required and not (column.kind is Kind.TEXT and value is not None):
-                what = f"has no value for {column.name!r:.100}, which had one in every training row"
-                text = f"{_place(field, i)} {what}."
+                text = f"{_place(field, i)} {no_value(column.name)}."
                 faults.append(self._fault(field, "missing_value", text, column.name, i))
             values.append(known)
         order = self._number_of
@@ -171,9 +170,8 @@ class RecordReader:
         present = frozenset(given)
         missing = [one.name for one in self._columns if one.required and one.name not in present]
         missing.sort(key=self._number_of.__getitem__)
-        text = "{} has no value for {!r:.100}, which had one in every training row."
         return [
-            self._fault(field, "missing_value", text.format(field, name), name, None)
+            self._fault(field, "missing_value", f"{field} {no_value(name)}.", name, None)
             for name in missing[:MAX_FAULTS]
         ]
 

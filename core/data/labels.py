@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Collection, Sequence
+from datetime import date
+from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any, Final
 
@@ -18,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.data.cell_values import PLAIN_NUMBER, plain_digits
-from core.data.validation import MAX_FAULTS
+from core.data.frames import moment_text, moments_of
+from core.data.validation import MAX_FAULTS, is_missing
 from core.errors import Fault, InvalidProblem
 
 MAX_NAME_LENGTH = 256
@@ -37,6 +40,9 @@ _LOOK_ALIKE = str.maketrans(
 _INVISIBLE = frozenset("\u034f\u115f\u1160\u17b4\u17b5\u2800\u3164\uffa0")
 """Invisible characters that are not of the category Cf."""
 _EXACT_WHOLE = 2.0**53
+_SPECIAL_TYPES: Final = {"decimal": Decimal, "date": date, "bytes": bytes}
+_SPECIAL: Final = frozenset(_SPECIAL_TYPES)
+"""Groups of labels whose texts name the classes."""
 
 Coded = tuple[NDArray[np.int32], tuple[str, ...]]
 
@@ -125,6 +131,18 @@ def _look(name: str) -> str | float:
     return float(text) if text.isascii() and _ANY_NUMBER.fullmatch(text) else text
 
 
+def labels_of_one_type(labels: Any, field: str = "y") -> NDArray[Any]:
+    """Labels (n,) of any library as an array: of text as objects, of booleans or of numbers.
+
+    Raises InvalidProblem naming rows without a label, for labels of several types and of unusable ones.
+    """
+    array = _as_list_or_array(labels, field)
+    missing = np.flatnonzero(missing_labels(array))
+    if len(missing):
+        raise _missing(missing.tolist(), field)
+    return _of_one_type(array, field) if array.dtype.kind == "O" else array
+
+
 def missing_labels(labels: Any) -> NDArray[np.bool_]:
     """Where labels (n,) are None, NaN or blank text, (n,)."""
     array = _as_list_or_array(labels, "y")
@@ -138,9 +156,7 @@ def missing_labels(labels: Any) -> NDArray[np.bool_]:
     items = array.tolist()
     texts = list({item for item in items if isinstance(item, str)})
     blank = {text for text, name in zip(texts, class_names(texts), strict=True) if not name}
-    gone = (
-        item is None or (isinstance(item, str) and item in blank) or (item != item) is True for item in items
-    )
+    gone = (is_missing(item) or (isinstance(item, str) and item in blank) for item in items)
     return np.fromiter(gone, dtype=bool, count=len(items))
 
 
@@ -198,15 +214,20 @@ def _complaint(name: Any) -> tuple[str, str] | None:
 
 def _as_list_or_array(labels: Any, field: str) -> NDArray[Any]:
     """``labels`` as an array of one axis, kind b, i, u, f, U or O; lists stay objects, so mixtures show."""
+    if isinstance(labels, np.ma.MaskedArray) and labels.ndim == 1 and np.ma.is_masked(labels):
+        labels = labels.tolist()
     if isinstance(labels, list | tuple):
         return np.fromiter(labels, dtype=object, count=len(labels))
     array = np.asarray(labels)
     if array.ndim != 1:
         message = f"{field} must be one list of labels; it has {array.ndim} axes."
         raise InvalidProblem(Fault(field, "wrong_shape", message))
-    if array.dtype.kind not in "biufUOT":
-        raise InvalidProblem(Fault(field, "bad_label_type", f"Labels of type {array.dtype} cannot be used."))
-    return array.astype(object) if array.dtype.kind == "T" else array
+    if array.dtype.kind == "M":
+        return np.fromiter(moments_of(array), dtype=object, count=len(array))
+    if array.dtype.kind not in "biufUOTS":
+        message = f"Labels of type {array.dtype} cannot be used: give them as text."
+        raise InvalidProblem(Fault(field, "bad_label_type", message))
+    return array.astype(object) if array.dtype.kind in "TS" else array
 
 
 def _factorise(
@@ -253,13 +274,14 @@ def _of_one_type(labels: NDArray[Any], field: str) -> NDArray[Any]:
     """An object array as one of text (still objects), booleans, integers or floats."""
     items = labels.tolist()
     groups = {kind: _group(kind) for kind in set(map(type, items))}
-    missing = [i for i, item in enumerate(items) if item is None or item != item] if _may_miss(groups) else []
+    missing = [i for i, item in enumerate(items) if is_missing(item)] if _may_miss(groups) else []
     if missing:
         raise _missing(missing, field)
     unusable = next((i for i, item in enumerate(items) if groups[type(item)] is None), None)
     if unusable is not None:
         message = (
-            f"The label in row {unusable} is a {type(items[unusable]).__name__}, which cannot be a label."
+            f"The label in row {unusable} is a {type(items[unusable]).__name__}, which cannot be a label:"
+            " give it as text."
         )
         raise InvalidProblem(Fault(field, "bad_label_type", message, unusable))
     kinds = set(groups.values())
@@ -270,11 +292,27 @@ def _of_one_type(labels: NDArray[Any], field: str) -> NDArray[Any]:
         raise InvalidProblem(Fault(field, "mixed_labels", message, row))
     if kinds == {"text"}:
         return labels
+    if len(kinds) == 1 and kinds <= _SPECIAL:
+        texts = [_special_text(item, row, field) for row, item in enumerate(items)]
+        return np.array(class_names(texts), dtype=object)
     kind: type = np.bool_ if kinds == {"bool"} else np.int64 if kinds == {"int"} else np.float64
     try:
         return np.array(items, dtype=kind)
     except OverflowError as error:
         raise InvalidProblem(Fault(field, "label_not_whole", "A label is beyond 64-bit numbers.")) from error
+
+
+def _special_text(item: Any, row: int, field: str) -> str:
+    """The text of a decimal number, a day or moment, or of bytes. Raises InvalidProblem for other bytes."""
+    if isinstance(item, Decimal):
+        return format(item, "f")
+    if isinstance(item, date):
+        return moment_text(item)
+    try:
+        return bytes(item).decode()
+    except UnicodeDecodeError as error:
+        message = f"The label in row {row} is not UTF-8 text."
+        raise InvalidProblem(Fault(field, "bad_label_type", message, row)) from error
 
 
 def _group(kind: type) -> str | None:
@@ -284,11 +322,14 @@ def _group(kind: type) -> str | None:
         return "bool"
     if issubclass(kind, Integral):
         return "int"
+    special = next((name for name, types in _SPECIAL_TYPES.items() if issubclass(kind, types)), None)
+    if special is not None:
+        return special
     return "float" if issubclass(kind, Real) else None
 
 
 def _may_miss(groups: dict[type, str | None]) -> bool:
-    return type(None) in groups or "float" in groups.values()
+    return not {"text", "bool", "int"}.issuperset(groups.values())
 
 
 def _whole(labels: NDArray[np.floating], field: str) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ ignore      nothing that a model could use
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -24,7 +24,7 @@ import numpy as np
 
 from core.data.cell_values import TRUTH, category_key, microseconds_of, number_of
 from core.data.number_texts import NumberFormat
-from core.data.table import GAP, Cells, NumberCells, TextCells, VectorCells
+from core.data.table import Cells, NumberCells, TextCells, VectorCells
 from core.data.validation import MAX_FAULTS
 from core.errors import Fault, InvalidProblem
 
@@ -145,7 +145,7 @@ def cells_as(name: str, cells: Cells, spec: KindSpec) -> Cells:
         return cells
     if kind in (Kind.NUMBER, Kind.BOOLEAN):
         return _numbers(name, cells, spec)
-    texts = _without(_texts(cells), spec.nulls)
+    texts = _texts(cells).without(spec.nulls)
     if kind is Kind.CATEGORY:
         return _with_keys(texts)
     if kind is Kind.DATE:
@@ -163,14 +163,6 @@ def _texts(cells: NumberCells | TextCells) -> TextCells:
     return TextCells(np.where(cells.is_gap, -1, codes).astype(np.int32), TextCells.of(texts).texts)
 
 
-def _without(cells: TextCells, nulls: Collection[str]) -> TextCells:
-    """The cells with gaps in place of some texts."""
-    gone = [place for place, text in enumerate(cells.texts) if text in nulls] if nulls else []
-    if not gone:
-        return cells
-    return TextCells(np.where(np.isin(cells.codes, gone), GAP, cells.codes).astype(np.int32), cells.texts)
-
-
 def _with_keys(cells: TextCells) -> TextCells:
     """The cells with the keys of categories as their texts."""
     keys = [category_key(text) for text in cells.texts]
@@ -186,7 +178,7 @@ def _numbers(name: str, cells: NumberCells | TextCells, spec: KindSpec) -> Numbe
             message = f"Column {name!r:.80} has other numbers than 0 and 1, so it cannot be of kind boolean."
             raise InvalidProblem(Fault("X", "not_boolean", message))
         return replace(cells, is_truth=wants_truth)
-    cells, value_of = _without(cells, spec.nulls), spec.value_of
+    cells, value_of = cells.without(spec.nulls), spec.value_of
     values = [TRUTH.get(text.lower()) if wants_truth else value_of(text) for text in cells.texts]
     bad = _rows_without(cells, values)
     if len(bad):

@@ -6,7 +6,7 @@ said by a schema (``core.data.schema``), and may be said anew without reading th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, overload
 
@@ -121,6 +121,13 @@ class TextCells:
     def counts(self) -> NDArray[np.int64]:
         """How often each text occurs, (texts,)."""
         return np.bincount(self.codes[self.codes >= 0], minlength=len(self.texts))
+
+    def without(self, texts: Collection[str]) -> TextCells:
+        """The cells with gaps in place of some texts."""
+        gone = [place for place, text in enumerate(self.texts) if text in texts] if texts else []
+        if not gone:
+            return self
+        return TextCells(np.where(np.isin(self.codes, gone), GAP, self.codes).astype(np.int32), self.texts)
 
     def take(self, rows: IntArray) -> TextCells:
         """The cells of some rows; the texts stay, also those that no cell has."""

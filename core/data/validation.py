@@ -6,6 +6,8 @@ Checks of hyper-parameters return a Fault each, so that all faults are reported 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from datetime import date, timedelta
+from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
 
@@ -24,6 +26,25 @@ QUIET = np.errstate(over="ignore", invalid="ignore")
 """For functions that look themselves at whether their result is finite, instead of NumPy's warnings."""
 
 _BLOCK_ENTRIES = 1 << 21
+_NO_NUMBERS = {
+    "m": "send seconds as a number",
+    "M": "send columns with names, of which some may be dates",
+    "c": "Complex data not supported; make a column of the real and one of the imaginary part",
+    "V": "make a column of each field",
+}
+"""Kinds of NumPy's types, and what to send instead."""
+_ABSENT = frozenset({"NAType", "NaTType"})
+"""Types of pandas for missing values, which are unequal to themselves or to nothing."""
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a value of any library stands for a missing one: None, NaN, NaT or NA, or masked."""
+    if value is None or type(value).__name__ in _ABSENT or type(value).__name__ == "MaskedConstant":
+        return True
+    if isinstance(value, Decimal):
+        return value.is_nan()
+    is_comparable = isinstance(value, float | np.floating | np.datetime64 | np.timedelta64)
+    return is_comparable and bool(value != value)
 
 
 def block_rows(width: int, entries: int = _BLOCK_ENTRIES) -> int:
@@ -77,6 +98,11 @@ def value_fault(value: float, field: str, row: int, column: int, names: Sequence
     return Fault(field, "not_finite", f"{field} has {what} at {place}.", row, column)
 
 
+def no_value(name: str) -> str:
+    """What is said of a row with a gap in a column that had none in training."""
+    return f"has no value for {name!r:.100}, which had one in every training row"
+
+
 def wrong_columns(field: str, given: int, expected: int) -> InvalidProblem:
     """The error of rows that do not have the expected number of columns."""
     message = f"{field} has {given} column{'' if given == 1 else 's'}; {expected} expected."
@@ -89,6 +115,7 @@ def as_dense(X: Any, field: str, *, ndim: int = 2) -> NDArray[np.floating]:
     Raises InvalidProblem with code ``ragged``, ``not_numeric`` or ``wrong_shape``.
     """
     array = X if isinstance(X, np.ndarray) else _from_sequence(X, field)
+    refuse_no_numbers(array, field)
     if array.dtype.kind == "O":
         array = _from_objects(array, field)
     if array.dtype.kind not in "biuf":
@@ -100,6 +127,30 @@ def as_dense(X: Any, field: str, *, ndim: int = 2) -> NDArray[np.floating]:
     if array.dtype.isnative and array.dtype in (np.float32, np.float64):
         return np.ascontiguousarray(array)
     return np.ascontiguousarray(array, dtype=np.float64)
+
+
+def refuse_no_numbers(array: NDArray[Any], field: str) -> None:
+    """Raise InvalidProblem for an array that NumPy would turn into numbers that nobody meant: with a masked
+    value, or of durations, moments, complex numbers or records.
+    """
+    if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
+        place = [int(axis[0]) for axis in np.nonzero(np.ma.getmaskarray(array))]
+        where = ", ".join(f"{axis} {number}" for axis, number in zip(("row", "column"), place, strict=False))
+        message = f"{field} has a masked value at {where} (counted from 0), and an array has no gaps."
+        raise InvalidProblem(Fault(field, "missing_value", message, place[0]))
+    kind: str = array.dtype.kind
+    what = str(array.dtype)
+    if kind == "O":
+        kind, what = next(filter(None, map(_kind_of_no_numbers, set(map(type, array.ravel())))), (kind, what))
+    if kind in _NO_NUMBERS:
+        message = f"{field} must hold numbers, not {what}: {_NO_NUMBERS[kind]}."
+        raise InvalidProblem(Fault(field, "not_numeric", message))
+
+
+def _kind_of_no_numbers(kind: type) -> tuple[str, str] | None:
+    """The kind in `_NO_NUMBERS`, and the name, of a type of objects."""
+    kinds = {"m": (timedelta, np.timedelta64), "M": (date, np.datetime64), "c": (complex, np.complexfloating)}
+    return next(((letter, kind.__name__) for letter, types in kinds.items() if issubclass(kind, types)), None)
 
 
 def _from_sequence(X: Any, field: str) -> NDArray[Any]:

@@ -18,6 +18,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted
 
+from core.data.dataset import LabelledData
 from core.data.validation import refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
 from core.estimators.base import (
@@ -54,6 +55,10 @@ _STUDENT = ("C", "margin", "difficulty_floor", "solver", "tolerance", "max_epoch
 """Parameters of the students' specification."""
 _LEARNERS = (*_STUDENT, "method", "teacher_C", "features", "n_components", "gamma", "scaling", "tuning")
 """An STMSClassifier with one of these is not automatic, unless it says so."""
+_FEWEST_HELD_OUT = 2
+"""Rows of a class of which one can be held out."""
+_UNSURE = (1e-300, 1.0 - 2.0**-53)
+"""Range of probabilities whose log-odds are finite."""
 
 
 class _StudentEstimator(Estimator):
@@ -108,6 +113,17 @@ def _spec_class(method: str) -> type[GatedSpec]:
     """Raises InvalidProblem for an unknown method."""
     refuse(unknown_choice("student.method", method, GATED))
     return GATED[cast(Method, method)]
+
+
+def _check_counts(data: LabelledData, config: TrainingConfig) -> None:
+    """Raise InvalidProblem for a class of one row where held-out scores are needed of every class."""
+    alone = np.flatnonzero(data.class_counts < _FEWEST_HELD_OUT)
+    if config.wants_held_out and len(alone):
+        message = (
+            f"The class {data.classes[int(alone[0])]!r:.80} has one row, and probabilities and thresholds"
+            " need two. Leave the class out, or give calibration='none' and threshold='zero'."
+        )
+        raise InvalidProblem(Fault("y", "class_too_small", message))
 
 
 def _is_calibrated(estimator: _StudentEstimator) -> bool:
@@ -182,7 +198,7 @@ class GatedSVMClassifier(_StudentEstimator):
         rows, labels = self._labelled(X, y)
         classes, codes = classes_of(labels)
         if self.target_class is None:
-            kind = type_of_target(y, input_name="y", raise_unknown=True)
+            kind = type_of_target(labels, input_name="y", raise_unknown=True)
             if kind != "binary":
                 message = (
                     f"Only binary classification is supported. The type of the target is {kind}."
@@ -246,12 +262,16 @@ class STMSClassifier(_StudentEstimator):
 
     Parameters are those of GatedSVMClassifier, without ``target_class``; None leaves one open.
     method: also a specification of students, such as ``Trees()``, which holds their parameters.
+    calibration: as of GatedSVMClassifier; None means ``"sigmoid"``, so that the estimator has
+        ``predict_proba``. For it three further fits of two thirds of the rows give held-out scores where
+        nothing else needs them; ``"none"`` leaves them out.
     teacher: a classifier of scikit-learn's interface, unfitted, or a specification such as
         ``Forest()``, in place of the structural SVM. Students learn from its scores. A
         classifier is fitted to the raw rows, in every fold anew; ``packed_teacher_`` is distilled from it.
     automatic: choose features and C from the training rows as a job does, and take guarded, calibrated
         students with 8 rejections where their parameters, calibration and threshold are left open. False: the
-        defaults of GatedSVMClassifier. None: True if features, students, teacher_C and tuning are left open.
+        defaults of GatedSVMClassifier, calibrated. None: True if features, students, teacher_C and tuning are
+        left open.
     automatic_seconds: budget of an automatic fit that leaves method and teacher open (``choice_.budget``).
     n_jobs: number of classes trained concurrently, in threads; None means 1.
 
@@ -314,7 +334,9 @@ class STMSClassifier(_StudentEstimator):
         self.classes_, codes = classes_of(labels)
         n_threads = effective_n_jobs(self.n_jobs)
         data = labelled_data(rows, codes, self.classes_, self.encoder_)
-        model = train(data, self._config(), run=Run(n_threads=n_threads))
+        config = self._config()
+        _check_counts(data, config)
+        model = train(data, config, run=Run(n_threads=n_threads))
         self.feature_map_ = model.preparation.feature_map
         self._trained = [*model.trained]
         self.students_: dict[str, PackedStudent] = model.students
@@ -323,38 +345,74 @@ class STMSClassifier(_StudentEstimator):
         return self
 
     def _config(self) -> TrainingConfig:
-        config = super()._config()
+        config = replace(
+            super()._config(),
+            automatic_seconds=self.automatic_seconds,
+            calibration=self.calibration or AUTOMATIC_CALIBRATION,
+            folds=AUTOMATIC_FOLDS,
+        )
         automatic = self.automatic
         if automatic is None:
             automatic = all(getattr(self, name) is None for name in _LEARNERS)
         if not automatic:
-            return replace(config, automatic_seconds=self.automatic_seconds)
+            return config
         named = any(getattr(self, name) is not None for name in ("method", *_STUDENT))
         return replace(
             config,
             automatic=True,
-            automatic_seconds=self.automatic_seconds,
             students=config.students if named else (AUTOMATIC_STUDENT,),
             threshold=self.threshold or AUTOMATIC_THRESHOLD,
-            calibration=self.calibration or AUTOMATIC_CALIBRATION,
-            folds=AUTOMATIC_FOLDS,
             guard="check" if named else "repair",
         )
 
     def student_scores(self, X: ArrayLike) -> FloatArray:
         """The score of each student minus its threshold, (n, K), also with two classes."""
-        rows = self._rows(X)
-        examples = Examples(rows, self.feature_map_.transform(rows))
-        columns = [one.fitted.scores(examples) - one.packed.threshold for one in self._trained]
-        return np.stack(columns, axis=1)
+        scores: FloatArray = self._raw_scores(X) - np.array([one.packed.threshold for one in self._trained])
+        return scores
 
     def decision_function(self, X: ArrayLike) -> FloatArray:
-        """``student_scores`` (n, K); with two classes the second column minus the first, (n,)."""
-        return flat_if_binary(self.student_scores(X))
+        """The log-odds of each class (n, K), of students that are calibrated, otherwise ``student_scores``.
+
+        With two classes the second column minus the first, (n,).
+        """
+        return flat_if_binary(self._decisions(X))
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The class whose student scores highest, (n,)."""
-        return self._with_largest(self.student_scores(X))
+        """The most probable class, (n,); of students without a calibration the one whose score is highest."""
+        return self._with_largest(self._decisions(X))
+
+    @available_if(_is_calibrated)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: ArrayLike) -> FloatArray:
+        """Probabilities of ``classes_``, (n, K): those of the students, divided by their sum in each row.
+
+        Raises InvalidProblem if calibration is ``"auto"`` and training computed no held-out scores.
+        """
+        shares = self._probabilities(self._raw_scores(X))
+        normalised: FloatArray = shares / shares.sum(axis=1, keepdims=True)
+        return normalised
+
+    def _decisions(self, X: ArrayLike) -> FloatArray:
+        """What the classes are compared by, (n, K): of one order with ``predict_proba``, if that exists."""
+        check_is_fitted(self)
+        if any(one.packed.calibration is None for one in self._trained):
+            return self.student_scores(X)
+        shares = self._probabilities(self._raw_scores(X))
+        odds: FloatArray = np.log(shares) - np.log1p(-shares)
+        return odds
+
+    def _raw_scores(self, X: ArrayLike) -> FloatArray:
+        """The score of each student, (n, K)."""
+        rows = self._rows(X)
+        examples = Examples(rows, self.feature_map_.transform(rows))
+        return np.stack([one.fitted.scores(examples) for one in self._trained], axis=1)
+
+    def _probabilities(self, scores: FloatArray) -> FloatArray:
+        """The probability that each student gives its class, (n, K), neither 0 nor 1."""
+        columns = [
+            one.packed.calibrated().probabilities(column)
+            for one, column in zip(self._trained, scores.T, strict=True)
+        ]
+        return np.clip(np.stack(columns, axis=1), *_UNSURE)
 
     def student_(self, label: Any) -> PackedStudent:
         """The packed student of a class. Raises InvalidProblem for an unknown one."""

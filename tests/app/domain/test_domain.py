@@ -327,8 +327,8 @@ def test_a_job_is_automatic_unless_it_names_features_or_a_learner(given: dict, a
 
 def test_the_estimator_without_parameters_is_the_job_without_hyperparameters() -> None:
     assert STMSClassifier()._config() == config_of(TrainingSpec())
-    plain = TrainingSpec.model_validate({"automatic": False, "calibration": {"kind": "none"}})
-    assert STMSClassifier(automatic=False)._config() == replace(config_of(plain), guard="off")
+    plain = TrainingSpec.model_validate({"automatic": False, "calibration": {"kind": "sigmoid"}})
+    assert STMSClassifier(automatic=False)._config() == replace(config_of(plain), guard="off", folds=3)
 
 
 def test_a_job_that_was_stored_without_the_choice_keeps_the_declared_defaults() -> None:

@@ -2,6 +2,8 @@ import itertools
 import json
 import time
 import unicodedata
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -59,6 +61,9 @@ class TestLabels:
             np.array(["3", "1", "3", "1"]),
             np.array(["3", "1", "3", "1"], dtype=np.dtypes.StringDType()),
             [np.int64(3), np.int16(1), 3, 1.0],
+            [Decimal("3.0"), Decimal(1), Decimal(3), Decimal("1")],
+            [b"3", b"1", b"3", b"1"],
+            np.array([b"3", b"1", b"3", b"1"]),
         ],
     )
     def test_numpy_types_name_the_same_classes(self, labels):
@@ -66,6 +71,20 @@ class TestLabels:
 
         assert data.classes == ("1", "3")
         np.testing.assert_array_equal(data.class_counts, [2, 2])
+
+    @pytest.mark.parametrize(
+        ("labels", "first"),
+        [
+            ([date(2024, 5, 6), date(2024, 5, 7)], "2024-05-06"),
+            ([datetime(2024, 5, 6, 7), datetime(2024, 5, 6, 8, 0, 0, 250_000)], "2024-05-06 07:00:00"),
+            ([datetime(2024, 5, 6, 7, tzinfo=UTC), datetime(2025, 1, 1, tzinfo=UTC)], "2024-05-06 07:00:00Z"),
+            (np.array(["2024-05-06", "2024-05-07"], "M8[D]"), "2024-05-06"),
+            (np.array(["2024-05-06", "2024-05-07"], "M8[ns]"), "2024-05-06 00:00:00"),
+        ],
+    )
+    def test_days_and_moments_are_classes_by_their_text(self, labels, first):
+        y = np.tile(labels, 2) if isinstance(labels, np.ndarray) else [*labels, *labels]
+        assert LabelledData.from_arrays(X4, y).classes[0] == first
 
     @pytest.mark.parametrize(
         ("labels", "code", "row"),
@@ -86,7 +105,9 @@ class TestLabels:
             (["a", "b", "c" * 257, "b"], "label_too_long", 2),
             (["é", "b", "e\u0301", "b"], "ambiguous_label", 2),
             ([[1], [2], [1], [2]], "bad_label_type", 0),
-            ([b"a", b"b", b"a", b"b"], "bad_label_type", 0),
+            ([b"a", b"\xff", b"a", b"b"], "bad_label_type", 1),
+            ([timedelta(1)] * 4, "bad_label_type", 0),
+            (np.array([1, 2, 1, 2], "m8[s]").astype(object), "bad_label_type", 0),
             ([1 + 2j, 1, 1, 2], "bad_label_type", 0),
         ],
     )

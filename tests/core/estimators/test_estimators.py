@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
+from decimal import Decimal
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_iris
+from sklearn.ensemble import VotingClassifier
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -128,7 +134,7 @@ def test_without_parameters_features_and_c_are_chosen(iris, automatic):
 def test_a_named_parameter_leaves_the_others_at_their_declared_defaults(iris):
     plain, named = STMSClassifier(automatic=False).fit(*iris), STMSClassifier(features="linear").fit(*iris)
     assert plain.choice_ is named.choice_ is None
-    assert plain._config() == named._config() == TrainingConfig(calibration="none")
+    assert plain._config() == named._config() == TrainingConfig(calibration="sigmoid", folds=3)
     both = STMSClassifier("svm", automatic=True, calibration="none").fit(*iris)
     assert both.choice_ is not None
     assert {student.metadata["C"] for student in both.students_.values()} == {150 * both.choice_.C_per_row}
@@ -137,7 +143,7 @@ def test_a_named_parameter_leaves_the_others_at_their_declared_defaults(iris):
 
 def test_packed_students_answer_like_the_estimator(iris, automatic):
     X, _ = iris
-    scores = automatic.decision_function(X)
+    scores = automatic.student_scores(X)
     assert scores.shape == (150, 3)
     for code, label in enumerate(automatic.classes_):
         np.testing.assert_array_equal(automatic.student_(label).decide(X), scores[:, code] >= 0)
@@ -145,9 +151,122 @@ def test_packed_students_answer_like_the_estimator(iris, automatic):
 
 def test_two_classes_give_one_column_but_two_students(iris):
     X, y = iris[0][50:], iris[1][50:]
-    classifier = STMSClassifier().fit(X, y)
+    classifier = STMSClassifier(automatic=False, calibration="none").fit(X, y)
     both = classifier.student_scores(X)
     np.testing.assert_array_equal(classifier.decision_function(X), both[:, 1] - both[:, 0])
+    assert not hasattr(classifier, "predict_proba")
+
+
+@pytest.mark.parametrize("settings", [{"automatic": False}, {"C": 100.0, "calibration": "isotonic"}])
+def test_the_most_probable_class_is_predicted(iris, settings):
+    X, y = iris
+    for rows in (np.arange(150), np.arange(50, 150)):
+        model = STMSClassifier(**settings).fit(X[rows], y[rows])
+        shares, decisions = model.predict_proba(X), model.decision_function(X)
+        np.testing.assert_allclose(shares.sum(axis=1), 1.0)
+        np.testing.assert_array_equal(model.classes_[shares.argmax(axis=1)], model.predict(X))
+        chosen = decisions.argmax(axis=1) if decisions.ndim == 2 else (decisions > 0).astype(int)
+        np.testing.assert_array_equal(model.classes_[chosen], model.predict(X))
+        own = np.stack([model.student_(label).probabilities(X) for label in model.classes_], axis=1)
+        np.testing.assert_allclose(shares, own / own.sum(axis=1, keepdims=True), atol=1e-9)
+    unsure = STMSClassifier(C=100.0, calibration="auto").fit(X, y)
+    with at_fault(InvalidProblem, "not_calibrated"):
+        unsure.predict_proba(X)
+    assert unsure.predict(X).shape == (150,)
+
+
+def test_tools_of_scikit_learn_ask_for_probabilities(iris):
+    X, y = iris
+    plain = STMSClassifier(C=100.0, teacher_C=100.0)
+    for scoring, least in (("neg_log_loss", -0.5), ("roc_auc_ovr", 0.9)):
+        assert cross_val_score(plain, X, y, cv=3, scoring=scoring).min() > least
+    voting = VotingClassifier([("a", plain), ("b", GaussianNB())], voting="soft").fit(X, y)
+    assert voting.score(X, y) > 0.9
+    assert CalibratedClassifierCV(plain, cv=3).fit(X, y).score(X, y) > 0.9
+
+
+def test_probabilities_need_two_rows_of_each_class(iris):
+    X, y = iris
+    alone = np.array(["rare", *y[1:]])
+    with at_fault(InvalidProblem, "class_too_small", match="'rare' has one row.*calibration='none'"):
+        STMSClassifier(C=100.0).fit(X, alone)
+    assert STMSClassifier(C=100.0, calibration="none").fit(X, alone).predict(X).shape == (150,)
+
+
+NO_LABEL = r"Row 1 has no label. Leave rows without a label out of X and y"
+
+
+@pytest.mark.parametrize("frame", [False, True])
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        (lambda y: [y[0], None, *y[2:]], "missing_label", NO_LABEL),
+        (lambda y: [y[0], float("nan"), *y[2:]], "missing_label", NO_LABEL),
+        (lambda y: [y[0], np.datetime64("NaT"), *y[2:]], "missing_label", NO_LABEL),
+        (lambda y: [y[0], "", *y[2:]], "missing_label", NO_LABEL),
+        (lambda y: np.where(np.arange(150) == 1, np.nan, np.arange(150) // 50), "missing_label", NO_LABEL),
+        (lambda y: np.array([y[0], None, *y[2:]], dtype=object)[:, None], "missing_label", NO_LABEL),
+        (lambda y: np.ma.masked_array(np.arange(150) % 2, np.arange(150) == 1), "missing_label", NO_LABEL),
+        (lambda y: ["a", 1] * 75, "mixed_labels", "row 1 differs from row 0"),
+        (lambda y: np.eye(3)[np.arange(150) % 3], "wrong_shape", r"\(150, 3\).*y.argmax\(axis=1\)"),
+        (lambda y: np.array([1] * 150, "m8[s]"), "bad_label_type", "give them as text"),
+        (lambda y: [datetime.timedelta(1)] * 150, "bad_label_type", "give it as text"),
+    ],
+)
+def test_what_is_wrong_with_labels_is_named(iris, frame: bool, change, code: str, words: str):
+    X, y = iris
+    rows = {"a": X[:, 0], "t": ["u", "v", "w"] * 50} if frame else X
+    with at_fault(InvalidProblem, code, field="y", match=words):
+        STMSClassifier(automatic=False).fit(rows, change(y))
+
+
+@pytest.mark.parametrize(
+    ("labels", "classes"),
+    [
+        ([Decimal("1.50"), Decimal("2")], ["1.5", "2"]),
+        ([datetime.date(2024, 5, 6), datetime.date(2023, 1, 1)], ["2023-01-01", "2024-05-06"]),
+        ([True, False], [False, True]),
+        (np.array([3, 1], dtype=object), [1, 3]),
+        ([1.0, 0.0], [0.0, 1.0]),
+        (["b", "a"], ["a", "b"]),
+    ],
+)
+def test_labels_of_every_type_are_classes(iris, labels, classes: list):
+    X, _ = iris
+    for rows in (X, {"a": X[:, 0], "t": ["u", "v", "w"] * 50}):
+        y = np.resize(labels, 150) if isinstance(labels, np.ndarray) else [*labels] * 75
+        model = STMSClassifier(automatic=False, calibration="none").fit(rows, y)
+        assert model.classes_.tolist() == classes
+
+
+@pytest.mark.parametrize(
+    ("rows", "code", "words"),
+    [
+        (
+            np.ma.masked_array(np.ones((9, 2)), np.arange(18).reshape(9, 2) == 3),
+            "missing_value",
+            "row 1, column 1",
+        ),
+        (np.ones((9, 2), "m8[s]"), "not_numeric", "send seconds as a number"),
+        (np.full((9, 2), np.timedelta64(1, "s"), dtype=object), "not_numeric", "send seconds as a number"),
+        (np.ones((9, 2), "M8[s]"), "not_numeric", "columns with names"),
+        (np.ones((9, 2), complex), "not_numeric", "Complex data not supported"),
+        (np.ones(9, [("a", "f8")]), "not_numeric", "a column of each field"),
+        (np.where(np.arange(18).reshape(9, 2) == 5, np.nan, 1.0), "not_finite", "NaN at row 2, column 1"),
+        (np.where(np.arange(18).reshape(9, 2) == 5, np.inf, 1.0), "not_finite", "infinite value at row 2"),
+        (
+            sp.csr_array(np.where(np.arange(18).reshape(9, 2) == 5, np.inf, 1.0)),
+            "not_finite",
+            "row 2, column 1",
+        ),
+    ],
+)
+def test_what_is_no_number_in_an_array_is_named(iris, rows, code: str, words: str):
+    with at_fault(InvalidProblem, code, match=words):
+        STMSClassifier(automatic=False).fit(rows, [*"aabbccabc"])
+    fitted = StructuralSVMClassifier(C=1.0).fit(np.arange(18.0).reshape(9, 2), [*"aaabbbccc"])
+    with at_fault(InvalidProblem, code, match=words):
+        fitted.predict(rows)
 
 
 def test_the_packed_teacher_scores_like_the_estimator(iris):
