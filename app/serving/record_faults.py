@@ -6,7 +6,8 @@ Every fault names its row and column. A record that nothing is wrong with has it
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import Any, Final
@@ -63,6 +64,32 @@ def count_keys(text: bytes) -> int:
 def pairs_of(text: bytes) -> list[tuple[str, msgspec.Raw]]:
     """Keys and values of an object of JSON in order, also those that are there twice. Raises DecodeError."""
     return [(key.text, value) for key, value in _KEYS.decode(text).items()]
+
+
+def may_repeat(text: bytes, names: Iterable[str]) -> bool:
+    """Whether an object of JSON with nothing but these keys may have one of them twice; never a slow look."""
+    return b"\\" in text or any(text.count(b'"%s"' % name.encode()) > 1 for name in names)
+
+
+def check_once(text: bytes, field: str = "body", i: int | None = None) -> None:
+    """Raise InvalidRequest for a key of an object that is there twice, of which decoders keep the last value.
+
+    field, i: of the object in the request.
+    """
+    names = [name for name, _ in pairs_of(text)]
+    double = next((name for name, times in Counter(names).items() if times > 1), None)
+    if double is not None:
+        raise duplicate_key(double, field, i)
+
+
+def duplicate_key(name: str, field: str, i: int | None) -> InvalidRequest:
+    """The error of an object in a request that has a key twice."""
+    where, what = ("The body", "field") if field == "body" else (_place(field, i), "key")
+    message = f"{where} has the {what} {name!r:.100} twice."
+    of_key = name if field == "body" else f"{field}.{name}"
+    return InvalidRequest(
+        message, code="duplicate_key", faults=[InputFault(of_key[:200], "duplicate_key", message, i)]
+    )
 
 
 class RecordReader:
