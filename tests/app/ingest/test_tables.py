@@ -574,3 +574,32 @@ def test_columns_of_numbers_and_texts_are_what_they_seem(ingest: Any, tmp_path: 
     assert isinstance(numbers, NumberCells)
     assert isinstance(texts, TextCells)
     assert list(texts.texts) == ["cat", "dog"]
+
+
+def json_lines(cells: list[Any]) -> bytes:
+    """As Python writes records, with NaN and Infinity."""
+    rows = [{"v": cell, "n": k % 7, "label": "ab"[k % 2]} for k, cell in enumerate(cells)]
+    return "\n".join(map(json.dumps, rows)).encode()
+
+
+def test_nan_in_json_lines_is_a_gap_as_in_other_files(ingest: Any) -> None:
+    numbers = [float("nan") if k == 3 else k + 0.5 for k in range(20)]
+    train, _, _ = ingest(json_lines(numbers))
+    assert np.flatnonzero(train.table.column("v").is_gap).tolist() == [3]
+    texts = [float("nan") if k == 3 else f"word{k % 3}" for k in range(20)]
+    train, _, _ = ingest(json_lines(texts))
+    assert np.flatnonzero(train.table.column("v").codes < 0).tolist() == [3]
+
+
+@pytest.mark.parametrize("other", [1.5, "text"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_infinity_in_json_lines_is_named(ingest: Any, other: Any, sign: int) -> None:
+    cells = [sign * float("inf") if k == 3 else other for k in range(20)]
+    with pytest.raises(InvalidRequest, match=r"Line 4, column 'v': -?Infinity is no finite number") as raised:
+        ingest(json_lines(cells))
+    assert raised.value.faults[0].code == "not_finite"
+
+
+def test_python_is_no_json(ingest: Any) -> None:
+    with pytest.raises(InvalidRequest, match="keys and texts need double quotes"):
+        ingest(b"{'a': 1, 'label': 'x'}\n" * 4, declared="jsonl")
