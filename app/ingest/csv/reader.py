@@ -31,7 +31,16 @@ from app.ingest.csv.arrow import numbers_of, open_rows, text_columns, texts_of
 from app.ingest.csv.blanks import copy_with_single_blanks
 from app.ingest.csv.diagnose import find_faults
 from app.ingest.csv.encodings import copy_in_utf8, unicode_encoding
-from app.ingest.csv.layout import BLANK, CsvLayout, is_number, separator_of, sniff, variant_of
+from app.ingest.csv.layout import (
+    BLANK,
+    COUNTS,
+    CsvLayout,
+    ambiguous_header,
+    is_number,
+    separator_of,
+    sniff,
+    variant_of,
+)
 from app.ingest.csv.lines import LineNumbers, count_lines, mapped
 from app.ingest.csv.quotes import quotes_of
 from app.ingest.csv.table import CellReader
@@ -498,11 +507,11 @@ def _check_first_label(layout: CsvLayout, labels: list[str]) -> None:
     """Raise InvalidRequest where line 1, read as a row, seems to be the header."""
     header = next(one for one in layout.decisions if one.name == "header")
     names, label = layout.columns.names, layout.columns.label
-    if header.reason == GIVEN:
+    if header.reason == GIVEN or header.reason.startswith(COUNTS):
         return
     if names is not None and label is not None and names[label] in set(labels):
         if any(layout.is_value(names[k], k) for k in layout.columns.features):
-            raise _ambiguous_header(f"other lines have its last cell, {names[label]!r:.60}, as their class")
+            raise ambiguous_header(f"other lines have its last cell, {names[label]!r:.60}, as their class")
         return
     if header.value != "no" or len(labels) < 3:
         return
@@ -511,19 +520,9 @@ def _check_first_label(layout: CsvLayout, labels: list[str]) -> None:
     if not first or len(first) > MAX_NAME_LENGTH or labels.count(first) > 1:
         return
     if not numbered[0] and all(numbered[1:]):
-        raise _ambiguous_header(f"it ends with {first!r:.60} where all other lines have numbers")
+        raise ambiguous_header(f"it ends with {first!r:.60} where all other lines have numbers")
     if len(set(labels)) <= max(3, len(labels) // 2):
-        raise _ambiguous_header(f"no other line has its class, {first!r:.60}")
-
-
-def _ambiguous_header(why: str) -> InvalidRequest:
-    text = (
-        f"Line 1 has numbers, and it is doubtful whether it is a row or names the columns: {why}. If it names"
-        " the columns, send header=yes (--header yes); if it is a row, header=no."
-    )
-    return invalid_file(
-        text, code="ambiguous_header", faults=[InputFault("header", "ambiguous_header", text)]
-    )
+        raise ambiguous_header(f"no other line has its class, {first!r:.60}")
 
 
 def _block_bytes(text: mmap.mmap, start: int, end: int) -> int:
