@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ NOT_FINITE: Final = {
     "-Infinity": "is a negative infinite value",
 }
 """What programs write in JSON for numbers that are not finite."""
+_QUICKLY_SEARCHED: Final = 4096
 _LONGEST_WHOLE: Final = 300
 _SHOWN_COLUMNS: Final = 6
 _SHOWN_NUMBERS: Final = 3
@@ -66,9 +67,19 @@ def pairs_of(text: bytes) -> list[tuple[str, msgspec.Raw]]:
     return [(key.text, value) for key, value in _KEYS.decode(text).items()]
 
 
-def may_repeat(text: bytes, names: Iterable[str]) -> bool:
-    """Whether an object of JSON with nothing but these keys may have one of them twice; never a slow look."""
-    return b"\\" in text or any(text.count(b'"%s"' % name.encode()) > 1 for name in names)
+def may_repeat(text: bytes, names: tuple[str, ...]) -> bool:
+    """Whether an object of JSON with nothing but these keys may have one of them twice: a quick look.
+
+    Long texts, through which these looks take as long as reading it, may.
+    """
+    if len(text) > _QUICKLY_SEARCHED or b"\\" in text:
+        return True
+    return any(text.count(name) > 1 for name in _quoted(names))
+
+
+@cache
+def _quoted(names: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple(f'"{name}"'.encode() for name in names)
 
 
 def check_once(text: bytes, field: str = "body", i: int | None = None) -> None:

@@ -42,6 +42,7 @@ _WANTED: Final = (
     ' numbers by the names of the columns: {"x": [5.1, 3.5]}, {"rows": [[5.1, 3.5]]},'
     ' {"rows": [{"length": 5.1}]}.'
 )
+_ONE_LIST: Final = re.compile(rb'\s*\{\s*"\w+"\s*:\s*\[')
 CHECKED_BYTES: Final = 256 * 1024
 """Larger bodies are first looked at for far too many parts, as decoded objects take much more memory."""
 EXTRA_PARTS: Final = 200_000
@@ -71,6 +72,9 @@ def check_fields_once(text: bytes, decoder: msgspec.json.Decoder[Any]) -> None:
 
     Bodies of very many parts are not looked at if a part of a row may have the name of a field.
     """
+    if text.endswith(b"]}") and text.count(b"[") == 1 and _ONE_LIST.match(text):
+        # The only list of the body begins behind its first key and ends with it.
+        return
     is_large = len(text) > CHECKED_BYTES and text.count(b",") > EXTRA_PARTS
     if may_repeat(text, decoder.type.__struct_fields__) and not is_large:
         check_once(text)

@@ -83,6 +83,8 @@ Row: TypeAlias = list[float] | SparseRow
 Block: TypeAlias = tuple[slice, NDArray[Any]]
 
 _QUOTES_OF_ONE_KEY: Final = 2
+_QUOTES_OF_SPARSE_ROW: Final = 4
+"""Quotation marks of a body with one field, and of a row with no other keys than it must have."""
 _MANY_COMMAS: Final = 1_000_000
 _LONG: Final = re.compile(rb"\[[^\[\]{}]{2000000,}+\]")
 _FLAT: Final = re.compile(rb"\[[^\[\]{}]*\]")
@@ -140,7 +142,9 @@ def _check_keys(text: bytes, decoder: msgspec.json.Decoder[Any], body: QueryBody
     if text.count(b'"') == _QUOTES_OF_ONE_KEY:
         return
     check_fields_once(text, decoder)
-    if isinstance(body.x, SparseRow) and may_repeat(text, SparseRow.__struct_fields__):
+    # The key "x", and the two that such a row must have.
+    is_short = text.count(b'"') == _QUOTES_OF_ONE_KEY + _QUOTES_OF_SPARSE_ROW
+    if isinstance(body.x, SparseRow) and not is_short and may_repeat(text, SparseRow.__struct_fields__):
         check_once(bytes(dict(pairs_of(text))["x"]), "x")
 
 
@@ -329,7 +333,7 @@ def _fill(target: NDArray[np.float64], raw: msgspec.Raw, i: int, inputs: Inputs 
     if isinstance(row, SparseRow):
         if inputs is None:
             raise _not_a_list("rows", i)
-        if may_repeat(text, SparseRow.__struct_fields__):
+        if text.count(b'"') != _QUOTES_OF_SPARSE_ROW and may_repeat(text, SparseRow.__struct_fields__):
             check_once(text, "rows", i)
         return _scatter(target, row, "rows", i, inputs.first_index(row.index_base, "rows", i))
     if len(row) != len(target):
