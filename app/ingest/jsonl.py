@@ -6,7 +6,6 @@ import json
 import math
 from array import array
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -44,8 +43,6 @@ from core.data.validation import MAX_MAGNITUDE
 OPTIONS: Final = ("label_column", "index_column", "columns", "null_values")
 """What can be said of a file of JSON lines."""
 MAX_LINE_BYTES: Final = 1024**2
-_CONSTANTS: Final = {"NaN": None, "Infinity": math.inf, "-Infinity": -math.inf}
-"""What Python writes for numbers that JSON has no words for; NaN is a gap, as it is in all other files."""
 _BOM: Final = b"\xef\xbb\xbf"
 _BLOCK_ROWS: Final = 8192
 _BLOCK_CELLS: Final = 1_000_000
@@ -216,10 +213,15 @@ class _File:
             what = f"is longer than {MAX_LINE_BYTES} bytes. Each line holds one object, which is one row."
             raise invalid_rows([InputFault("X", "line_too_long", f"Line {number} {what}", row=row)])
         try:
-            record = _decoded(decoder, line)
+            record = decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            not_finite = _not_finite(line)
+            for name, word in not_finite.items():
+                what = f"column {name!r:.80}: {word} is no JSON; write null for a missing value"
+                self._fault("not_finite", number, row, what)
             hint = "; keys and texts need double quotes" if line.lstrip().startswith(b"{'") else ""
-            self._fault("bad_json", number, row, f"is not JSON: {error}"[:300] + hint)
+            if not not_finite:
+                self._fault("bad_json", number, row, f"is not JSON: {error}"[:300] + hint)
             record = {}
         if not isinstance(record, dict):
             self._fault("no_object", number, row, "is not an object with a key for each column")
@@ -258,26 +260,14 @@ class _File:
             return self._block_of_lists(name, cells)
         if kinds <= {int, float}:
             values = np.array([np.nan if cell is None else _float(cell) for cell in cells])
-            for place in map(int, np.flatnonzero(np.abs(values) > MAX_MAGNITUDE)[:MAX_FAULTS]):
-                if not self._is_infinite(name, place, cells[place]):
-                    self._cell_fault(name, "too_large", place, f"the number is beyond ±{MAX_MAGNITUDE:g}")
+            for place in np.flatnonzero(np.abs(values) > MAX_MAGNITUDE)[:MAX_FAULTS]:
+                self._cell_fault(name, "too_large", int(place), f"the number is beyond ±{MAX_MAGNITUDE:g}")
             return _Block("number", values, len(cells))
         if kinds == {bool}:
             truths = np.array([np.nan if cell is None else float(cell) for cell in cells])
             return _Block("truth", truths, len(cells))
-        for place, cell in enumerate(cells):
-            if self._is_infinite(name, place, cell):
-                cells[place] = None
         texts = [cell if cell is None or isinstance(cell, str) else category_key(cell) for cell in cells]
         return _Block("text", pa.array(texts, pa.string()).dictionary_encode(), len(cells))
-
-    def _is_infinite(self, name: str, place: int, cell: Any) -> bool:
-        """Whether a cell is Infinity, which is a fault."""
-        is_infinite = isinstance(cell, float) and math.isinf(cell)
-        if is_infinite:
-            what = f"{'-' * (cell < 0)}Infinity is no finite number; null or NaN stands for a missing value"
-            self._cell_fault(name, "not_finite", place, what)
-        return is_infinite
 
     def _block_of_lists(self, name: str, cells: list[Any]) -> _Block:
         """A block of vectors; other cells are faults."""
@@ -321,15 +311,25 @@ class _File:
             self.faults.append(InputFault("X", code, f"Line {line}{mark}{what}.", row=row))
 
 
-def _decoded(decoder: msgspec.json.Decoder[Any], line: bytes) -> Any:
-    """The value of a line, also with NaN and Infinity, which Python writes. Raises as ``decoder`` does."""
+class _Word(str):
+    """A word that Python writes for a number that JSON has none for."""
+
+    __slots__ = ()
+
+
+def _not_finite(line: bytes) -> dict[str, str]:
+    """The words for numbers that are not finite, such as NaN, in an object that is no JSON for these only."""
+    if b"NaN" not in line and b"Infinity" not in line:
+        return {}
     try:
-        return decoder.decode(line)
-    except msgspec.DecodeError:
-        if b"NaN" in line or b"Infinity" in line:
-            with suppress(ValueError, RecursionError):
-                return json.loads(line, parse_constant=_CONSTANTS.__getitem__)
-        raise
+        record = json.loads(line, parse_constant=_Word)
+    except (ValueError, RecursionError):
+        return {}
+    words: dict[str, str] = {}
+    for name, value in record.items() if isinstance(record, dict) else ():
+        listed = value if isinstance(value, list) else [value]
+        words.update((name, str(one)) for one in listed if isinstance(one, _Word))
+    return words
 
 
 def _float(value: float) -> float:
