@@ -377,3 +377,9 @@ def test_an_unknown_field_says_which_are_wanted(boxes, problem: Check, field: st
     document = problem(boxes(**NAMED).post(path, content=body), 400, "wrong_body")
     assert words in document["detail"]
     assert '{"rows": [[5.1, 3.5]]}' in document["detail"]
+
+
+def test_a_name_twice_among_the_columns_of_a_body_is_named(boxes, problem: Check):
+    body = {"columns": ["length", "width", "width", "height"], "x": [1, 2, 2, 3]}
+    document = problem(boxes(**NAMED).post(BOX, json=body), 422, "wrong_columns")
+    assert [fault["code"] for fault in document["errors"]] == ["duplicate_column"]

@@ -23,8 +23,9 @@ import pyarrow as pa
 import pytest
 import scipy.io
 from pyarrow import orc
+from safetensors.numpy import save
 
-from app.domain.errors import ServiceError, UnsupportedFormat
+from app.domain.errors import InvalidRequest, ServiceError, UnsupportedFormat
 from app.domain.file_formats import FileFormat
 from app.ingest.bundle import read_bundle
 from app.ingest.formats import detect
@@ -278,3 +279,12 @@ def test_no_beginning_takes_long(tmp_path: Path, unit: bytes) -> None:
     path = tmp_path / "upload"
     path.write_bytes((unit * 65536)[:65536])
     assert seconds_to_detect(path) < 1
+
+
+def test_the_bytes_that_are_missing_of_a_table_are_told(ingest: Callable[..., object]) -> None:
+    content = written(lambda out: np.save(out, np.ones((30, 3))))
+    with pytest.raises(InvalidRequest, match="cut off: 100 of the 720 bytes of its numbers are missing"):
+        ingest(content[:-100])
+    content = save({"X": np.ones((30, 3)), "y": np.arange(30.0) % 2})
+    with pytest.raises(InvalidRequest, match=r"cut off within array '[Xy]': 50 bytes of it are missing"):
+        ingest(content[:-50])
