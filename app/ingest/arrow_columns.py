@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +20,21 @@ from app.ingest.raw import MAX_FAULTS, DatasetLimits, invalid_file, invalid_rows
 from core.data.schema import KindSpec
 from core.data.validation import MAX_MAGNITUDE
 
+DAMAGE: Final = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError)
+"""What Arrow raises for damaged files, and for what it cannot do."""
+NO_END: Final = "its end is missing, which says what is in it. Send or fetch it again."
 _LONGEST_LABEL: Final = 10_000
+_SECONDS: Final = "send seconds as a number, in pandas column.dt.total_seconds()"
+_WAYS_OUT: Final[tuple[tuple[Callable[[Any], bool], str], ...]] = (
+    (pa.types.is_duration, f"a duration; {_SECONDS}"),
+    (pa.types.is_interval, f"an interval; {_SECONDS}"),
+    (pa.types.is_time, "a time of day; send the seconds since midnight, or the hour, as a number"),
+    (pa.types.is_struct, "a struct; make a column of each of its fields"),
+    (pa.types.is_map, "a map; make a column of each of its keys"),
+    (pa.types.is_nested, "nested; only lists of numbers are read: make a column of each value, or one text"),
+    (pa.types.is_fixed_size_binary, "bytes; send texts or numbers"),
+)
+"""Types that no column may have: what each is called, and what to send instead."""
 
 
 @dataclass(slots=True)
@@ -46,9 +62,12 @@ class ArrowCells:
         self.limits.check_bytes(self._bytes)
         for positions in self.columns.tables.values():
             for k in positions:
-                self._chunks.setdefault(k, []).append(self._cells(k, batch.column(k)))
+                cells = converted(self.columns.name(k), batch.column(k), partial(self._cells, k))
+                self._chunks.setdefault(k, []).append(cells)
         if self.columns.label is not None:
-            self.labels += labels_of(batch.column(self.columns.label))
+            self.labels += converted(
+                self.columns.name(self.columns.label), batch.column(self.columns.label), labels_of
+            )
         self._rows += len(batch)
         self._check()
 
@@ -59,20 +78,19 @@ class ArrowCells:
         return found
 
     def _cells(self, position: int, values: pa.Array) -> Any:
-        """Numbers as a NumPy array, texts and lists as Arrow arrays."""
+        """Numbers as a NumPy array, texts and lists as Arrow arrays. values: see `plain`."""
         if is_text(values.type):
             return values
         if is_moment(values.type):
             return moments(values)
         if is_list(values.type):
             return pc.cast(values, pa.large_list(pa.float64()), safe=False)
-        plain = plain_values(values)
         said = self.kinds.get(self.columns.name(position))
-        if said is not None and said.kind in AS_TEXT and pa.types.is_integer(plain.type):
-            return pc.cast(plain, pa.string())
-        if pa.types.is_boolean(plain.type):
+        if said is not None and said.kind in AS_TEXT and pa.types.is_integer(values.type):
+            return pc.cast(values, pa.string())
+        if pa.types.is_boolean(values.type):
             self._truths.add(position)
-        numbers: NDArray[Any] = pc.cast(plain, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        numbers: NDArray[Any] = pc.cast(values, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         for row in np.flatnonzero(np.abs(numbers) > MAX_MAGNITUDE)[:MAX_FAULTS]:
             what = f"beyond ±{MAX_MAGNITUDE:g}" if np.isfinite(numbers[row]) else "not a finite number"
             code = "too_large" if np.isfinite(numbers[row]) else "not_finite"
@@ -126,12 +144,12 @@ def check_types(schema: pa.Schema, columns: Columns) -> None:
             continue
         kind, (where, place) = column.type, columns.place(position)
         if position == columns.label:
-            if not (is_text(kind) or is_number(kind)):
-                text = f"The label column {column.name!r:.80} is of type {kind}."
+            if not (is_text(kind) or is_number(kind) or is_moment(kind) or pa.types.is_null(inner(kind))):
+                text = f"The label column {column.name!r:.80} is of type {_shown(kind)}{way_out(kind)}."
                 faults.append(InputFault("y", "bad_label_type", text))
         elif not is_cell(kind):
-            text = f"Column {column.name!r:.80} is of type {kind}, which no column of a data set may have."
-            faults.append(InputFault(where, "bad_type", text, column=place))
+            text = f"Column {column.name!r:.80} is of type {_shown(kind)}, which no column of a data set may"
+            faults.append(InputFault(where, "bad_type", f"{text} have{way_out(kind)}.", column=place))
     if faults:
         raise invalid_rows(faults[:MAX_FAULTS])
 
@@ -175,8 +193,14 @@ def ambiguous(schema: pa.Schema, columns: Columns, doubt: str) -> InvalidRequest
 
 
 def inner(kind: pa.DataType) -> pa.DataType:
-    """The type of the values, which may be dictionary-encoded."""
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
+    """The type of the values themselves, whichever way they are encoded or named."""
+    while True:
+        if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
+            kind = kind.value_type
+        elif isinstance(kind, pa.BaseExtensionType):
+            kind = kind.storage_type
+        else:
+            return kind
 
 
 def is_measured(kind: pa.DataType) -> bool:
@@ -206,25 +230,102 @@ def is_text(kind: pa.DataType) -> bool:
 
 def is_moment(kind: pa.DataType) -> bool:
     """Whether values are days or moments."""
-    return bool(pa.types.is_date(kind) or pa.types.is_timestamp(kind))
+    return bool(pa.types.is_date(inner(kind)) or pa.types.is_timestamp(inner(kind)))
 
 
 def is_list(kind: pa.DataType) -> bool:
     """Whether values are lists of numbers."""
-    is_one = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-    return bool(is_one and is_number(kind.value_type) and not pa.types.is_dictionary(kind.value_type))
+    one = inner(kind)
+    has_lists = pa.types.is_list(one) or pa.types.is_large_list(one) or pa.types.is_fixed_size_list(one)
+    return bool(has_lists and is_number(one.value_type) and inner(one.value_type) == one.value_type)
 
 
 def is_cell(kind: pa.DataType) -> bool:
     """Whether values may be cells of a table."""
-    return (
-        is_number(kind) or is_text(kind) or is_moment(kind) or is_list(kind) or bool(pa.types.is_null(kind))
-    )
+    has_cells = is_number(kind) or is_text(kind) or is_moment(kind) or is_list(kind)
+    return has_cells or bool(pa.types.is_null(inner(kind)))
 
 
-def plain_values(values: pa.Array) -> pa.Array:
-    """Numbers or booleans that are not dictionary-encoded."""
-    return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
+def way_out(kind: pa.DataType) -> str:
+    """What a type is that no column may have, and what to send instead, as the end of a sentence."""
+    return next((f": it is {text}" for is_kind, text in _WAYS_OUT if is_kind(inner(kind))), "")
+
+
+def _shown(kind: pa.DataType) -> str:
+    """A type without what it is made of, which some formats name in their own way."""
+    return str(kind).partition("<")[0] if pa.types.is_nested(kind) else str(kind)
+
+
+def plain(values: pa.Array) -> pa.Array:
+    """The values without the ways in which Arrow encodes them: runs, views, extensions and dictionaries.
+
+    Only texts stay dictionary-encoded: long ones that repeat would take too much memory.
+    """
+    kind = values.type
+    if isinstance(kind, pa.BaseExtensionType):
+        return plain(values.storage)
+    if pa.types.is_run_end_encoded(kind):
+        places = pa.array(np.arange(len(values.values)), pa.int64())
+        runs = pa.RunEndEncodedArray.from_arrays(values.run_ends, places)
+        rows = pc.run_end_decode(runs.slice(values.offset, len(values)))
+        return plain(values.values).take(rows)
+    if pa.types.is_string_view(kind):
+        return values.cast(pa.large_string())
+    if pa.types.is_binary_view(kind):
+        return values.cast(pa.large_binary())
+    if not pa.types.is_dictionary(kind):
+        return values
+    dictionary = plain(values.dictionary)
+    if is_text(kind) and not pa.types.is_dictionary(dictionary.type):
+        return pa.DictionaryArray.from_arrays(values.indices, dictionary)
+    return dictionary.take(values.indices)
+
+
+def batches_of(kind: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches of a file of a ``kind``; what Arrow raises where it reads them becomes InvalidRequest."""
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        except pa.ArrowMemoryError:
+            raise
+        except DAMAGE as error:
+            raise unreadable(kind, error) from error
+        yield batch
+
+
+def unreadable(kind: str, error: Exception) -> InvalidRequest:
+    """The error of a file of a ``kind`` that Arrow does not read."""
+    text = f"The {kind} file is cut off or damaged: {error}"
+    if isinstance(error, pa.ArrowNotImplementedError):
+        text = f"The {kind} file has something that is not read: {error}. Write it as CSV, or in another way."
+    return invalid_file(text, code="unreadable_file")
+
+
+@contextmanager
+def errors_as_invalid(kind: str) -> Iterator[None]:
+    """Convert what Arrow raises for the values of a whole file of a ``kind`` to InvalidRequest."""
+    try:
+        yield
+    except pa.ArrowMemoryError:
+        raise
+    except DAMAGE as error:
+        raise invalid_file(f"The {kind} file cannot be read: {error}", code="unreadable_file") from error
+
+
+def converted(name: str, values: pa.Array, convert: Callable[[pa.Array], Any]) -> Any:
+    """The values of a column as ``convert`` makes them of `plain` ones. Raises InvalidRequest."""
+    try:
+        return convert(plain(values))
+    except pa.ArrowMemoryError:
+        raise
+    except DAMAGE as error:
+        if is_text(values.type) and not isinstance(error, pa.ArrowNotImplementedError):
+            text = f"Column {name!r:.80} has texts that are not UTF-8."
+            raise invalid_rows([InputFault("X", "bad_encoding", text)]) from error
+        text = f"Column {name!r:.80} of type {values.type} cannot be read: {error}."
+        raise invalid_rows([InputFault("X", "bad_type", text)]) from error
 
 
 def moments(values: pa.Array) -> pa.Array:
@@ -238,13 +339,17 @@ def moments(values: pa.Array) -> pa.Array:
 
 
 def labels_of(values: pa.Array) -> list[Any]:
-    """Labels as text, numbers or booleans; None where one is missing. Raises InvalidRequest."""
+    """Labels as text, numbers or booleans; None where one is missing. values: see `plain`.
+
+    Raises InvalidRequest.
+    """
     if not is_text(values.type):
-        plain = plain_values(values)
-        if pa.types.is_decimal(plain.type):
-            plain = pc.cast(plain, pa.string())
-        numbers: list[Any] = plain.to_pylist()
-        return numbers
+        if is_moment(values.type):
+            values = moments(values)
+        elif pa.types.is_decimal(values.type):
+            values = pc.cast(values, pa.string())
+        listed: list[Any] = values.to_pylist()
+        return listed
     coded = values if pa.types.is_dictionary(values.type) else values.dictionary_encode()
     longest = pc.max(pc.binary_length(coded.dictionary)).as_py()
     if longest is not None and longest > _LONGEST_LABEL:

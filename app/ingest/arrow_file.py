@@ -11,7 +11,17 @@ from typing import Any, Final
 import pyarrow as pa
 from pyarrow import ipc
 
-from app.ingest.arrow_columns import ArrowCells, ambiguous, check_types, index_of
+from app.ingest.arrow_columns import (
+    DAMAGE,
+    NO_END,
+    ArrowCells,
+    ambiguous,
+    batches_of,
+    check_types,
+    errors_as_invalid,
+    index_of,
+    unreadable,
+)
 from app.ingest.cells import null_tokens
 from app.ingest.columns import Columns, distinct_names, label_doubt, renamed_warning
 from app.ingest.options import ReadingOptions
@@ -22,36 +32,35 @@ from core.data.schema import KindSpec
 OPTIONS: Final = ("label_column", "index_column", "columns", "null_values")
 """What can be said of an Arrow file."""
 _FILE_MAGIC: Final = b"ARROW1"
-_DAMAGE: Final = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError)
 
 
+@errors_as_invalid("Arrow")
 def read_arrow(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawData:
     """Read an Arrow file or stream as a table of numbers, or of raw cells if some are none.
 
     Raises TooLarge, and InvalidRequest that names columns of other types and rows at fault, or the columns
     that may hold the labels.
     """
-    with _damage_as_invalid():
-        schema, cells = _read(path, limits, options, Columns.of, options.kinds)
-        columns = cells.columns
-        if not cells.labels:
-            raise invalid_file("The file has no rows of data.", code="no_rows")
-        if columns.label_is_guessed and (doubt := label_doubt(cells.labels)) is not None:
-            raise ambiguous(schema, columns, doubt)
-        warnings = tuple(renamed_warning(schema.names, columns.names or ()))
-        return data_of_columns(columns, cells.read(), cells.labels, options, limits, warnings=warnings)
+    schema, cells = _read(path, limits, options, Columns.of, options.kinds)
+    columns = cells.columns
+    if not cells.labels:
+        raise invalid_file("The file has no rows of data.", code="no_rows")
+    if columns.label_is_guessed and (doubt := label_doubt(cells.labels)) is not None:
+        raise ambiguous(schema, columns, doubt)
+    warnings = tuple(renamed_warning(schema.names, columns.names or ()))
+    return data_of_columns(columns, cells.read(), cells.labels, options, limits, warnings=warnings)
 
 
+@errors_as_invalid("Arrow")
 def read_arrow_records(
     path: Path, limits: DatasetLimits, options: ReadingOptions, known: Known
 ) -> FeatureRows:
     """Read records to ask about. Raises as `read_arrow` does."""
-    with _damage_as_invalid():
-        _, cells = _read(path, limits, options, partial(Columns.of_rows, known=known), known.kinds or {})
-        found = cells.read()
-        if not found:
-            raise invalid_file("The file has no rows of data.", code="no_rows")
-        return cells.columns.rows(record_table(cells.columns, found, known), (), None)
+    _, cells = _read(path, limits, options, partial(Columns.of_rows, known=known), known.kinds or {})
+    found = cells.read()
+    if not found:
+        raise invalid_file("The file has no rows of data.", code="no_rows")
+    return cells.columns.rows(record_table(cells.columns, found, known), (), None)
 
 
 def _read(
@@ -75,29 +84,24 @@ def _read(
 
 
 @contextmanager
-def _damage_as_invalid() -> Iterator[None]:
-    """Convert what Arrow raises for damaged files to InvalidRequest."""
-    try:
-        yield
-    except pa.ArrowMemoryError:
-        raise
-    except _DAMAGE as error:
-        raise invalid_file(
-            f"The Arrow file is cut off or damaged: {error}", code="unreadable_file"
-        ) from error
-
-
-@contextmanager
 def _batches(path: Path) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
-    """The schema and the checked batches of a file or stream. Raises what Arrow raises for damaged ones."""
+    """The schema and the checked batches of a file or stream. Raises InvalidRequest for damaged ones."""
     with pa.memory_map(str(path)) as source:
-        if source.read(len(_FILE_MAGIC)) == _FILE_MAGIC:
-            file = ipc.open_file(source)
-            yield file.schema, _checked(file.get_batch(k) for k in range(file.num_record_batches))
-        else:
-            source.seek(0)
-            stream = ipc.open_stream(source)
-            yield stream.schema, _checked(iter(stream))
+        is_file = source.read(len(_FILE_MAGIC)) == _FILE_MAGIC
+        if is_file:
+            source.seek(max(0, source.size() - len(_FILE_MAGIC)))
+            if source.read() != _FILE_MAGIC:
+                raise invalid_file(f"The Arrow file is cut off: {NO_END}", code="truncated_upload")
+        source.seek(0)
+        try:
+            file = ipc.open_file(source) if is_file else ipc.open_stream(source)
+            schema = file.schema
+        except pa.ArrowMemoryError:
+            raise
+        except DAMAGE as error:
+            raise unreadable("Arrow", error) from error
+        batches = (file.get_batch(k) for k in range(file.num_record_batches)) if is_file else iter(file)
+        yield schema, batches_of("Arrow", _checked(batches))
 
 
 def _checked(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

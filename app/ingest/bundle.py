@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 
 from app.domain import bundle
 from app.domain.bundle import BLOCK, Manifest, StudentLine
-from app.domain.errors import InputFault, InvalidRequest, TooLarge, Unprocessable
+from app.domain.errors import InputFault, InvalidRequest, TooLarge, Unprocessable, UnsupportedFormat
+from app.ingest.formats import beginning_of
 from app.ingest.orders import BundleContent, BundleOrder, Place
+from app.ingest.other_files import refuse_other
 from core.data.labels import check_class_names
 from core.data.validation import largest_value
 from core.errors import InvalidPackage, InvalidProblem
@@ -34,6 +36,8 @@ _Labels: TypeAlias = Sequence[str]
 
 _PIECE: Final = 1 << 20
 _NAMES: Final = 10_000
+_USTAR: Final = 257
+"""Where the header of a tar file says that it is one."""
 _RECORD: Final = 20 * BLOCK
 """Tar programs fill up the last so many bytes."""
 _FORMAT: Final = re.compile(r"stms\.bundle\.(\d{1,9})")
@@ -65,7 +69,9 @@ def read_bundle(order: BundleOrder) -> BundleContent:
     the order, and Unprocessable for a bundle of a later release (``newer_format``), or one that is not signed
     by a key of the order (``unsigned_bundle``, ``wrong_signature``).
     """
-    with Path(order.source).open("rb") as file:
+    source = Path(order.source)
+    _refuse_other(source)
+    with source.open("rb") as file:
         size = file.seek(0, 2)
         if size < BLOCK:
             _fail("bundle", "The file is too short for a bundle.")
@@ -92,6 +98,17 @@ def read_bundle(order: BundleOrder) -> BundleContent:
 
         signer = signer_of(signature, digest, order.keys)
     return BundleContent(text, digest, places, students, first, signer)
+
+
+def _refuse_other(source: Path) -> None:
+    """Say what a file is that is no tar file, where that is known."""
+    beginning = beginning_of(source)
+    if beginning[_USTAR : _USTAR + 5] == b"ustar":
+        return
+    try:
+        refuse_other(source, beginning)
+    except UnsupportedFormat as error:
+        _fail("bundle", error.message)
 
 
 class _Members:

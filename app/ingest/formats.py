@@ -4,58 +4,40 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Mapping
 from pathlib import Path, PurePath
 
 from app.domain.errors import UnsupportedFormat
-from app.domain.file_formats import ENDINGS, MAGIC, TRAITS, FileFormat
+from app.domain.file_formats import ENDINGS, LABELS, MAGIC, TRAITS, FileFormat, in_words
+from app.ingest.csv.encodings import unicode_encoding
 from app.ingest.options import ReadingOptions
-from app.ingest.raw import DatasetLimits, RawData
+from app.ingest.other_files import refuse_other
+from app.ingest.raw import DatasetLimits, RawData, invalid_file
 from app.ingest.safetensors import LENGTH_BYTES, MAX_HEADER_BYTES
 
-_OTHER_MAGIC: Mapping[bytes, str] = {
-    b"\x1f\x8b": "compressed by gzip; send it uncompressed",
-    b"BZh": "compressed by bzip2; send it uncompressed",
-    b"\xfd7zXZ": "compressed by xz; send it uncompressed",
-    b"\x80\x02": "a Python pickle, which is never read",
-    b"\x80\x03": "a Python pickle, which is never read",
-    b"\x80\x04": "a Python pickle, which is never read",
-    b"\x80\x05": "a Python pickle, which is never read",
-    b"\x89HDF": "an HDF5 file",
-    b"%PDF": "a PDF document",
-    b"\x89PNG": "a PNG image",
-    b"\xff\xd8\xff": "a JPEG image",
-}
 _SVMLIGHT_LINE = re.compile(rb"\S+(?:[ \t]+[0-9]+:[^\s:]+)+\s*(?:#.*)?")
 _SAMPLE_BYTES = 64 * 1024
-_BOM = b"\xef\xbb\xbf"
 
 
 def detect(path: Path, *, declared: str | None, filename: str | None) -> FileFormat:
     """Detect the format of a file.
 
     declared: format that the sender names; without it, the suffix of ``filename`` is used. Raises
-    UnsupportedFormat for an unknown format, and for content that contradicts the expected format.
+    UnsupportedFormat for an unknown format, for files that are no data (`app.ingest.other_files`), and for
+    content that contradicts the expected format; InvalidRequest for an empty file.
     """
-    with path.open("rb") as file:
-        beginning = file.read(_SAMPLE_BYTES)
     expected = _expected(declared, filename)
-    if beginning.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        # A spreadsheet program has written it as "Unicode text".
-        if expected not in (None, FileFormat.CSV):
-            raise UnsupportedFormat(
-                f"The file was declared as {expected}, but its content is UTF-16 text.", code="wrong_format"
-            )
-        return FileFormat.CSV
-    detected = FileFormat.SAFETENSORS if is_safetensors(beginning) else by_magic(beginning)
+    beginning = beginning_of(path)
+    if not beginning:
+        raise invalid_file("The file is empty.", code="empty_file")
+    encoding = unicode_encoding(beginning)
+    if encoding is not None:
+        # A spreadsheet program or PowerShell has written it.
+        beginning = beginning.decode(encoding, errors="ignore").encode()
+    detected = binary_format(path, beginning)
     if detected is None:
-        if expected is not None and TRAITS[expected].is_text:
-            return expected
-        return _text(beginning, expected)
+        return _text(beginning, expected, encoding)
     if expected not in (None, detected):
-        raise UnsupportedFormat(
-            f"The file was declared as {expected}, but its content is {detected}.", code="wrong_format"
-        )
+        raise _contradiction(expected, detected.value, detected)
     return detected
 
 
@@ -140,30 +122,59 @@ def is_safetensors(beginning: bytes) -> bool:
     return length <= MAX_HEADER_BYTES and beginning[LENGTH_BYTES : LENGTH_BYTES + 1] == b"{"
 
 
-def by_magic(beginning: bytes) -> FileFormat | None:
-    """The binary format identified by its magic number; None for text.
+def beginning_of(path: Path) -> bytes:
+    """The first bytes of a file, by which its format is told."""
+    with path.open("rb") as file:
+        return file.read(_SAMPLE_BYTES)
 
-    Raises UnsupportedFormat for other binary files.
+
+def binary_format(path: Path, beginning: bytes) -> FileFormat | None:
+    """The binary format of a file with this beginning; None for text.
+
+    Raises UnsupportedFormat for files that are no data, see `app.ingest.other_files`.
     """
+    if is_safetensors(beginning):
+        return FileFormat.SAFETENSORS
+    refuse_other(path, beginning)
     for magic, file_format in MAGIC.items():
         if beginning.startswith(magic):
             return file_format
-    for magic, description in _OTHER_MAGIC.items():
-        if beginning.startswith(magic):
-            raise UnsupportedFormat(f"The file is {description}.", code="wrong_format")
     if b"\0" in beginning:
-        raise UnsupportedFormat("The file is binary, in a format that is not supported.", code="wrong_format")
+        text = (
+            f"The file is binary, in a format that is not supported. Those that are read: {in_words(LABELS)}."
+        )
+        raise UnsupportedFormat(text, code="wrong_format")
     return None
 
 
-def _text(beginning: bytes, expected: FileFormat | None) -> FileFormat:
-    if expected is not None:
-        raise UnsupportedFormat(
-            f"The file was declared as {expected}, but its content is text.", code="wrong_format"
-        )
-    lines = (line.rstrip() for line in beginning.removeprefix(_BOM).splitlines())
+def _text(beginning: bytes, expected: FileFormat | None, encoding: str | None) -> FileFormat:
+    """The format of text. encoding: UTF-16 or UTF-32, in which only CSV is read."""
+    found = _format_of_text(beginning)
+    if expected is not None and not TRAITS[expected].is_text:
+        raise _contradiction(expected, f"{encoding.upper()} text" if encoding else "text", found)
+    if expected is FileFormat.CSV and found in (FileFormat.JSONL, FileFormat.ARFF):
+        raise _contradiction(expected, found.value, found)
+    taken = expected or found
+    if encoding is not None and taken is not FileFormat.CSV:
+        name = encoding.upper()
+        text = f"The file is {name} text, of which only CSV is read. Save it as UTF-8."
+        raise UnsupportedFormat(text, code="wrong_format")
+    return taken
+
+
+def _contradiction(expected: FileFormat | None, content: str, detected: FileFormat) -> UnsupportedFormat:
+    """The error of a file that is not of the format that was said of it."""
+    text = (
+        f"The file was declared as {expected}, but its content is {content}. If that is what you mean, say"
+        f" format={detected} (--format {detected}), or give the file's name that ending."
+    )
+    return UnsupportedFormat(text, code="wrong_format")
+
+
+def _format_of_text(beginning: bytes) -> FileFormat:
+    lines = (line.rstrip() for line in beginning.removeprefix(codecs.BOM_UTF8).splitlines())
     first = next((line for line in lines if line and not line.startswith((b"#", b"%"))), b"")
-    if first.lstrip().startswith(b"{"):
+    if first.lstrip().startswith(b'{"'):
         return FileFormat.JSONL
     if first.lower().startswith(b"@relation"):
         return FileFormat.ARFF

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from array import array
 from collections.abc import Collection, Iterator, Mapping
@@ -209,12 +210,18 @@ class _File:
     def _add(self, decoder: msgspec.json.Decoder[Any], line: bytes, number: int) -> None:
         row = self.rows
         if len(line) > MAX_LINE_BYTES:
-            what = f"is longer than {MAX_LINE_BYTES} bytes."
+            what = f"is longer than {MAX_LINE_BYTES} bytes. Each line holds one object, which is one row."
             raise invalid_rows([InputFault("X", "line_too_long", f"Line {number} {what}", row=row)])
         try:
             record = decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            self._fault("bad_json", number, row, f"is not JSON: {error}"[:300])
+            not_finite = _not_finite(line)
+            for name, word in not_finite.items():
+                what = f"column {name!r:.80}: {word} is no JSON; write null for a missing value"
+                self._fault("not_finite", number, row, what)
+            hint = "; keys and texts need double quotes" if line.lstrip().startswith(b"{'") else ""
+            if not not_finite:
+                self._fault("bad_json", number, row, f"is not JSON: {error}"[:300] + hint)
             record = {}
         if not isinstance(record, dict):
             self._fault("no_object", number, row, "is not an object with a key for each column")
@@ -273,7 +280,7 @@ class _File:
             if cell is not None and kept[-1] is None:
                 (nested if isinstance(cell, list | dict) else others).append(place)
         for place in nested:
-            what = "nested values are not read; only lists of numbers are"
+            what = "nested values are not read; only lists of numbers are, without gaps"
             self._cell_fault(name, "nested_value", place, what)
         for place in [] if nested else others:
             self._cell_fault(name, "no_list", place, "other lines have a list here")
@@ -302,6 +309,27 @@ class _File:
         mark = " " if what.startswith("is ") else ", "
         if len(self.faults) < MAX_FAULTS:
             self.faults.append(InputFault("X", code, f"Line {line}{mark}{what}.", row=row))
+
+
+class _Word(str):
+    """A word that Python writes for a number that JSON has none for."""
+
+    __slots__ = ()
+
+
+def _not_finite(line: bytes) -> dict[str, str]:
+    """The words for numbers that are not finite, such as NaN, in an object that is no JSON for these only."""
+    if b"NaN" not in line and b"Infinity" not in line:
+        return {}
+    try:
+        record = json.loads(line, parse_constant=_Word)
+    except (ValueError, RecursionError):
+        return {}
+    words: dict[str, str] = {}
+    for name, value in record.items() if isinstance(record, dict) else ():
+        listed = value if isinstance(value, list) else [value]
+        words.update((name, str(one)) for one in listed if isinstance(one, _Word))
+    return words
 
 
 def _float(value: float) -> float:

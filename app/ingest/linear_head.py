@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from app.domain.errors import InputFault, InvalidRequest, TooLarge, UnsupportedFormat
 from app.domain.file_formats import FileFormat
 from app.domain.npy_header import ArrayHeader
-from app.ingest.formats import by_magic, is_safetensors
+from app.ingest.formats import beginning_of, binary_format
 from app.ingest.npy import check_text
 from app.ingest.npz import npz_archive
 from app.ingest.raw import MAX_FAULTS, invalid_file
@@ -97,12 +97,11 @@ def head_file(path: Path, limits: HeadLimits) -> Iterator[HeadFile]:
 
     Raises TooLarge, UnsupportedFormat, and InvalidRequest that names field, row and column of the fault.
     """
-    with path.open("rb") as file:
-        beginning = file.read(64)
-    if is_safetensors(beginning):
+    kind = binary_format(path, beginning_of(path))
+    if kind is FileFormat.SAFETENSORS:
         with safetensors_file(path, _NAMES, ["labels"]) as arrays:
             yield _head(arrays, arrays.metadata.get("labels"), limits)
-    elif by_magic(beginning) is FileFormat.NPZ:
+    elif kind is FileFormat.NPZ:
         with npz_archive(path) as archive:
             yield _head(archive, None, limits)
     else:

@@ -9,16 +9,21 @@ views, view_names                   first column and end of each view (v, 2), an
 view_offsets                        instead of views: first columns, and the end of the last one (v + 1,)
 teacher_scores                      scores of a teacher (n, K), optional; columns in the order of the classes,
 teacher_score_classes               or of these names
+Other usual names of rows and labels stand for these (`_OTHER_NAMES`), such as x_train and y_train of Keras,
+and arr_0, arr_1, … of numpy.savez, if the shapes fit. Rows of more than one axis, such as images, are
+flattened; labels (n, 1) are a list, and so are those of one 1 in each row (n, K).
 privileged, Xpriv and teacher_scores take the suffix of X, if it has one. Labels that are missing are NaN or
 empty text; −1 where class_names names whole numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from contextlib import AbstractContextManager
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import prod
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
@@ -53,6 +58,16 @@ _NAMES: Final = (
     "view_offsets",
 )
 """Arrays of numbers."""
+_OTHER_NAMES: Final[Mapping[str, frozenset[str]]] = {
+    "X_train": frozenset({"xtrain", "trainx", "trainimages", "traindata", "trainfeatures", "imagestrain"}),
+    "y_train": frozenset({"ytrain", "trainy", "trainlabels", "traintarget", "traintargets", "labelstrain"}),
+    "X_test": frozenset({"xtest", "testx", "testimages", "testdata", "testfeatures", "imagestest"}),
+    "y_test": frozenset({"ytest", "testy", "testlabels", "testtarget", "testtargets", "labelstest"}),
+    "X": frozenset({"x", "data", "features", "images", "inputs"}),
+    "y": frozenset({"y", "label", "labels", "target", "targets"}),
+}
+"""Other usual names of the arrays of rows and labels: their letters, in lower case."""
+_UNNAMED: Final = re.compile(r"arr_[0-9]")
 _MAX_UNUSED_NAMES: Final = 100_000
 """Class names that a file may list although it has fewer rows."""
 _LONGEST_TEXT: Final = 10_000
@@ -93,18 +108,87 @@ def read_arrays(
 
     Raises InvalidRequest and TooLarge.
     """
-    return _DatasetReader(arrays, limits, sizes, names or {}, set()).read()
+    renamed = _Renamed(arrays, _usual_names(arrays))
+    sizes = {**sizes, **{name: sizes[own] for name, own in renamed.names.items()}}
+    return _DatasetReader(renamed, limits, sizes, names or {}, set(), []).read()
+
+
+@dataclass(frozen=True, slots=True)
+class _Renamed:
+    """Arrays under the names of this module. names: those that have another one in the file, and that."""
+
+    arrays: _Arrays
+    names: Mapping[str, str]
+
+    @property
+    def entries(self) -> set[str]:
+        return set(self.arrays.entries) - set(self.names.values()) | set(self.names)
+
+    @contextmanager
+    def open(self, name: str) -> Iterator[tuple[ArrayHeader, IO[bytes]]]:
+        """Header, under this name, and bytes of an array. Raises InvalidRequest."""
+        with self.arrays.open(self.names.get(name, name)) as (header, stream):
+            yield replace(header, name=name), stream
+
+
+def _usual_names(arrays: _Arrays) -> dict[str, str]:
+    """The arrays of rows and labels that have another usual name in the file. Raises InvalidRequest."""
+    entries, found = set(arrays.entries), dict[str, str]()
+    if any(name in entries for name in ("X_data", "X_train_data", "indptr")):
+        return found
+    is_split = False
+    for name, others in _OTHER_NAMES.items():
+        if name in entries or (is_split and name in ("X", "y")):
+            is_split = is_split or name == "X_train"
+            continue
+        given = sorted(one for one in entries if re.sub("[^a-z]", "", one.lower()) in others)
+        if len(given) > 1:
+            text = f"The file has {' and '.join(given)}, which may all be {name}; name one of them {name}."
+            raise _dataset_error(name, "ambiguous_array", text)
+        if given and given[0] not in _NAMES:
+            found[name] = given[0]
+            is_split = is_split or name == "X_train"
+    if not found and entries and all(map(_UNNAMED.fullmatch, entries)):
+        return _by_shape(arrays)
+    return found
+
+
+def _by_shape(arrays: _Arrays) -> dict[str, str]:
+    """Rows and labels among the arrays that numpy.savez names by their order; none if shapes do not tell."""
+    orders = (
+        ("X", "y"),
+        ("X_train", "y_train", "X_test", "y_test"),
+        ("X_train", "X_test", "y_train", "y_test"),
+    )
+    own = sorted(arrays.entries)
+    shapes = []
+    for name in own:
+        with arrays.open(name) as (header, _):
+            shapes.append(header.shape)
+    for names in orders:
+        given = dict(zip(names, shapes, strict=False))
+        fits = len(names) == len(own) and all(
+            (len(shape) > 1) == name.startswith("X") and shape[:1] == given[f"y{name[1:]}"][:1]
+            for name, shape in given.items()
+        )
+        if fits:
+            return dict(zip(names, own, strict=True))
+    return {}
 
 
 @dataclass(frozen=True, slots=True)
 class _DatasetReader:
-    """Reads the arrays of a data set one at a time. used: names of the arrays read so far."""
+    """Reads the arrays of a data set one at a time.
 
-    arrays: _Arrays
+    used: names of the arrays read so far. warnings: code and text of what was made of them.
+    """
+
+    arrays: _Renamed
     limits: DatasetLimits
     sizes: Mapping[str, int]
     lists: Mapping[str, list[str]]
     used: set[str]
+    warnings: list[tuple[str, str]]
 
     @property
     def entries(self) -> Collection[str]:
@@ -126,10 +210,18 @@ class _DatasetReader:
             test,
             feature_names,
             class_names,
-            decisions=(Decision("label_column", f"y{suffix}", "the array of labels has this name"),),
+            decisions=(self._decision(f"y{suffix}"),),
+            warnings=tuple(dict.fromkeys(self.warnings)),
             ignored=tuple(sorted(set(self.entries) - self.used)),
         )
         return raw if views else _without_index(raw)
+
+    def _decision(self, labels: str) -> Decision:
+        own = self.arrays.names
+        reason = "the array of labels has this name"
+        if own:
+            reason += f"; rows and labels are {', '.join(own.values())}"
+        return Decision("label_column", own.get(labels, labels), reason)
 
     def _has_table(self, name: str) -> bool:
         return name in self.entries or f"{name}_data" in self.entries
@@ -147,10 +239,10 @@ class _DatasetReader:
     def _part(self, suffix: str, views: list[tuple[str, int, int]]) -> RawPart:
         labels, rows, _ = self._header(f"y{suffix}"), *self._shape(f"X{suffix}")
         # Compared before either is decompressed: a long array of equal labels takes a thousandth in the file.
-        if len(labels.shape) == 1 and labels.shape[0] != rows:
+        if len(labels.shape) in (1, 2) and labels.shape[0] != rows:
             text = f"X{suffix} has {rows} rows, but there are {labels.shape[0]} labels."
             raise _dataset_error(labels.name, "wrong_length", text)
-        if len(labels.shape) != 1:
+        if len(labels.shape) not in (1, 2):
             text = f"{labels.name} must be one list of labels; it has {len(labels.shape)} axes."
             raise _dataset_error(labels.name, "wrong_shape", text)
         extras = RawExtras(
@@ -166,7 +258,28 @@ class _DatasetReader:
             if scores is None
             else self._names("teacher_score_classes", self.limits.max_columns),
         )
-        return RawPart(self._table(f"X{suffix}"), self._texts(labels), extras)
+        return RawPart(self._table(f"X{suffix}"), self._labels(labels), extras)
+
+    def _labels(self, header: ArrayHeader) -> NDArray[Any]:
+        """The labels (n,) of an array (n,), (n, 1), or (n, K) with one 1 in each row.
+
+        Raises InvalidRequest.
+        """
+        if len(header.shape) == 1 or header.shape[1] == 1:
+            return self._texts(header).reshape(-1)
+        table = self._array(header.name) if header.dtype.kind in "biuf" else None
+        if table is None or not (
+            ((table == 0) | (table == 1)).all() and (np.count_nonzero(table, axis=1) == 1).all()
+        ):
+            text = (
+                f"{header.name} must be one list of labels; it has {header.shape[1]} columns, which are not"
+                f" one 1 among zeros in each row. Of scores, send {header.name}.argmax(axis=1)."
+            )
+            raise _dataset_error(header.name, "wrong_shape", text)
+        text = f"{header.name} has one 1 in each row: the class is its column, counted from 0."
+        self.warnings.append(("labels_from_columns", text))
+        codes: NDArray[Any] = table.argmax(axis=1)
+        return codes
 
     def _extra(self, name: str, rows: int) -> Any:
         """A table of numbers with one row for each row of X, or None. Raises InvalidRequest, TooLarge."""
@@ -215,10 +328,10 @@ class _DatasetReader:
         """Rows and columns of a table, from its header or from ``X_shape``, checked against the limits."""
         if name in self.entries:
             header = self._header(name)
-            if len(header.shape) != 2:
+            if len(header.shape) < 2:
                 text = f"{name} must be a table with one row for each example."
                 raise _dataset_error(name, "wrong_shape", text)
-            rows, columns = header.shape
+            rows, columns = header.shape[0], prod(header.shape[1:])
         else:
             header = self._header(f"{name}_shape")
             shape = self._array(header.name) if header.shape == (2,) else None
@@ -234,6 +347,13 @@ class _DatasetReader:
         if name in self.entries:
             self.limits.check(*shape)
             X = self._array(name)
+            if X.ndim > 2:
+                axes = " × ".join(map(str, X.shape[1:]))
+                text = (
+                    f"Each row of X is an array of {axes}: its {shape[1]} numbers are the columns, in order."
+                )
+                self.warnings.append(("rows_flattened", text))
+                X = X.reshape(shape)
             return as_floats(X, self.limits.temp_folder) if X.dtype.kind in "biuf" else X
         # Imported here because heads are read from this format without SciPy.
         from scipy.sparse import csr_array
@@ -291,7 +411,11 @@ class _DatasetReader:
 
     def _missing(self, name: str) -> InvalidRequest:
         names = ", ".join(sorted(self.entries)[:20])
-        return _array_error(name, "missing_array", f"The file has no array {name!r}. It has {names[:400]}.")
+        text = (
+            f"The file has no array {name!r}. It has {names[:400]}. Rows and labels are called X and y, or"
+            " X_train, y_train, X_test and y_test: numpy.savez(FILE, X=X, y=y)."
+        )
+        return _array_error(name, "missing_array", text)
 
 
 def _without_index(raw: RawData) -> RawData:

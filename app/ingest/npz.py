@@ -88,8 +88,12 @@ def _npy_table(path: Path, limits: DatasetLimits) -> NDArray[Any]:
             )
         rows, columns = header.shape
         limits.check(rows, columns)
-        if path.stat().st_size - file.tell() < header.size:
-            raise invalid_file("The .npy file is cut off.", code="truncated_upload")
+        missing = header.size - (path.stat().st_size - file.tell())
+        if missing > 0:
+            text = (
+                f"The .npy file is cut off: {missing} of the {header.size} bytes of its numbers are missing."
+            )
+            raise invalid_file(text, code="truncated_upload")
         return mapped(file, header.dtype, header.shape, header.order)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,14 +15,21 @@ from pyarrow import parquet
 
 from app.domain.errors import InputFault
 from app.ingest.arrow_columns import (
+    DAMAGE,
+    NO_END,
     ArrowCells,
     ambiguous,
+    batches_of,
     check_types,
+    converted,
+    errors_as_invalid,
     index_of,
     is_number,
     is_text,
     labels_of,
-    plain_values,
+    plain,
+    unreadable,
+    way_out,
 )
 from app.ingest.cells import null_tokens
 from app.ingest.columns import Columns, distinct_names, label_doubt, renamed_warning
@@ -44,84 +50,72 @@ from app.ingest.tables import data_of_columns, record_table
 from core.data.validation import row_blocks
 
 _BATCH_ROWS = 65_536
-_DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError)
-"""What Arrow raises for damaged Parquet files."""
-
-
+_ENDS = (b"PAR1", b"PARE")
+"""The last bytes of whole files, not encrypted and encrypted."""
 OPTIONS = ("label_column", "index_column", "columns", "null_values")
 """What can be said of a Parquet file."""
 OPTIONS_OF_ROWS = ("label_column", "index_column")
 """What can be said of a Parquet file of rows to ask about."""
 
 
+@errors_as_invalid("Parquet")
 def read_parquet(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawData:
     """Read a Parquet file: a table is float32 if all of its columns are, otherwise float64.
 
     Features that are not all numbers without gaps become a table of raw cells. Raises TooLarge, and
     InvalidRequest that names rows without a label, or the columns that may hold the labels.
     """
-    with _damage_as_invalid():
-        schema, columns, rows = _described(path, limits, options, Columns.of)
-        check_types(schema, columns)
-        warnings = tuple(renamed_warning(schema.names, columns.names or ()))
-        has_numbers = all(is_number(schema.field(k).type) for table in columns.tables.values() for k in table)
-        if has_numbers and not options.columns and not options.null_values:
-            numbers = _read_numbers(path, schema, columns, rows, options.unlabelled)
-            if numbers is not None:
-                tables, labels = numbers
-                _check_label(schema, columns, labels)
-                return RawData(
-                    RawPart(tables["X"], labels, columns.extras(tables)),
-                    feature_names=columns.feature_names,
-                    label_column=columns.label_name,
-                    decisions=columns.decisions,
-                    variant=columns.variant,
-                    warnings=(*warnings, *columns.warnings),
-                )
-        cells = ArrowCells(columns, options.kinds, null_tokens(options.null_values), limits)
-        _read_cells(path, schema, cells)
-        _check_label(schema, columns, cells.labels)
-        return data_of_columns(columns, cells.read(), cells.labels, options, limits, warnings=warnings)
+    schema, columns, rows = _described(path, limits, options, Columns.of)
+    check_types(schema, columns)
+    warnings = tuple(renamed_warning(schema.names, columns.names or ()))
+    has_numbers = all(is_number(schema.field(k).type) for table in columns.tables.values() for k in table)
+    if has_numbers and not options.columns and not options.null_values:
+        numbers = _read_numbers(path, schema, columns, rows, options.unlabelled)
+        if numbers is not None:
+            tables, labels = numbers
+            _check_label(schema, columns, labels)
+            return RawData(
+                RawPart(tables["X"], labels, columns.extras(tables)),
+                feature_names=columns.feature_names,
+                label_column=columns.label_name,
+                decisions=columns.decisions,
+                variant=columns.variant,
+                warnings=(*warnings, *columns.warnings),
+            )
+    cells = ArrowCells(columns, options.kinds, null_tokens(options.null_values), limits)
+    _read_cells(path, schema, cells)
+    _check_label(schema, columns, cells.labels)
+    return data_of_columns(columns, cells.read(), cells.labels, options, limits, warnings=warnings)
 
 
+@errors_as_invalid("Parquet")
 def read_parquet_rows(
     path: Path, limits: DatasetLimits, options: ReadingOptions, known: Known
 ) -> FeatureRows:
     """Read rows without labels, as `read_parquet` reads them beside labels."""
-    with _damage_as_invalid():
-        schema, columns, rows = _described(path, limits, options, partial(Columns.of_rows, known=known))
-        if known.kinds is not None:
-            check_types(schema, columns)
-            cells = ArrowCells(columns, known.kinds, null_tokens(options.null_values), limits)
-            _read_cells(path, schema, cells)
-            return columns.rows(record_table(columns, cells.read(), known), columns.decisions, None)
-        _check_numbers(schema, columns)
-        numbers = _read_numbers(path, schema, columns, rows, "refuse", gaps_are_faults=True)
+    schema, columns, rows = _described(path, limits, options, partial(Columns.of_rows, known=known))
+    if known.kinds is not None:
+        check_types(schema, columns)
+        cells = ArrowCells(columns, known.kinds, null_tokens(options.null_values), limits)
+        _read_cells(path, schema, cells)
+        return columns.rows(record_table(columns, cells.read(), known), columns.decisions, None)
+    _check_numbers(schema, columns)
+    numbers = _read_numbers(path, schema, columns, rows, "refuse", gaps_are_faults=True)
     X = np.empty((0, 0)) if numbers is None else numbers[0]["X"]
     return columns.rows(X, columns.decisions, None)
-
-
-@contextmanager
-def _damage_as_invalid() -> Iterator[None]:
-    """Convert what Arrow raises for damaged files to InvalidRequest."""
-    try:
-        yield
-    except pa.ArrowMemoryError:
-        raise
-    except _DAMAGE as error:
-        raise invalid_file(f"The Parquet file is damaged: {error}", code="unreadable_file") from error
 
 
 def _described(
     path: Path, limits: DatasetLimits, options: ReadingOptions, layout: Callable[..., Columns]
 ) -> tuple[pa.Schema, Columns, int]:
     """The schema of a file, its columns and the number of its rows. Raises InvalidRequest, TooLarge."""
+    _check_end(path)
     try:
         metadata = parquet.read_metadata(path)
         schema = metadata.schema.to_arrow_schema()
     except pa.ArrowMemoryError:
         raise
-    except _DAMAGE as error:
+    except DAMAGE as error:
         raise invalid_file(
             f"The Parquet file is cut off or damaged: {error}", code="truncated_upload"
         ) from error
@@ -131,10 +125,18 @@ def _described(
     return schema, layout(names, len(names), options, index=index), metadata.num_rows
 
 
+def _check_end(path: Path) -> None:
+    """Raise InvalidRequest for a file that is cut off."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, 2) - len(_ENDS[0])))
+        if file.read() not in _ENDS:
+            raise invalid_file(f"The Parquet file is cut off: {NO_END}", code="truncated_upload")
+
+
 def _read_cells(path: Path, schema: pa.Schema, cells: ArrowCells) -> None:
     """Collect the cells of all rows."""
     with parquet.ParquetFile(path, read_dictionary=_texts(schema)) as file:
-        for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+        for batch in batches_of("Parquet", file.iter_batches(batch_size=_BATCH_ROWS)):
             cells.add(batch)
 
 
@@ -151,7 +153,8 @@ def _texts(schema: pa.Schema) -> list[str]:
 def _first_column(path: Path) -> list[Any]:
     values: list[Any] = []
     with parquet.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=_BATCH_ROWS, columns=[file.schema_arrow.names[0]]):
+        first = file.iter_batches(batch_size=_BATCH_ROWS, columns=[file.schema_arrow.names[0]])
+        for batch in batches_of("Parquet", first):
             values += batch.column(0).to_pylist()
     return values
 
@@ -168,7 +171,7 @@ def _check_numbers(schema: pa.Schema, columns: Columns) -> None:
     faults = []
     for position, column in enumerate(schema):
         if position not in columns.unread and not is_number(column.type):
-            text = f"Column {column.name!r:.80} is of type {column.type}, not a number."
+            text = f"Column {column.name!r:.80} is of type {column.type}, not a number{way_out(column.type)}."
             field, place = columns.place(position)
             faults.append(InputFault(field, "not_numeric", text, column=place))
     if faults:
@@ -211,22 +214,22 @@ def _read(
     faults: list[InputFault] = []
     missing: list[InputFault] = []
     stop = 0
-    for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+    for batch in batches_of("Parquet", file.iter_batches(batch_size=_BATCH_ROWS)):
         start, stop = stop, stop + len(batch)
         if stop > rows:
-            raise pa.ArrowInvalid("it has more rows than it declares")
+            raise unreadable("Parquet", pa.ArrowInvalid("it has more rows than it declares"))
         for field, table in tables.items():
             for column, position in enumerate(columns.tables[field]):
                 values = batch.column(position)
                 if values.null_count and field == "X" and not gaps_are_faults:
                     return None
                 faults += _nulls(values, field, names[position], start, column)
-                numbers = pc.cast(plain_values(values), table.dtype.name, safe=False)
+                numbers = pc.cast(plain(values), table.dtype.name, safe=False)
                 table[start:stop, column] = numbers.to_numpy(zero_copy_only=False)
         if columns.label is not None:
             values = batch.column(columns.label)
             missing += _nulls(values, "y", names[columns.label], start, None)
-            labels += labels_of(values)
+            labels += converted(columns.name(columns.label), values, labels_of)
         if len(faults) >= MAX_FAULTS:
             break
     if unlabelled == "refuse" or (unlabelled is None and not is_few(labels.count(None), labels)):

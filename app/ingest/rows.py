@@ -9,7 +9,7 @@ from app.domain.errors import UnsupportedFormat
 from app.domain.file_formats import TABLE_LABELS, FileFormat, in_words
 from app.ingest.formats import detect
 from app.ingest.options import ReadingOptions
-from app.ingest.raw import NOTHING, DatasetLimits, FeatureRows, Known, invalid_file
+from app.ingest.raw import NOTHING, DatasetLimits, FeatureRows, Known
 
 _LIMITS: Final = DatasetLimits(max_rows=10_000_000, max_columns=1_000_000, max_bytes=8 * 1024**3)
 _OF_RECORDS: Final = ("null_values",)
@@ -22,8 +22,6 @@ def read_rows(path: Path, options: ReadingOptions, known: Known = NOTHING) -> Fe
     Columns are matched by their names, where file and model have some; a column of labels is left out.
     known: what the model knows of its columns. Raises InvalidRequest, TooLarge and UnsupportedFormat.
     """
-    if path.stat().st_size == 0:
-        raise invalid_file(f"{path} is empty.", code="empty_file")
     more = () if known.kinds is None else _OF_RECORDS
     match detect(path, declared=None, filename=path.name):
         case FileFormat.CSV:

@@ -130,7 +130,8 @@ def _entry(name: str, raw: msgspec.Raw, start: int, size: int) -> tuple[ArrayHea
     if end - begin != header.size:
         raise _unreadable(f"array {name!r:.80} does not have the size of its shape")
     if start + end > size:
-        raise invalid_file(f"The file is cut off within array {name!r:.80}.", code="truncated_upload")
+        text = f"The file is cut off within array {name!r:.80}: {start + end - size} bytes of it are missing."
+        raise invalid_file(text, code="truncated_upload")
     return header, start + begin
 
 

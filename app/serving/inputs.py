@@ -186,14 +186,6 @@ class Inputs:
         return Unprocessable(text, code="wrong_columns", faults=faults)
 
 
-def duplicate_names(names: Sequence[str], field: str, row: int | None) -> Unprocessable:
-    """The error for a row that has a name twice."""
-    double = _repeated(names)
-    text = f"{_place(field, row)} has {listed(double)} twice."
-    faults = _faults(double, "duplicate_column", "is there twice", field, row, {})
-    return Unprocessable(text, code="wrong_columns", faults=faults)
-
-
 def _faults(
     names: Sequence[str], code: str, what: str, field: str, row: int | None, positions: Mapping[str, int]
 ) -> list[InputFault]:

@@ -6,9 +6,10 @@ Every fault names its row and column. A record that nothing is wrong with has it
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import date
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ NOT_FINITE: Final = {
 }
 """What programs write in JSON for numbers that are not finite."""
 _EXAMPLE: Final = date(2024, 5, 6)
+_QUICKLY_SEARCHED: Final = 4096
 _LONGEST_WHOLE: Final = 300
 _SHOWN_COLUMNS: Final = 6
 _SHOWN_NUMBERS: Final = 3
@@ -65,6 +67,42 @@ def count_keys(text: bytes) -> int:
 def pairs_of(text: bytes) -> list[tuple[str, msgspec.Raw]]:
     """Keys and values of an object of JSON in order, also those that are there twice. Raises DecodeError."""
     return [(key.text, value) for key, value in _KEYS.decode(text).items()]
+
+
+def may_repeat(text: bytes, names: tuple[str, ...]) -> bool:
+    """Whether an object of JSON with nothing but these keys may have one of them twice: a quick look.
+
+    Long texts, through which these looks take as long as reading it, may.
+    """
+    if len(text) > _QUICKLY_SEARCHED or b"\\" in text:
+        return True
+    return any(text.count(name) > 1 for name in _quoted(names))
+
+
+@cache
+def _quoted(names: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple(f'"{name}"'.encode() for name in names)
+
+
+def check_once(text: bytes, field: str = "body", i: int | None = None) -> None:
+    """Raise InvalidRequest for a key of an object that is there twice, of which decoders keep the last value.
+
+    field, i: of the object in the request.
+    """
+    names = [name for name, _ in pairs_of(text)]
+    double = next((name for name, times in Counter(names).items() if times > 1), None)
+    if double is not None:
+        raise duplicate_key(double, field, i)
+
+
+def duplicate_key(name: str, field: str, i: int | None) -> InvalidRequest:
+    """The error of an object in a request that has a key twice."""
+    where, what = ("The body", "field") if field == "body" else (_place(field, i), "key")
+    message = f"{where} has the {what} {name!r:.100} twice."
+    of_key = name if field == "body" else f"{field}.{name}"
+    return InvalidRequest(
+        message, code="duplicate_key", faults=[InputFault(of_key[:200], "duplicate_key", message, i)]
+    )
 
 
 class RecordReader:

@@ -12,12 +12,35 @@ from typing import Final
 from app.ingest.raw import disk_full_as_unavailable, invalid_file
 
 _BLOCK_BYTES: Final = 1024**2
+_SAMPLE_BYTES: Final = 4096
+_MARKS: Final = {
+    # That of UTF-16 is the beginning of that of UTF-32.
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_WITHOUT_MARK: Final = ("utf-32-le", "utf-32-be", "utf-16-le", "utf-16-be")
 
 
-def has_utf_16_mark(path: Path) -> bool:
-    """Whether a file begins with the byte order mark of UTF-16."""
-    with path.open("rb") as file:
-        return file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+def unicode_encoding(beginning: bytes) -> str | None:
+    """UTF-16 or UTF-32 by the mark with which a file begins, or by its first letters; None for others."""
+    for mark, encoding in _MARKS.items():
+        if beginning.startswith(mark):
+            return encoding
+    if b"\0" not in beginning[:_SAMPLE_BYTES]:
+        return None
+    return next((one for one in _WITHOUT_MARK if _is_text(beginning[:_SAMPLE_BYTES], one)), None)
+
+
+def _is_text(sample: bytes, encoding: str) -> bool:
+    """Whether bytes are lines of letters, most of them ASCII, in an encoding without a mark."""
+    try:
+        text = sample[: len(sample) // 4 * 4 or len(sample)].decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    is_plain = all(letter.isprintable() or letter in "\r\n\t" for letter in text)
+    return is_plain and "\n" in text and 2 * sum(map(str.isascii, text)) > len(text)
 
 
 @contextmanager

@@ -40,6 +40,11 @@ NULLS: Final = frozenset({"", "na", "n/a", "#n/a", "nan", "null", "?"})
 """Cells that other programs write for a missing value, in lower case."""
 _LEAST_NUMBERS: Final = 0.5
 """Smallest share of numbers among cells between blanks, which separate words as well."""
+COUNTS: Final = "line 1 counts the columns, which have fractions or an index below it"
+"""The reason of a header of numbers."""
+_LEAST_BELOW: Final = 5
+"""Fewest rows of fractions below two numbers that are then names."""
+_FRACTION: Final = re.compile(r"[0-9][.,][0-9]|[0-9][eE]-")
 _COMMA_NUMBER: Final = re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?")
 
 
@@ -214,6 +219,9 @@ def _header(
             return Decision(
                 "header", "yes", f"line 1 has the cell {first[position]!r:.60}, a usual name of a label"
             )
+    counting = _counting_header(first, below)
+    if counting is not None:
+        return counting
     label = _likely_label(first, options.label_column)
     features = [cell for position, cell in enumerate(first) if position != label]
     if any(map(_is_value, features)):
@@ -247,6 +255,46 @@ def _said_header(first: Sequence[str], options: ReadingOptions) -> Decision | No
                 "header", "yes", f"line 1 has the cell {name!r:.60}, which was given as a column's name"
             )
     return None
+
+
+def _counting_header(first: Sequence[str], below: Sequence[Sequence[str]]) -> Decision | None:
+    """Whether line 1 names the columns by their numbers, as pandas names those of a frame without names.
+
+    None where it does not count, or has hardly enough cells to tell. Raises InvalidRequest where such numbers
+    may as well be a row.
+    """
+    starts_with_index = bool(index_candidates(first))
+    start = int(starts_with_index)
+    stop = len(first) - (not first[-1].isdecimal())
+    counted = first[start:stop]
+    if len(counted) < 2 or list(counted) not in [[str(k + n) for k in range(len(counted))] for n in (0, 1)]:
+        return None
+    rows = [row for row in below if len(row) == len(first)]
+    if not rows:
+        return None
+    yes = Decision("header", "yes", f"{COUNTS}: {', '.join(counted[:3])}, …")
+    if starts_with_index and any(row[0] for row in rows):
+        return yes
+    has_fractions = [
+        all(_FRACTION.search(row[k]) for row in rows if row[k]) and any(row[k] for row in rows)
+        for k in range(start, stop)
+    ]
+    if any(has_fractions) if len(counted) > 2 else all(has_fractions) and len(rows) >= _LEAST_BELOW:
+        return yes
+    if len(counted) < 3:
+        return None
+    raise ambiguous_header(f"its cells, {', '.join(counted[:3])}, …, count the columns")
+
+
+def ambiguous_header(why: str) -> InvalidRequest:
+    """The error where line 1 may be a row, and may name the columns. why: a clause."""
+    text = (
+        f"Line 1 has numbers, and it is doubtful whether it is a row or names the columns: {why}. If it names"
+        " the columns, send header=yes (--header yes); if it is a row, header=no."
+    )
+    return invalid_file(
+        text, code="ambiguous_header", faults=[InputFault("header", "ambiguous_header", text)]
+    )
 
 
 def _is_measured(cells: Sequence[str]) -> bool:
@@ -355,7 +403,10 @@ def _joined(lines: Sequence[str]) -> list[str]:
 def _separator_of_lines(lines: Sequence[str], options: ReadingOptions) -> tuple[str, str]:
     """The separator of lines that are rows, and why it is that."""
     if options.separator is not None or lines[0].startswith("sep="):
-        _check_title(lines, (options.separator,) if options.separator else SEPARATORS)
+        _check_title(
+            [_with_single_blanks(line) for line in lines] if options.separator == BLANK else lines,
+            (options.separator,) if options.separator else SEPARATORS,
+        )
     if options.separator is not None:
         return options.separator, GIVEN
     qualities = {mark: _split_quality(lines, mark) for mark in SEPARATORS}

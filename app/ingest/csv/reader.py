@@ -29,8 +29,17 @@ from app.ingest.columns import (
 from app.ingest.csv.arrow import numbers_of, open_rows, text_columns, texts_of
 from app.ingest.csv.blanks import copy_with_single_blanks
 from app.ingest.csv.diagnose import find_faults
-from app.ingest.csv.encodings import copy_in_utf8, has_utf_16_mark
-from app.ingest.csv.layout import BLANK, CsvLayout, is_number, separator_of, sniff, variant_of
+from app.ingest.csv.encodings import copy_in_utf8, unicode_encoding
+from app.ingest.csv.layout import (
+    BLANK,
+    COUNTS,
+    CsvLayout,
+    ambiguous_header,
+    is_number,
+    separator_of,
+    sniff,
+    variant_of,
+)
 from app.ingest.csv.lines import LineNumbers, count_lines, mapped
 from app.ingest.csv.quotes import quotes_of
 from app.ingest.csv.table import CellReader
@@ -160,7 +169,7 @@ class _Table:
 class _File:
     """A mapped file with start and end of its text. known: of rows without labels, see `Known`.
 
-    is_utf_16: whether it is the copy of a file in UTF-16.
+    unicode: UTF-16 or UTF-32, if it is the copy of a file in that encoding.
     """
 
     path: Path
@@ -170,7 +179,7 @@ class _File:
     limits: DatasetLimits
     options: ReadingOptions
     known: Known | None = None
-    is_utf_16: bool = False
+    unicode: str | None = None
 
     def read(self) -> tuple[CsvLayout, _Table]:
         """The layout, and what the file holds. Raises InvalidRequest, TooLarge."""
@@ -195,8 +204,9 @@ class _File:
             found.append(Decision("skip_lines", str(said.skip_lines), GIVEN))
         if said.encoding:
             found.append(Decision("encoding", said.encoding, GIVEN))
-        if self.is_utf_16:
-            found.append(Decision("encoding", "utf-16", "the file begins with the mark of UTF-16"))
+        if self.unicode:
+            reason = f"the file begins with text in {self.unicode.upper()}"
+            found.append(Decision("encoding", self.unicode, reason))
         if said.column_names:
             found.append(Decision("column_names", ", ".join(said.column_names)[:400], GIVEN))
         return tuple(found)
@@ -387,14 +397,15 @@ def _opened(
     """The file, or a copy in UTF-8, or in which single blanks separate the cells. Raises InvalidRequest."""
     skipped = options.skip_lines or 0
     with ExitStack() as stack:
-        is_utf_16 = options.encoding is None and has_utf_16_mark(path)
-        encoding = "utf-16" if is_utf_16 else options.encoding
+        with path.open("rb") as stream:
+            unicode = unicode_encoding(stream.read(_SNIFF_BYTES)) if options.encoding is None else None
+        encoding = unicode or options.encoding
         if encoding is not None:
             path = stack.enter_context(copy_in_utf8(path, encoding, limits.temp_folder))
-        file = _File(path, *stack.enter_context(mapped(path, skipped)), limits, options, known, is_utf_16)
+        file = _File(path, *stack.enter_context(mapped(path, skipped)), limits, options, known, unicode)
         if separator_of(file.beginning, options, whole=file.is_whole) == BLANK:
             copy = stack.enter_context(copy_with_single_blanks(path, limits.temp_folder))
-            file = _File(copy, *stack.enter_context(mapped(copy, skipped)), limits, options, known, is_utf_16)
+            file = _File(copy, *stack.enter_context(mapped(copy, skipped)), limits, options, known, unicode)
         yield file
 
 
@@ -484,11 +495,11 @@ def _check_first_label(layout: CsvLayout, labels: list[str]) -> None:
     """Raise InvalidRequest where line 1, read as a row, seems to be the header."""
     header = next(one for one in layout.decisions if one.name == "header")
     names, label = layout.columns.names, layout.columns.label
-    if header.reason == GIVEN:
+    if header.reason == GIVEN or header.reason.startswith(COUNTS):
         return
     if names is not None and label is not None and names[label] in set(labels):
         if any(layout.is_value(names[k], k) for k in layout.columns.features):
-            raise _ambiguous_header(f"other lines have its last cell, {names[label]!r:.60}, as their class")
+            raise ambiguous_header(f"other lines have its last cell, {names[label]!r:.60}, as their class")
         return
     if header.value != "no" or len(labels) < 3:
         return
@@ -497,19 +508,9 @@ def _check_first_label(layout: CsvLayout, labels: list[str]) -> None:
     if not first or len(first) > MAX_NAME_LENGTH or labels.count(first) > 1:
         return
     if not numbered[0] and all(numbered[1:]):
-        raise _ambiguous_header(f"it ends with {first!r:.60} where all other lines have numbers")
+        raise ambiguous_header(f"it ends with {first!r:.60} where all other lines have numbers")
     if len(set(labels)) <= max(3, len(labels) // 2):
-        raise _ambiguous_header(f"no other line has its class, {first!r:.60}")
-
-
-def _ambiguous_header(why: str) -> InvalidRequest:
-    text = (
-        f"Line 1 has numbers, and it is doubtful whether it is a row or names the columns: {why}. If it names"
-        " the columns, send header=yes (--header yes); if it is a row, header=no."
-    )
-    return invalid_file(
-        text, code="ambiguous_header", faults=[InputFault("header", "ambiguous_header", text)]
-    )
+        raise ambiguous_header(f"no other line has its class, {first!r:.60}")
 
 
 def _block_bytes(text: mmap.mmap, start: int, end: int) -> int:

@@ -18,7 +18,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from app.domain.errors import InvalidRequest
 from app.http.types import Body
+from app.serving.open_inference.requests import check_keys
 from app.serving.open_inference.tensors import DTYPES
 from app.serving.row_decoder import MAX_SQUARES, decode_list
 from app.serving.servable import ServableStudent
@@ -167,8 +169,10 @@ def _json_layout_of(body: Body, end: int, n_columns: int) -> _Json | None:
         request = _JSON.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    # Of a key that appears twice the last one counts.
-    if len(request.inputs) != 1 or _DATA(body, end):
+    # Of a key that appears twice the last one counts, so each must be there once, beside three texts at most.
+    texts = 2 + (request.id is not None)
+    keys = 5 + (request.id is not None)
+    if len(request.inputs) != 1 or bytes(body).count(b'"') != 2 * (keys + texts):
         return None
     [row] = request.inputs
     if row.datatype not in _FLOATS or row.shape not in ([1, n_columns], [n_columns]):
@@ -180,6 +184,10 @@ def _layout_of(head: bytes) -> _Binary | None:
     try:
         request = _BINARY.decode(head)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    try:
+        check_keys(head)
+    except InvalidRequest:
         return None
     if len(request.inputs) != 1:
         return None

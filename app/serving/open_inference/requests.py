@@ -24,6 +24,7 @@ from app.serving.decision import MAX_CLASSES
 from app.serving.open_inference.paths import ParsedPath, check_label
 from app.serving.open_inference.record_inputs import is_table, read_columns
 from app.serving.open_inference.tensors import DTYPES, TEXTS, Array, Tensor
+from app.serving.record_faults import check_once, pairs_of
 from app.serving.record_sources import CellSource
 from app.serving.records import Records
 
@@ -70,6 +71,7 @@ class _Request(msgspec.Struct):
 
 
 _DECODER: Final = msgspec.json.Decoder(_Request)
+_LIST: Final = msgspec.json.Decoder(list[msgspec.Raw] | None)
 _PARAMETERS: Final = msgspec.json.Decoder(Parameters | None)
 
 
@@ -219,7 +221,7 @@ def _decode(head: memoryview) -> _Request:
     if bytes(head).count(b"{") > MAX_OBJECTS:
         raise TooLarge(f"The request has more than {MAX_OBJECTS} objects.", code="too_many_objects")
     try:
-        return _DECODER.decode(head)
+        request = _DECODER.decode(head)
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"The request cannot be used: {error}.", code="wrong_body") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -229,15 +231,47 @@ def _decode(head: memoryview) -> _Request:
         elif not text.strip():
             hint = " It is empty."
         raise InvalidRequest(f"The request is not JSON: {error}.{hint}", code="malformed_json") from error
+    if _may_repeat_keys(bytes(head), request):
+        check_keys(bytes(head))
+    return request
+
+
+def _may_repeat_keys(text: bytes, request: _Request) -> bool:
+    """Whether the JSON of a request may have a key twice, beside those in parameters; never a slow look."""
+    tensors = [*request.inputs, *(request.outputs or ())]
+    times = {
+        "inputs": 1,
+        "id": request.id is not None,
+        "outputs": request.outputs is not None,
+        "name": len(tensors),
+        "shape": len(request.inputs),
+        "datatype": len(request.inputs),
+        "data": sum(tensor.data is not msgspec.UNSET for tensor in request.inputs),
+        "parameters": sum(bytes(one.parameters) != b"null" for one in (request, *tensors)),
+    }
+    return b"\\" in text or any(text.count(b'"%s"' % name.encode()) != n for name, n in times.items())
+
+
+def check_keys(text: bytes) -> None:
+    """Raise InvalidRequest for a key of a request, or of one of its tensors, that is there twice."""
+    check_once(text)
+    fields = dict(pairs_of(text))
+    for field_ in ("inputs", "outputs"):
+        for k, tensor in enumerate(_LIST.decode(fields.get(field_, b"[]")) or ()):
+            check_once(bytes(tensor), f"{field_}[{k}]")
 
 
 def _parameters(raw: msgspec.Raw, of: str) -> Parameters:
     if len(raw) > _MAX_PARAMETERS:
         raise InvalidRequest(f"{of} has parameters beyond {_MAX_PARAMETERS} bytes.", code="wrong_body")
     try:
-        return _PARAMETERS.decode(raw) or {}
+        parameters: Parameters | None = _PARAMETERS.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidRequest(f"{of} has unusable parameters: {error}.", code="wrong_body") from error
+    if parameters is None:
+        return {}
+    check_once(bytes(raw), "parameters")
+    return parameters
 
 
 def _tensors(inputs: list[_Input], rest: memoryview, with_binary: bool) -> list[Tensor]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from itertools import compress
 from typing import Any, Final
@@ -10,8 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from app.domain.errors import InputFault, TooLarge
-from app.serving.inputs import duplicate_names
 from app.serving.query.row_errors import value_fault_of
+from app.serving.record_faults import check_once
 from core.data.validation import MAX_FAULTS, MAX_MAGNITUDE
 
 _MAX_QUOTES: Final = 50_000
@@ -24,7 +23,7 @@ _NUMBERS: Final = frozenset({int, float})
 def read_named(raw: bytes, field: str, i: int | None = None) -> dict[str, Any] | None:
     """The values of a row by name; None if it is a list or a sparse row. field, i: of the row, for errors.
 
-    Raises DecodeError, TooLarge, and Unprocessable for a name that occurs twice.
+    Raises DecodeError, TooLarge, and InvalidRequest for a name that occurs twice.
     """
     if raw[:1] != b"{":
         return None
@@ -36,9 +35,7 @@ def read_named(raw: bytes, field: str, i: int | None = None) -> dict[str, Any] |
         return None
     if quotes != 2 * len(row):
         # A text among the values, or a name that occurs twice, of which the decoder keeps the last value.
-        names = [name for name, _ in json.loads(raw, object_pairs_hook=list, parse_int=float)]
-        if len(names) != len(row):
-            raise duplicate_names(names, field, i)
+        check_once(raw, field, i)
     return row
 
 

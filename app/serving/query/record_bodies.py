@@ -24,7 +24,13 @@ from app.domain.errors import InputFault, InvalidRequest, TooLarge
 from app.domain.near_names import listed, near_name
 from app.http.types import Body
 from app.serving.decision import Explain
-from app.serving.query.row_errors import constants_as_text, invalid
+from app.serving.query.row_errors import (
+    CHECKED_BYTES,
+    EXTRA_PARTS,
+    check_fields_once,
+    constants_as_text,
+    invalid,
+)
 from app.serving.record_faults import pairs_of, whole
 from app.serving.record_sources import (
     CellSource,
@@ -76,8 +82,6 @@ Decoded = TypeVar("Decoded", bound=RecordBody)
 FORMS: Final = ("record", "records", "text", "texts", "columns", "x", "rows")
 _NUMBERS: Final = ("x", "rows")
 _TEXTS: Final = ("text", "texts")
-_CHECKED_BYTES: Final = 256 * 1024
-_EXTRA_PARTS: Final = 200_000
 _MOST_LISTS: Final = 2 * MAX_COLUMNS
 _STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"')
 _UNKNOWN: Final = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
@@ -96,10 +100,10 @@ def decode_records(
 ) -> RecordForm:
     """The form of a body. Raises InvalidRequest, and TooLarge beyond ``max_rows`` rows."""
     text = bytes(data)
-    if len(text) > _CHECKED_BYTES:
+    if len(text) > CHECKED_BYTES:
         _check_parts(text, records, max_rows)
     body, quoted = _decoded(decoder, text, records)
-    _check_once(constants_as_text(text) if quoted else text)
+    check_fields_once(constants_as_text(text) if quoted else text, decoder)
     given = [name for name in FORMS if getattr(body, name) is not UNSET]
     form = "rows" if given == ["columns", "rows"] else given[0] if len(given) == 1 else None
     taken = forms_of(records)
@@ -188,31 +192,15 @@ def _refused(message: str, decoder: msgspec.json.Decoder[Any], records: Records)
     return _wrong_body(f"There is no field {found['name']!r:.100}{hint}, only {', '.join(known)}.", records)
 
 
-def _check_once(text: bytes) -> None:
-    """Refuse a field that is there twice, of which the decoder keeps the last value.
-
-    Bodies of very many parts are not looked at.
-    """
-    if len(text) > _CHECKED_BYTES and text.count(b",") > _EXTRA_PARTS:
-        return
-    names = [name for name, _ in pairs_of(text)]
-    double = next((name for name in names if names.count(name) > 1), None)
-    if double is not None:
-        message = f"The body has the field {double!r:.100} twice."
-        raise InvalidRequest(
-            message, code="duplicate_key", faults=[InputFault(double, "duplicate_key", message)]
-        )
-
-
 def _check_parts(text: bytes, records: Records, max_rows: int) -> None:
     """Refuse a body of far more parts than a query has. Each part takes many times the memory of its text."""
     keys = len(records.encoder.columns) + len(records.encoder.ignored)
-    most = max_rows + _EXTRA_PARTS
+    most = max_rows + EXTRA_PARTS
     parts = text.count(b"{") + text.count(b"[")
     if parts > most or text.count(b",") > most:
         bare = _STRING.sub(b"", text)
         parts = bare.count(b"{") + bare.count(b"[")
-        if parts > most or bare.count(b",") > max_rows * keys + _EXTRA_PARTS:
+        if parts > most or bare.count(b",") > max_rows * keys + EXTRA_PARTS:
             message = f"The body has far more parts than a query of {max_rows} rows."
             raise TooLarge(message, code="too_many_parts")
 

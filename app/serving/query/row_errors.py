@@ -16,6 +16,7 @@ import msgspec
 
 from app.domain.errors import InputFault, InvalidRequest
 from app.domain.near_names import near_name
+from app.serving.record_faults import check_once, may_repeat
 from core.data.validation import MAX_FAULTS, MAX_MAGNITUDE
 
 FindFaults: TypeAlias = Callable[[bytes, str, int], list[InputFault]]
@@ -41,6 +42,11 @@ _WANTED: Final = (
     ' numbers by the names of the columns: {"x": [5.1, 3.5]}, {"rows": [[5.1, 3.5]]},'
     ' {"rows": [{"length": 5.1}]}.'
 )
+_ONE_LIST: Final = re.compile(rb'\s*\{\s*"\w+"\s*:\s*\[')
+CHECKED_BYTES: Final = 256 * 1024
+"""Larger bodies are first looked at for far too many parts, as decoded objects take much more memory."""
+EXTRA_PARTS: Final = 200_000
+"""Brackets and commas allowed for the names of classes."""
 _ELSEWHERE: Final = {
     "instances": 'the list of rows is called "rows" here',
     "dataframe_records": 'the list of rows is called "rows" here',
@@ -59,6 +65,19 @@ _PATH: Final = re.compile(r" - at `\$\.?(?P<field>[^`\[]*)(?:\[(?P<column>\d+)\]
 def invalid(faults: Sequence[InputFault]) -> InvalidRequest:
     """The error of a query with invalid values."""
     return InvalidRequest(faults[0].message, code=faults[0].code, faults=faults)
+
+
+def check_fields_once(text: bytes, decoder: msgspec.json.Decoder[Any]) -> None:
+    """Raise InvalidRequest for a field of a body that is there twice.
+
+    Bodies of very many parts are not looked at if a part of a row may have the name of a field.
+    """
+    if text.endswith(b"]}") and text.count(b"[") == 1 and _ONE_LIST.match(text):
+        # The only list of the body begins behind its first key and ends with it.
+        return
+    is_large = len(text) > CHECKED_BYTES and text.count(b",") > EXTRA_PARTS
+    if may_repeat(text, decoder.type.__struct_fields__) and not is_large:
+        check_once(text)
 
 
 def explain_body(data: bytes, message: str, row_faults: FindFaults, known: Sequence[str]) -> InvalidRequest:

@@ -29,7 +29,15 @@ from app.domain.errors import InputFault, InvalidRequest, TooLarge
 from app.http.types import Body
 from app.serving.inputs import Inputs
 from app.serving.query.named_rows import number_faults, read_named
-from app.serving.query.row_errors import explain_body, explain_row, invalid
+from app.serving.query.row_errors import (
+    CHECKED_BYTES,
+    EXTRA_PARTS,
+    check_fields_once,
+    explain_body,
+    explain_row,
+    invalid,
+)
+from app.serving.record_faults import check_once, may_repeat, pairs_of
 from app.serving.row_decoder import decode_list
 from core.data.validation import MAX_FAULTS, MAX_MAGNITUDE, row_blocks, value_fault, value_faults
 from core.errors import Fault, InvalidProblem
@@ -74,9 +82,9 @@ class QueryBody(msgspec.Struct, forbid_unknown_fields=True):
 Row: TypeAlias = list[float] | SparseRow
 Block: TypeAlias = tuple[slice, NDArray[Any]]
 
-_CHECKED_BYTES: Final = 256 * 1024
-_EXTRA_PARTS: Final = 200_000
-"""Brackets and commas allowed for the names of classes."""
+_QUOTES_OF_ONE_KEY: Final = 2
+_QUOTES_OF_SPARSE_ROW: Final = 4
+"""Quotation marks of a body with one field, and of a row with no other keys than it must have."""
 _MANY_COMMAS: Final = 1_000_000
 _LONG: Final = re.compile(rb"\[[^\[\]{}]{2000000,}+\]")
 _FLAT: Final = re.compile(rb"\[[^\[\]{}]*\]")
@@ -93,7 +101,7 @@ def decode(decoder: msgspec.json.Decoder[Decoded], data: Body, max_rows: int) ->
 
     Raises InvalidRequest naming field, row and column, and TooLarge beyond ``max_rows`` rows.
     """
-    if len(data) > _CHECKED_BYTES and _has_many_parts(data, max_rows):
+    if len(data) > CHECKED_BYTES and _has_many_parts(data, max_rows):
         message = f"The body has far more parts than a query of {max_rows} rows."
         raise TooLarge(message, code="too_many_parts")
     try:
@@ -113,6 +121,7 @@ def decode(decoder: msgspec.json.Decoder[Decoded], data: Body, max_rows: int) ->
         if named is None:
             raise explain_body(bytes(data), message, _row_faults, fields_of(decoder)) from error
         body = named
+    _check_keys(bytes(data), decoder, body)
     rows = body.rows
     if (body.x is None) == (rows is None):
         message = 'Give either "x", one row, or "rows", a list of rows.'
@@ -126,6 +135,17 @@ def decode(decoder: msgspec.json.Decoder[Decoded], data: Body, max_rows: int) ->
                 f"The query has {len(rows)} rows; at most {max_rows} are allowed.", code="too_many_rows"
             )
     return body
+
+
+def _check_keys(text: bytes, decoder: msgspec.json.Decoder[Any], body: QueryBody) -> None:
+    """Raise InvalidRequest for a field, or a key of a sparse row in ``x``, that is there twice."""
+    if text.count(b'"') == _QUOTES_OF_ONE_KEY:
+        return
+    check_fields_once(text, decoder)
+    # The key "x", and the two that such a row must have.
+    is_short = text.count(b'"') == _QUOTES_OF_ONE_KEY + _QUOTES_OF_SPARSE_ROW
+    if isinstance(body.x, SparseRow) and not is_short and may_repeat(text, SparseRow.__struct_fields__):
+        check_once(bytes(dict(pairs_of(text))["x"]), "x")
 
 
 def _not_utf8() -> InvalidRequest:
@@ -176,10 +196,10 @@ def _has_many_parts(data: Body, max_rows: int) -> bool:
     lists; the remaining commas separate rows.
     """
     text = bytes(data)
-    if text.count(b"[") + text.count(b"{") > 3 * max_rows + _EXTRA_PARTS:
+    if text.count(b"[") + text.count(b"{") > 3 * max_rows + EXTRA_PARTS:
         return True
     # Removing the lists costs as much as decoding them, so only the largest bodies are checked like this.
-    most = 2 * max_rows + _EXTRA_PARTS
+    most = 2 * max_rows + EXTRA_PARTS
     if text.count(b",") <= max(most, _MANY_COMMAS):
         return False
     # Such a list is either a list of numbers in place of rows, or a row longer than any model has.
@@ -313,6 +333,8 @@ def _fill(target: NDArray[np.float64], raw: msgspec.Raw, i: int, inputs: Inputs 
     if isinstance(row, SparseRow):
         if inputs is None:
             raise _not_a_list("rows", i)
+        if text.count(b'"') != _QUOTES_OF_SPARSE_ROW and may_repeat(text, SparseRow.__struct_fields__):
+            check_once(text, "rows", i)
         return _scatter(target, row, "rows", i, inputs.first_index(row.index_base, "rows", i))
     if len(row) != len(target):
         columns = "1 column" if len(row) == 1 else f"{len(row)} columns"

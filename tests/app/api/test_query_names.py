@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -113,15 +114,75 @@ def test_names_that_do_not_fit_are_refused(boxes, problem: Check, row, code: str
 def test_a_name_that_is_there_twice_is_refused(boxes, problem: Check):
     client = boxes(**NAMED)
     body = b'{"x": {"length": 1, "length": 2, "width": 2, "height": 3}}'
-    document = problem(client.post(BOX, content=body), 422, "wrong_columns")
-    assert [fault["code"] for fault in document["errors"]] == ["duplicate_column"]
+    document = problem(client.post(BOX, content=body), 400, "duplicate_key")
+    assert document["detail"] == "x has the key 'length' twice."
 
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ('{"x": {"length": 1, "width": 2, "width": 2, "height": 3}}', "'width' twice"),
-        ('{"rows": [{"length": 1, "wid\\u0074h": 2, "width": 3, "height": 3}]}', "'width' twice"),
+        ('{"x": {"length": 1, "width": 2, "width": 2, "height": 3}}', "x has the key 'width' twice"),
+        ('{"rows": [{"length": 1, "wid\\u0074h": 2, "width": 3, "height": 3}]}', "row 0.*'width' twice"),
+        ('{"record": {"length": 1, "width": 2, "width": 2, "height": 3}}', "the key 'width' twice"),
+        ('{"x": [1, 2, 3], "x": [3, 4, 5]}', "The body has the field 'x' twice"),
+        ('{"x": [1, 2, 3], "\\u0078": [3, 4, 5]}', "The body has the field 'x' twice"),
+        ('{"rows": [[1, 2, 3]], "rows": [[3, 4, 5]]}', "the field 'rows' twice"),
+        ('{"rows": [[1, 2, 3]], "rows": null, "x": [3, 4, 5]}', "the field 'rows' twice"),
+        ('{"x": {"indices": [0], "values": [1], "values": [2]}}', "x has the key 'values' twice"),
+        ('{"rows": [[1, 2, 3], {"indices": [0], "indices": [1], "values": [2]}]}', "row 1.*'indices' twice"),
+        (
+            '{"columns": ["length"], "columns": ["length", "width", "height"], "x": [1, 2, 3]}',
+            "'columns' twice",
+        ),
+    ],
+)
+@pytest.mark.parametrize("target", [BOX, f"{BOTH}?class=box", PREDICT])
+def test_a_key_twice_in_a_body_is_refused(boxes, problem: Check, body: str, words: str, target: str):
+    document = problem(boxes(**NAMED).post(target, content=body), 400, "duplicate_key")
+    assert re.search(words, document["detail"])
+    assert "duplicate_key" in {fault["code"] for fault in document["errors"]}
+
+
+@pytest.mark.parametrize(
+    ("target", "body"),
+    [
+        (BOX, '{"x": [1, 2, 3], "explain": false, "explain": true}'),
+        (BOTH, '{"x": [1, 2, 3], "classes": ["box"], "classes": ["bag"]}'),
+        (PREDICT, '{"x": [1, 2, 3], "target": "box", "target": "bag"}'),
+    ],
+)
+def test_a_field_of_an_endpoint_twice_is_refused(boxes, problem: Check, target: str, body: str):
+    problem(boxes(**NAMED).post(target, content=body), 400, "duplicate_key")
+
+
+TENSOR = '"name": "x", "shape": [1, 3], "datatype": "FP64", "data": [1, 2, 3]'
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ('{"inputs": [{TENSOR}], "inputs": [{TENSOR}]}', "The body has the field 'inputs' twice"),
+        ('{"inputs": [{TENSOR, "data": [3, 4, 5]}]}', r"inputs\[0\] has the key 'data' twice"),
+        ('{"inputs": [{TENSOR, "shape": [3]}]}', r"inputs\[0\] has the key 'shape' twice"),
+        ('{"inputs": [{TENSOR}], "id": "a", "id": "b"}', "the field 'id' twice"),
+        ('{"inputs": [{TENSOR}], "parameters": {"a": 1, "a": 2}}', "parameters has the key 'a' twice"),
+        ('{"inputs": [{TENSOR}], "outputs": [{"name": "score", "name": "match"}]}', r"outputs\[0\]"),
+    ],
+)
+def test_a_key_twice_in_an_inference_is_refused(boxes, body: str, words: str):
+    client = boxes(**NAMED)
+    plain = client.post(
+        "/v2/models/boxes:box/infer", content='{"inputs": [{TENSOR}]}'.replace("TENSOR", TENSOR)
+    )
+    assert plain.status_code == 200
+    answer = client.post("/v2/models/boxes:box/infer", content=body.replace("TENSOR", TENSOR))
+    assert answer.status_code == 400
+    assert re.search(words, answer.text), answer.text
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
         ('{"columns": ["length", "width", "width", "height"], "x": [1, 2, 2, 3]}', "'width' twice"),
         ('{"columns": ["length", "width", "width"], "rows": [[1, 2, 2]]}', "'width' twice"),
         ('{"columns": ["length", "width"], "rows": [[1, 2]]}', "'height'"),
@@ -316,3 +377,9 @@ def test_an_unknown_field_says_which_are_wanted(boxes, problem: Check, field: st
     document = problem(boxes(**NAMED).post(path, content=body), 400, "wrong_body")
     assert words in document["detail"]
     assert '{"rows": [[5.1, 3.5]]}' in document["detail"]
+
+
+def test_a_name_twice_among_the_columns_of_a_body_is_named(boxes, problem: Check):
+    body = {"columns": ["length", "width", "width", "height"], "x": [1, 2, 2, 3]}
+    document = problem(boxes(**NAMED).post(BOX, json=body), 422, "wrong_columns")
+    assert [fault["code"] for fault in document["errors"]] == ["duplicate_column"]

@@ -389,3 +389,37 @@ def test_contradictory_rows_are_named_by_their_lines(ingest: Any) -> None:
         _, _, summary = ingest(text, index_column="id")
         (message,) = [one["message"] for one in summary["warnings"] if one["code"] == "contradictory_rows"]
         assert f"lines {lines}:" in message
+
+
+FRACTIONS = "".join(f"{k}.5,{k % 7},{k * 3 % 5}.25,{'xy'[k % 2]}\n" for k in range(30))
+WHOLE = "".join(f"{k},{k % 7},{k * 3 % 5},{k % 2}\n" for k in range(30))
+COUNTED = "".join(f"{k},{line}\n" for k, line in enumerate(FRACTIONS.splitlines()))
+
+
+@pytest.mark.parametrize(
+    ("names", "rows", "features"),
+    [
+        ("0,1,2,3", FRACTIONS, ("0", "1", "2")),
+        ("0,1,2,kind of it", FRACTIONS, ("0", "1", "2")),
+        ("1,2,3,4", FRACTIONS, ("1", "2", "3")),
+        (",0,1,2,3", COUNTED, ("0", "1", "2")),
+        ("Unnamed: 0,0,1,2,3", COUNTED, ("0", "1", "2")),
+        (",x0,x1,x2,x3", COUNTED, ("x0", "x1", "x2")),
+        ('"","V1","V2","V3","V4"', COUNTED, ("V1", "V2", "V3")),
+    ],
+)
+def test_names_that_count_the_columns_are_no_row(
+    ingest: Any, names: str, rows: str, features: tuple[str, ...]
+) -> None:
+    train, _, _ = ingest(f"{names}\n{rows}".encode())
+    assert (train.n, train.feature_names) == (30, features)
+
+
+def test_a_first_row_that_counts_is_said_to_be_doubtful(ingest: Any) -> None:
+    content = f"0,1,2,3\n{WHOLE}".encode()
+    with pytest.raises(InvalidRequest, match=r"count the columns.*header=yes") as raised:
+        ingest(content)
+    assert raised.value.reason == "ambiguous_header"
+    assert ingest(content, header="no", rare_classes="drop")[0].n == 30
+    assert ingest(content, header="yes")[0].n == 30
+    assert ingest(b"0,1\n1,0\n" * 10)[0].n == 20

@@ -85,3 +85,23 @@ def test_blocks_end_between_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         with copy_with_single_blanks(path, tmp_path) as copy:
             assert copy.read_bytes() == b'1 2 "a  b"\n3 4 "c \n  d"\n5 6 e\n'
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("said", [{}, {"separator": "space"}])
+@pytest.mark.parametrize(
+    ("names", "row"),
+    [
+        ("a b label", "{0}.5  {1}  {2}"),
+        ("a  b  label", "{0}.5 {1} {2}"),
+        ("  a b label", "   {0}.5    {1} {2}  "),
+        ("a b label", "{0}.5\t{1}\t {2}"),
+        ("a\tb\tlabel", "{0}.5  {1}  {2}"),
+    ],
+)
+def test_names_and_rows_may_have_other_runs_of_blanks(
+    ingest: Any, said: dict[str, str], names: str, row: str
+) -> None:
+    lines = [names, *(row.format(k, k % 7, "xy"[k % 2]) for k in range(20))]
+    train, _, _ = ingest(("\n".join(lines) + "\n").encode(), **said)
+    assert train.feature_names == ("a", "b")
+    assert train.X[3].tolist() == [3.5, 3]

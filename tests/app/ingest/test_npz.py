@@ -367,3 +367,73 @@ def test_what_python_says_of_a_header_is_not_repeated(ingest: Any) -> None:
         ingest(file)
     assert "0x" not in caught.value.message
     assert "not of the form that NumPy writes" in caught.value.message
+
+
+def archive(*unnamed: Any, **named: Any) -> bytes:
+    out = io.BytesIO()
+    np.savez(out, *unnamed, **named)
+    return out.getvalue()
+
+
+ROWS = np.random.default_rng(0).normal(size=(20, 24))
+CODES = np.arange(20) % 2
+
+
+@pytest.mark.parametrize(
+    ("content", "has_test"),
+    [
+        (archive(x_train=ROWS, y_train=CODES, x_test=ROWS, y_test=CODES), True),
+        (archive(x_train=ROWS, y_train=CODES[:, None], x_test=ROWS, y_test=CODES[:, None]), True),
+        (archive(train_images=ROWS, train_labels=CODES, test_images=ROWS, test_labels=CODES), True),
+        (archive(train_data=ROWS, train_labels=CODES), False),
+        (archive(trainX=ROWS, trainY=CODES, testX=ROWS, testY=CODES), True),
+        (archive(data=ROWS, target=CODES), False),
+        (archive(features=ROWS, labels=CODES), False),
+        (archive(images=ROWS, label=CODES), False),
+        (archive(x=ROWS, y=CODES), False),
+        (archive(X=ROWS, Y=CODES), False),
+        (archive(ROWS, CODES), False),
+        (archive(ROWS, CODES, ROWS, CODES), True),
+        (archive(ROWS, ROWS, CODES, CODES), True),
+    ],
+)
+def test_rows_and_labels_are_found_by_their_usual_names(ingest: Any, content: bytes, has_test: bool) -> None:
+    train, test, _ = ingest(content)
+    assert np.array_equal(train.X, ROWS)
+    assert [train.classes[code] for code in train.y] == [str(code) for code in CODES]
+    assert (test is not None) == has_test
+    if has_test:
+        assert np.array_equal(test.X, ROWS)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(4, 6), (2, 3, 4)])
+def test_images_are_flattened_and_it_is_said(ingest: Any, shape: tuple[int, ...], order: Any) -> None:
+    images = np.array(ROWS.reshape(20, *shape), order=order)
+    train, _, summary = ingest(archive(x_train=images, y_train=CODES))
+    assert np.array_equal(train.X, ROWS)
+    [warning] = [one for one in summary["warnings"] if one["code"] == "rows_flattened"]
+    assert warning["message"].endswith("its 24 numbers are the columns, in order.")
+
+
+def test_labels_of_one_1_in_each_row_are_its_columns(ingest: Any) -> None:
+    train, _, summary = ingest(archive(X=ROWS, y=np.eye(2)[CODES]))
+    assert [train.classes[code] for code in train.y] == [str(code) for code in CODES]
+    assert "labels_from_columns" in [one["code"] for one in summary["warnings"]]
+    with pytest.raises(InvalidRequest, match=r"send y\.argmax\(axis=1\)"):
+        ingest(archive(X=ROWS, y=np.eye(2)[CODES] * 0.7))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (archive(X=ROWS, labels=CODES, target=CODES), "labels and target, which may all be y"),
+        (archive(a=ROWS, b=CODES), r"has a, b\..*numpy\.savez\(FILE, X=X, y=y\)"),
+        (archive(ROWS), "no array 'y'"),
+        (archive(ROWS, CODES[:5]), "no array 'y'"),
+        (archive(X=ROWS, y=np.zeros((20, 2, 2))), "it has 3 axes"),
+    ],
+)
+def test_other_arrays_are_refused_with_the_way_out(ingest: Any, content: bytes, words: str) -> None:
+    with pytest.raises(InvalidRequest, match=words):
+        ingest(content)

@@ -65,8 +65,8 @@ def test_missing_and_infinite_values_are_named(ingest: Any) -> None:
 def test_columns_that_are_no_numbers_are_named(ingest: Any) -> None:
     columns = {"a": [{"p": 1}] * 4, "b": [[[1]], [[2]], [[3]], [[4]]], "y": LABELS}
     assert faults_of(ingest, file_of(columns)) == [("X", "bad_type", None, 0), ("X", "bad_type", None, 1)]
-    dates = pa.array([1, 2, 3, 4], pa.date32())
-    assert faults_of(ingest, file_of({"a": [1, 2, 3, 4], "y": dates})) == [
+    durations = pa.array([1, 2, 3, 4], pa.duration("s"))
+    assert faults_of(ingest, file_of({"a": [1, 2, 3, 4], "y": durations})) == [
         ("y", "bad_label_type", None, None)
     ]
 

@@ -203,3 +203,35 @@ def test_records_come_from_files_of_every_format_of_tables(
     monkeypatch.setattr("app.ingest.rows.detect", lambda *args, **options: kind)
     with pytest.raises(InvalidRequest):  # The file is damaged; UnsupportedFormat is another error.
         read(tmp_path, b"no table")
+
+
+NUMBERS = [[k + 0.5, float(k % 7), k * 3 % 5 + 0.25] for k in range(7)]
+
+
+@pytest.mark.parametrize("names", ["0,1,2", "1,2,3", "x0,x1,x2", "V1,V2,V3"])
+@pytest.mark.parametrize("with_index", [False, True])
+@pytest.mark.parametrize("with_label", [False, True])
+def test_names_that_count_the_columns_are_no_row_to_ask_about(
+    tmp_path: Path, names: str, with_index: bool, with_label: bool
+) -> None:
+    lines = [[names], *([str(value) for value in row] for row in NUMBERS)]
+    if with_index:
+        lines = [["" if k == 0 else str(k - 1), *line] for k, line in enumerate(lines)]
+    if with_label:
+        lines = [[*line, "label" if k == 0 else "a"] for k, line in enumerate(lines)]
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(map(",".join, lines)) + "\n")
+    rows = read_rows(path, ReadingOptions())
+    assert isinstance(rows.X, np.ndarray)
+    assert rows.X.tolist() == NUMBERS
+
+
+def test_a_row_that_counts_is_not_taken_for_names_silently(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("0,1,2,3\n3,2,1,0\n")
+    with pytest.raises(InvalidRequest, match="--header yes") as raised:
+        read_rows(path, ReadingOptions())
+    assert raised.value.reason == "ambiguous_header"
+    assert read_rows(path, ReadingOptions(header="no")).n == 2
+    path.write_text("0,1,2,3\n")
+    assert read_rows(path, ReadingOptions()).n == 1
