@@ -123,7 +123,7 @@ def test_a_proxy_of_the_environment_is_used_but_for_this_machine(client, written
 
 def test_authorities_are_loaded_only_where_something_may_be_encrypted(monkeypatch):
     def trusted(address: str) -> ssl.SSLContext | bool:
-        return options(address, "", None, "tests")["verify"]
+        return options(address, "", None, "tests")["verify"]()
 
     for name in [name for name in os.environ if name == "SSL_CERT_FILE" or name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx
 import numpy as np
@@ -19,6 +20,7 @@ from core.packed import PackedStudent
 from stms_client import AsyncClient, InvalidInput, NotAllowed, NotFound, Retry, Stale, StmsError
 from stms_client import Client as Asking
 from stms_client import errors as client_errors
+from stms_client.transport import OfProcess
 from tests.app.serving.written_records import RECORD, encoder, numbers_encoder
 from tests.app.started import Client
 from tests.core.packed.test_onnx import CASES, some_rows
@@ -58,7 +60,9 @@ def stms(forwarded: Forwarded) -> Iterator[Asking]:
 def asking(forwarded: Forwarded, key: str = "") -> Asking:
     opened = Asking("http://localhost", key, retry=Retry(attempts=1))
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    opened._http = httpx.Client(base_url="http://localhost", transport=forwarded, headers=headers)
+    opened._pools = OfProcess(
+        lambda: httpx.Client(base_url="http://localhost", transport=forwarded, headers=headers)
+    )
     return opened
 
 
@@ -353,7 +357,7 @@ def test_the_background_looks_by_itself(
 ):
     async def follow() -> list[int]:
         async with AsyncClient("http://localhost", "") as stms:
-            stms._http = client._http
+            stms._pools.here = AsyncMock(return_value=client._http)
             async with stms.local("pets", ["cat"], poll=0.02) as local:
                 before = await local.query("cat", [1.0, 2.0, 3.0])
                 publish_again()
