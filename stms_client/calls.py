@@ -29,7 +29,7 @@ from stms_client.documents import (
 )
 from stms_client.errors import InvalidInput, Json, StmsError
 from stms_client.results import Decision, Decisions, Explain, Package
-from stms_client.tables import column_names, columns_of, parquet_of, records_of
+from stms_client.tables import column_names, columns_of, number, parquet_of, records_of
 
 T = TypeVar("T")
 
@@ -459,10 +459,11 @@ def _is_text(value: str) -> bool:
 
 
 def _number(value: object) -> object:
-    """A number of NumPy or another library as one of Python."""
-    if hasattr(value, "item"):
-        return value.item()
-    raise TypeError(f"{value!r} is not a number.")
+    """A number of NumPy or another library as one of Python. Raises InvalidInput and TypeError for others."""
+    plain = number(value)
+    if plain is value:
+        raise TypeError(f"{value!r} is not a number.")
+    return plain
 
 
 def decoded(response: httpx.Response) -> Any:

@@ -21,6 +21,7 @@ from mlflow.models import Model, ModelSignature
 from mlflow.models.model import MLMODEL_FILE_NAME
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
 
+from stms_client.arrays import numbers
 from stms_client.bundle import Bundle, copy_bundle, open_bundle
 from stms_client.errors import InvalidInput
 
@@ -101,13 +102,13 @@ class _PyFunc:
     def _rows(self, data: Any) -> Any:
         """Rows as `Bundle.query_rows` takes them: records, or lists, whose answers have probabilities."""
         if not isinstance(data, pd.DataFrame):
-            return np.asarray(data, np.float64).tolist()
+            return numbers(data, 2).tolist()
         if self._bundle.takes_records:
             return data
         names = self._bundle.columns
         if names is not None and set(names) == set(data.columns):
             data = data[list(names)]
-        return data.to_numpy(np.float64).tolist()
+        return numbers(data, 2).tolist()
 
 
 def _signature(bundle: Bundle) -> ModelSignature:

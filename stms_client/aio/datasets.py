@@ -86,7 +86,8 @@ class Datasets(Connection):
 
         It is sent as Parquet if pyarrow is installed and takes it, otherwise as JSON Lines; the index of a
         data frame of pandas is not sent. label: the column of the classes. The other arguments are those of
-        `upload_dataset`. Raises InvalidInput for a table without this column, and for infinite numbers.
+        `upload_dataset`. Raises InvalidInput for a table without this column, for infinite numbers and for
+        durations, whose seconds can be sent as numbers.
         """
         reading = {
             "columns": calls.kinds(columns),
@@ -109,7 +110,7 @@ class Datasets(Connection):
 
         X: array or data frame (n, d), whose columns name the features. y: n labels. test: rows and labels of
         a test part; without it, jobs hold out rows of their own. unlabelled: ``"accept"`` keeps training rows
-        whose label is None or NaN. Raises InvalidInput for tables that are not numbers.
+        whose label is None, NaN or masked. Raises InvalidInput for tables that are not numbers.
         """
         return await self.do(calls.upload_rows(X, y, name, test, unlabelled))
 

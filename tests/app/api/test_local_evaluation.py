@@ -211,6 +211,16 @@ def test_rows_that_the_service_refuses_are_refused(pets: ModelVersion, stms: Ask
             [1.0, 2.0, float("nan")],
             [1.0, 2.0, 1e300],
             [1.0, "x", 2.0],
+            [1.0, "5", 2.0],
+            [1.0, True, 2.0],
+            [1.0, None, 2.0],
+            [1.0, np.timedelta64(5, "ns"), 2.0],
+            [1.0, np.ma.masked, 2.0],
+            np.array(["1", "2", "3"]),
+            np.array([1, 2, 3], "timedelta64[ns]"),
+            np.ma.masked_array([1.0, 2.0, 3.0], [0, 1, 0]),
+            {"indices": [0], "values": [True]},
+            {"indices": [0], "values": ["5"]},
             {"indices": [3], "values": [1.0]},
             {"indices": [0.5], "values": [1.0]},
             {"a": 1.0},
@@ -218,6 +228,8 @@ def test_rows_that_the_service_refuses_are_refused(pets: ModelVersion, stms: Ask
         for x in wrong:
             with pytest.raises(InvalidInput):
                 local.query("cat", x)
+            with pytest.raises(InvalidInput):
+                local.query_rows("cat", [x])
             with pytest.raises(StmsError):
                 stms.query("pets", "cat", x)
         with pytest.raises(InvalidInput, match="none of those"):
