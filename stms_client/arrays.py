@@ -34,6 +34,8 @@ Rows: TypeAlias = "Sequence[Row] | NDArray[Any] | Frame"
 """Rows, an array (n, d), which is sent as raw numbers, or a frame of n rows."""
 Table: TypeAlias = "Sequence[Sequence[float]] | NDArray[Any] | DataFrame"
 """Rows of a data set (n, d)."""
+ClassName: TypeAlias = str | int
+"""A class: its name, or a label that the service gives this name, such as the whole number 3 of "3"."""
 
 
 def is_array(values: object) -> bool:
@@ -225,6 +227,23 @@ def archive(X: Any, y: Any, test: tuple[Any, Any] | None) -> bytes:
     file = io.BytesIO()
     np.savez(file, **arrays)
     return file.getvalue()
+
+
+def class_name(label: object) -> str:
+    """The name that the service gives the class of a label: "3" of 3 and 3.0, "true" of True.
+
+    Raises InvalidInput for what is no text, whole number or truth value.
+    """
+    plain = number(label)
+    if isinstance(plain, str):
+        return plain
+    if isinstance(plain, bool):
+        return str(plain).lower()
+    if isinstance(plain, int) or (isinstance(plain, float) and plain.is_integer() and abs(plain) < 2.0**53):
+        return str(int(plain))
+    raise InvalidInput(
+        f"{label!r:.80} is not the name of a class: it must be text, a whole number or a truth value."
+    )
 
 
 def _labels(labels: Any) -> NDArray[Any]:

@@ -15,7 +15,7 @@ from stms_client._packed.record_rows import RecordRows, canonical, record_scorer
 from stms_client._packed.schema import Kind
 from stms_client._packed.student import PackedStudent, row_scorer, sparse_scorer
 from stms_client._packed.validation import row_blocks
-from stms_client.arrays import is_array, is_record, numbers, question, row_values
+from stms_client.arrays import ClassName, class_name, is_array, is_record, numbers, question, row_values
 from stms_client.errors import InvalidInput, StmsError
 from stms_client.results import Decision, Decisions, Package
 from stms_client.tables import is_table, records_of
@@ -62,12 +62,12 @@ class Evaluator:
             raise StmsError(f"What was sent cannot be evaluated: {error}") from error
         self._names = frozenset() if self._rows is None else self._known_names(self._rows)
 
-    def match(self, label: str, x: Any, text: str | None) -> bool:
+    def match(self, label: ClassName, x: Any, text: str | None) -> bool:
         """Whether a row or text belongs to a class. Raises InvalidInput."""
         known = self._student(label)
         return self._score(known, x, text) >= known.threshold
 
-    def decision(self, label: str, x: Any, text: str | None) -> Decision:
+    def decision(self, label: ClassName, x: Any, text: str | None) -> Decision:
         """The decision on a row or text. Raises InvalidInput."""
         known = self._student(label)
         score, calibration = self._score(known, x, text), known.student.calibration
@@ -75,7 +75,7 @@ class Evaluator:
         threshold = known.threshold
         return Decision(score >= threshold, score, threshold, self.model, self.version, probability)
 
-    def decisions(self, label: str, rows: Any, texts: Sequence[str] | None) -> Decisions:
+    def decisions(self, label: ClassName, rows: Any, texts: Sequence[str] | None) -> Decisions:
         """The decisions on many rows or texts. Raises InvalidInput."""
         known = self._student(label)
         if (rows is None) == (texts is None):
@@ -92,8 +92,8 @@ class Evaluator:
             probabilities = calibration.probabilities(np.array(listed, dtype=np.float64)).tolist()
         return Decisions(listed, known.threshold, self.model, self.version, probabilities)
 
-    def _student(self, label: str) -> _Student:
-        known = self._students.get(label)
+    def _student(self, label: ClassName) -> _Student:
+        known = self._students.get(label if type(label) is str else class_name(label))
         if known is None:
             text = (
                 f"Class {label!r:.80} is none of those that are evaluated: {list(self._students)[:_SHOWN]}."

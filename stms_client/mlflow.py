@@ -84,12 +84,12 @@ class _PyFunc:
         data: (n, d), or a frame with the columns of the model. params: ``class``, the label to ask about; a
         bundle of a single class needs none.
         """
-        label = (params or {}).get(_CLASS) or (
-            self._bundle.labels[0] if len(self._bundle.labels) == 1 else None
-        )
-        if label is None:
+        label = (params or {}).get(_CLASS)
+        if label in (None, "") and len(self._bundle.labels) == 1:
+            label = self._bundle.labels[0]
+        if label in (None, ""):
             raise InvalidInput(f'Name the class: params={{"{_CLASS}": "{self._bundle.labels[0]}"}}.')
-        found = self._bundle.query_rows(str(label), self._rows(data))
+        found = self._bundle.query_rows(label, self._rows(data))
         columns: dict[str, Any] = {
             "match": np.asarray(found.matches),
             "score": np.asarray(found.scores),

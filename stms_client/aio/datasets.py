@@ -8,7 +8,7 @@ from typing import Any
 
 from stms_client import calls
 from stms_client.aio.connection import Connection
-from stms_client.arrays import Frame, Table
+from stms_client.arrays import ClassName, Frame, Table, class_name
 from stms_client.documents import Class, Dataset, DatasetRow, ListedDataset
 from stms_client.progress import upload_bar
 from stms_client.transport import Progress
@@ -147,13 +147,17 @@ class Datasets(Connection):
         return self._listed(f"/v1/datasets/{calls.segment(dataset_id)}/classes", Class, limit=1000)
 
     def dataset_rows(
-        self, dataset_id: str, label: str | None = None, *, part: str = "train", page: int = 100
+        self, dataset_id: str, label: ClassName | None = None, *, part: str = "train", page: int = 100
     ) -> AsyncIterator[DatasetRow]:
         """Rows of a data set, each with ``id``, ``label`` and ``x``, in a form that queries take.
 
         label: of one class. part: ``"train"`` or ``"test"``. page: rows in one response.
         """
-        filters: dict[str, str | float | None] = {"class": label, "part": part, "limit": page}
+        filters: dict[str, str | float | None] = {
+            "class": None if label is None else class_name(label),
+            "part": part,
+            "limit": page,
+        }
         return self._listed(f"/v1/datasets/{calls.segment(dataset_id)}/rows", DatasetRow, **filters)
 
     async def delete_dataset(self, dataset_id: str) -> None:

@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from stms_client import calls
-from stms_client.arrays import Row, Rows
+from stms_client.arrays import ClassName, Row, Rows
 from stms_client.errors import (
     InvalidInput,
     InvalidRequest,
@@ -60,17 +60,17 @@ class AsyncLocal:
         self,
         client: Queries,
         model: str,
-        labels: Sequence[str],
+        labels: Sequence[ClassName],
         *,
         poll: float,
         max_stale: float,
         on_stale: OnStale,
     ) -> None:
-        if isinstance(labels, str) or not labels:
+        if isinstance(labels, str) or len(labels) == 0:
             raise InvalidInput("Name the classes in a list, at least one.")
         if not 0.0 < poll < max_stale:
             raise ValueError(f"poll ({poll}) must be positive and less than max_stale ({max_stale}).")
-        self.model, self.labels = model, tuple(labels)
+        self.model, self.labels = model, tuple(calls.names_of(labels))
         self._client, self._interval, self._max_stale, self._on_stale = client, poll, max_stale, on_stale
         self._held: Evaluator | None = None
         self._refusal: StmsError | None = None
@@ -101,14 +101,14 @@ class AsyncLocal:
         """Seconds since the last answer of the service that confirmed or changed the version."""
         return time.monotonic() - self._answered
 
-    async def is_class(self, label: str, x: Row | None = None, *, text: str | None = None) -> bool:
+    async def is_class(self, label: ClassName, x: Row | None = None, *, text: str | None = None) -> bool:
         """Whether one row or text belongs to the class."""
         held = await self._usable()
         if held is None:
             return await self._client.is_class(self.model, label, x, text=text)
         return held.match(label, x, text)
 
-    async def query(self, label: str, x: Row | None = None, *, text: str | None = None) -> Decision:
+    async def query(self, label: ClassName, x: Row | None = None, *, text: str | None = None) -> Decision:
         """The decision on one row or text."""
         held = await self._usable()
         if held is None:
@@ -116,7 +116,7 @@ class AsyncLocal:
         return held.decision(label, x, text)
 
     async def query_rows(
-        self, label: str, rows: Rows | None = None, *, texts: Sequence[str] | None = None
+        self, label: ClassName, rows: Rows | None = None, *, texts: Sequence[str] | None = None
     ) -> Decisions:
         """The decisions on many rows or texts."""
         held = await self._usable()
@@ -125,13 +125,13 @@ class AsyncLocal:
         return held.decisions(label, rows, texts)
 
     async def query_classes(
-        self, labels: Sequence[str], x: Row | None = None, *, text: str | None = None
+        self, labels: Sequence[ClassName], x: Row | None = None, *, text: str | None = None
     ) -> dict[str, Decision]:
         """The decision of each class on one row or text, all by the same version of the model."""
         held = await self._usable()
         if held is None:
             return await self._client.query_classes(self.model, labels, x, text=text)
-        return {label: held.decision(label, x, text) for label in labels}
+        return {name: held.decision(name, x, text) for name in calls.names_of(labels)}
 
     async def _usable(self) -> Evaluator | None:
         """What answers a call; None if the service is to be asked."""

@@ -242,6 +242,19 @@ def test_rows_that_the_service_refuses_are_refused(pets: ModelVersion, stms: Ask
         local.query("cat", [1.0, 2.0, 3.0])
 
 
+def test_a_class_may_be_named_by_the_label_that_it_has_its_name_of(store: Store, stms: Asking):
+    weights = np.eye(2, 3)
+    students = {name: linear_student(name, row) for name, row in zip(("0", "1"), weights, strict=True)}
+    publish(store, "digits", students, linear_teacher(["0", "1"], weights))
+    x = [1.0, 2.0, 3.0]
+    with stms.local("digits", np.array([0, 1]), poll=POLL, max_stale=2 * POLL) as local:
+        for label in (0, np.int64(1), 1.0, "1"):
+            assert local.query(label, x) == stms.query("digits", label, x)
+        assert local.query_classes([0, 1], x) == stms.query_classes("digits", [0, 1], x)
+        with pytest.raises(InvalidInput, match="not the name of a class"):
+            local.query(None, x)
+
+
 def test_a_new_version_is_fetched_whole_and_a_look_is_one_request(
     client: Client, stms: Asking, forwarded: Forwarded, pets: ModelVersion, publish_again: Callable[..., Any]
 ):
