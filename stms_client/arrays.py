@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from stms_client.errors import InvalidInput
-from stms_client.tables import cell, column_names, is_table, values_of
+from stms_client.tables import NUMBER_KINDS, cell, cell_of, column_names, is_table, number, values_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -32,6 +34,8 @@ Rows: TypeAlias = "Sequence[Row] | NDArray[Any] | Frame"
 """Rows, an array (n, d), which is sent as raw numbers, or a frame of n rows."""
 Table: TypeAlias = "Sequence[Sequence[float]] | NDArray[Any] | DataFrame"
 """Rows of a data set (n, d)."""
+ClassName: TypeAlias = str | int
+"""A class: its name, or a label that the service gives this name, such as the whole number 3 of "3"."""
 
 
 def is_array(values: object) -> bool:
@@ -42,7 +46,7 @@ def is_array(values: object) -> bool:
 def numbers(values: Any, axes: int) -> NDArray[Any]:
     """An array of float32 if the values are, otherwise of float64.
 
-    Raises InvalidInput for values that are not numbers, and for another number of axes.
+    Raises InvalidInput for values that are missing, masked or no numbers, and for another number of axes.
     """
     import numpy as np
 
@@ -50,23 +54,72 @@ def numbers(values: Any, axes: int) -> NDArray[Any]:
     shape = "(rows, columns)" if axes == 2 else "(columns,)"
     if array.ndim != axes:
         raise InvalidInput(f"An array {shape} is needed, but this one has {array.ndim} axes: {array.shape}.")
-    if array.dtype == np.float32:
-        return array
+    wrong = _not_a_number(array)
+    if wrong is not None:
+        raise InvalidInput(f"An array {shape} of numbers is needed, but {wrong}.")
+    array = np.asarray(array)
     try:
-        return array.astype(np.float64)
-    except (TypeError, ValueError) as error:
+        return array if array.dtype == np.float32 else array.astype(np.float64)
+    except OverflowError as error:
         raise InvalidInput(f"An array {shape} of numbers is needed: {error}.") from error
 
 
 def _array(values: Any) -> NDArray[Any]:
+    """The values as an array, which keeps its mask. Raises InvalidInput."""
     import numpy as np
 
     try:
-        if isinstance(values, Mapping):
-            return np.column_stack([_array(column) for column in values.values()])
-        return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
-    except (TypeError, ValueError) as error:
+        if is_table(values) and hasattr(values, "__getitem__"):
+            # Some libraries make numbers of dates and durations that stand beside numbers.
+            return np.column_stack([_column(values, name) for name in column_names(values)])
+        if isinstance(values, list | tuple) and any(isinstance(part, np.ma.MaskedArray) for part in values):
+            return np.ma.stack(values)
+        # An array of Arrow refuses `to_numpy` where it has gaps.
+        is_given = hasattr(values, "to_numpy") and not hasattr(values, "to_pylist")
+        return np.asanyarray(values.to_numpy() if is_given else values)
+    except InvalidInput:
+        raise
+    except (TypeError, ValueError, RuntimeError) as error:
+        # A tensor that is part of a computation, for example.
         raise InvalidInput(f"The values are not an array: {error}.") from error
+
+
+def _column(table: Any, name: Any) -> NDArray[Any]:
+    """One column of a table. Raises InvalidInput unless it has numbers."""
+    import numpy as np
+
+    column = _array(table[name])
+    if column.ndim != 1:
+        raise InvalidInput(f"A table has one column of each name; {str(name)!r:.80} has {column.shape}.")
+    wrong = _not_a_number(column)
+    if wrong is not None:
+        raise InvalidInput(f"A table of numbers is needed, but of column {str(name)!r:.80} {wrong}.")
+    return np.asarray(column, np.float64 if column.dtype.kind == "O" else None)
+
+
+def _not_a_number(array: NDArray[Any]) -> str | None:
+    """What of an array is no number; None if all of it is. Objects are numbers if each of them is."""
+    import numpy as np
+
+    if np.ma.is_masked(array):
+        place = np.argwhere(np.ma.getmaskarray(array))[0].tolist()
+        return f"the value at {place} is masked, so it is missing: fill it, or leave out its row"
+    if array.dtype.kind != "O":
+        return None if array.dtype.kind in NUMBER_KINDS else f"the type is {array.dtype}"
+    odd = {kind for kind in set(map(type, array.flat)) if not _is_number(kind)}
+    places = (
+        f"the value at {list(place)} is {value!r:.40}"
+        for place, value in np.ndenumerate(array)
+        if type(value) in odd
+    )
+    return next(places, None) if odd else None
+
+
+def _is_number(kind: type) -> bool:
+    """Whether values of a type are numbers. A duration of NumPy is a whole number only by its class."""
+    import numpy as np
+
+    return issubclass(kind, Real | Decimal | np.bool_) and not issubclass(kind, np.timedelta64)
 
 
 def in_order(frame: Any, names: Sequence[str] | None) -> NDArray[Any]:
@@ -74,16 +127,15 @@ def in_order(frame: Any, names: Sequence[str] | None) -> NDArray[Any]:
 
     Raises InvalidInput for columns that are missing, unknown or there twice.
     """
-    table = numbers(frame, 2)
     given = [str(name) for name in column_names(frame)]
     if names is None:
-        return table
+        return numbers(frame, 2)
     missing = [name for name in names if name not in given]
     unknown = [name for name in given if name not in names]
     if missing or unknown or len(given) != len(names):
         shown = f"lacks {missing[:20]}" if missing else f"has {unknown[:20] or given[:20]}"
         raise InvalidInput(f"The data frame {shown}; the columns of the model are {list(names)[:20]}.")
-    return table[:, [given.index(name) for name in names]]
+    return numbers(frame, 2)[:, [given.index(name) for name in names]]
 
 
 def row_values(row: Any) -> Any:
@@ -91,11 +143,11 @@ def row_values(row: Any) -> Any:
     if isinstance(row, str):
         raise InvalidInput(f"{row!r:.80} is a text and no row: send it as text=… (or several as texts=[…]).")
     if isinstance(row, Mapping):
-        return {_name(name): cell(part) for name, part in row.items()}
+        return {_name(name): cell_of(name, part) for name, part in row.items()}
     names = _series_names(row)
     if names is not None:
         return dict(zip(names, _cells(row), strict=True))
-    return numbers(row, 1).tolist() if is_array(row) else values_of(row)
+    return numbers(row, 1).tolist() if is_array(row) else [number(value) for value in values_of(row)]
 
 
 def _cells(row: Any) -> list[Any]:
@@ -177,6 +229,23 @@ def archive(X: Any, y: Any, test: tuple[Any, Any] | None) -> bytes:
     return file.getvalue()
 
 
+def class_name(label: object) -> str:
+    """The name that the service gives the class of a label: "3" of 3 and 3.0, "true" of True.
+
+    Raises InvalidInput for what is no text, whole number or truth value.
+    """
+    plain = number(label)
+    if isinstance(plain, str):
+        return plain
+    if isinstance(plain, bool):
+        return str(plain).lower()
+    if isinstance(plain, int) or (isinstance(plain, float) and plain.is_integer() and abs(plain) < 2.0**53):
+        return str(int(plain))
+    raise InvalidInput(
+        f"{label!r:.80} is not the name of a class: it must be text, a whole number or a truth value."
+    )
+
+
 def _labels(labels: Any) -> NDArray[Any]:
     """Numbers, texts and bytes as they are, anything else as text; a label that is missing is empty.
 
@@ -189,14 +258,13 @@ def _labels(labels: Any) -> NDArray[Any]:
     array = np.fromiter(labels, dtype=object, count=len(labels)) if is_list else _array(labels)
     if array.ndim != 1:
         raise InvalidInput(f"The labels must be one list; they have {array.ndim} axes.")
-    if array.dtype.kind in "iufUS":
-        return array
-    return np.array([_label(label) for label in array.tolist()], dtype=str)
+    if array.dtype.kind in "iufUS" and not np.ma.is_masked(array):
+        return np.asarray(array)
+    return np.array([_label(label) for label in values_of(array)], dtype=str)
 
 
 def _label(label: Any) -> str:
-    # Neither NaN nor the NA of pandas is equal to itself.
-    if label is None or (label == label) is not True:
+    if cell(label) is None:
         return ""
     try:
         return label.decode() if isinstance(label, bytes) else str(label)

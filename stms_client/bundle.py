@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from stms_client._packed.errors import InvalidPackage
 from stms_client._packed.head import PackedHead
 from stms_client._packed.labels import PackedLabels
-from stms_client.arrays import Row, Rows
+from stms_client.arrays import ClassName, Row, Rows, class_name
 from stms_client.errors import InvalidInput, Json, StmsError
 from stms_client.evaluator import Evaluator
 from stms_client.results import Decision, Decisions, Package
@@ -53,22 +53,22 @@ class Bundle:
         self.model, self.version, self.takes_records = evaluator.model, evaluator.version, takes_records
         self._evaluator = evaluator
 
-    def is_class(self, label: str, x: Row | None = None, *, text: str | None = None) -> bool:
+    def is_class(self, label: ClassName, x: Row | None = None, *, text: str | None = None) -> bool:
         """Whether one row or text belongs to the class. Raises InvalidInput."""
         return self._evaluator.match(label, x, text)
 
-    def query(self, label: str, x: Row | None = None, *, text: str | None = None) -> Decision:
+    def query(self, label: ClassName, x: Row | None = None, *, text: str | None = None) -> Decision:
         """The decision on one row or text. Raises InvalidInput."""
         return self._evaluator.decision(label, x, text)
 
     def query_rows(
-        self, label: str, rows: Rows | None = None, *, texts: Sequence[str] | None = None
+        self, label: ClassName, rows: Rows | None = None, *, texts: Sequence[str] | None = None
     ) -> Decisions:
         """The decisions on many rows or texts. Raises InvalidInput."""
         return self._evaluator.decisions(label, rows, texts)
 
 
-def open_bundle(path: str | Path, labels: Sequence[str] | None = None) -> Bundle:
+def open_bundle(path: str | Path, labels: Sequence[ClassName] | None = None) -> Bundle:
     """Read a bundle: the tar file of an export, or the folder that it was unpacked into.
 
     labels: the classes to read, by default all. Every part that is read must have its digest. Raises
@@ -76,7 +76,8 @@ def open_bundle(path: str | Path, labels: Sequence[str] | None = None) -> Bundle
     not have, and OSError.
     """
     with _members(Path(path)) as read, _problems_of(path):
-        return _opened(_manifest(read, path), read, labels)
+        names = None if labels is None else [class_name(label) for label in labels]
+        return _opened(_manifest(read, path), read, names)
 
 
 def copy_bundle(path: str | Path, folder: Path) -> None:

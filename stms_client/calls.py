@@ -18,7 +18,19 @@ from urllib.parse import quote
 import httpx
 import msgspec
 
-from stms_client.arrays import Frame, Row, Rows, archive, is_array, question, raw_bytes, rows_body
+from stms_client.arrays import (
+    ClassName,
+    Frame,
+    Row,
+    Rows,
+    archive,
+    class_name,
+    is_array,
+    numbers,
+    question,
+    raw_bytes,
+    rows_body,
+)
 from stms_client.documents import (
     Alias,
     Dataset,
@@ -29,7 +41,7 @@ from stms_client.documents import (
 )
 from stms_client.errors import InvalidInput, Json, StmsError
 from stms_client.results import Decision, Decisions, Explain, Package
-from stms_client.tables import column_names, columns_of, parquet_of, records_of
+from stms_client.tables import column_names, columns_of, number, parquet_of, records_of
 
 T = TypeVar("T")
 
@@ -82,7 +94,7 @@ def model_path(model: str) -> str:
     return f"/v1/models/{segment(model)}"
 
 
-def query(model: str, label: str, x: Row | None, text: str | None, explain: Explain) -> Call[Decision]:
+def query(model: str, label: ClassName, x: Row | None, text: str | None, explain: Explain) -> Call[Decision]:
     """Query of one row or text and one class."""
 
     def read(response: httpx.Response) -> Decision:
@@ -93,7 +105,7 @@ def query(model: str, label: str, x: Row | None, text: str | None, explain: Expl
 
 
 def query_classes(
-    model: str, labels: Sequence[str], x: Row | None, text: str | None, explain: Explain
+    model: str, labels: Sequence[ClassName], x: Row | None, text: str | None, explain: Explain
 ) -> Call[dict[str, Decision]]:
     """Query of one row or text and several classes."""
 
@@ -101,15 +113,20 @@ def query_classes(
         answer = decoded(response)
         return {result["class"]: Decision.of(result, answer) for result in answer["classes"]}
 
-    body = {"classes": list(labels)} | question(x, text) | _explained(explain)
+    body = {"classes": names_of(labels)} | question(x, text) | _explained(explain)
     return _post(f"{model_path(model)}:query", body, read)
 
 
-def query_rows(model: str, label: str, rows: Rows, explain: bool) -> Call[Decisions]:
-    """Query of many rows and one class. An array is sent, and answered, as raw numbers."""
+def query_rows(model: str, label: ClassName, rows: Rows, explain: Explain) -> Call[Decisions]:
+    """Query of many rows and one class.
+
+    An array is sent, and answered, as raw numbers, but for an explanation by columns, which only JSON has.
+    """
     path = _query_path(model, label)
     if not is_array(rows):
         return _decisions(path, rows_body(rows), explain)
+    if explain not in (False, True):
+        return _decisions(path, {"rows": numbers(rows, 2).tolist()}, explain)
     dtype, shape, content = raw_bytes(rows)
     headers = {
         "Content-Type": _BINARY,
@@ -121,12 +138,12 @@ def query_rows(model: str, label: str, rows: Rows, explain: bool) -> Call[Decisi
     return Call("POST", path, _read_numbers, params, headers, content)
 
 
-def query_texts(model: str, label: str, texts: Iterable[str], explain: bool) -> Call[Decisions]:
+def query_texts(model: str, label: ClassName, texts: Iterable[str], explain: Explain) -> Call[Decisions]:
     """Query of many texts and one class."""
     return _decisions(_query_path(model, label), {"texts": list(texts)}, explain)
 
 
-def query_columns(model: str, label: str, frame: Frame, explain: bool) -> Call[Decisions]:
+def query_columns(model: str, label: ClassName, frame: Frame, explain: Explain) -> Call[Decisions]:
     """Query of the rows of a data frame and one class. Without ``explain`` its answer is raw numbers."""
     path, body = _query_path(model, label), {"columns": columns_of(frame)}
     return (
@@ -134,7 +151,7 @@ def query_columns(model: str, label: str, frame: Frame, explain: bool) -> Call[D
     )
 
 
-def _decisions(path: str, body: dict[str, Any], explain: bool) -> Call[Decisions]:
+def _decisions(path: str, body: dict[str, Any], explain: Explain) -> Call[Decisions]:
     return _post(path, body | _explained(explain), lambda response: Decisions.of(decoded(response)))
 
 
@@ -144,7 +161,7 @@ def predict(model: str, x: Row | None, text: str | None) -> Call[str]:
     return _post(f"{model_path(model)}:predict", body, lambda response: str(decoded(response)["label"]))
 
 
-def package(model: str, label: str, etag: str | None, report: str | None) -> Call[Package | None]:
+def package(model: str, label: ClassName, etag: str | None, report: str | None) -> Call[Package | None]:
     """Read of the student of a class; its result is None if the caller has it already, by its ETag."""
 
     def read(response: httpx.Response) -> Package | None:
@@ -156,7 +173,7 @@ def package(model: str, label: str, etag: str | None, report: str | None) -> Cal
     return Call("GET", f"{class_path(model, label)}/package", read, {}, headers)
 
 
-def packages(model: str, labels: Sequence[str]) -> Call[dict[str, Package]]:
+def packages(model: str, labels: Sequence[ClassName]) -> Call[dict[str, Package]]:
     """Read of the students of several classes, all of one version."""
 
     def read(response: httpx.Response) -> dict[str, Package]:
@@ -164,14 +181,15 @@ def packages(model: str, labels: Sequence[str]) -> Call[dict[str, Package]]:
         digests = [hashlib.sha256(content).hexdigest() for content in contents]
         version = response.headers.get("x-model-version", "")
         of_all = hashlib.sha256("".join(digests).encode("ascii")).hexdigest()
-        if len(contents) != len(labels) or response.headers.get("etag") != f'"{version}-{of_all}"':
+        if len(contents) != len(names) or response.headers.get("etag") != f'"{version}-{of_all}"':
             raise StmsError("The packages that were sent are not those that their ETag says.")
         return {
             label: _package(response, content, f'"{version}-{digest}"')
-            for label, content, digest in zip(labels, contents, digests, strict=True)
+            for label, content, digest in zip(names, contents, digests, strict=True)
         }
 
-    return _post(f"{model_path(model)}:packages", {"classes": list(labels)}, read)
+    names = names_of(labels)
+    return _post(f"{model_path(model)}:packages", {"classes": names}, read)
 
 
 def _members(archived: bytes) -> list[bytes]:
@@ -200,7 +218,7 @@ def _package(response: httpx.Response, content: bytes, etag: str) -> Package:
     )
 
 
-def encoder(model: str, label: str) -> Call[bytes]:
+def encoder(model: str, label: ClassName) -> Call[bytes]:
     """Read of the encoder of the version of a class."""
     return Call("GET", f"{class_path(model, label)}/encoder", lambda response: response.content)
 
@@ -284,11 +302,12 @@ def import_bundle(file: Path, model: str | None, alias: str, allow_older: bool) 
     )
 
 
-def bundle_part(classes: Sequence[str] | None, teacher: bool) -> dict[str, Any]:
+def bundle_part(classes: Sequence[ClassName] | None, teacher: bool) -> dict[str, Any]:
     """Parameters that say what of a version is in its bundle. Raises InvalidInput for no class at all."""
-    if classes is not None and not classes:
+    names = None if classes is None else names_of(classes)
+    if names == []:
         raise InvalidInput("Name at least one class, or leave out `classes` for all.")
-    return without_none({"class": classes, "teacher": None if teacher else "false"})
+    return without_none({"class": names, "teacher": None if teacher else "false"})
 
 
 def submit(
@@ -399,12 +418,17 @@ def params_of(call: Call[T], tenant: str | None) -> Mapping[str, str | float] | 
     return {**call.params, "tenant": tenant}
 
 
-def class_path(model: str, label: str) -> str:
+def class_path(model: str, label: ClassName) -> str:
     """Path of a class of a model."""
-    return f"{model_path(model)}/classes/{segment(label)}"
+    return f"{model_path(model)}/classes/{segment(class_name(label))}"
 
 
-def _query_path(model: str, label: str) -> str:
+def names_of(labels: Iterable[ClassName]) -> list[str]:
+    """The names of several classes. Raises InvalidInput."""
+    return [class_name(label) for label in labels]
+
+
+def _query_path(model: str, label: ClassName) -> str:
     return f"{class_path(model, label)}:query"
 
 
@@ -459,10 +483,11 @@ def _is_text(value: str) -> bool:
 
 
 def _number(value: object) -> object:
-    """A number of NumPy or another library as one of Python."""
-    if hasattr(value, "item"):
-        return value.item()
-    raise TypeError(f"{value!r} is not a number.")
+    """A number of NumPy or another library as one of Python. Raises InvalidInput and TypeError for others."""
+    plain = number(value)
+    if plain is value:
+        raise TypeError(f"{value!r} is not a number.")
+    return plain
 
 
 def decoded(response: httpx.Response) -> Any:

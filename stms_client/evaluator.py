@@ -15,12 +15,14 @@ from stms_client._packed.record_rows import RecordRows, canonical, record_scorer
 from stms_client._packed.schema import Kind
 from stms_client._packed.student import PackedStudent, row_scorer, sparse_scorer
 from stms_client._packed.validation import row_blocks
-from stms_client.arrays import is_array, is_record, numbers, question, row_values
+from stms_client.arrays import ClassName, class_name, is_array, is_record, numbers, question, row_values
 from stms_client.errors import InvalidInput, StmsError
 from stms_client.results import Decision, Decisions, Package
 from stms_client.tables import is_table, records_of
 
 _SHOWN = 20
+_PLAIN = frozenset({int, float})
+"""Types of numbers of JSON."""
 
 
 class _Student:
@@ -60,12 +62,12 @@ class Evaluator:
             raise StmsError(f"What was sent cannot be evaluated: {error}") from error
         self._names = frozenset() if self._rows is None else self._known_names(self._rows)
 
-    def match(self, label: str, x: Any, text: str | None) -> bool:
+    def match(self, label: ClassName, x: Any, text: str | None) -> bool:
         """Whether a row or text belongs to a class. Raises InvalidInput."""
         known = self._student(label)
         return self._score(known, x, text) >= known.threshold
 
-    def decision(self, label: str, x: Any, text: str | None) -> Decision:
+    def decision(self, label: ClassName, x: Any, text: str | None) -> Decision:
         """The decision on a row or text. Raises InvalidInput."""
         known = self._student(label)
         score, calibration = self._score(known, x, text), known.student.calibration
@@ -73,7 +75,7 @@ class Evaluator:
         threshold = known.threshold
         return Decision(score >= threshold, score, threshold, self.model, self.version, probability)
 
-    def decisions(self, label: str, rows: Any, texts: Sequence[str] | None) -> Decisions:
+    def decisions(self, label: ClassName, rows: Any, texts: Sequence[str] | None) -> Decisions:
         """The decisions on many rows or texts. Raises InvalidInput."""
         known = self._student(label)
         if (rows is None) == (texts is None):
@@ -90,8 +92,8 @@ class Evaluator:
             probabilities = calibration.probabilities(np.array(listed, dtype=np.float64)).tolist()
         return Decisions(listed, known.threshold, self.model, self.version, probabilities)
 
-    def _student(self, label: str) -> _Student:
-        known = self._students.get(label)
+    def _student(self, label: ClassName) -> _Student:
+        known = self._students.get(label if type(label) is str else class_name(label))
         if known is None:
             text = (
                 f"Class {label!r:.80} is none of those that are evaluated: {list(self._students)[:_SHOWN]}."
@@ -101,7 +103,8 @@ class Evaluator:
 
     def _score(self, known: _Student, x: Any, text: str | None) -> float:
         try:
-            if type(x) is list and text is None and known.of_numbers is not None:
+            is_plain = type(x) is list and text is None and _PLAIN.issuperset(map(type, x))
+            if is_plain and known.of_numbers is not None:
                 return known.of_numbers(x)
             return self._score_of(known, question(x, text))
         except InvalidProblem as error:
@@ -115,7 +118,7 @@ class Evaluator:
         if known.of_numbers is None:
             raise InvalidInput("Rows of this model are records: values by the names of their columns.")
         if not isinstance(x, dict):
-            return known.of_numbers(x)
+            return known.of_numbers(_plain(x))
         indices, values = self._stored(x)
         if known.of_stored is not None:
             return known.of_stored(indices, values)
@@ -135,7 +138,7 @@ class Evaluator:
         values = [row_values(row) for row in rows]
         if known.of_numbers is None or (values and all(map(is_record, values))):
             return [self._of_record(known, record, None) for record in values]
-        dense = [self._dense(row, known) if isinstance(row, dict) else row for row in values]
+        dense = [self._dense(row, known) if isinstance(row, dict) else _plain(row) for row in values]
         if any(len(row) != known.student.map.n_columns for row in dense):
             raise InvalidInput(f"Rows of {known.student.map.n_columns} numbers are needed.")
         scores: list[float] = self._of_table(known, np.array(dense, dtype=np.float64)).tolist()
@@ -200,7 +203,7 @@ class Evaluator:
             raise InvalidInput("A sparse row has two lists of the same length, indices and values.")
         if not all(type(index) is int for index in indices):
             raise InvalidInput("The indices of a sparse row must be whole numbers.")
-        return [index - (base or 0) for index in indices], values
+        return [index - (base or 0) for index in indices], _plain(values)
 
     def _dense(self, row: Mapping[str, Any], known: _Student) -> list[float]:
         """All numbers of a sparse row. Raises InvalidInput."""
@@ -216,6 +219,14 @@ class Evaluator:
     @staticmethod
     def _known_names(rows: RecordRows) -> frozenset[str]:
         return frozenset([*rows.encoder.names, *rows.encoder.ignored])
+
+
+def _plain(values: list[Any]) -> list[float]:
+    """The values of a row if all are numbers. Raises InvalidInput, as the service refuses others."""
+    wrong = next((place for place, value in enumerate(values) if type(value) not in _PLAIN), None)
+    if wrong is not None:
+        raise InvalidInput(f"x[{wrong}] is {values[wrong]!r:.80}, which is not a number.")
+    return values
 
 
 def _student_of(package: Package, version: int) -> PackedStudent:

@@ -21,6 +21,7 @@ from mlflow.models import Model, ModelSignature
 from mlflow.models.model import MLMODEL_FILE_NAME
 from mlflow.types import ColSpec, DataType, ParamSchema, ParamSpec, Schema, TensorSpec
 
+from stms_client.arrays import numbers
 from stms_client.bundle import Bundle, copy_bundle, open_bundle
 from stms_client.errors import InvalidInput
 
@@ -83,12 +84,12 @@ class _PyFunc:
         data: (n, d), or a frame with the columns of the model. params: ``class``, the label to ask about; a
         bundle of a single class needs none.
         """
-        label = (params or {}).get(_CLASS) or (
-            self._bundle.labels[0] if len(self._bundle.labels) == 1 else None
-        )
-        if label is None:
+        label = (params or {}).get(_CLASS)
+        if label in (None, "") and len(self._bundle.labels) == 1:
+            label = self._bundle.labels[0]
+        if label in (None, ""):
             raise InvalidInput(f'Name the class: params={{"{_CLASS}": "{self._bundle.labels[0]}"}}.')
-        found = self._bundle.query_rows(str(label), self._rows(data))
+        found = self._bundle.query_rows(label, self._rows(data))
         columns: dict[str, Any] = {
             "match": np.asarray(found.matches),
             "score": np.asarray(found.scores),
@@ -101,13 +102,13 @@ class _PyFunc:
     def _rows(self, data: Any) -> Any:
         """Rows as `Bundle.query_rows` takes them: records, or lists, whose answers have probabilities."""
         if not isinstance(data, pd.DataFrame):
-            return np.asarray(data, np.float64).tolist()
+            return numbers(data, 2).tolist()
         if self._bundle.takes_records:
             return data
         names = self._bundle.columns
         if names is not None and set(names) == set(data.columns):
             data = data[list(names)]
-        return data.to_numpy(np.float64).tolist()
+        return numbers(data, 2).tolist()
 
 
 def _signature(bundle: Bundle) -> ModelSignature:

@@ -68,7 +68,7 @@ class Decision:
             document.get("piece"),
             document.get("rival"),
             **{name: noted.get(name) for name in NOTES},
-            effects={name: document[name] for name in EFFECTS if name in document} or None,
+            effects=_effects(document),
         )
 
 
@@ -80,7 +80,8 @@ class Decisions(Sequence[Decision]):
     rivals: of a head with rivals, the classes of the deciding pieces; None for arrays.
     probabilities: None if the student is not calibrated, and for arrays without ``explain``. outside,
     outside_counts: of each row as in `Decision`; None for arrays. notes: of each record what `Decision` has
-    as unseen, cut and known_terms.
+    as unseen, cut and known_terms. effects: of each row as in `Decision`; None without
+    ``explain="columns"``.
     """
 
     scores: Sequence[float] | NDArray[Any]
@@ -95,6 +96,7 @@ class Decisions(Sequence[Decision]):
     outside: Sequence[Sequence[str | int]] | None = None
     outside_counts: Sequence[int] | None = None
     notes: Sequence[Mapping[str, Any]] | None = None
+    effects: Sequence[Mapping[str, Any] | None] | None = None
 
     @property
     def matches(self) -> Any:
@@ -125,7 +127,8 @@ class Decisions(Sequence[Decision]):
         count = None if self.outside_counts is None else self.outside_counts[index]
         note: Mapping[str, Any] = {} if self.notes is None else self.notes[index]
         odd = note.get("unseen"), note.get("cut"), note.get("known_terms")
-        parts = (probability, gate, rejection, piece, rival, outside, count, *odd)
+        effects = None if self.effects is None else self.effects[index]
+        parts = (probability, gate, rejection, piece, rival, outside, count, *odd, effects)
         return Decision(match, score, self.threshold, self.model, self.version, *parts)
 
     def __iter__(self) -> Iterator[Decision]:
@@ -144,6 +147,7 @@ class Decisions(Sequence[Decision]):
         rivals = [result.get("rival") for result in results]
         named = rivals if any(rival is not None for rival in rivals) else None
         notes = [{name: result[name] for name in NOTES[2:] if name in result} for result in results]
+        effects = [_effects(result) for result in results]
         columns = (
             probabilities,
             gates,
@@ -153,8 +157,13 @@ class Decisions(Sequence[Decision]):
             outside,
             counts,
             notes if any(notes) else None,
+            effects if any(effects) else None,
         )
         return cls(scores, first["threshold"], document["model"], document["version"], *columns)
+
+
+def _effects(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return {name: document[name] for name in EFFECTS if name in document} or None
 
 
 @dataclass(frozen=True, slots=True)

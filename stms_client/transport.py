@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -37,10 +38,12 @@ def options(
     user_agent: str,
     ca: str | Path | ssl.SSLContext | None = None,
 ) -> dict[str, Any]:
-    """Arguments of httpx's clients. Raises ValueError for what is not the address of a server.
+    """Arguments of `DirectClient`. Raises ValueError for what is not the address of a server.
 
-    api_key: None for the key in ``STMS_API_KEY`` or that `find_local_key` finds; an empty text for none.
-    ca: file of certificates, see `AsyncClient`. Raises OSError if it cannot be used.
+    verify is a function that gives what httpx takes: each process loads the authorities by itself, because
+    threads may hold locks of those of its parent at the fork. api_key: None for the key in ``STMS_API_KEY``
+    or that `find_local_key` finds; an empty text for none. ca: file of certificates, see `AsyncClient`.
+    Raises OSError if it cannot be used.
     """
     try:
         parts = urlsplit(address)
@@ -61,9 +64,12 @@ def options(
         ca = os.environ.get("SSL_CERT_FILE") or None
     # A proxy named in the environment cannot reach the loopback addresses of this machine.
     trust_env = parts.hostname not in LOOPBACK
+    is_encrypted = parts.scheme == "https" or bool(trust_env and getproxies())
+    # An error of a file is raised here, and not by the first call.
+    _trusted(ca, is_encrypted=is_encrypted)
     return {
         "base_url": address,
-        "verify": _trusted(ca, is_encrypted=parts.scheme == "https" or bool(trust_env and getproxies())),
+        "verify": partial(_trusted, ca, is_encrypted=is_encrypted),
         "headers": {"User-Agent": user_agent} | ({"Authorization": f"Bearer {key}"} if key else {}),
         "auth": None if local is None else LocalKey(local),
         "timeout": TIMEOUT if timeout is None else httpx.Timeout(timeout, connect=min(timeout, 10)),
@@ -79,6 +85,122 @@ def _trusted(ca: str | Path | ssl.SSLContext | None, *, is_encrypted: bool) -> s
         # To load the certificates of all authorities takes 25 ms, and none of them would be looked at.
         return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     return ca or True
+
+
+class OfProcess:
+    """A client of httpx for each process that asks.
+
+    The child of a fork has the connections of its parent, and locks that threads of the parent held. If it
+    read from them, one would get the answers of the other; if it closed them, it could wait for ever, or
+    disturb the parent. So it leaves them alone, and begins with a client of its own.
+    """
+
+    def __init__(self, make: Callable[[], httpx.Client]) -> None:
+        self._make = make
+        self._made: dict[int, httpx.Client] = {}
+
+    def here(self) -> httpx.Client:
+        """The client of this process. Threads may ask at the same time, without a lock."""
+        process = os.getpid()
+        made = self._made.get(process)
+        return self._made.setdefault(process, self._make()) if made is None else made
+
+    def close(self) -> None:
+        """Close the connections of this process."""
+        made = self._made.pop(os.getpid(), None)
+        if made is not None:
+            made.close()
+
+
+class OfLoop:
+    """As `OfProcess`, for each event loop of a process: a connection can be used in one loop only.
+
+    The connections of a loop are closed when it shuts its generators down, as `asyncio.run` does at its end.
+    """
+
+    def __init__(self, make: Callable[[], httpx.AsyncClient]) -> None:
+        self._make = make
+        self._made: dict[tuple[int, asyncio.AbstractEventLoop], _Made] = {}
+
+    async def here(self) -> httpx.AsyncClient:
+        """The client of this process and the running loop."""
+        place = os.getpid(), asyncio.get_running_loop()
+        made = self._made.get(place)
+        if made is None:
+            self._forget_ended(place[0])
+            http = self._make()
+            made = self._made[place] = http, _open_until_closed(http)
+            await anext(made[1])
+        return made[0]
+
+    async def aclose(self) -> None:
+        """Close the connections of the running loop. Those of other loops are closed when these end."""
+        made = self._made.pop((os.getpid(), asyncio.get_running_loop()), None)
+        if made is not None:
+            await made[1].aclose()
+
+    def _forget_ended(self, process: int) -> None:
+        for place in list(self._made):
+            if place[0] == process and place[1].is_closed():
+                self._made.pop(place, None)
+
+
+_Made: TypeAlias = tuple[httpx.AsyncClient, AsyncGenerator[None, None]]
+
+
+async def _open_until_closed(http: httpx.AsyncClient) -> AsyncGenerator[None, None]:
+    """Closes the client at its own end, but not in a child, whose event loop this is not."""
+    process = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() == process:
+            await http.aclose()
+
+
+_left: list[object] = []
+"""Streams of a parent, kept so that they are not closed."""
+
+
+class OwnStream(httpx.SyncByteStream):
+    """The body of a response for the process that asked. In a child its end is a broken connection."""
+
+    def __init__(self, stream: httpx.SyncByteStream) -> None:
+        self._stream, self._pieces, self._process = stream, iter(stream), os.getpid()
+
+    def __iter__(self) -> Iterator[bytes]:
+        for piece in self._pieces:
+            yield piece
+            if os.getpid() != self._process:
+                _left.append(self)
+                raise httpx.ReadError(_OF_PARENT)
+
+    def close(self) -> None:
+        """Close the stream, unless it is that of the parent."""
+        if os.getpid() == self._process:
+            self._stream.close()
+
+
+class AsyncOwnStream(httpx.AsyncByteStream):
+    """The same for asyncio."""
+
+    def __init__(self, stream: httpx.AsyncByteStream) -> None:
+        self._stream, self._pieces, self._process = stream, aiter(stream), os.getpid()
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for piece in self._pieces:
+            yield piece
+            if os.getpid() != self._process:
+                _left.append(self)
+                raise httpx.ReadError(_OF_PARENT)
+
+    async def aclose(self) -> None:
+        """Close the stream, unless it is that of the parent."""
+        if os.getpid() == self._process:
+            await self._stream.aclose()
+
+
+_OF_PARENT = "the rest of this response belongs to the parent of this process"
 
 
 def url_of(address: str, path: str) -> httpx.URL:

@@ -20,6 +20,8 @@ from stms_client.retries import Retry
 from stms_client.transport import (
     STREAM_TIMEOUT,
     UPLOAD_TIMEOUT,
+    AsyncOwnStream,
+    OfLoop,
     Parameters,
     Progress,
     async_file_pieces,
@@ -42,6 +44,7 @@ class DirectClient(httpx.AsyncClient):
     """
 
     def __init__(self, **options: Any) -> None:
+        options["verify"] = options["verify"]()
         self._direct: httpx.AsyncHTTPTransport | None = None
         if options["auth"] is None and not (options["trust_env"] and getproxies()):
             of_connections = {name: options[name] for name in ("verify", "trust_env", "limits")}
@@ -51,7 +54,10 @@ class DirectClient(httpx.AsyncClient):
     async def send(self, request: httpx.Request, **options: Any) -> httpx.Response:
         """Send a request, and read the response. Raises httpx.TransportError."""
         if self._direct is None or options:
-            return await super().send(request, **options)
+            response = await super().send(request, **options)
+            if not response.is_closed:
+                response.stream = AsyncOwnStream(cast(httpx.AsyncByteStream, response.stream))
+            return response
         response = await self._direct.handle_async_request(request)
         response.request = request
         try:
@@ -63,7 +69,7 @@ class DirectClient(httpx.AsyncClient):
 
 
 class Connection:
-    """A pool of connections to a service."""
+    """The connections to a service: a pool for each process, and with asyncio for each event loop."""
 
     def __init__(
         self,
@@ -76,15 +82,18 @@ class Connection:
         user_agent: str = "stms-client",
         ca: str | Path | ssl.SSLContext | None = None,
     ) -> None:
-        self._http: httpx.AsyncClient = DirectClient(**options(address, api_key, timeout, user_agent, ca))
-        self._url = lru_cache(_URLS)(partial(url_of, self.address))
+        used = options(address, api_key, timeout, user_agent, ca)
+        self._pools = OfLoop(partial(DirectClient, **used))
+        self._is_closed = False
+        self._address = str(httpx.URL(address)).rstrip("/")
+        self._url = lru_cache(_URLS)(partial(url_of, self._address))
         self._tenant = tenant
         self._retry = retry or Retry()
 
     @property
     def address(self) -> str:
         """The address of the service."""
-        return str(self._http.base_url).rstrip("/")
+        return self._address
 
     async def __aenter__(self) -> Self:
         return self
@@ -93,8 +102,18 @@ class Connection:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections."""
-        await self._http.aclose()
+        """End the calls, and close the connections of this process, and with asyncio of this event loop.
+
+        Those of other event loops are closed when these end, and those of other processes are left alone.
+        """
+        self._is_closed = True
+        await self._pools.aclose()
+
+    async def _http(self) -> httpx.AsyncClient:
+        """The client of this process and event loop. Raises StmsError after `close`."""
+        if self._is_closed:
+            raise StmsError("The client is closed: make another one.")
+        return await self._pools.here()
 
     async def pages(self, path: str, **params: str | float | None) -> AsyncIterator[Json]:
         """Every item of a list, following the links between its pages."""
@@ -129,9 +148,10 @@ class Connection:
     ) -> AsyncIterator[httpx.Response]:
         """A streaming response. Raises StmsError, also while it is read."""
         of_tenant = {} if self._tenant is None else {"tenant": self._tenant}
+        http = await self._http()
         async with (
             self._connection_errors(),
-            self._http.stream(
+            http.stream(
                 "GET",
                 path,
                 params={**(params or {}), **of_tenant} or None,
@@ -172,16 +192,15 @@ class Connection:
         self, call: Call[T], progress: Progress | None = None, *, timeout: float | None = None
     ) -> T:
         """Make a call, and do not repeat it. timeout: as that of the client. Raises StmsError."""
-        if self._http.is_closed:
-            raise StmsError("The client is closed.")
-        headers = self._http.headers.copy()
+        http = await self._http()
+        headers = http.headers.copy()
         headers.update(call.headers)
         content: bytes | AsyncIterator[bytes] | None = call.content
         if call.file is not None:
             size = file_size(call.file)
             headers["Content-Length"] = str(size)
             content = async_file_pieces(call.file, size, progress)
-        usual = self._http.timeout if timeout is None else httpx.Timeout(timeout)
+        usual = http.timeout if timeout is None else httpx.Timeout(timeout)
         seconds = UPLOAD_TIMEOUT if call.is_long or call.file else usual
         # What httpx makes of the arguments of its `request` takes five times as long.
         request = httpx.Request(
@@ -193,7 +212,7 @@ class Connection:
             extensions={"timeout": seconds.as_dict()},
         )
         async with self._connection_errors():
-            response = await self._http.send(request)
+            response = await http.send(request)
         if not response.is_success and response.status_code != httpx.codes.NOT_MODIFIED:
             raise problem_of(response)
         return call.read(response)

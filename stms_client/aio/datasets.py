@@ -8,7 +8,7 @@ from typing import Any
 
 from stms_client import calls
 from stms_client.aio.connection import Connection
-from stms_client.arrays import Frame, Table
+from stms_client.arrays import ClassName, Frame, Table, class_name
 from stms_client.documents import Class, Dataset, DatasetRow, ListedDataset
 from stms_client.progress import upload_bar
 from stms_client.transport import Progress
@@ -87,7 +87,8 @@ class Datasets(Connection):
 
         It is sent as Parquet if pyarrow is installed and takes it, otherwise as JSON Lines; the index of a
         data frame of pandas is not sent. label: the column of the classes. The other arguments are those of
-        `upload_dataset`. Raises InvalidInput for a table without this column, and for infinite numbers.
+        `upload_dataset`. Raises InvalidInput for a table without this column, for infinite numbers and for
+        durations, whose seconds can be sent as numbers.
         """
         reading = {
             "columns": calls.kinds(columns),
@@ -110,7 +111,7 @@ class Datasets(Connection):
 
         X: array or data frame (n, d), whose columns name the features. y: n labels. test: rows and labels of
         a test part; without it, jobs hold out rows of their own. unlabelled: ``"accept"`` keeps training rows
-        whose label is None or NaN. Raises InvalidInput for tables that are not numbers.
+        whose label is None, NaN or masked. Raises InvalidInput for tables that are not numbers.
         """
         return await self.do(calls.upload_rows(X, y, name, test, unlabelled))
 
@@ -147,13 +148,17 @@ class Datasets(Connection):
         return self._listed(f"/v1/datasets/{calls.segment(dataset_id)}/classes", Class, limit=1000)
 
     def dataset_rows(
-        self, dataset_id: str, label: str | None = None, *, part: str = "train", page: int = 100
+        self, dataset_id: str, label: ClassName | None = None, *, part: str = "train", page: int = 100
     ) -> AsyncIterator[DatasetRow]:
         """Rows of a data set, each with ``id``, ``label`` and ``x``, in a form that queries take.
 
         label: of one class. part: ``"train"`` or ``"test"``. page: rows in one response.
         """
-        filters: dict[str, str | float | None] = {"class": label, "part": part, "limit": page}
+        filters: dict[str, str | float | None] = {
+            "class": None if label is None else class_name(label),
+            "part": part,
+            "limit": page,
+        }
         return self._listed(f"/v1/datasets/{calls.segment(dataset_id)}/rows", DatasetRow, **filters)
 
     async def delete_dataset(self, dataset_id: str) -> None:

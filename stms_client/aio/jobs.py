@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from stms_client import calls, documents, plots
 from stms_client.aio.connection import Connection
+from stms_client.arrays import ClassName, class_name
 from stms_client.curves import Curve
 from stms_client.documents import Dataset, Event, JobCounts, Label, Student, Trace
 from stms_client.errors import JobNotSucceeded, StmsError
@@ -87,38 +88,42 @@ class AsyncJob(dict[str, Any]):
         """The students of the job, as `Client.students` lists them."""
         return self._client.students(self.id, method=method, sort=sort, label=label)
 
-    async def student(self, label: str, *, method: str | None = None) -> Student:
+    async def student(self, label: ClassName, *, method: str | None = None) -> Student:
         """The trained student of one class."""
-        async for row in self.students(method=method, label=label):
-            if row["label"] == label:
+        name = class_name(label)
+        async for row in self.students(method=method, label=name):
+            if row["label"] == name:
                 return row
         kind = "student" if method is None else f"student {method!r}"
-        raise StmsError(f"Job {self.id} has no trained {kind} of class {label!r}.")
+        raise StmsError(f"Job {self.id} has no trained {kind} of class {name!r}.")
 
-    async def curve(self, label: str, *, method: str | None = None) -> Curve:
+    async def curve(self, label: ClassName, *, method: str | None = None) -> Curve:
         """What the student would answer at other thresholds. method: ``"teacher"`` for the teacher."""
         student = await self.student(label, method=None if method == "teacher" else method)
         named = method or student["method"]
         document = await self._client.student_curve(self.id, student["class_index"], named)
-        return Curve.of(document, label, student["threshold"] if named == student["method"] else None)
+        threshold = student["threshold"] if named == student["method"] else None
+        return Curve.of(document, student["label"], threshold)
 
-    async def trace(self, label: str, *, method: str | None = None) -> Trace:
+    async def trace(self, label: ClassName, *, method: str | None = None) -> Trace:
         """The points of the search for the student's hyper-parameters or size."""
         student = await self.student(label, method=method)
         return await self._client.student_trace(self.id, student["class_index"], student["method"])
 
-    async def plot_roc(self, label: str, *, method: str | None = None, axes: Axes | None = None) -> Figure:
+    async def plot_roc(
+        self, label: ClassName, *, method: str | None = None, axes: Axes | None = None
+    ) -> Figure:
         """The ROC curve of a class on the test part, with the threshold in use."""
         return plots.roc(await self.curve(label, method=method), axes)
 
     async def plot_precision_recall(
-        self, label: str, *, method: str | None = None, axes: Axes | None = None
+        self, label: ClassName, *, method: str | None = None, axes: Axes | None = None
     ) -> Figure:
         """Precision against recall of a class on the test part, with the threshold in use."""
         return plots.precision_recall(await self.curve(label, method=method), axes)
 
     async def plot_reliability(
-        self, label: str, *, method: str | None = None, axes: Axes | None = None
+        self, label: ClassName, *, method: str | None = None, axes: Axes | None = None
     ) -> Figure:
         """Predicted probabilities of a calibrated student against observed shares, on the test part."""
         return plots.reliability(await self.student(label, method=method), axes)
@@ -216,20 +221,21 @@ class Jobs(Connection):
         return await self.do(calls.get(f"{calls.student_path(job_id, class_index, method)}/trace", Trace))
 
     def job_labels(
-        self, job_id: str, *, order: str | None = None, label: str | None = None
+        self, job_id: str, *, order: str | None = None, label: ClassName | None = None
     ) -> AsyncIterator[Label]:
         """Row, label and certainty of the rows of a job with a labelling.
 
         order: "certainty" for the least certain first. label: only rows that have it.
         """
-        return self._listed(f"{calls.job_path(job_id)}/labels", Label, order=order, label=label)
+        name = None if label is None else class_name(label)
+        return self._listed(f"{calls.job_path(job_id)}/labels", Label, order=order, label=name)
 
     async def correct_labels(
         self,
         job_id: str,
-        corrections: Mapping[int, str | None] | None = None,
+        corrections: Mapping[int, ClassName | None] | None = None,
         *,
-        rename: Mapping[str, str] | None = None,
+        rename: Mapping[ClassName, ClassName] | None = None,
         keep: str = "all",
         name: str | None = None,
     ) -> Dataset:
@@ -239,8 +245,11 @@ class Jobs(Connection):
         keep: "all" labels, or only those "given" by the data set and the corrections.
         """
         body = {
-            "corrections": [{"row": int(row), "label": label} for row, label in (corrections or {}).items()],
-            "rename": dict(rename or {}),
+            "corrections": [
+                {"row": int(row), "label": None if label is None else class_name(label)}
+                for row, label in (corrections or {}).items()
+            ],
+            "rename": {class_name(old): class_name(new) for old, new in (rename or {}).items()},
             "keep": keep,
             "name": name,
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from stms_client import calls
-from stms_client.arrays import Row, Rows
+from stms_client.arrays import ClassName, Row, Rows
 from stms_client.errors import (
     InvalidInput,
     InvalidRequest,
@@ -50,6 +51,8 @@ class AsyncLocal:
     a scope, or the model or a class is gone, all students are dropped at once, and calls raise that error
     until a later poll succeeds.
 
+    It may be entered before a fork: a child polls by itself from its first call on.
+
     model: as in `AsyncClient.query`. labels: the classes.
     """
 
@@ -57,17 +60,17 @@ class AsyncLocal:
         self,
         client: Queries,
         model: str,
-        labels: Sequence[str],
+        labels: Sequence[ClassName],
         *,
         poll: float,
         max_stale: float,
         on_stale: OnStale,
     ) -> None:
-        if isinstance(labels, str) or not labels:
+        if isinstance(labels, str) or len(labels) == 0:
             raise InvalidInput("Name the classes in a list, at least one.")
         if not 0.0 < poll < max_stale:
             raise ValueError(f"poll ({poll}) must be positive and less than max_stale ({max_stale}).")
-        self.model, self.labels = model, tuple(labels)
+        self.model, self.labels = model, tuple(calls.names_of(labels))
         self._client, self._interval, self._max_stale, self._on_stale = client, poll, max_stale, on_stale
         self._held: Evaluator | None = None
         self._refusal: StmsError | None = None
@@ -76,6 +79,7 @@ class AsyncLocal:
         # Threads share the counter: `next` is atomic.
         self._calls = count()
         self._polls = self._reported = 0
+        self._process = os.getpid()
 
     async def __aenter__(self) -> Self:
         await self._follow()
@@ -97,40 +101,42 @@ class AsyncLocal:
         """Seconds since the last answer of the service that confirmed or changed the version."""
         return time.monotonic() - self._answered
 
-    async def is_class(self, label: str, x: Row | None = None, *, text: str | None = None) -> bool:
+    async def is_class(self, label: ClassName, x: Row | None = None, *, text: str | None = None) -> bool:
         """Whether one row or text belongs to the class."""
-        held = self._usable()
+        held = await self._usable()
         if held is None:
             return await self._client.is_class(self.model, label, x, text=text)
         return held.match(label, x, text)
 
-    async def query(self, label: str, x: Row | None = None, *, text: str | None = None) -> Decision:
+    async def query(self, label: ClassName, x: Row | None = None, *, text: str | None = None) -> Decision:
         """The decision on one row or text."""
-        held = self._usable()
+        held = await self._usable()
         if held is None:
             return await self._client.query(self.model, label, x, text=text)
         return held.decision(label, x, text)
 
     async def query_rows(
-        self, label: str, rows: Rows | None = None, *, texts: Sequence[str] | None = None
+        self, label: ClassName, rows: Rows | None = None, *, texts: Sequence[str] | None = None
     ) -> Decisions:
         """The decisions on many rows or texts."""
-        held = self._usable()
+        held = await self._usable()
         if held is None:
             return await self._client.query_rows(self.model, label, rows, texts=texts)
         return held.decisions(label, rows, texts)
 
     async def query_classes(
-        self, labels: Sequence[str], x: Row | None = None, *, text: str | None = None
+        self, labels: Sequence[ClassName], x: Row | None = None, *, text: str | None = None
     ) -> dict[str, Decision]:
         """The decision of each class on one row or text, all by the same version of the model."""
-        held = self._usable()
+        held = await self._usable()
         if held is None:
             return await self._client.query_classes(self.model, labels, x, text=text)
-        return {label: held.decision(label, x, text) for label in labels}
+        return {name: held.decision(name, x, text) for name in calls.names_of(labels)}
 
-    def _usable(self) -> Evaluator | None:
+    async def _usable(self) -> Evaluator | None:
         """What answers a call; None if the service is to be asked."""
+        if self._repeated is not None and not self._repeated.is_here():
+            await self._begin_here(self._repeated)
         held = self._held
         if held is not None and time.monotonic() <= self._expires:
             next(self._calls)
@@ -138,6 +144,16 @@ class AsyncLocal:
         if self._on_stale == "ask" and self._refusal is None and held is not None:
             return None
         return self._known()
+
+    async def _begin_here(self, repeated: AsyncRepeated) -> None:
+        """Poll in this child of a fork, or in this event loop: nothing polls for it any more."""
+        if self._process != os.getpid():
+            # The parent reports the calls that it has counted.
+            self._process, self._calls = os.getpid(), count()
+            self._polls = self._reported = 0
+        if time.monotonic() > self._expires:
+            await self._poll_once()
+        repeated.begin()
 
     def _known(self) -> Evaluator:
         held, refusal = self._held, self._refusal

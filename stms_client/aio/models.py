@@ -8,6 +8,7 @@ from typing import Any
 
 from stms_client import calls
 from stms_client.aio.connection import Connection
+from stms_client.arrays import ClassName, class_name
 from stms_client.documents import (
     Alias,
     AliasMove,
@@ -52,10 +53,10 @@ class Models(Connection):
         return await self.do(calls.get(path, Inputs, hours=hours))
 
     async def publish_thresholds(
-        self, model: str, thresholds: Mapping[str, float], *, base: int | str = "latest"
+        self, model: str, thresholds: Mapping[ClassName, float], *, base: int | str = "latest"
     ) -> Version:
         """Publish ``base`` with other thresholds, by class, as a new version. No alias is moved."""
-        numbers = {label: float(value) for label, value in thresholds.items()}
+        numbers = {class_name(label): float(value) for label, value in thresholds.items()}
         path, body = f"{calls.model_path(model)}/versions", {"base": str(base), "thresholds": numbers}
         return await self.do(calls.post(path, body, Version, repeatable=False))
 
@@ -82,7 +83,7 @@ class Models(Connection):
         file: str | Path,
         *,
         version: int | str = "latest",
-        classes: Sequence[str] | None = None,
+        classes: Sequence[ClassName] | None = None,
         teacher: bool = True,
         progress: Progress | None = None,
     ) -> int:
@@ -97,14 +98,14 @@ class Models(Connection):
         return await self.save(path, Path(file), progress, params)
 
     async def export_onnx(
-        self, model: str, label: str, file: str | Path, *, version: int | str = "latest"
+        self, model: str, label: ClassName, file: str | Path, *, version: int | str = "latest"
     ) -> int:
         """Write the student of a class as an ONNX model; returns its bytes. The key needs the scope download.
 
         Raises InvalidRequest for records with dates, texts or vectors, which ONNX cannot say.
         """
         path = f"{calls.version_path(model, version)}/onnx"
-        return await self.save(path, Path(file), params={"class": label})
+        return await self.save(path, Path(file), params={"class": class_name(label)})
 
     async def import_bundle(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stms_client import calls
 from stms_client.aio.connection import Connection
 from stms_client.aio.local import AsyncLocal, OnStale
-from stms_client.arrays import Row, Rows, in_order
+from stms_client.arrays import ClassName, Row, Rows, in_order
 from stms_client.documents import Version
 from stms_client.errors import InvalidInput
 from stms_client.results import Decision, Decisions, Explain, Package
@@ -15,7 +15,8 @@ from stms_client.tables import is_table
 
 
 class Queries(Connection):
-    """A model is named ``name``, ``name@alias`` or ``name@3``.
+    """A model is named ``name``, ``name@alias`` or ``name@3``. A class is named by its name, or by a whole
+    number or truth value as labels of training rows are: 3 is "3", and True is "true".
 
     A row is a list of numbers or an array (d,) in the order of the columns; a record, which is a mapping or a
     Series of pandas with values by the names of their columns, None, NaN and NA for missing ones; or a sparse
@@ -26,7 +27,7 @@ class Queries(Connection):
     """
 
     async def is_class(
-        self, model: str, label: str, x: Row | None = None, *, text: str | None = None
+        self, model: str, label: ClassName, x: Row | None = None, *, text: str | None = None
     ) -> bool:
         """Whether one row or text belongs to the class."""
         decision = await self.query(model, label, x, text=text)
@@ -35,7 +36,7 @@ class Queries(Connection):
     async def query(
         self,
         model: str,
-        label: str,
+        label: ClassName,
         x: Row | None = None,
         *,
         text: str | None = None,
@@ -49,17 +50,18 @@ class Queries(Connection):
     async def query_rows(
         self,
         model: str,
-        label: str,
+        label: ClassName,
         rows: Rows | None = None,
         *,
         texts: Sequence[str] | None = None,
-        explain: bool = False,
+        explain: Explain = False,
     ) -> Decisions:
         """The decisions on many rows or texts.
 
         An array (n, d) is sent, and its scores returned, as raw numbers. For a data frame the version is read
         first: of a model of records its columns are sent by name, of a model of numbers they are put into
-        order. Raises InvalidInput where one is missing or unknown, unless the service says so.
+        order. Raises InvalidInput where one is missing or unknown, unless the service says so. explain: as in
+        `query`, of each row; by columns of at most 100 rows.
         """
         if rows is None and texts is not None:
             return await self.do(calls.query_texts(model, label, texts, explain))
@@ -78,13 +80,16 @@ class Queries(Connection):
     async def query_classes(
         self,
         model: str,
-        labels: Sequence[str],
+        labels: Sequence[ClassName],
         x: Row | None = None,
         *,
         text: str | None = None,
         explain: Explain = False,
     ) -> dict[str, Decision]:
-        """The decision of each class on one row or text, all by the same version of the model."""
+        """The decision of each class on one row or text, all by the same version of the model.
+
+        The names of the classes are its keys, also of those that were asked about by numbers.
+        """
         return await self.do(calls.query_classes(model, labels, x, text, explain))
 
     async def predict(self, model: str, x: Row | None = None, *, text: str | None = None) -> str:
@@ -94,7 +99,7 @@ class Queries(Connection):
     def local(
         self,
         model: str,
-        labels: Sequence[str],
+        labels: Sequence[ClassName],
         *,
         poll: float = 2.0,
         max_stale: float = 60.0,
@@ -110,7 +115,7 @@ class Queries(Connection):
         return AsyncLocal(self, model, labels, poll=poll, max_stale=max_stale, on_stale=on_stale)
 
     async def package(
-        self, model: str, label: str, *, etag: str | None = None, report: str | None = None
+        self, model: str, label: ClassName, *, etag: str | None = None, report: str | None = None
     ) -> Package | None:
         """The student of a class as bytes; None if it has the ETag ``etag``.
 
@@ -118,10 +123,10 @@ class Queries(Connection):
         """
         return await self.do(calls.package(model, label, etag, report))
 
-    async def packages(self, model: str, labels: Sequence[str]) -> dict[str, Package]:
+    async def packages(self, model: str, labels: Sequence[ClassName]) -> dict[str, Package]:
         """The students of up to 256 classes as bytes, all of one version, by one request."""
         return await self.do(calls.packages(model, labels))
 
-    async def encoder(self, model: str, label: str) -> bytes:
+    async def encoder(self, model: str, label: ClassName) -> bytes:
         """The encoder of records or texts of the version of a class, as bytes."""
         return await self.do(calls.encoder(model, label))

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+from datetime import date
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from stms_client import Client, InvalidInput, StmsError
+from stms_client import Client, InvalidInput, Retry, StmsError
 from stms_client.arrays import archive, numbers, row_body, row_values, rows_body
 
 QUERY = "/v1/models/pets/classes/cat:query"
@@ -103,6 +107,8 @@ def test_what_cannot_be_sent_is_told_in_a_sentence(row, reason):
         ([b"a", "b"], ["a", "b"]),
         ([True, None], ["True", ""]),
         ([1, 2.0, None], ["1", "2.0", ""]),
+        (np.ma.masked_array([1, 2], [False, True]), ["1", ""]),
+        ([1, np.ma.masked], ["1", ""]),
     ],
 )
 def test_labels_that_are_missing_are_empty_and_the_others_texts(labels, sent):
@@ -140,13 +146,85 @@ def test_float32_is_kept_and_other_numbers_become_float64():
     [
         (np.ones((1, 2)), 1, "1 axes|has 2 axes"),
         (np.ones(2), 2, "rows, columns"),
-        (np.array([["a", "b"]]), 2, "could not convert"),
+        (np.array([["1", "2"]]), 2, "but the type is <U1"),
+        ([["1", 2]], 2, "but the type is <U"),
         (np.array([[1, {}]], object), 2, "of numbers is needed"),
     ],
 )
 def test_arrays_of_another_shape_or_of_texts_are_refused(values, axes, reason):
     with pytest.raises(ValueError, match=reason):
         numbers(values, axes)
+
+
+NO_NUMBERS = {
+    "masked": np.ma.masked_array([-999.0, 2.0], [True, False]),
+    "seconds": np.array([5, 6], "timedelta64[s]"),
+    "nanoseconds": np.array([5, 6], "timedelta64[ns]"),
+    "dates": np.array([5, 6], "datetime64[D]"),
+    "moments": np.array([5, 6], "datetime64[ns]"),
+    "complex": np.array([5.0 + 0j, 6.0]),
+    "texts": np.array(["5", "6"]),
+    "bytes": np.array([b"5", b"6"]),
+    "text objects": np.array(["5", 6.0], object),
+    "gaps": np.array([None, 6.0], object),
+    "masked objects": np.array([np.ma.masked, 6.0], object),
+    "duration objects": np.array([np.timedelta64(5, "ns"), 6.0], object),
+    "list of durations": [np.timedelta64(5, "ns"), 6.0],
+    "list of moments": [np.datetime64(5, "ns"), 6.0],
+    "list of masked": [np.ma.masked, 6.0],
+    "list of complex": [np.complex128(5.0), 6.0],
+    "sparse durations": {"indices": [0], "values": np.array([5], "timedelta64[ns]")},
+    "sparse masked": {"indices": [0], "values": [np.ma.masked]},
+}
+
+
+@pytest.mark.parametrize("name", NO_NUMBERS)
+def test_what_is_no_number_is_refused_and_not_sent(name: str):
+    row = NO_NUMBERS[name]
+    with Client("http://127.0.0.1:9", "key", retry=Retry(attempts=1)) as client:
+        ways = [
+            lambda: client.query("pets", "cat", row),
+            lambda: client.predict("pets", row),
+            lambda: client.query_classes("pets", ["cat"], row),
+            lambda: client.query_rows("pets", "cat", [row, row]),
+        ]
+        if isinstance(row, np.ndarray):
+            table = np.ma.stack([row, row])
+            columns = {"a": row, "b": np.ones(2)}
+            ways += [
+                lambda: client.query_rows("pets", "cat", table),
+                lambda: client.upload_rows(table, ["a", "b"], name="rows"),
+                lambda: client.upload_rows([row, row], ["a", "b"], name="rows"),
+                lambda: client.upload_rows(columns, ["a", "b"], name="rows"),
+            ]
+        for way in ways:
+            with pytest.raises(InvalidInput):
+                way()
+
+
+def test_the_place_of_what_is_no_number_is_named():
+    table = np.ma.masked_array(np.ones((2, 2)), [[0, 0], [0, 1]])
+    with pytest.raises(InvalidInput, match=r"the value at \[1, 1\] is masked"):
+        numbers(table, 2)
+    with pytest.raises(InvalidInput, match=r"of column 'b' the type is timedelta64"):
+        numbers({"a": [1.0], "b": np.array([5], "timedelta64[s]")}, 2)
+    with pytest.raises(InvalidInput, match=r"of column 'b' the type is datetime64"):
+        numbers(pa.table({"a": [1.0], "b": [date(2019, 5, 6)]}), 2)
+
+
+def test_numbers_of_every_type_stay_numbers():
+    for column in (
+        np.array([True, False]),
+        np.array([5, 6], np.float16),
+        np.array([5, 6], object),
+        np.array([np.float32(5), Decimal(6), Fraction(1, 2), np.bool_(True)], object),
+        np.ma.masked_array([5.0, 6.0], [False, False]),
+        pa.array([5, 6]),
+    ):
+        assert numbers(column, 1).tolist() == [float(value) for value in column.tolist()]
+    mixed = pa.table({"a": [True, False], "b": [1.5, 2.5]})
+    assert numbers(mixed, 2).tolist() == [[1.0, 1.5], [0.0, 2.5]]
+    assert row_values([Decimal("1.5"), np.int8(2), 3]) == [1.5, 2, 3]
 
 
 def read(content: bytes) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from stms_client import (
     Client,
     Conflict,
     Decision,
+    InvalidInput,
     InvalidRequest,
     JobEvent,
     JobNotSucceeded,
@@ -123,7 +124,7 @@ def test_a_proxy_of_the_environment_is_used_but_for_this_machine(client, written
 
 def test_authorities_are_loaded_only_where_something_may_be_encrypted(monkeypatch):
     def trusted(address: str) -> ssl.SSLContext | bool:
-        return options(address, "", None, "tests")["verify"]
+        return options(address, "", None, "tests")["verify"]()
 
     for name in [name for name in os.environ if name == "SSL_CERT_FILE" or name.lower().endswith("_proxy")]:
         monkeypatch.delenv(name)
@@ -158,6 +159,57 @@ def test_an_explanation_tells_which_of_several_rejections_decided(client, writte
     assert (decisions.pieces, decisions.rivals, decisions[0].rival) == ([0, 0], None, None)
     decisions = client.query_rows("pets@latest", "größe/1", [[1, 2], [3, 4]], explain=True)
     assert [(decision.piece, decision.rival) for decision in decisions] == [(0, None), (2, "dog")]
+
+
+@pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        (0, "0"),
+        (np.int64(3), "3"),
+        (np.uint8(3), "3"),
+        (2.0, "2"),
+        (np.float32(2.0), "2"),
+        (True, "true"),
+        (np.bool_(False), "false"),
+        (np.str_("a"), "a"),
+    ],
+)
+def test_a_class_is_named_by_a_label_as_the_service_reads_it(client, written, label: Any, name: str):
+    path = f"/v1/models/pets/classes/{name}:query"
+    written.on("POST", path, ANSWER)
+    assert client.is_class("pets", label, [1.0])
+    assert client.query("pets", label, [1.0]).match
+    written.answers["POST", path].clear()
+    written.on("POST", path, {"results": [ANSWER], "model": "pets", "version": 3})
+    assert client.query_rows("pets", label, [[1.0]]).matches == [True]
+    of_classes = {"classes": [{"class": name, **ANSWER}], "model": "pets", "version": 3}
+    written.on("POST", "/v1/models/pets:query", of_classes)
+    assert list(client.query_classes("pets", np.array([label]), [1.0])) == [name]
+    assert written.requests[-1].json["classes"] == [name]
+    written.on("POST", "/v1/models/pets/versions", {"version": 4})
+    client.publish_thresholds("pets", {label: 0.5})
+    assert written.requests[-1].json["thresholds"] == {name: 0.5}
+
+
+@pytest.mark.parametrize("label", [None, 1.5, float("nan"), b"a", ["a"], np.timedelta64(1, "ns"), object()])
+def test_what_is_no_label_names_no_class(client, label: Any):
+    with pytest.raises(InvalidInput):
+        client.is_class("pets", label, [1.0])
+
+
+def test_many_rows_explained_by_columns_have_the_effects_of_each(client, written):
+    effects = [
+        {"base": 0.5, "exact": True, "columns": [{"name": 0, "effect": effect}], "rest": 0.0}
+        for effect in (1.0, -0.375)
+    ]
+    results = [{"match": True, "score": 1.5, "threshold": 0.25, **effects[0]}]
+    results.append({"match": False, "score": 0.125, "threshold": 0.25, **effects[1]})
+    written.on("POST", QUERY, {"results": results, "model": "pets", "version": 3})
+    for rows in ([[1, 2], [3, 4]], np.array([[1.0, 2.0], [3.0, 4.0]])):
+        decisions = client.query_rows("pets@latest", "größe/1", rows, explain="columns")
+        assert decisions.effects == effects
+        assert [decision.effects for decision in decisions] == effects
+        assert written.requests[-1].json == {"rows": [[1, 2], [3, 4]], "explain": "columns"}
 
 
 def test_many_rows_as_lists(client, written):

@@ -121,7 +121,10 @@ def requested(kind: Any, values: dict[str, Any]) -> list[tuple[str, str]]:
     with kind("http://stms.test", "key") as client:
         asking = client.asynchronous if kind is Waiting else client
         of_httpx = httpx.AsyncClient if kind is Waiting else httpx.Client
-        asking._http = of_httpx(base_url="http://stms.test", transport=httpx.MockTransport(recorder))
+        transport = httpx.MockTransport(recorder)
+        asking._pools = type(asking._pools)(
+            lambda: of_httpx(base_url="http://stms.test", transport=transport)
+        )
         for name, arguments in calls(values):
             result = getattr(client, name)(**arguments)
             if isinstance(result, Iterator):

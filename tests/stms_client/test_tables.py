@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -51,6 +51,12 @@ class NAType:
     __hash__ = None  # type: ignore[assignment]
 
 
+class Period:
+    """A period of pandas."""
+
+    start_time = datetime(2001, 5, 1)
+
+
 class NaTType(datetime):
     """The missing moment of pandas, which is a moment."""
 
@@ -71,6 +77,17 @@ class NaTType(datetime):
         (date(2019, 5, 6), "2019-05-06"),
         (datetime(2019, 5, 6, 7, 8, tzinfo=UTC), "2019-05-06T07:08:00+00:00"),
         (np.datetime64("2019-05-06T07:08:09"), "2019-05-06T07:08:09"),
+        (np.datetime64("2019", "Y"), "2019-01-01"),
+        (np.datetime64("2019-05", "M"), "2019-05-01"),
+        (np.datetime64("2019-05-06", "D"), "2019-05-06"),
+        (np.datetime64("2019-05-06T07", "h"), "2019-05-06T07:00"),
+        (np.datetime64("2019-05-06T07:08", "m"), "2019-05-06T07:08"),
+        (np.datetime64("2019-05-06T07:08:09.5", "ms"), "2019-05-06T07:08:09.500"),
+        (np.datetime64("2019-05-06T07:08:09", "ns"), "2019-05-06T07:08:09.000000000"),
+        (np.timedelta64("NaT", "s"), None),
+        (Period(), "2001-05-01T00:00:00"),
+        (np.ma.masked, None),
+        (np.ma.masked_array([1.0, -999.0], [0, 1]), [1.0, None]),
         (np.array([1.0, 2.0]), [1.0, 2.0]),
         ((1, 2), [1, 2]),
         ("3", "3"),
@@ -91,6 +108,33 @@ def test_a_record_of_a_row_has_null_for_missing_values():
 def test_a_table_is_sent_by_its_columns(table: Any):
     assert columns_of(table) == COLUMNS
     assert [*records_of(table)][1] == {"age": None, "job": None, "since": None, "member": False}
+
+
+@pytest.mark.parametrize("unit", ["Y", "M", "W", "D", "h", "m", "s", "ms", "us", "ns"])
+def test_dates_of_numpy_in_a_mapping_are_dates_in_every_unit(unit: str):
+    moments = np.array(["2019-01-01", "NaT", "2020-01-01"], f"datetime64[{unit}]")
+    days = moments.astype("datetime64[D]").tolist()
+    for column in (moments, list(moments)):
+        found = columns_of({"since": column})["since"]
+        assert [day and datetime.fromisoformat(day).date() for day in found] == days
+    masked = np.ma.masked_array(moments, [True, False, False])
+    assert columns_of({"since": masked})["since"][0] is None
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.array([5, 6], "timedelta64[ns]"),
+        [timedelta(seconds=5), timedelta(seconds=6)],
+        [np.timedelta64(5, "ns"), None],
+    ],
+)
+def test_durations_are_refused_and_not_sent_as_their_numbers(column: Any):
+    for way in (columns_of, lambda table: row_values({"took": table["took"][0]})):
+        with pytest.raises(InvalidInput, match=r"Column 'took'.*is a duration.*seconds"):
+            way({"took": column})
+    with pytest.raises(InvalidInput, match=r"Column 'took'.*seconds"):
+        parquet_of(pa.table({"took": pa.array(column, pa.duration("ns"))}))
 
 
 def test_two_columns_of_one_name_are_refused():

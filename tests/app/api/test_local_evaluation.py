@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from datetime import date, timedelta
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx
 import numpy as np
@@ -19,6 +20,7 @@ from core.packed import PackedStudent
 from stms_client import AsyncClient, InvalidInput, NotAllowed, NotFound, Retry, Stale, StmsError
 from stms_client import Client as Asking
 from stms_client import errors as client_errors
+from stms_client.transport import OfProcess
 from tests.app.serving.written_records import RECORD, encoder, numbers_encoder
 from tests.app.started import Client
 from tests.core.packed.test_onnx import CASES, some_rows
@@ -58,7 +60,9 @@ def stms(forwarded: Forwarded) -> Iterator[Asking]:
 def asking(forwarded: Forwarded, key: str = "") -> Asking:
     opened = Asking("http://localhost", key, retry=Retry(attempts=1))
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    opened._http = httpx.Client(base_url="http://localhost", transport=forwarded, headers=headers)
+    opened._pools = OfProcess(
+        lambda: httpx.Client(base_url="http://localhost", transport=forwarded, headers=headers)
+    )
     return opened
 
 
@@ -207,6 +211,16 @@ def test_rows_that_the_service_refuses_are_refused(pets: ModelVersion, stms: Ask
             [1.0, 2.0, float("nan")],
             [1.0, 2.0, 1e300],
             [1.0, "x", 2.0],
+            [1.0, "5", 2.0],
+            [1.0, True, 2.0],
+            [1.0, None, 2.0],
+            [1.0, np.timedelta64(5, "ns"), 2.0],
+            [1.0, np.ma.masked, 2.0],
+            np.array(["1", "2", "3"]),
+            np.array([1, 2, 3], "timedelta64[ns]"),
+            np.ma.masked_array([1.0, 2.0, 3.0], [0, 1, 0]),
+            {"indices": [0], "values": [True]},
+            {"indices": [0], "values": ["5"]},
             {"indices": [3], "values": [1.0]},
             {"indices": [0.5], "values": [1.0]},
             {"a": 1.0},
@@ -214,6 +228,8 @@ def test_rows_that_the_service_refuses_are_refused(pets: ModelVersion, stms: Ask
         for x in wrong:
             with pytest.raises(InvalidInput):
                 local.query("cat", x)
+            with pytest.raises(InvalidInput):
+                local.query_rows("cat", [x])
             with pytest.raises(StmsError):
                 stms.query("pets", "cat", x)
         with pytest.raises(InvalidInput, match="none of those"):
@@ -224,6 +240,19 @@ def test_rows_that_the_service_refuses_are_refused(pets: ModelVersion, stms: Ask
             local.query_rows("cat")
     with pytest.raises(StmsError, match="context manager"):
         local.query("cat", [1.0, 2.0, 3.0])
+
+
+def test_a_class_may_be_named_by_the_label_that_it_has_its_name_of(store: Store, stms: Asking):
+    weights = np.eye(2, 3)
+    students = {name: linear_student(name, row) for name, row in zip(("0", "1"), weights, strict=True)}
+    publish(store, "digits", students, linear_teacher(["0", "1"], weights))
+    x = [1.0, 2.0, 3.0]
+    with stms.local("digits", np.array([0, 1]), poll=POLL, max_stale=2 * POLL) as local:
+        for label in (0, np.int64(1), 1.0, "1"):
+            assert local.query(label, x) == stms.query("digits", label, x)
+        assert local.query_classes([0, 1], x) == stms.query_classes("digits", [0, 1], x)
+        with pytest.raises(InvalidInput, match="not the name of a class"):
+            local.query(None, x)
 
 
 def test_a_new_version_is_fetched_whole_and_a_look_is_one_request(
@@ -353,7 +382,7 @@ def test_the_background_looks_by_itself(
 ):
     async def follow() -> list[int]:
         async with AsyncClient("http://localhost", "") as stms:
-            stms._http = client._http
+            stms._pools.here = AsyncMock(return_value=client._http)
             async with stms.local("pets", ["cat"], poll=0.02) as local:
                 before = await local.query("cat", [1.0, 2.0, 3.0])
                 publish_again()
