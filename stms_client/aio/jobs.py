@@ -235,7 +235,7 @@ class Jobs(Connection):
         job_id: str,
         corrections: Mapping[int, ClassName | None] | None = None,
         *,
-        rename: Mapping[ClassName, ClassName] | None = None,
+        rename: Mapping[str, ClassName] | Mapping[int, ClassName] | None = None,
         keep: str = "all",
         name: str | None = None,
     ) -> Dataset:

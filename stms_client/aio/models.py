@@ -53,7 +53,7 @@ class Models(Connection):
         return await self.do(calls.get(path, Inputs, hours=hours))
 
     async def publish_thresholds(
-        self, model: str, thresholds: Mapping[ClassName, float], *, base: int | str = "latest"
+        self, model: str, thresholds: Mapping[str, float] | Mapping[int, float], *, base: int | str = "latest"
     ) -> Version:
         """Publish ``base`` with other thresholds, by class, as a new version. No alias is moved."""
         numbers = {class_name(label): float(value) for label, value in thresholds.items()}

@@ -180,6 +180,8 @@ function erfc(x) {
   return x < 0 ? 2 - tail : tail;
 }
 
+const isList = (x) => Array.isArray(x) || ArrayBuffer.isView(x);
+
 function finite(score) {
   if (!Number.isFinite(score)) throw new RangeError("The row has numbers so large that no finite score exists.");
   return score;
@@ -202,7 +204,7 @@ export class Student {
 
   /** The score of a row of numbers (d,). Throws RangeError for numbers that are missing, not finite or too large. */
   score(x) {
-    if (x?.length !== this.columns) throw new RangeError(`A row of ${this.columns} numbers is needed.`);
+    if (!isList(x) || x.length !== this.columns) throw new RangeError(`A row of ${this.columns} numbers is needed.`);
     for (let i = 0; i < x.length; i++) {
       if (typeof x[i] !== "number" || !(Math.abs(x[i]) <= MAX_MAGNITUDE)) {
         throw new RangeError(`Column ${i} of the row is no usable number: ${x[i]}.`);
@@ -231,7 +233,8 @@ export class Student {
    * encoder: of a model of records, whose rows are objects, or texts.
    */
   decide(x, encoder = null) {
-    const isRow = encoder === null || (encoder.takesNumbers && x?.length !== undefined);
+    // A record may have a column named length.
+    const isRow = encoder === null || (encoder.takesNumbers && isList(x));
     const score = isRow ? this.score(x) : this.scoreOf(encoder.encode(x), encoder.terms);
     const decision = { match: score >= this.threshold, score, threshold: this.threshold };
     return this.calibration === null ? decision : { ...decision, probability: this.calibration(score) };
@@ -243,7 +246,9 @@ export class Local {
   constructor(address, model, labels, { key = "", poll = 2, maxStale = 60, fetch = globalThis.fetch } = {}) {
     if (!(poll > 0 && poll < maxStale)) throw new RangeError("poll must be positive and less than maxStale.");
     if (!labels?.length) throw new RangeError("Name at least one class.");
-    Object.assign(this, { address: address.replace(/\/+$/, ""), model, labels, poll, maxStale });
+    // A label that is a whole number or a truth value has its text as the name of its class.
+    const names = Array.from(labels, String);
+    Object.assign(this, { address: address.replace(/\/+$/, ""), model, labels: names, poll, maxStale });
     this.headers = key ? { authorization: `Bearer ${key}` } : {};
     this.fetch = fetch;
     this.held = null;
@@ -260,7 +265,7 @@ export class Local {
   /** The decision on a row, record or text: match, score, threshold, probability of calibrated students, model and version. */
   query(label, x) {
     const held = this.known();
-    const student = held.students.get(label);
+    const student = held.students.get(String(label));
     if (student === undefined) throw new StmsError(`Class ${label} is none of those that are evaluated.`);
     this.calls++;
     return { ...student.decide(x, held.encoder), model: held.model, version: held.version };

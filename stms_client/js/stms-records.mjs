@@ -82,19 +82,24 @@ export class Encoder {
   /**
    * The row of a record, an object of values by names of columns, or of a text. Throws RangeError.
    *
+   * Values are those that JSON.stringify would send: a Date is its text, NaN and undefined are gaps.
+   *
    * dense: the columns before the terms. columns, values: of its terms; the first has column 0.
    */
   encode(record) {
-    const given = typeof record === "string" ? this.ofText(record) : record;
-    if (given === null || typeof given !== "object" || Array.isArray(given) || ArrayBuffer.isView(given)) {
-      throw new RangeError("A record is an object of values by the names of their columns.");
+    const given = typeof record === "string" ? this.ofText(record) : sent(record);
+    if (given === null || typeof given !== "object" || ArrayBuffer.isView(given) || Symbol.iterator in given) {
+      const way = given instanceof Map ? " Give Object.fromEntries(map)." : "";
+      throw new RangeError(`A record is an object of values by the names of their columns.${way}`);
     }
     for (const name of Object.keys(given)) {
-      if (!this.names.has(name)) throw new RangeError(`The record has a column that the model does not know: ${name}.`);
+      if (!this.names.has(name) && given[name] !== undefined) {
+        throw new RangeError(`The record has a column that the model does not know: ${name}.`);
+      }
     }
     const dense = new Float64Array(this.dense), columns = [], values = [];
     for (const column of this.columns) {
-      const value = (Object.hasOwn(given, column.name) ? given[column.name] : null) ?? null;
+      const value = Object.hasOwn(given, column.name) ? sent(given[column.name]) : null;
       const known = value === null ? null : checked(column, value);
       if (known === null && column.required && !(column.kind === "text" && value !== null)) {
         throw new RangeError(`The record has no value for ${column.name}, which had one in every training row.`);
@@ -147,9 +152,19 @@ const KINDS = {
   },
 };
 
+/** A value as JSON has it: that of its toJSON, the value of an object around one, and null for NaN and undefined. */
+function sent(value) {
+  const plain = typeof value?.toJSON === "function" ? value.toJSON() : value;
+  if (plain instanceof Number || plain instanceof String || plain instanceof Boolean) return sent(plain.valueOf());
+  return Number.isNaN(plain) ? null : (plain ?? null);
+}
+
 /** A value as `row` takes it; null for a text that stands for a gap. Throws RangeError. */
 function checked(column, value) {
   try {
+    if (typeof value === "string" && /\p{Cs}/u.test(value)) {
+      throw new RangeError("is not valid text: it has half a character");
+    }
     if (typeof value === "string" && column.hasGapTexts) {
       const bare = stripped(value);
       if (column.nulls.includes(bare)) return null;

@@ -483,3 +483,111 @@ def test_a_program_fetches_the_encoder_of_a_version_once(tmp_path: Path):
 @pytest.mark.timeout(1200)
 def test_100_000_records_have_the_answers_of_python(tmp_path: Path):
     assert compare(encoder(with_note=True), some_records(100_000, seed=7), tmp_path) == 100_000
+
+
+ANSWERED_VALUES = [
+    "{...record, since: new Date('2020-02-29T12:34:56.789Z')}",
+    "{...record, job: new Date(0)}",
+    "{...record, job: new Date(NaN)}",
+    "{...record, age: NaN}",
+    "{...record, age: undefined}",
+    "{...record, age: -0}",
+    "{...record, age: new Number(41)}",
+    "{...record, job: new String('cook')}",
+    "{...record, job: NaN}",
+    "{...record, member: new Boolean(false)}",
+    "{...record, since: {toJSON: () => '2020-02-29'}}",
+    "{...record, wages: undefined}",
+    "Object.assign(Object.create(null), record)",
+    "Object.assign(new (class Person {})(), record)",
+    "{toJSON: () => record}",
+]
+REFUSED_VALUES = [
+    "{...record, since: new Date(NaN)}",
+    "{...record, since: new Date(2020, 1).getTime()}",
+    "{...record, hours: NaN}",
+    "{...record, hours: undefined}",
+    "{...record, age: Infinity}",
+    "{...record, age: 41n}",
+    "{...record, age: '41'}",
+    "{...record, age: new Date(0)}",
+    "{...record, age: new Map()}",
+    "{...record, job: 7n}",
+    "{...record, job: new Map([['a', 1]])}",
+    "{...record, job: new Set(['cook'])}",
+    "{...record, job: Symbol('cook')}",
+    "{...record, job: () => 'cook'}",
+    "{...record, job: ['cook']}",
+    "{...record, job: '\\ud800'}",
+    "{...record, place: [0.5, NaN]}",
+    "{...record, place: [, 0.5]}",
+    "{...record, place: new BigInt64Array([1n, 2n])}",
+    "{...record, place: new Map([[0, 1], [1, 2]])}",
+    "{...record, wages: 1}",
+    "{...record, wages: null}",
+    "new Map(Object.entries(record))",
+    "new Set(Object.values(record))",
+    "[record]",
+    "new Date(0)",
+    "new Float64Array([1, 2])",
+    "null",
+    "undefined",
+]
+
+
+def values_in_javascript(
+    known: Encoder, student: PackedStudent, record: Any, expressions: Sequence[str], folder: Path
+) -> list[Any]:
+    (folder / "encoder").write_bytes(known.to_bytes())
+    (folder / "student").write_bytes(student.to_bytes())
+    given = [str(folder / "encoder"), str(folder / "student"), json.dumps(record), json.dumps(expressions)]
+    program = Path(__file__).with_name("evaluate_values.mjs")
+    done = subprocess.run(["node", str(program), *given], check=True, timeout=60, capture_output=True)
+    return list(json.loads(done.stdout))
+
+
+def test_values_of_javascript_are_answered_as_their_json_or_refused(tmp_path: Path):
+    known = encoder()
+    student = students(known)[0]
+    in_python = evaluator(known, [student])
+    found = values_in_javascript(known, student, RECORD, [*ANSWERED_VALUES, *REFUSED_VALUES], tmp_path)
+    for expression, (sent, score, why) in zip([*ANSWERED_VALUES, *REFUSED_VALUES], found, strict=True):
+        assert (score is not None) == (expression in ANSWERED_VALUES), (expression, why)
+        if score is not None:
+            [decision] = decisions_on(in_python, [student], json.loads(sent), None) or [None]
+            assert decision is not None, expression
+            np.testing.assert_allclose(score, decision.score, rtol=TOLERANCE, err_msg=expression)
+    assert (
+        "Object.fromEntries"
+        in found[[*ANSWERED_VALUES, *REFUSED_VALUES].index("new Map(Object.entries(record))")][2]
+    )
+
+
+def test_a_vector_may_be_a_typed_array(tmp_path: Path):
+    known = encoder()
+    expressions = ["record", "{...record, place: new Float64Array(record.place)}"]
+    listed, typed = values_in_javascript(known, students(known)[0], RECORD, expressions, tmp_path)
+    assert listed[1] == typed[1]
+
+
+def test_rows_of_numbers_are_lists_of_numbers(tmp_path: Path):
+    known = numbers_encoder()
+    student = students(known)[0]
+    answered = [
+        "[0.5, -1]",
+        "new Float64Array([0.5, -1])",
+        "{p: 0.5, q: -1}",
+        "{q: -1, p: 0.5, r: undefined}",
+    ]
+    refused = ["[0.5, NaN]", "[0.5, 1n]", "[0.5,,]", "[0.5, undefined]", "[0.5, '1']", "[0.5, new Date(0)]"]
+    refused += [
+        "new Map([['p', 0.5], ['q', -1]])",
+        "new BigInt64Array(2)",
+        "{0: 0.5, 1: -1, length: 2}",
+        "'ab'",
+    ]
+    found = values_in_javascript(known, student, None, [*answered, *refused], tmp_path)
+    scores = [score for _, score, _ in found]
+    assert len(set(scores[: len(answered)])) == 1
+    assert scores[0] is not None
+    assert scores[len(answered) :] == [None] * len(refused)
