@@ -161,7 +161,7 @@ TYPES: Final = (
         "float64 with NaN",
         lambda k: k / 4,
         "number",
-        _except(("arff",), array="not_finite"),
+        _except(("arff",), array="not_finite", jsonl="not_finite"),
         float("nan"),
         "float64",
         "float64",
