@@ -5,17 +5,19 @@ from __future__ import annotations
 import csv
 import io
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from app.commands.output import Column, CommandFailed, Fields, Json, Part, Table, field, notes
+from app.commands.output import Column, CommandFailed, Fields, Json, Part, Table, field, notes, one_line
 from app.domain.errors import ServiceError
 
 _MAX_ROWS: Final = 10_000_000
 _MAX_COLUMNS: Final = 1_000_000
 _MAX_BYTES: Final = 8 * 1024**3
 _SHOWN_CLASSES: Final = 20
+_SHOWN_NUMBERS: Final = 100
+"""Columns of a table of numbers that are listed."""
 
 
 def inspected(file: Path, file_format: str | None, **said: str | None) -> Json:
@@ -72,18 +74,31 @@ def reading_parts(content: Json) -> list[Part]:
 
 
 def schema_and_notes(summary: Json) -> list[Part]:
-    """The columns of a table of raw cells, with their kinds and why they have them, and the warnings."""
+    """The columns of a table with their kinds, some cells and why they have these kinds, and the warnings.
+
+    Of a table of numbers alone the first columns are listed.
+    """
     columns: list[Column] = [
-        field("name", "column"),
+        ("column", lambda row: one_line(row["name"])),
         ("kind", lambda row: row["kind"] + (f" {row['pattern']}" if row.get("pattern") else "")),
+        ("examples", _examples),
         field("reason", "why"),
         ("gaps", _gaps),
         field("distinct", "values"),
         ("hint", lambda row: row["hint"] or ""),
     ]
-    schema = summary.get("schema")
+    schema = summary.get("schema") or [*_number_columns(summary)]
     table = [Table(columns, schema, empty="There are no columns.")] if schema else []
     return [*table, *notes(summary.get("warnings", []))]
+
+
+def _number_columns(summary: Json) -> Iterator[Json]:
+    """The first columns of numbers, which have no schema, as entries of one."""
+    features = [] if summary.get("sparse") else summary.get("features", [])
+    for number, column in enumerate(features[:_SHOWN_NUMBERS]):
+        name = str(number) if column.get("name") is None else column["name"]
+        entry = {"kind": "number", "reason": "all values are numbers", "gaps": 0, "nulls": {}}
+        yield {**entry, "distinct": None, "hint": None, **column, "name": name}
 
 
 def kinds_of(said: Sequence[str]) -> dict[str, str]:
@@ -107,6 +122,16 @@ def listed(texts: Iterable[str]) -> str | None:
     out, parts = io.StringIO(), list(texts)
     csv.writer(out, lineterminator="").writerow(parts)
     return out.getvalue() if parts else None
+
+
+def _examples(row: Mapping[str, Any]) -> str:
+    """Some cells in one line, as literals if commas or blanks would hide where they end."""
+    return ", ".join(_cell(text) for text in row.get("examples", ()))
+
+
+def _cell(text: str) -> str:
+    is_alone = bool(text) and text == text.strip() and "," not in text
+    return one_line(text) if is_alone else repr(text)
 
 
 def _gaps(row: Mapping[str, Any]) -> str:

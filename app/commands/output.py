@@ -214,7 +214,12 @@ def download_progress(file: Path) -> Iterator[Callable[[int, int], None]]:
 def notes(warnings: Iterable[Mapping[str, Any] | str]) -> list[Part]:
     """A line for each warning of the server."""
     texts = [warning if isinstance(warning, str) else warning["message"] for warning in warnings]
-    return [f"[yellow]Note:[/] {escape(message)}" for message in texts]
+    return [f"[yellow]Note:[/] {escape(one_line(message))}" for message in texts]
+
+
+def one_line(text: str) -> str:
+    """The text with an escape in place of each character that could move or colour what a terminal shows."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def clock(moment: str | None) -> str:

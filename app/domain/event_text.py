@@ -37,6 +37,8 @@ def describe_event(kind: str, data: Json) -> str | None:
             present = data.get("version")
             now = "was deleted" if present is None else f"points to version {present}"
             return f"alias {data.get('alias')} {now}: it was changed by hand after the job was submitted"
+        case "test_rows_in_training":
+            return f"{data['rows']} test rows stand in the training part, too: results on them are too good"
         case "job_failed":
             return f"job failed: {data.get('message')}"
         case _:

@@ -8,6 +8,7 @@ import numpy as np
 
 from app.ingest.left_out import left_out_rows
 from app.ingest.raw import UNLABELLED_HINT, RawData, alike_labels, unlabelled_warning
+from app.ingest.several_labels import several_labels_warning
 from core.data.dataset import LabelledData
 from core.data.labels import class_names
 from core.encoding.labelled_table import LabelledTable
@@ -19,8 +20,13 @@ Data: TypeAlias = LabelledData | LabelledTable
 
 
 def label_warnings(raw: RawData, train: Data) -> list[tuple[str, str]]:
-    """Names of classes that look alike or mean the same, and classes that were left out."""
-    return [*alike_labels(train.classes), *_spellings(raw), *_left_out(raw, train)]
+    """Names of classes that look alike, mean the same or hold several, and classes that were left out."""
+    return [
+        *alike_labels(train.classes),
+        *_spellings(raw),
+        *several_labels_warning(train),
+        *_left_out(raw, train),
+    ]
 
 
 def count_warnings(train: Data) -> list[tuple[str, str]]:

@@ -11,8 +11,10 @@ import numpy as np
 from app.domain.entities import Json
 from app.domain.names import without_unusable
 from app.ingest.label_warnings import count_warnings, label_warnings
+from app.ingest.leak_warnings import leak_warnings, repetitions, row_warnings
 from app.ingest.raw import RawData, RawTable
 from core.data.description import described_classes, described_extras
+from core.data.examples import cell_examples
 from core.data.schema import ColumnSchema, Kind, cells_as
 from core.data.table import Cells, NumberCells, TextCells, VectorCells
 from core.encoding.labelled_table import LabelledTable
@@ -36,14 +38,17 @@ def summarise_table(raw: RawData, table: RawTable, train: LabelledTable) -> Json
     """The summary of a data set of raw cells, as `app.ingest.validate.summarise` gives that of numbers.
 
     ``schema`` has an entry for each column: name, kind, code and reason of the kind, gaps, nulls (the tokens
-    that were read as missing, with their counts), distinct and hint; of numbers also min and max, of
-    categories the most frequent ``values`` with their counts, of vectors the width. ``features``, which lists
-    columns of numbers, is empty.
+    that were read as missing, with their counts), distinct, hint and up to three ``examples``; of numbers
+    also min and max, of categories the most frequent ``values`` with their counts, of vectors the width.
+    ``features``, which lists columns of numbers, is empty.
     """
+    repeated = repetitions(train)
     warnings = [
         *raw.warnings,
+        *leak_warnings(train),
         *label_warnings(raw, train),
         *_column_warnings(table, train),
+        *row_warnings(raw, repeated, train),
         *count_warnings(train),
     ]
     return {
@@ -54,6 +59,7 @@ def summarise_table(raw: RawData, table: RawTable, train: LabelledTable) -> Json
         **described_classes(train.classes, train.class_counts, train.unlabelled),
         "features": [],
         "schema": list(_columns(table, train)),
+        **repeated,
         "more_features_than_rows": train.d > train.n,
         **described_extras(train.extras, train.y),
         **_views(train),
@@ -89,8 +95,9 @@ def _columns(table: RawTable, train: LabelledTable) -> Iterator[Json]:
         if column.pattern is not None:
             described["pattern"] = column.pattern
         if left > 0:
-            more = _values(column, cells)
-            left -= sum(len(one["value"]) for one in more.get("values", ()))
+            examples = [without_unusable(text) for text in cell_examples(cells, column.nulls)]
+            more = {"examples": examples, **_values(column, cells)}
+            left -= sum(map(len, examples)) + sum(len(one["value"]) for one in more.get("values", ()))
             described |= more
         yield described
 

@@ -14,6 +14,7 @@ from app.domain.errors import InputFault
 from app.domain.names import without_unusable
 from app.ingest.columns import counting_columns
 from app.ingest.label_warnings import count_warnings, label_warnings
+from app.ingest.leak_warnings import leak_warnings, row_warnings, shared_warnings
 from app.ingest.left_out import MIN_PER_CLASS, RareClasses, Unlabelled, choose_left_out, without_chosen
 from app.ingest.raw import (
     MAX_FAULTS,
@@ -102,7 +103,7 @@ def summarise(raw: RawData, train: Data, test: LabelledData | None) -> Json:
 def _warnings(
     raw: RawData, summary: Json, train: LabelledData, test: LabelledData | None
 ) -> Sequence[tuple[str, str]]:
-    warnings = [*raw.warnings, *_counting(train), *label_warnings(raw, train)]
+    warnings = [*raw.warnings, *_counting(train), *leak_warnings(train), *label_warnings(raw, train)]
     constant, duplicate = summary["constant_columns"], summary["duplicate_columns"]
     if constant:
         text = (
@@ -115,13 +116,7 @@ def _warnings(
         warnings.append(("nearly_constant_columns", text))
     if duplicate:
         warnings.append(("duplicate_columns", f"{_columns(duplicate)} the same values as an earlier column."))
-    if "contradictory_rows" in summary:
-        first, other = summary["first_contradiction"]
-        text = (
-            f"{summary['contradictory_rows']} rows equal a row of another class, such as"
-            f" {_two_rows(first, other, raw)}: an answer is wrong for one of them."
-        )
-        warnings.append(("contradictory_rows", text))
+    warnings += row_warnings(raw, summary, train)
     if summary["more_features_than_rows"]:
         text = f"There are more columns ({summary['columns']}) than rows ({summary['rows']})."
         warnings.append(("more_features_than_rows", text))
@@ -129,18 +124,12 @@ def _warnings(
     if raw.ignored:
         names = without_unusable(", ".join(raw.ignored)[:1000])
         warnings.append(("ignored_arrays", f"These arrays are not used: {names}."))
+    if test is not None:
+        warnings += shared_warnings(train, test)
     if test is not None and summary["test"]["classes"] < test.K:
         text = f"The test part has examples of only {summary['test']['classes']} of {test.K} classes."
         warnings.append(("classes_without_test", text))
     return warnings
-
-
-def _two_rows(first: int, other: int, raw: RawData) -> str:
-    """Two rows of the training part, by the lines of the file if it has lines."""
-    lines = {} if raw.lines_of is None else raw.lines_of((first, other))
-    if len(lines) < 2:
-        return f"rows {first} and {other} (counted from 0)"
-    return f"lines {lines[first]} and {lines[other]}"
 
 
 def _listed(summary: Json, which: str, raw: RawData) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from app.domain.entities import Json
 from app.ingest.options import ReadingOptions
+from core.data.examples import MOST_EXAMPLES
 from core.data.schema import Kind
 
 MOST_COLUMNS: Final = 200
@@ -21,7 +22,6 @@ _OTHERS: Final = (
     *(Kind.TEXT, Kind.IGNORE),
 )
 _EXAMPLE: Final = date(2024, 5, 31)
-_SHOWN_VALUES: Final = 5
 
 
 class Choice(NamedTuple):
@@ -40,8 +40,10 @@ class ShownColumn(NamedTuple):
 
     @property
     def examples(self) -> Sequence[str]:
-        """The most frequent values of a category."""
-        return [one["value"] for one in self.entry.get("values", ())[:_SHOWN_VALUES]]
+        """Some cells as they stand in the file; of data sets of earlier releases the values of categories."""
+        values: Sequence[Json] = self.entry.get("values", ())
+        examples: Sequence[str] = self.entry.get("examples", [one["value"] for one in values[:MOST_EXAMPLES]])
+        return examples
 
 
 def shown_columns(summary: Json, *, is_stored: bool) -> list[ShownColumn]:
@@ -112,6 +114,9 @@ def _offered(entry: Json) -> Sequence[str]:
 
 
 def _title(kind: str) -> str:
-    """A kind as it is shown, with an example of its dates."""
+    """A kind as it is shown, with an example of its dates or numbers."""
     word, _, pattern = kind.partition(":")
-    return f"{word} like {_EXAMPLE.strftime(pattern)}" if pattern else word
+    if not pattern:
+        return word
+    # The pattern of numbers is an example itself.
+    return f"{word} like {_EXAMPLE.strftime(pattern) if word == Kind.DATE else pattern}"

@@ -11,12 +11,14 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from core.data.dataset import LabelledData
+from core.data.examples import number_examples
 from core.data.extras import Extras
 from core.data.histograms import column_histograms
 from core.data.labels import MAX_DESCRIBED, listed_names
+from core.data.repeated_rows import matrix_digests, repeated_rows
 from core.data.scaling import MIN_SPREAD, column_range, is_varying
 from core.data.validation import row_blocks
-from core.types import FloatArray, IntArray, Matrix
+from core.types import IntArray, Matrix
 
 MAX_HISTOGRAMS: Final = 100
 """Columns of which ``describe`` gives a histogram: the first ones."""
@@ -29,8 +31,9 @@ def describe(data: LabelledData) -> dict[str, Any]:
     ``duplicate_columns`` counts the columns that equal an earlier one. ``nearly_constant_columns`` are not
     constant, but vary by no more than rounding, or by less than a scale can hold. ``contradictory_rows``
     counts the rows that equal a row of another class, if there are any, with the ``first_contradiction``: two
-    such rows. The first ``MAX_HISTOGRAMS`` columns
-    have ``counts``, their histogram (see `column_histograms`).
+    such rows; ``repeated_rows`` and ``first_repetition`` are the same of rows that equal an earlier one of
+    their class. The first ``MAX_HISTOGRAMS`` columns have ``counts``, their histogram (see
+    `column_histograms`). Columns have up to three ``examples``, see `core.data.examples`.
     """
     low, high = column_range(data.X)
     constant = np.flatnonzero(low == high)
@@ -49,7 +52,7 @@ def describe(data: LabelledData) -> dict[str, Any]:
         "first_constant_columns": constant[:MAX_DESCRIBED].tolist(),
         "nearly_constant_columns": len(nearly),
         "first_nearly_constant_columns": nearly[:MAX_DESCRIBED].tolist(),
-        **_contradictions(data),
+        **repeated_rows(matrix_digests(data.X), data.y).described(),
         "duplicate_columns": _count_duplicate_columns(data.X),
         "more_features_than_rows": data.d > data.n,
         **described_extras(data.extras, data.y),
@@ -74,7 +77,7 @@ def _columns(
 ) -> list[dict[str, Any]]:
     """Name, range, mean (to 12 digits) and histogram of the first columns."""
     means = np.asarray(X[:, : len(names)].mean(axis=0, dtype=np.float64)).ravel()
-    columns = [
+    columns: list[dict[str, Any]] = [
         {"name": name, "min": float(least), "max": float(most), "mean": float(f"{mean:.12g}")}
         for name, least, most, mean in zip(names, low, high, means, strict=False)
     ]
@@ -82,6 +85,8 @@ def _columns(
     histograms = column_histograms(drawn, low[:MAX_HISTOGRAMS], high[:MAX_HISTOGRAMS])
     for column, counts in zip(columns, histograms.tolist(), strict=False):
         column["counts"] = counts
+    for column, examples in zip(columns, number_examples(X[:, : len(names)]), strict=True):
+        column["examples"] = examples
     return columns
 
 
@@ -123,49 +128,3 @@ def _count_duplicate_columns(X: Matrix) -> int:
             digest.update(columns.indices[start:stop])
             digest.update(columns.data[start:stop])
     return len(hashes) - len({digest.digest() for digest in hashes})
-
-
-def _contradictions(data: LabelledData) -> dict[str, Any]:
-    """How many labelled rows equal a row of another class, and the first of them with its counterpart."""
-    rows = np.flatnonzero(data.y >= 0)
-    digests = _row_digests(data.X)[rows]
-    # Equal rows stand side by side, and among them those of a class, in their order.
-    order = np.lexsort((data.y[rows], digests))
-    rows, digests, labels = rows[order], digests[order], data.y[rows[order]]
-    starts = np.flatnonzero(np.concatenate([[True], digests[1:] != digests[:-1]])[: len(rows)])
-    sizes = np.diff(np.append(starts, len(rows)))
-    mixed = labels[starts] != labels[starts + sizes - 1]
-    if not mixed.any():
-        return {}
-    in_mixed = np.repeat(mixed, sizes)
-    first = int(rows[in_mixed].min())
-    same = in_mixed & (digests == digests[np.flatnonzero(rows == first)[0]])
-    other = int(rows[same & (labels != data.y[first])].min())
-    return {"contradictory_rows": int(sizes[mixed].sum()), "first_contradiction": [first, other]}
-
-
-def _row_digests(X: Matrix) -> NDArray[np.uint64]:
-    """A number for each row, (n,), equal for equal rows and almost certainly different for others."""
-    n, d = X.shape
-    halves = np.random.default_rng(0).integers(2**63, size=(d,), dtype=np.uint64)
-    weights: NDArray[np.uint64] = halves * np.uint64(2) + np.uint64(1)
-    if not isinstance(X, np.ndarray):
-        # Sums of unsigned numbers wrap around, so differences of running sums are exact. Zeros add nothing.
-        terms = _mixed(X.data) * weights[X.indices] * (X.data != 0)
-        sums = np.zeros(len(terms) + 1, dtype=np.uint64)
-        np.cumsum(terms, out=sums[1:])
-        wrapped: NDArray[np.uint64] = sums[X.indptr[1:]] - sums[X.indptr[:-1]]
-        return wrapped
-    digests = np.empty(n, dtype=np.uint64)
-    for rows in row_blocks(n, d):
-        digests[rows] = (_mixed(X[rows]) * weights).sum(axis=1, dtype=np.uint64)
-    return digests
-
-
-def _mixed(values: FloatArray) -> NDArray[np.uint64]:
-    """The bits of numbers, well distributed: whole numbers differ in few of them. −0.0 is 0.0."""
-    bits = (values.astype(np.float64) + 0.0).view(np.uint64)
-    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-        bits = (bits ^ (bits >> np.uint64(33))) * np.uint64(factor)
-    mixed: NDArray[np.uint64] = bits ^ (bits >> np.uint64(33))
-    return mixed

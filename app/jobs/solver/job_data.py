@@ -16,6 +16,7 @@ from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from core.data.dataset import LabelledData
 from core.data.labels import encode_with
+from core.data.repeated_rows import shared_rows
 from core.encoding.labelled_table import LabelledTable
 from core.errors import Fault, InvalidProblem
 from core.labelling.base import Labelling
@@ -42,6 +43,14 @@ class JobData(NamedTuple):
     encoder: Encoder | None = None
     left_out: int = 0
     profile: InputProfile | None = None
+
+    @property
+    def test_rows_in_training(self) -> int:
+        """Test rows that equal a training row, where they are many; 0 otherwise."""
+        if self.test is None:
+            return 0
+        shared = shared_rows(self.train.X, self.test.X)
+        return shared.rows if shared.are_many else 0
 
 
 def load_job_data(

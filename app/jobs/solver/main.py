@@ -150,6 +150,8 @@ class CommandHandler:
             report = session.teacher_report(command["targets"]) | {"threads": self._threads}
             if rows.left_out:
                 report["test_rows_left_out"] = rows.left_out
+            if shared := rows.test_rows_in_training:
+                report["test_rows_in_training"] = shared
             self._session, self._report = session, report
         # One after the other: content moved to a file leaves the memory before the next is packed.
         transfers = [Transfer.of(self._files, session.preparation.to_bytes())]

@@ -132,13 +132,15 @@ def store_preparation(
         digests["profile_digest"] = result.profile.finish(uow)
     provenance = {**job.provenance, **digests} | {
         name: result.report[name]
-        for name in ("threads", "features", "search", "test_rows_left_out")
+        for name in ("threads", "features", "search", "test_rows_left_out", "test_rows_in_training")
         if name in result.report
     }
     uow.jobs.change(job_id, **digests, provenance=provenance)
     uow.jobs.advance(job_id)
     if "search" in result.report:
         uow.events.append(job_id, "setting_chosen", _chosen(result.report["search"]))
+    if "test_rows_in_training" in result.report:
+        uow.events.append(job_id, "test_rows_in_training", {"rows": result.report["test_rows_in_training"]})
     summary = result.report["summary"]
     data = {name: summary.get(name) for name in ("objective", "iterations", "seconds", "status")}
     data |= {"gap": summary.get("relative_gap"), "stage_seconds": result.report["seconds"]}

@@ -185,6 +185,11 @@ def test_warnings_are_printed_even_of_a_quiet_job(capsys):
             {"alias": "latest", "version": None},
             "alias latest was deleted: it was changed by hand after the job was submitted",
         ),
+        (
+            "test_rows_in_training",
+            {"rows": 3},
+            "3 test rows stand in the training part, too: results on them are too good",
+        ),
         ("job_failed", {"message": "no"}, "job failed: no"),
         ("worker_took_over", {}, "worker took over"),
     ],

@@ -70,7 +70,11 @@ def test_a_test_part_and_names_are_read_and_other_arrays_are_listed(ingest: Any)
     assert test is not None
     assert test.classes == train.classes
     assert test.y.tolist() == [0, 1]
-    assert [warning["code"] for warning in summary["warnings"]] == ["ignored_arrays", "classes_without_test"]
+    assert [warning["code"] for warning in summary["warnings"]] == [
+        "ignored_arrays",
+        "rows_in_both_parts",
+        "classes_without_test",
+    ]
     assert "objects, vocabulary" in summary["warnings"][0]["message"]
     assert summary["test"] == {"rows": 2, "classes": 2}
 

@@ -56,6 +56,9 @@ ROWS = {
     "titanic_train.csv": (891, 2),
 }
 """Rows and classes as they were published, but for classes of a single row."""
+LEAKS = {"ctg.csv"}
+"""Files with columns that tell the label: A to SUSP of this one are its classes."""
+REPEATED = {"SMSSpamCollection.tsv", "roman_urdu.csv"}
 
 
 @pytest.mark.parametrize("name", sorted(SAID))
@@ -80,6 +83,10 @@ def test_a_public_file_is_read(name: str, tmp_path: Path) -> None:
     if name in ROWS:
         assert (content.rows, len(content.classes)) == ROWS[name]
     assert (tmp_path / "rows").stat().st_size > 0
+    codes = {warning["code"] for warning in content.summary["warnings"]}
+    assert ("tells_label" in codes) == (name in LEAKS)
+    assert ("repeated_rows" in codes) == (name in REPEATED)
+    assert "several_labels" not in codes
 
 
 def test_every_file_of_the_folder_is_tried() -> None:

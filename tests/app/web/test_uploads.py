@@ -13,6 +13,7 @@ import pytest
 from app.domain.errors import Unavailable
 from app.services.example_data import digits_file
 from app.store.unit_of_work import Store
+from app.web.column_kinds import shown_columns
 from tests.app.api.conftest import CSV
 from tests.app.web.conftest import SAME_ORIGIN, Page, Person, Things
 from tests.refusals import refused_as
@@ -262,3 +263,23 @@ def test_files_whose_columns_have_no_kinds_have_no_selects(sign_in: Enter) -> No
     assert answer.status_code == 200, answer.text
     assert "What the file holds" in answer.text
     assert "Kind of" not in answer.text
+
+
+def test_examples_of_cells_stand_beside_the_kinds(sign_in: Enter) -> None:
+    person = sign_in("train")
+    cells = ["<b>bold</b>", "$1", "-"]
+    lines = [f"{cells[k % 3]};${k + 1}.25;{k * k};{'ab'[k % 2]}" for k in range(60)]
+    text = "\n".join(["note;price;n;label", *lines]).encode()
+    for answer in (look(person, text), person.get(send(person, text).headers["location"])):
+        assert "<b>" not in answer.text
+        shown = " ".join(Page(answer.text).text.split())
+        assert "<b>bold</b>, $1, -" in shown
+        assert "$1.25, $2.25, $3.25, …" in shown
+        assert "number like $1,234.5" in shown
+        assert "0, 1, 4, …" in shown
+
+
+def test_a_data_set_of_an_earlier_release_shows_its_frequent_values() -> None:
+    entry = {"name": "c", "kind": "category", "code": "few_texts", "values": [{"value": "red", "rows": 2}]}
+    (column,) = shown_columns({"schema": [entry]}, is_stored=True)
+    assert column.examples == ["red"]

@@ -438,7 +438,9 @@ class TestDescription:
         assert json.loads(json.dumps(description)) == description
         assert description["rows"] == 2
         assert description["class_counts"] == {"a": 1, "b": 1}
-        column = {"name": "v", "min": 1.0, "max": 2.0, "mean": 1.5, "counts": [1, *[0] * 18, 1]}
+        column = {"name": "v", "min": 1.0, "max": 2.0, "mean": 1.5, "counts": [1, *[0] * 18, 1]} | {
+            "examples": ["1", "2"]
+        }
         assert description["features"][0] == column
         assert description["features"][3]["counts"] == [2, *[0] * 19], "a constant column"
         assert description["first_constant_columns"] == [1, 3]

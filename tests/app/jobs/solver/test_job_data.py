@@ -151,3 +151,25 @@ def test_rows_of_classes_that_training_does_not_have_are_refused_or_counted(
     assert rows.test is not None
     assert (rows.test.n, rows.left_out, rows.test.classes) == (4, 2, ("no", "yes"))
     assert load_job_data(sqlite_store, files, colours, spec()).left_out == 0
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_test_rows_that_training_has_are_counted_however_they_were_given(
+    sqlite_store: Store, files: BlobCache, named: bool
+):
+    rng = np.random.default_rng(0)
+    colour = ["red", "blue"] if named else [4, 9]
+    rows = [f"{rng.normal():.6f},{colour[k % 2]},{'yes' if k % 3 else 'no'}" for k in range(90)]
+    head = "size,colour,label"
+
+    def shared(train: list[str], test: list[str] | None) -> int:
+        first = stored(sqlite_store, files, "\n".join([head, *train]).encode())
+        if test is None:
+            return load_job_data(sqlite_store, files, first, spec()).test_rows_in_training
+        second = stored(sqlite_store, files, "\n".join([head, *test]).encode())
+        return load_job_data(sqlite_store, files, first, spec_of(second)).test_rows_in_training
+
+    assert shared(rows[:60], rows[60:]) == 0
+    assert shared(rows[:60], rows[56:]) == 4
+    assert shared(rows, None) == 0
+    assert shared([*rows, *rows], None) > 20, "of rows that are held out, most have a copy left"

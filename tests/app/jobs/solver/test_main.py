@@ -87,12 +87,13 @@ def conversation(sqlite_store: Store, sqlite_address: str, iris: Dataset, tmp_pa
         spec: dict[str, Any] | None = None,
         progress: bool = False,
         encoder_digest: str = "",
+        dataset_id: str = iris.id,
     ) -> list[Message]:
         said, answered = io.BytesIO(), io.BytesIO()
         order = {
             "type": "open",
             "database_url": sqlite_address,
-            "dataset_id": iris.id,
+            "dataset_id": dataset_id,
             "spec": spec or {},
             "threads": 2,
             "log_level": "INFO",
@@ -139,6 +140,7 @@ def test_students_of_a_session_equal_those_of_the_training_pipeline(conversation
     whole = train(data, config_of(spec), test=test, run=Run(n_threads=1))
 
     opened, prepared, *answers = conversation(PREPARE, TRAIN, spec=SPEC)
+    assert "test_rows_in_training" not in prepared.header
     assert opened.header["threads"] == 2
     assert PackedTeacher.from_bytes(prepared.blobs[1]).digest == whole.teacher.digest
     students = student(answers)
@@ -155,6 +157,15 @@ def test_students_of_a_session_equal_those_of_the_training_pipeline(conversation
     }
     assert [message.type for message in answers].count("started") == 3
     assert answers[-1].type == "trained"
+
+
+def test_test_rows_that_stand_in_the_training_part_are_reported(conversation, sqlite_store, tmp_path):
+    X, y = load_iris(return_X_y=True)
+    parts = {"X_train": X[::2], "y_train": y[::2], "X_test": X[::5], "y_test": y[::5]}
+    both = register(sqlite_store, tmp_path, "both", **parts)
+    assert "rows_in_both_parts" in [one["code"] for one in both.summary["warnings"]]
+    _, prepared = conversation(PREPARE, spec=SPEC, dataset_id=both.id)
+    assert prepared.header["test_rows_in_training"] == 15
 
 
 TUNED = {

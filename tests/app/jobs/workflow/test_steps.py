@@ -205,6 +205,14 @@ def test_the_preparation_is_stored_once(service):
         assert [row.method for row in uow.students.of_job(job.id)] == ["teacher"]
 
 
+def test_test_rows_that_stand_in_the_training_part_are_an_event_of_the_job(service):
+    job = running(service)
+    result = replace(PREPARED, report=REPORT | {"test_rows_in_training": 3})
+    step(service, steps.store_preparation, job.id, 0, result)
+    assert service.events(job, "test_rows_in_training") == [("test_rows_in_training", {"rows": 3})]
+    assert service.job(job).provenance["test_rows_in_training"] == 3
+
+
 def test_a_student_is_stored_once(service):
     job = running(service)
     for _ in range(2):
