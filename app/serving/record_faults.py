@@ -87,12 +87,22 @@ def _quoted(names: tuple[str, ...]) -> tuple[bytes, ...]:
 def check_once(text: bytes, field: str = "body", i: int | None = None) -> None:
     """Raise InvalidRequest for a key of an object that is there twice, of which decoders keep the last value.
 
-    field, i: of the object in the request.
+    field, i: of the object in the request. Decoders pass over what is no UTF-8 in fields that they do not
+    know; here it is an error.
     """
-    names = [name for name, _ in pairs_of(text)]
+    try:
+        names = [name for name, _ in pairs_of(text)]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise malformed(error) from error
     double = next((name for name, times in Counter(names).items() if times > 1), None)
     if double is not None:
         raise duplicate_key(double, field, i)
+
+
+def malformed(error: Exception) -> InvalidRequest:
+    """The error of a body that is no JSON."""
+    reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
+    return InvalidRequest(f"The body cannot be read as JSON: {reason}.", code="malformed_json")
 
 
 def duplicate_key(name: str, field: str, i: int | None) -> InvalidRequest:

@@ -31,7 +31,7 @@ from app.serving.query.row_errors import (
     constants_as_text,
     invalid,
 )
-from app.serving.record_faults import pairs_of, whole
+from app.serving.record_faults import malformed, pairs_of, whole
 from app.serving.record_sources import (
     CellSource,
     JsonSource,
@@ -172,12 +172,6 @@ def _decoded(decoder: msgspec.json.Decoder[Decoded], text: bytes, records: Recor
         if quoted is not text:
             return decoder.decode(quoted), True
     raise malformed(first) from first
-
-
-def malformed(error: Exception) -> InvalidRequest:
-    """The error of a body that is no JSON."""
-    reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
-    return InvalidRequest(f"The body cannot be read as JSON: {reason}.", code="malformed_json")
 
 
 def _refused(message: str, decoder: msgspec.json.Decoder[Any], records: Records) -> InvalidRequest:

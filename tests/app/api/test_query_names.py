@@ -379,6 +379,13 @@ def test_an_unknown_field_says_which_are_wanted(boxes, problem: Check, field: st
     assert '{"rows": [[5.1, 3.5]]}' in document["detail"]
 
 
+def test_a_key_that_is_no_text_is_an_error_of_the_body(boxes):
+    body = b'{"inputs": [{%s}], "id": null, "o\xff": 1}' % TENSOR.encode()
+    answer = boxes(**NAMED).post("/v2/models/boxes:box/infer", content=body)
+    assert answer.status_code == 400
+    assert "it is not UTF-8" in answer.text
+
+
 def test_a_name_twice_among_the_columns_of_a_body_is_named(boxes, problem: Check):
     body = {"columns": ["length", "width", "width", "height"], "x": [1, 2, 2, 3]}
     document = problem(boxes(**NAMED).post(BOX, json=body), 422, "wrong_columns")
