@@ -105,7 +105,8 @@ def _not_a_number(array: NDArray[Any]) -> str | None:
         place = np.argwhere(np.ma.getmaskarray(array))[0].tolist()
         return f"the value at {place} is masked, so it is missing: fill it, or leave out its row"
     if array.dtype.kind != "O":
-        return None if array.dtype.kind in NUMBER_KINDS else f"the type is {array.dtype}"
+        way = ": send seconds as a number" if array.dtype.kind == "m" else ""
+        return None if array.dtype.kind in NUMBER_KINDS else f"the type is {array.dtype}{way}"
     odd = {kind for kind in set(map(type, array.flat)) if not _is_number(kind)}
     places = (
         f"the value at {list(place)} is {value!r:.40}"

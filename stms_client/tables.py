@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterable, Mapping
-from datetime import date, timedelta
+from datetime import date, time, timedelta
 from decimal import Decimal
+from enum import Enum
+from pathlib import PurePath
 from typing import Any, TypeGuard
+from uuid import UUID
 
 from stms_client.errors import InvalidInput
 
@@ -110,8 +113,12 @@ def values_of(column: Any) -> list[Any]:
 
 
 def cell_of(name: object, value: Any) -> Any:
-    """As `cell`; an error names the column."""
+    """As `cell`; an error names the column. Raises InvalidInput for a time of day, too."""
     try:
+        if isinstance(value, time):
+            raise InvalidInput(
+                f"{value!r:.80} is a time of day: send the seconds since midnight, or the hour, as a number."
+            )
         return cell(value)
     except InvalidInput as error:
         raise InvalidInput(f"Column {str(name)!r:.80}: {error}") from error
@@ -120,18 +127,17 @@ def cell_of(name: object, value: Any) -> Any:
 def cell(value: Any) -> Any:
     """A value of a row for JSON: None for a missing one, ISO 8601 for dates, numbers of Python, and lists.
 
-    A period of pandas is the moment at which it starts. Raises InvalidInput for a duration.
+    A period of pandas is the moment at which it starts; bytes, paths and values of enumerations are their
+    texts. Raises InvalidInput for a duration, and for bytes that are not UTF-8.
     """
-    if value is None or isinstance(value, str | int):
+    if value is None or (isinstance(value, str | int) and not isinstance(value, Enum)):
         return value
-    if isinstance(value, float):
+    if isinstance(value, float | Decimal):
         return float(value) if value == value else None
     if type(value).__name__ in _ABSENT:
         return None
     if isinstance(value, date):
         return value.isoformat()
-    if isinstance(value, Decimal):
-        return float(value) if value == value else None
     if type(value).__name__ == "Period":
         return value.start_time.isoformat()
     if _kind(value) in ("m", "M") and getattr(value, "ndim", None) == 0:
@@ -140,6 +146,10 @@ def cell(value: Any) -> Any:
         return cell(value.item())
     if isinstance(value, timedelta):
         raise InvalidInput(f"{value!r:.80} is a duration. {_NO_DURATIONS}")
+    if isinstance(value, Enum):
+        return cell(value.value)
+    if isinstance(value, bytes | PurePath | UUID):
+        return _text_of(value)
     is_list = isinstance(value, list | tuple) or hasattr(value, "__array__") or hasattr(value, "to_numpy")
     return values_of(value) if is_list else value
 
@@ -158,6 +168,13 @@ def number(value: Any) -> Any:
     if _kind(value) not in (None, *NUMBER_KINDS):
         raise InvalidInput(f"{value!r:.80} is not a number.")
     return value.item()
+
+
+def _text_of(value: bytes | PurePath | UUID) -> str:
+    try:
+        return value.decode() if isinstance(value, bytes) else str(value)
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"{value!r:.80} is not text in UTF-8.") from error
 
 
 _NO_DURATIONS = (

@@ -51,7 +51,8 @@ class Type:
 
     cells: what else they are by the way, a kind or the code of the error; `NO` where there is no such type.
     gap: a value in some rows in place of the others. arrow, numpy, pandas, polars: the type in that library.
-    words: what each refusal says, too. seen: the value of a cell after reading.
+    words: what each refusal says, too. asked: the code with which queries refuse it though training takes it.
+    seen: the value of a cell after reading.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Type:
     pandas: str | None = None
     polars: str | None = None
     words: str = ""
+    asked: str = ""
     seen: Callable[[int], Any] | None = None
 
     def cell(self, way: str) -> str:
@@ -236,6 +238,7 @@ TYPES: Final = (
         "number",
         {"array": NO},
         numpy="str",
+        asked="wrong_type",
         seen=float,
     ),
     Type(
@@ -458,7 +461,7 @@ LABEL_TYPES: Final = (
         "other float",
         (0.5, 1.5),
         ("0.5", "1.5"),
-        _except(("jsonl", "parquet", "arrow", "rows"), "label_not_whole", estimator="continuous"),
+        _except(("jsonl", "parquet", "arrow"), "label_not_whole", estimator="continuous"),
     ),
     LabelType("decimal", (Decimal("0.50"), Decimal("1.5")), ("0.5", "1.5")),
     LabelType("text", ("01", "x"), ("01", "x")),
@@ -486,8 +489,10 @@ mapping that the client uploads or an estimator gets, or in a query. A cell is t
 [kind](user-guide.md#kinds-of-columns) of the column, or the code of the error that refuses it; – means that
 the way has no such type. Values are the same in all ways: numbers as float64, dates to the microsecond in
 UTC, texts without the blanks around them. None, NaN, NaT, NA, masked values of a column and [the usual
-tokens](user-guide.md#how-a-file-is-read) are gaps. In JavaScript, values are those of JSON: numbers, true
-and false, texts, null, and lists of numbers.
+tokens](user-guide.md#how-a-file-is-read) are gaps. Texts that are plain numbers are numbers in training;
+in a query, numbers are sent as numbers (`wrong_type`), unless the column has [a
+pattern](user-guide.md#numbers-and-dates-as-people-write-them). In JavaScript, values are those of JSON:
+numbers, true and false, texts, null, and lists of numbers.
 
 """
 LABELS_OF_PAGE: Final = """

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from core.data.cell_values import microseconds_of
+from core.data.column_kinds import infer_schema
 from core.data.frames import table_of_frame, without_tokens
-from core.data.schema import Kind, cells_as, infer_schema
+from core.data.schema import Kind, KindSpec, cells_as
 from core.data.table import Cells, NumberCells, TextCells
 from core.errors import InvalidProblem
 from tests.types_table import ROWS_OF_COLUMN, Type
@@ -40,7 +41,7 @@ def taken(cells: Cells, kind: str) -> Outcome:
     """The outcome of a column of this kind."""
     if kind == Kind.IGNORE:
         return Outcome(kind)
-    found = cells_as("v", cells, Kind(kind))
+    found = cells_as("v", cells, KindSpec(Kind(kind)))
     if isinstance(found, TextCells):
         texts = [None if code < 0 else found.texts[code] for code in found.codes.tolist()]
         if kind == Kind.DATE:

@@ -280,7 +280,9 @@ class _File:
             if cell is not None and kept[-1] is None:
                 (nested if isinstance(cell, list | dict) else others).append(place)
         for place in nested:
-            what = "nested values are not read; only lists of numbers are, without gaps"
+            what = (
+                "nested values are not read, only lists of numbers without gaps: make a column of each value"
+            )
             self._cell_fault(name, "nested_value", place, what)
         for place in [] if nested else others:
             self._cell_fault(name, "no_list", place, "other lines have a list here")

@@ -413,7 +413,7 @@ class _DatasetReader:
         names = ", ".join(sorted(self.entries)[:20])
         text = (
             f"The file has no array {name!r}. It has {names[:400]}. Rows and labels are called X and y, or"
-            " X_train, y_train, X_test and y_test: numpy.savez(FILE, X=X, y=y)."
+            " X_train, y_train, X_test and y_test: np.savez(FILE, X=X, y=y)."
         )
         return _array_error(name, "missing_array", text)
 

@@ -25,12 +25,12 @@ ARRAYS: Final = ".npy"
 _SAVE: Final = "Open it in that program and save the table as CSV."
 _PICKLE: Final = (
     "a Python pickle, as of pickle, joblib or torch, which is never read",
-    "Write its arrays with numpy.savez, or its frame with to_parquet or to_csv.",
+    "Write its arrays with NumPy's savez, or its frame with to_parquet or to_csv.",
 )
 _COMPRESSED: Final = "Send it uncompressed: unpack it first"
 _ARCHIVE: Final = "Unpack it, and send the one file with the table."
 _PANDAS: Final = "Read it and write it as Parquet or CSV; in pandas: {}(FILE).to_parquet('data.parquet')."
-_NUMPY: Final = "Write its arrays as .npz: numpy.savez(FILE, X=X, y=y)."
+_NUMPY: Final = "Write its arrays as .npz: np.savez(FILE, X=X, y=y)."
 _MEDIA: Final = "Send a table of numbers or texts, one row for each example."
 _JSON_LINES: Final = (
     "Send JSON Lines, one object a line: in pandas df.to_json(FILE, orient='records', lines=True),"
@@ -49,9 +49,9 @@ _MAGIC: Final[Mapping[bytes, tuple[str, str]]] = {
     b"\x28\xb5\x2f\xfd": ("compressed by zstd", f"{_COMPRESSED} (unzstd FILE)."),
     b"\x04\x22\x4d\x18": ("compressed by lz4", f"{_COMPRESSED} (unlz4 FILE)."),
     b"\x1f\x9d": ("compressed by compress (.Z)", f"{_COMPRESSED} (uncompress FILE)."),
-    b"x\x01": ("compressed by zlib, as joblib writes pickles", "Write its arrays with numpy.savez."),
-    b"x\x9c": ("compressed by zlib, as joblib writes pickles", "Write its arrays with numpy.savez."),
-    b"x\xda": ("compressed by zlib, as joblib writes pickles", "Write its arrays with numpy.savez."),
+    b"x\x01": ("compressed by zlib, as joblib writes pickles", "Write its arrays with NumPy's savez."),
+    b"x\x9c": ("compressed by zlib, as joblib writes pickles", "Write its arrays with NumPy's savez."),
+    b"x\xda": ("compressed by zlib, as joblib writes pickles", "Write its arrays with NumPy's savez."),
     b"7z\xbc\xaf\x27\x1c": ("a 7z archive", _ARCHIVE),
     b"Rar!\x1a\x07": ("a RAR archive", _ARCHIVE),
     b"\x80\x02": _PICKLE,

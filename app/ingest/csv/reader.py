@@ -276,7 +276,7 @@ class _File:
                 fault = error
             else:
                 if self.known is None and not self._is_sure(tried, table):
-                    break
+                    return self._table_of_cells(tried, rows)
                 self._check_values(tried, table)
                 return tried, table
         if self.known is None:

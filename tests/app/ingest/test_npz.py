@@ -432,7 +432,7 @@ def test_labels_of_one_1_in_each_row_are_its_columns(ingest: Any) -> None:
     ("content", "words"),
     [
         (archive(X=ROWS, labels=CODES, target=CODES), "labels and target, which may all be y"),
-        (archive(a=ROWS, b=CODES), r"has a, b\..*numpy\.savez\(FILE, X=X, y=y\)"),
+        (archive(a=ROWS, b=CODES), r"has a, b\..*np\.savez\(FILE, X=X, y=y\)"),
         (archive(ROWS), "no array 'y'"),
         (archive(ROWS, CODES[:5]), "no array 'y'"),
         (archive(X=ROWS, y=np.zeros((20, 2, 2))), "it has 3 axes"),

@@ -96,7 +96,7 @@ FILES: dict[str, tuple[bytes, str]] = {
     "xml": (b'<?xml version="1.0"?>\n<rows><row a="1"/></rows>', "XML"),
     "xml without a head": (b"<rows>\n  <row>1</row>\n</rows>\n", "XML"),
     "error of a bucket": (b'<?xml version="1.0"?><Error><Code>AccessDenied</Code></Error>', "error message"),
-    "pickle": (pickle.dumps({"X": 1}), "pickle.*never read.*numpy.savez"),
+    "pickle": (pickle.dumps({"X": 1}), "pickle.*never read.*savez"),
     "pickle of protocol 0": (pickle.dumps(np.arange(3.0), protocol=0), "pickle"),
     "pickle of a dictionary": (pickle.dumps({"X": 1}, protocol=0), "pickle"),
     "joblib compressed": (zlib.compress(pickle.dumps(CSV)), "joblib"),

@@ -94,7 +94,9 @@ def check_query(columns: Mapping[str, Any], frame: Any, one: Type, way: str) -> 
     records = (dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True))
     read = [RecordReader(rows).read_cells(record, "columns", k) for k, record in enumerate(records)]
     faults = [fault for _, found in read for fault in found]
-    if is_usual:
+    if one.asked:
+        assert {fault.code for fault in faults} == {one.asked}
+    elif is_usual:
         assert not faults
         np.testing.assert_array_equal([rows.dense(values) for values, _ in read], encoder.encode(table).dense)
     else:
