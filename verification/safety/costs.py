@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from app.processes.tuning import limit_blas_threads
 from core.packed import PackedStudent, PackedTeacher
 from core.packed.contributions import Baseline, explainer, explanation_work
 from core.packed.maps import BesideTerms
@@ -75,7 +76,11 @@ def measure(students: int, seed: int) -> dict[str, Any]:
 
 
 def nanoseconds(ask: Question, student: PackedStudent) -> float:
-    """Nanoseconds of processor time for each multiply-add that is counted; the least of some repetitions."""
+    """Nanoseconds of processor time for each multiply-add that is counted; the least of some repetitions.
+
+    BLAS has one thread, as in a query process: waiting threads would count as processor time.
+    """
+    limit_blas_threads()
     answer, counted = ask(student)
     seconds = []
     for _ in range(_REPETITIONS):

@@ -20,6 +20,7 @@ import re
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -143,7 +144,8 @@ class Answer:
         if _plain(self.body) != _plain(other.body):
             found.append(f"body {self.body[:300]} instead of {other.body[:300]}")
         if same_work and self.statements != other.statements:
-            found.append(f"{len(self.statements)} statements instead of {len(other.statements)}")
+            mine, others = Counter(self.statements), Counter(other.statements)
+            found.append(f"statements {[*(mine - others)]} instead of {[*(others - mine)]}")
         shown = f"{self.headers} {self.body}"
         found += [f"names {word}" for word in hidden if word in shown and word not in self.sent]
         return found
