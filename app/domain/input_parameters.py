@@ -33,7 +33,7 @@ class ColumnParameters(SpecModel):
         json_schema_extra={"pattern": f"^({'|'.join(Kind)}|(date|number):.+)$"},
     )
     missing: Literal["accept", "refuse"] | None = Field(
-        None, description="Whether a row may have no value; null: if a training row had none."
+        None, description="Whether a row may have no value; null: as on_missing says."
     )
     unseen: Literal["accept", "refuse"] = Field(
         "accept", description="Whether a category may have a value that no training row had."
@@ -63,6 +63,12 @@ class InputParameters(SpecModel):
     )
     extra: Literal["refuse", "ignore"] = Field(
         "refuse", description="Whether a record may have columns that the data set does not have."
+    )
+
+    on_missing: Literal["answer", "refuse"] = Field(
+        "answer",
+        description="Of a query without a value that every training row had: answer by what its other columns"
+        " say, and name the column, or refuse. It takes a second column.",
     )
 
     @property

@@ -19,8 +19,8 @@ from app.domain.figures import UNUSUAL
 from app.serving.outside import ROUNDING
 from core.data.cell_values import microseconds_of
 from core.packed.encoded_columns import CategoryColumn, ColumnEncoder, DateColumn, NumberColumn, TextColumn
-from core.packed.input_profile import BINS, MOST_COLUMNS, InputProfile, bins_of, is_missing
-from core.packed.record_rows import LONGER_THAN_NULLS, RecordRows, Values
+from core.packed.input_profile import BINS, MOST_COLUMNS, InputProfile, bins_of
+from core.packed.record_rows import LONGER_THAN_NULLS, RecordRows, Values, is_missing
 from core.packed.terms import MAX_TEXT_BYTES, cut_text
 
 SAMPLED: Final = 64

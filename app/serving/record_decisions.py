@@ -25,13 +25,14 @@ _BLOCK: Final = 256
 
 
 class Decided(NamedTuple):
-    """of_students: what each student decides on all records. notes: one a record; None unless explained.
+    """of_students: what each student decides on all records. notes: of each record; None where nothing is
+    said, of all records if there are none.
 
     effects: of each student and record what ``effects`` has given; None without it.
     """
 
     of_students: list[Decisions]
-    notes: list[RecordNote] | None
+    notes: list[RecordNote | None] | None
     effects: list[list[bytes]] | None
 
 
@@ -51,14 +52,14 @@ def decide_records(
     by_columns = [served.score_columns for served in students]
     decide = _decider(students, source.records, explain=explain, effects=effects)
     parts: list[list[Decisions]] = []
-    notes: list[RecordNote] = []
+    notes: list[RecordNote | None] = []
     said: list[list[bytes]] = []
     some = range(len(source)) if rows is None else rows
     for first in range(0, len(some), _BLOCK):
         block = some[first : first + _BLOCK]
         one_by_one = explain or source.single or not isinstance(block, range)
-        scores = None if one_by_one else _by_columns(by_columns, source, block[0], block[-1] + 1)
-        if scores is None:
+        at_once = None if one_by_one else _by_columns(by_columns, source, block[0], block[-1] + 1)
+        if at_once is None:
             found = source.each(decide, block)
             parts.append(
                 [
@@ -66,19 +67,22 @@ def decide_records(
                     for place, served in enumerate(students)
                 ]
             )
-            notes += [note for _, note, _ in found if note is not None]
+            notes += [note for _, note, _ in found]
             said += [of_record for _, _, of_record in found if of_record is not None]
         else:
+            scores, of_rows = at_once
             parts.append([of_scores(served, own) for served, own in zip(students, scores, strict=True)])
+            notes += of_rows or [None] * len(block)
     joined = (
         parts[0] if len(parts) == 1 else [Decisions.joined(of_one) for of_one in zip(*parts, strict=True)]
     )
-    return Decided(joined, notes or None, [list(of_one) for of_one in zip(*said, strict=True)] or None)
+    said_of_rows = notes if any(note is not None for note in notes) else None
+    return Decided(joined, said_of_rows, [list(of_one) for of_one in zip(*said, strict=True)] or None)
 
 
 def decide_at_once(
     served: ServableStudent, records: Records, data: Body, *, max_rows: int, max_work: int
-) -> Decisions | None:
+) -> Decided | None:
     """The decisions of a student that scores by columns on the records of a body; None for any other body.
 
     Raises TooLarge.
@@ -98,7 +102,7 @@ def decide_at_once(
     except REFUSED:
         return None
     records.tally.add(columns, unsure)
-    return of_scores(served, scores)
+    return Decided([of_scores(served, scores)], records.notes.unusual_of_columns(columns, unsure), None)
 
 
 def _by_columns(
@@ -106,8 +110,8 @@ def _by_columns(
     source: RecordSource,
     first: int,
     stop: int,
-) -> list[list[float]] | None:
-    """The scores of some records by each student; None if they must be looked at one by one."""
+) -> tuple[list[list[float]], list[RecordNote | None] | None] | None:
+    """The scores of some records by each student, and their notes; None if each must be looked at alone."""
     known = [score for score in scorers if score is not None]
     if len(known) != len(scorers):
         return None
@@ -117,7 +121,7 @@ def _by_columns(
     except REFUSED:
         return None
     source.records.tally.add(columns, unsure)
-    return scores
+    return scores, source.records.notes.unusual_of_columns(columns, unsure)
 
 
 def _decider(
@@ -136,7 +140,7 @@ def _decider(
     def decided(values: Values) -> tuple[list[RowDecision], RecordNote | None, list[bytes] | None]:
         found = [RowDecision(*one) for one in decide(values)]
         said = None if effects is None else effects(values)
-        return found, records.note(values) if explain else None, said
+        return found, records.note(values) if explain else records.notes.unusual(values), said
 
     return decided
 

@@ -21,7 +21,7 @@ from core.data.schema import Kind
 from core.data.validation import MAX_FAULTS, no_value
 from core.errors import InvalidProblem
 from core.packed.encoded_columns import CategoryColumn, ColumnEncoder, DateColumn, NumberColumn, VectorColumn
-from core.packed.record_rows import RecordRows, Values, canonical
+from core.packed.record_rows import RecordRows, Values, canonical, no_values
 
 MOST_QUOTES: Final = 50_000
 """Quotation marks of a record besides those in its texts, which bound its keys and texts."""
@@ -198,6 +198,9 @@ class RecordReader:
                 text = f"{_place(field, i)} {no_value(column.name)}."
                 faults.append(self._fault(field, "missing_value", text, column.name, i))
             values.append(known)
+        if not faults and self._rows.encoder.filling and all(value is None for value in values):
+            what = no_values().faults[0].message
+            return values, [InputFault(field, "missing_value", f"{_place(field, i)} {what}.", i or 0)]
         order = self._number_of
         faults.sort(key=lambda fault: order[fault.name or ""])
         return values, faults[:MAX_FAULTS]

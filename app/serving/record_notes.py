@@ -1,10 +1,11 @@
-"""What an explained answer says of a record besides its decision."""
+"""What an answer says of a record besides its decision: all of it on request, and what is unusual always."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from app.serving.input_tally import CUT, GAP, OUTSIDE, UNSEEN, unusual
+from app.serving.input_tally import CUT, GAP, OUTSIDE, UNSEEN, unusual, usual_test
 from app.serving.outside import MAX_OUTSIDE, Outside
 from core.packed.encoded_columns import CategoryColumn, ColumnEncoder, TextColumn
 from core.packed.input_profile import count_words
@@ -12,48 +13,103 @@ from core.packed.record_rows import RecordRows, Values
 
 
 class RecordNote(NamedTuple):
-    """outside: numbers and dates outside their range in training. unseen: names of categories whose value no
-    row of training had; None if there are no categories. cut: names of texts that were too long. known_terms:
-    words of each text that training had, by name. Both are None if there are no texts.
+    """missing: names of columns without a value, which was filled by what the others say; None if no column
+    fills gaps. outside: numbers and dates outside their range in training. unseen: names of categories whose
+    value no row of training had; None if there are no categories. cut: names of texts that were too long.
+    known_terms: words of each text that training had, by name. Both are None if there are no texts.
     """
 
+    missing: list[str] | None
     outside: Outside
     unseen: list[str] | None
     cut: list[str] | None
     known_terms: dict[str, int] | None
 
 
-def note_of(rows: RecordRows, values: Values) -> RecordNote:
-    """The note of a record whose values are usable."""
-    outside: list[str | int] = []
-    unseen: list[str] = []
-    cut: list[str] = []
-    known: dict[str, int] = {}
-    by_name = {column.name: (column, value) for column, value in zip(rows.columns, values, strict=True)}
-    columns = [by_name[name] for name in rows.encoder.names]
-    for column, value in columns:
-        kind = unusual(column, value)
-        if isinstance(column, TextColumn):
-            known[column.name] = count_words(column, "" if kind == GAP else value)[1]
-        if kind == CUT:
-            cut.append(column.name)
-        elif kind == UNSEEN:
-            unseen.append(column.name)
-        elif kind == OUTSIDE:
-            outside.append(column.name)
-    return RecordNote(
-        Outside(outside[:MAX_OUTSIDE], len(outside)),
-        unseen if any(isinstance(column, CategoryColumn) for column, _ in columns) else None,
-        cut if known else None,
-        known or None,
-    )
+class RecordNotes:
+    """Makes the notes of the records of a version."""
+
+    def __init__(self, rows: RecordRows) -> None:
+        place_of = {column.name: place for place, column in enumerate(rows.columns)}
+        self._columns = [(place_of[column.name], column) for column in rows.encoder.columns]
+        self._tests = [(place, column, _noteworthy_test(column)) for place, column in self._columns]
+        self._fills = rows.encoder.filling > 0
+        self._has_categories = any(isinstance(column, CategoryColumn) for column in rows.columns)
+
+    def explained(self, values: Values) -> RecordNote:
+        """The note of a record whose values are usable."""
+        note = self._note(values, [place for place, _ in self._columns])
+        known = {
+            column.name: count_words(column, _text_of(column, values[place]))[1]
+            for place, column in self._columns
+            if isinstance(column, TextColumn)
+        }
+        return note._replace(
+            missing=note.missing if self._fills else None,
+            unseen=note.unseen if self._has_categories else None,
+            cut=note.cut if known else None,
+            known_terms=known or None,
+        )
+
+    def unusual(self, values: Values) -> RecordNote | None:
+        """The same without ``known_terms``, of a record in which something is unusual; None for others."""
+        odd = [place for place, _, is_noteworthy in self._tests if is_noteworthy(values[place])]
+        return self._note(values, odd) if odd else None
+
+    def unusual_of_columns(
+        self, columns: Sequence[Sequence[Any]], unsure: Collection[int] | None
+    ) -> list[RecordNote | None] | None:
+        """The same of each of many records by columns; None if nothing is unusual about any.
+
+        unsure: places of the columns that must be looked at; None for all.
+        """
+        odd: dict[int, list[int]] = {}
+        for place, _, is_noteworthy in self._tests:
+            if unsure is None or place in unsure:
+                for row, value in enumerate(columns[place]):
+                    if is_noteworthy(value):
+                        odd.setdefault(row, []).append(place)
+        if not odd:
+            return None
+        notes: list[RecordNote | None] = [None] * len(columns[0])
+        for row, places in odd.items():
+            notes[row] = self._note([values[row] for values in columns], places)
+        return notes
+
+    def _note(self, values: Values, places: Sequence[int]) -> RecordNote:
+        """The note of what is unusual in some of the columns."""
+        chosen = set(places)
+        names: dict[int, list[str]] = {GAP: [], UNSEEN: [], OUTSIDE: [], CUT: []}
+        for place, column in self._columns:
+            kind = unusual(column, values[place]) if place in chosen else None
+            if kind is not None and (kind != GAP or column.fills):
+                names[kind].append(column.name)
+        outside: list[str | int] = [*names[OUTSIDE][:MAX_OUTSIDE]]
+        return RecordNote(names[GAP], Outside(outside, len(names[OUTSIDE])), names[UNSEEN], names[CUT], None)
 
 
 def is_known(column: ColumnEncoder, value: Any) -> bool:
     """Whether training had such a value: the category, a number or date in the range, any of the words."""
     kind = unusual(column, value)
     if kind == GAP:
-        return not column.required
+        return not (column.required or column.fills)
     if isinstance(column, TextColumn):
         return count_words(column, value)[1] > 0
     return kind not in (UNSEEN, OUTSIDE)
+
+
+def _noteworthy_test(column: ColumnEncoder) -> Callable[[Any], bool]:
+    """A test of values of usable records: whether an answer says something of them."""
+    is_usual, fills = usual_test(column), column.fills
+
+    def is_noteworthy(value: Any) -> bool:
+        if is_usual(value):
+            return False
+        kind = unusual(column, value)
+        return kind is not None and (kind != GAP or fills)
+
+    return is_noteworthy
+
+
+def _text_of(column: ColumnEncoder, value: Any) -> str:
+    return "" if unusual(column, value) == GAP else str(value)

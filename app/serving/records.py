@@ -22,7 +22,7 @@ from app.http.types import Body
 from app.serving.input_tally import SURELY_WHOLE, InputTally, range_of, unusual, usual_test
 from app.serving.outside import RowCount
 from app.serving.record_faults import RecordReader, count_keys
-from app.serving.record_notes import RecordNote, note_of
+from app.serving.record_notes import RecordNote, RecordNotes
 from core.data.schema import Kind
 from core.errors import InvalidProblem
 from core.packed.contributions import Baseline
@@ -274,12 +274,15 @@ class Records(Decoders):
         self.encoder = encoder
         self.clean = Decoders(self.rows, clean=True)
         self.reader = RecordReader(self.rows)
+        self.notes = RecordNotes(self.rows)
         self.tally = make_tally(self.rows)
         self._expects_clean = True
         self._row_count = row_count or RowCount()
 
     def scorer(self, score: Callable[[Values], float]) -> Callable[[Body], float | None]:
-        """What gives the score of the one record or text in the body of a query; None for any other body."""
+        """What gives the score of the one record or text in the body of a query; None for any other body, and
+        for a record of which the answer says more.
+        """
         decode_clean, count_clean = self.clean.decode_one, self.tally.clean
 
         def score_one(data: Body) -> float | None:
@@ -295,6 +298,8 @@ class Records(Decoders):
                     return found
             try:
                 values = self.decode_one(data)
+                if self.notes.unusual(values) is not None:
+                    return None
                 found = score(values)
             except REFUSED:
                 # What is wrong is found by others, or that nothing is.
@@ -333,7 +338,7 @@ class Records(Decoders):
 
     def full_row(self, values: Values) -> Floats:
         """The row (d,) of a record, with the terms of its texts. Raises InvalidProblem."""
-        dense, columns, weights = self.rows.encode(values)
+        dense, columns, weights, _ = self.rows.encode(values)
         row = np.zeros(self.encoder.layout.columns)
         row[: len(dense)] = dense
         row[columns + len(dense)] = weights
@@ -341,7 +346,7 @@ class Records(Decoders):
 
     def note(self, values: Values) -> RecordNote:
         """What an explained answer says of a record; counts what is outside the range of training."""
-        note = note_of(self.rows, values)
+        note = self.notes.explained(values)
         self._row_count.outside += note.outside.total > 0
         return note
 

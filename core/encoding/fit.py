@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from core.data.cell_values import microseconds_of
 from core.data.schema import ColumnSchema, Kind, cells_as
 from core.data.table import NumberCells, Table, TextCells, VectorCells
+from core.encoding.gaps import fit_gap_fill
 from core.encoding.rules import USUAL_RULES, ColumnRules
 from core.errors import Fault, InvalidProblem
 from core.packed.encoded_columns import (
@@ -49,12 +50,14 @@ def fit_encoder(
     ignored: Collection[str] = (),
     *,
     takes_others: bool = False,
+    answers_gaps: bool = True,
 ) -> Encoder:
     """The encoder of the rows of a table.
 
     schema: of its columns. rules: of some columns by name. ignored: further columns that rows may have, such
-    as that of the labels. takes_others: whether rows may have any other columns. Raises InvalidProblem where
-    no column is left, and for cells that are nothing of the kind that was said.
+    as that of the labels. takes_others: whether rows may have any other columns. answers_gaps: whether rows
+    may have gaps in columns where the table has none; of a single column there is nothing to fill them from.
+    Raises InvalidProblem where no column is left, and for cells that are nothing of the kind that was said.
     """
     chosen = dict(rules or {})
     columns: list[ColumnEncoder] = []
@@ -75,11 +78,24 @@ def fit_encoder(
         )
         raise InvalidProblem(Fault("X", "no_columns", message))
     kept = _within_limit(columns)
+    if answers_gaps and len(kept) > 1:
+        kept = [_filling(column, chosen.get(column.name, USUAL_RULES)) for column in kept]
     names = {column.name for column in kept}
     others = [name for name in [*unused, *ignored] if name not in names]
     unfinished = np.zeros(sum(one.width for one in kept))
     encoder = Encoder(tuple(kept), tuple(dict.fromkeys(others)), unfinished, takes_others)
-    return replace(encoder, means=encoder.encode(table).dense.mean(axis=0))
+    dense = encoder.encode(table).dense
+    means = dense.mean(axis=0)
+    return replace(encoder, means=means, gaps=fit_gap_fill(encoder, dense, means))
+
+
+def _filling(column: ColumnEncoder, rules: ColumnRules) -> ColumnEncoder:
+    """A column that learned nothing of gaps fills those of queries, unless they are to be refused."""
+    learned = not column.required if isinstance(column, TextColumn) else column.marks_gaps
+    if learned or rules.missing is False:
+        return column
+    filling: Any = column
+    return replace(filling, required=False, fills=True)  # type: ignore[no-any-return]
 
 
 def matrix_of(rows: EncodedRows, encoder: Encoder) -> Matrix:

@@ -95,14 +95,25 @@ class LabelledTable(LabelledRows):
         return replace(self, schema=schema)
 
     def encoder(
-        self, rules: Mapping[str, ColumnRules] | None = None, *, takes_others: bool = False
+        self,
+        rules: Mapping[str, ColumnRules] | None = None,
+        *,
+        takes_others: bool = False,
+        answers_gaps: bool = True,
     ) -> Encoder:
         """The encoder of these rows, fitted to those with a label; to all if none has one.
 
         rules: of some columns by name. takes_others: whether rows to be asked about may have any further
-        columns. Raises InvalidProblem.
+        columns. answers_gaps: whether they may have gaps where these rows have none. Raises InvalidProblem.
         """
-        return fit_encoder(self._fitted_to, self.schema, rules, self.known, takes_others=takes_others)
+        return fit_encoder(
+            self._fitted_to,
+            self.schema,
+            rules,
+            self.known,
+            takes_others=takes_others,
+            answers_gaps=answers_gaps,
+        )
 
     def profile(self, encoder: Encoder) -> InputProfile:
         """The profile of the rows that the encoder was fitted to."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -13,6 +14,7 @@ from core.errors import InvalidPackage
 from core.packed.codec import Arrays, Header, take, take_array
 from core.packed.encoded_columns import (
     CYCLES,
+    FILLS,
     MAX_COLUMNS,
     MAX_VALUES,
     CategoryColumn,
@@ -31,6 +33,15 @@ def column_from(entry: Any, place: int, arrays: Arrays) -> ColumnEncoder:
     """A column from its entry in a package's header. Raises InvalidPackage, InvalidProblem."""
     if not isinstance(entry, dict):
         raise InvalidPackage("The encoder in the package has a column that is no object.")
+    column: Any = _column(entry, place, arrays)
+    if FILLS not in entry:
+        return column  # type: ignore[no-any-return]
+    if take(entry, FILLS, bool) and (column.required or column.marks_gaps):
+        raise InvalidPackage("A column in the package both refuses or marks gaps, and fills them.")
+    return replace(column, fills=entry[FILLS])  # type: ignore[no-any-return]
+
+
+def _column(entry: Header, place: int, arrays: Arrays) -> ColumnEncoder:
     name, required = take(entry, "name", str), take(entry, "required", bool)
     kind = take(entry, "kind", str)
     own = {

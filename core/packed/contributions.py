@@ -113,8 +113,20 @@ def explainer(student: PackedStudent, baseline: Baseline) -> Callable[[EncodedRe
     """
     if isinstance(student.map, TreesBasis) and _is_sum(student):
         effects = ScoreEffects(student)
-        return lambda record: _of_trees(effects, student.map.n_columns, record, baseline)
-    return lambda record: _of_other_maps(student, record, baseline)
+        return lambda record: _with_gaps(
+            student, record, _of_trees(effects, student.map.n_columns, record, baseline)
+        )
+    return lambda record: _with_gaps(student, record, _of_other_maps(student, record, baseline))
+
+
+def _with_gaps(student: PackedStudent, record: EncodedRecord, found: Contributions) -> Contributions:
+    """The same of the score that a record with gaps has: its effects are flattened as the score is."""
+    if student.gaps is None or not record.filled:
+        return found
+    factor = 1.0 + record.filled * student.gaps[0]
+    terms = None if found.terms is None else found.terms * factor
+    base = student.with_gaps(found.base, record.filled)
+    return Contributions(base, found.columns * factor, terms, found.is_exact)
 
 
 def explanation_work(student: PackedStudent, baseline: Baseline, rows: int) -> int:

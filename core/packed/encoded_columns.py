@@ -28,6 +28,8 @@ MAX_COLUMNS: Final = 10_000
 """Columns of a record, and numbers of a vector."""
 MAX_VALUE_BYTES: Final = 4096
 """Bytes of a value of a category."""
+FILLS: Final = "fills"
+"""In the header of a package: that a column fills gaps."""
 CYCLES: Final = ("hour", "weekday", "yearday")
 """What a date may repeat: the hour of the day, the day of the week, the day of the year."""
 
@@ -37,7 +39,8 @@ _PERIODS: Final = {"hour": _DAY, "weekday": 7 * _DAY, "yearday": round(_YEAR)}
 
 
 class ColumnEncoder(ABC):
-    """How one column is encoded. name: of the column. required: whether every row of training had a value.
+    """How one column is encoded. name: of the column. required: whether a gap is refused. fills: whether no
+    row of training had a gap, and those of queries are filled by what the other columns say.
 
     Values of records are checked by ``checked``; all other methods trust what they get. A gap is None.
     """
@@ -47,6 +50,9 @@ class ColumnEncoder(ABC):
     required: bool
     nulls: tuple[str, ...] = ()
     """Texts that stand for a gap in this column, besides those that do in every column."""
+    fills: bool = False
+    marks_gaps: bool
+    """Whether a dense column says that there is a gap."""
 
     @property
     def spec(self) -> KindSpec:
@@ -127,6 +133,7 @@ class NumberColumn(ColumnEncoder):
     is_truth: bool = False
     pattern: str | None = None
     nulls: tuple[str, ...] = ()
+    fills: bool = False
 
     @property
     def kind(self) -> Kind:  # type: ignore[override]
@@ -225,6 +232,7 @@ class CategoryColumn(ColumnEncoder):
     marks_gaps: bool
     refuses_unseen: bool = False
     term_tables: tuple[TermTable, ...] = ()
+    fills: bool = False
 
     @property
     def width(self) -> int:
@@ -321,6 +329,7 @@ class DateColumn(ColumnEncoder):
     low: int
     high: int
     nulls: tuple[str, ...] = ()
+    fills: bool = False
 
     @property
     def spec(self) -> KindSpec:
@@ -394,6 +403,11 @@ class TextColumn(ColumnEncoder):
     name: str
     required: bool
     term_tables: tuple[TermTable, ...]
+    fills: bool = False
+
+    @property
+    def marks_gaps(self) -> bool:  # type: ignore[override]
+        return False
 
     @property
     def width(self) -> int:
@@ -437,6 +451,7 @@ class VectorColumn(ColumnEncoder):
     required: bool
     fallback: Floats
     marks_gaps: bool
+    fills: bool = False
 
     @property
     def width(self) -> int:

@@ -16,9 +16,11 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import ClassVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from core.data.column_layout import ColumnLayout
 from core.data.schema import Kind, cells_as
@@ -28,11 +30,13 @@ from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take_array
 from core.packed.column_packages import column_from
 from core.packed.encoded_columns import (
+    FILLS,
     MAX_COLUMNS,
     ColumnEncoder,
     Floats,
     NumberColumn,
 )
+from core.packed.gap_fill import GapFill
 from core.packed.term_table import MAX_TERMS, Entries
 
 
@@ -50,6 +54,7 @@ class Encoder:
     """columns: how each used column is encoded, in the order of the table. ignored: names of the columns of
     the table that are not used, so that its rows may be asked about as they are. means: of each dense column
     in training, (dense columns,). takes_others: whether rows may have further columns, which are not used.
+    gaps: what fills the gaps of columns that training had without any; None: their usual values.
 
     Raises InvalidProblem where these do not fit together.
     """
@@ -60,6 +65,7 @@ class Encoder:
     ignored: tuple[str, ...]
     means: Floats
     takes_others: bool = False
+    gaps: GapFill | None = None
 
     def __post_init__(self) -> None:
         names = [*(column.name for column in self.columns), *self.ignored]
@@ -70,6 +76,10 @@ class Encoder:
         if self.means.shape != (self.layout.dense,) or not np.isfinite(self.means).all():
             raise InvalidProblem(
                 Fault("means", "wrong_shape", "the means of an encoder do not fit its columns")
+            )
+        if self.gaps is not None and self.gaps.means is not self.means:
+            raise InvalidProblem(
+                Fault("gaps", "wrong_shape", "gaps are filled from the means of the encoder")
             )
         if not self.layout.columns >= 1 or self.layout.terms > MAX_TERMS:
             raise InvalidProblem(
@@ -102,9 +112,19 @@ class Encoder:
     def takes_numbers(self) -> bool:
         """Whether all columns are numbers or truth values without gaps: then a list of numbers is a row."""
         return all(
-            isinstance(column, NumberColumn) and column.required and not column.marks_gaps
+            isinstance(column, NumberColumn) and (column.required or column.fills) and not column.marks_gaps
             for column in self.columns
         )
+
+    @cached_property
+    def starts(self) -> tuple[int, ...]:
+        """The first dense column of each column."""
+        return tuple(accumulate((column.width for column in self.columns[:-1]), initial=0))
+
+    @cached_property
+    def filling(self) -> int:
+        """How many columns fill gaps."""
+        return sum(column.fills for column in self.columns)
 
     def encode(self, table: Table) -> EncodedRows:
         """The rows of a table, whose columns are found by name.
@@ -113,10 +133,11 @@ class Encoder:
         """
         cells = self._cells(table)
         dense = np.zeros((table.n, self.layout.dense))
-        start = 0
-        for column, of_column in zip(self.columns, cells, strict=True):
+        for column, start, of_column in zip(self.columns, self.starts, cells, strict=True):
             column.fill(of_column, dense[:, start : start + column.width])
-            start += column.width
+        if self.filling:
+            pairs = zip(self.columns, cells, strict=True)
+            self.fill_gaps(dense, np.column_stack([column.fills & one.is_gap for column, one in pairs]))
         if not self.layout.terms:
             return EncodedRows(dense, None)
         parts, first = [], 0
@@ -124,6 +145,17 @@ class Encoder:
             parts.append(column.entries(of_column).shifted(0, first))
             first += sum(map(len, column.tables))
         return EncodedRows(dense, Entries.joined(parts))
+
+    def fill_gaps(self, dense: Floats, is_gap: NDArray[np.bool_]) -> None:
+        """Fill gaps in dense rows (n, k). is_gap: (n, columns), of columns that fill gaps only."""
+        for row in np.flatnonzero(is_gap.any(axis=1)):
+            places: list[int] = []
+            for number in np.flatnonzero(is_gap[row]):
+                column, start = self.columns[number], self.starts[number]
+                dense[row, start : start + column.width] = column.row(None)
+                places += range(start, start + column.width)
+            if self.gaps is not None:
+                self.gaps.fill(dense[row], places)
 
     def _cells(self, table: Table) -> list[Cells]:
         faults: list[Fault] = []
@@ -153,7 +185,10 @@ class Encoder:
                 arrays[f"{place}.{table.family}.terms"] = table.terms.view(np.int64)
                 arrays[f"{place}.{table.family}.idf"] = table.idf
             entry: Header = {"name": column.name, "kind": str(column.kind), **column.header()}
+            entry |= {FILLS: True} if column.fills else {}
             described.append(entry | ({"terms": families} if families else {}))
+        if self.gaps is not None:
+            arrays |= {"gaps.scales": self.gaps.scales, "gaps.precision": self.gaps.precision}
         header = [described, list(self.ignored), self.takes_others]
         text = json.dumps(header, ensure_ascii=False, separators=(",", ":"))
         arrays["columns"] = np.frombuffer(text.encode(), dtype=np.uint8)
@@ -173,4 +208,9 @@ class Encoder:
                 if isinstance(error, InvalidProblem | InvalidPackage):
                     raise
                 raise InvalidPackage(f"The encoder in the package is not usable: {error}.") from error
-            return cls(columns, tuple(ignored), take_array(arrays, "means"), takes_others)
+            means, gaps = take_array(arrays, "means"), None
+            if "gaps.scales" in arrays:
+                gaps = GapFill(
+                    means, *(take_array(arrays, f"gaps.{name}") for name in ("scales", "precision"))
+                )
+            return cls(columns, tuple(ignored), means, takes_others, gaps)

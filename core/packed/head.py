@@ -102,6 +102,7 @@ class PackedHead:
             label=self.labels[row],
             metadata=metadata,
             calibration=None,
+            gaps=None,
         )
         if self.weights.dtype.itemsize < _F64.itemsize:
             # No sum of float32 numbers can leave float64: known without looking.

@@ -33,7 +33,7 @@ from core.packed.encoded_columns import (
     TextColumn,
 )
 from core.packed.encoder import Encoder
-from core.packed.record_rows import is_gap
+from core.packed.record_rows import is_missing
 from core.packed.term_table import UNIT_BITS
 from core.packed.terms import TextBatch
 
@@ -115,11 +115,6 @@ def bins_of(column: ColumnEncoder, profile: ColumnProfile) -> Callable[[Any], Bi
             return lambda value: gap if is_missing(column, value) else ones[place(column.checked(value))]
         return lambda number: gap if number is None else ones[bisect_right(edges, number)]
     return lambda value: gap if value is None else ones[0]
-
-
-def is_missing(column: ColumnEncoder, value: Any) -> bool:
-    """Whether the value of a usable record is a gap."""
-    return value is None or (isinstance(value, str) and is_gap(column, value))
 
 
 def _other_bin(column: CategoryColumn, places: Mapping[str | None, Bins], value: Any) -> Bins:

@@ -148,7 +148,7 @@ def _number(graph: Graph, column: NumberColumn) -> tuple[list[str], str]:
         usable = graph.op("Or", zero, one)
     else:
         usable = graph.op("LessOrEqual", graph.op("Abs", value), graph.constant(MAX_MAGNITUDE))
-    if column.required:
+    if column.required or column.fills:
         usable = graph.op("And", usable, graph.op("Not", is_gap))
     else:
         usable = graph.op("Or", usable, is_gap)
@@ -167,7 +167,7 @@ def _category(graph: Graph, column: CategoryColumn) -> tuple[list[str], str]:
         return width if place < 0 else place
 
     places = {key: row(place) for key, place in column.places.items()}
-    places[""] = refused if column.required else row(width - 1 if column.marks_gaps else -1)
+    places[""] = refused if column.required or column.fills else row(width - 1 if column.marks_gaps else -1)
     default = refused if column.refuses_unseen else row(column.unseen)
     number = graph.op(
         "LabelEncoder",

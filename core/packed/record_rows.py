@@ -42,11 +42,18 @@ _MAX_KEPT: Final = 1024
 
 
 class EncodedRecord(NamedTuple):
-    """dense: (dense columns,). columns, values: of the terms, which count from 0, (m,)."""
+    """dense: (dense columns,). columns, values: of the terms, which count from 0, (m,). filled: the share of
+    the columns that fill gaps, in [0, 1], in which the record has one.
+    """
 
     dense: list[float]
     columns: NDArray[np.int64]
     values: Floats
+    filled: float = 0.0
+
+
+class _Gap(InvalidProblem):
+    """A record has a gap that the values of its other columns fill."""
 
 
 _NO_COLUMNS: Final = np.empty(0, dtype=np.int64)
@@ -100,6 +107,7 @@ class RecordRows:
             if column.tables
         ]
         self._blank = [0.0] * dense
+        self._has_filling = encoder.filling > 0
         self._number_starts = self.starts[: self.numbers]
         self._places = [
             _places(column, start)
@@ -119,11 +127,38 @@ class RecordRows:
 
     def encode(self, values: Values) -> EncodedRecord:
         """The row of a record. Raises InvalidProblem for the first value that no row can have."""
-        dense = self.dense(values)
-        return EncodedRecord(dense, *self.terms(values)) if self.has_terms else _without_terms(dense)
+        dense, filled = self.dense(values)
+        columns, weights = self.terms(values) if self.has_terms else (_NO_COLUMNS, _NO_VALUES)
+        return EncodedRecord(dense, columns, weights, filled)
 
-    def dense(self, values: Values) -> list[float]:
-        """The dense columns of a record. Raises InvalidProblem."""
+    def dense(self, values: Values) -> tuple[list[float], float]:
+        """The dense columns of a record, and `EncodedRecord.filled`. Raises InvalidProblem."""
+        try:
+            return self._dense(values), 0.0
+        except _Gap:
+            return self._filled(values)
+
+    def gaps(self, values: Values) -> list[int]:
+        """The places in ``columns`` whose value is missing in a record, and filled by what the others say."""
+        return [
+            place
+            for place, column in enumerate(self.columns)
+            if column.fills and is_missing(column, values[place])
+        ]
+
+    def _filled(self, values: Values) -> tuple[list[float], float]:
+        row, gaps = self._dense(values, fills=True), self.gaps(values)
+        if all(map(is_missing, self.columns, values)):
+            raise no_values()
+        if self.encoder.gaps is not None:
+            widths = ((self.starts[place], self.columns[place].width) for place in gaps)
+            self.encoder.gaps.fill(
+                row, sorted(at for start, width in widths for at in range(start, start + width))
+            )
+        return row, len(gaps) / self.encoder.filling
+
+    def _dense(self, values: Values, *, fills: bool = False) -> list[float]:
+        """The dense columns of a record. fills: whether it may have gaps that are to be filled."""
         row = self._blank.copy()
         n = self.numbers
         for start, value in zip(self._number_starts, values, strict=False):
@@ -134,21 +169,19 @@ class RecordRows:
             usable = False
         if not usable:
             for column, start, value in zip(self.columns[:n], self.starts, values, strict=False):
-                known = None if value is None else column.checked(value)
-                row[start : start + column.width] = column.row(known)
+                row[start : start + column.width] = _row_of(column, value, fills=fills)
         for places, value, at in zip(
             self._places, values[n : self._others], range(n, self._others), strict=True
         ):
             place = places.get(value)
             if place is None:
-                place = self._place_of_other(at, places, value)
+                place = self._place_of_other(at, places, value, fills=fills)
             if place >= 0:
                 row[place] = 1.0
         for at in range(self._others, len(self.columns)):
             column, start, value = self.columns[at], self.starts[at], values[at]
-            if column.width:
-                known = None if value is None else column.checked(value)
-                row[start : start + column.width] = column.row(known)
+            if column.width or column.fills:
+                row[start : start + column.width] = _row_of(column, value, fills=fills)
         return row
 
     def terms(self, values: Values) -> tuple[NDArray[np.int64], Floats]:
@@ -164,10 +197,12 @@ class RecordRows:
             return _NO_COLUMNS, _NO_VALUES
         return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found])
 
-    def _place_of_other(self, at: int, places: dict[Any, int], value: Any) -> int:
+    def _place_of_other(self, at: int, places: dict[Any, int], value: Any, *, fills: bool) -> int:
         """The column of a category's value that is not written as its key, or that training did not have."""
         column = self.columns[at]
         assert isinstance(column, CategoryColumn)  # noqa: S101 - `columns` are in groups
+        if fills and column.fills and is_missing(column, value):
+            return -1
         known = places.get(_known_key(column, value))
         if known is not None:
             return known
@@ -187,21 +222,30 @@ class RecordScorers(NamedTuple):
 
 def record_scorers(student: PackedStudent, rows: RecordRows) -> RecordScorers:
     """What scores records, with all that does not change bound beforehand."""
+
+    def encoded(values: Values) -> float:
+        record = rows.encode(values)
+        return _score_of(student, stored_basis(student, record), rows, record.filled)
+
     if rows.are_numbers:
         # With the bits of a list of numbers.
         score = row_scorer(student)
         return RecordScorers(
-            lambda values: score(list(values)),
+            lambda values: encoded(values) if None in values else score(list(values)),
             lambda columns: [score(list(values)) for values in zip(*columns, strict=True)],
         )
     if is_weighted(student, rows):
         weighted = WeightedScorer(student, rows)
         return RecordScorers(weighted.score, weighted.scores)
-    encode = rows.encode
     if rows.has_terms:
-        return RecordScorers(lambda values: student.score_stored(stored_basis(student, encode(values))), None)
+        return RecordScorers(encoded, None)
     of_row, dense = row_scorer(student), rows.dense
-    return RecordScorers(lambda values: of_row(dense(values)), None)
+
+    def scored(values: Values) -> float:
+        row, filled = dense(values)
+        return student.with_gaps(of_row(row), filled) if filled else of_row(row)
+
+    return RecordScorers(scored, None)
 
 
 def is_weighted(student: PackedStudent, rows: RecordRows) -> bool:
@@ -233,7 +277,7 @@ def record_decider(
             basis = bases.get(student.map.digest)
             if basis is None:
                 basis = bases[student.map.digest] = stored_basis(student, encoded)
-            score = scorer(values) if scorer is not None else _score_of(student, basis, rows)
+            score = scorer(values) if scorer is not None else _score_of(student, basis, rows, encoded.filled)
             if not explain:
                 decisions.append((score, None, None))
                 continue
@@ -246,8 +290,9 @@ def record_decider(
     return decide
 
 
-def _score_of(student: PackedStudent, basis: StoredBasis, rows: RecordRows) -> float:
-    return student.score_stored(basis) if rows.has_terms else student.score_at(basis.dense)
+def _score_of(student: PackedStudent, basis: StoredBasis, rows: RecordRows, filled: float) -> float:
+    score = student.score_stored(basis) if rows.has_terms else student.score_at(basis.dense)
+    return student.with_gaps(score, filled) if filled else score
 
 
 def stored_basis(student: PackedStudent, record: EncodedRecord) -> StoredBasis:
@@ -271,6 +316,7 @@ class WeightedScorer:
     """
 
     def __init__(self, student: PackedStudent, rows: RecordRows) -> None:
+        self._student, self._rows = student, rows
         coef_of: Any = student.form.linear
         coef: list[float] = coef_of[0].tolist()
         self._intercept: float = coef_of[1]
@@ -299,15 +345,19 @@ class WeightedScorer:
             try:
                 if hypot(*values[:n]) < MAX_MAGNITUDE:
                     return sum((intercept, *map(call, weights, values)))
-            except TypeError:
-                # A gap among the numbers, or a category's value that is not written as its key.
+            except (TypeError, _Gap):
+                # There is a gap, or a category's value that is not written as its key.
                 return each(values)
             return each(values)
 
         return score
 
     def _each(self, values: Values) -> float:
-        return sum((self._intercept, *map(call, self._products, values)))
+        try:
+            return sum((self._intercept, *map(call, self._products, values)))
+        except _Gap:
+            record = self._rows.encode(values)
+            return _score_of(self._student, stored_basis(self._student, record), self._rows, record.filled)
 
     def scores(self, columns: Sequence[Sequence[Any]]) -> list[float]:
         """Scores (n,) of records by columns, each of them typed. Raises InvalidProblem."""
@@ -338,9 +388,18 @@ def _by_numbers(coef: float, product: Callable[[Any], float], values: Sequence[A
     return [*map(product, values)]
 
 
+def _row_of(column: ColumnEncoder, value: Any, *, fills: bool) -> list[float]:
+    """The dense columns of a value, or of a gap. Raises InvalidProblem, and _Gap as `RecordRows._dense`."""
+    if value is None or (column.fills and is_missing(column, value)):
+        if column.fills and not fills:
+            raise _Gap
+        return column.row(None)
+    return column.row(column.checked(value))
+
+
 def _product(column: ColumnEncoder, coef: list[float], value: Any) -> float:
     total = 0.0
-    for own, number in zip(coef, column.row(None if value is None else column.checked(value)), strict=True):
+    for own, number in zip(coef, _row_of(column, value, fills=False), strict=True):
         total += own * number
     return total
 
@@ -350,7 +409,8 @@ def _category_weights(column: CategoryColumn, coef: list[float]) -> tuple[dict[A
     weights: dict[Any, float] = {
         key: coef[place] if place >= 0 else 0.0 for key, place in column.places.items()
     }
-    weights[None] = coef[-1] if column.marks_gaps else 0.0
+    if not column.fills:
+        weights[None] = coef[-1] if column.marks_gaps else 0.0
     return weights, coef[column.unseen] if column.unseen >= 0 else 0.0
 
 
@@ -360,12 +420,24 @@ def _weight(column: CategoryColumn, weights: dict[Any, float], other: float, val
 
 
 def _known_key(column: CategoryColumn, value: Any) -> str | None:
-    """The key of a value that is not None; None if it stands for a gap. Raises InvalidProblem."""
-    if isinstance(value, str) and is_gap(column, value):
+    """The key of a value; None for a gap. Raises InvalidProblem, and _Gap for one that is to be filled."""
+    if is_missing(column, value):
+        if column.fills:
+            raise _Gap
         if column.required:
             raise InvalidProblem(Fault(column.name, "missing_value", "has no value"))
         return None
     return str(column.checked(value))
+
+
+def no_values() -> InvalidProblem:
+    """The error of a record from whose values nothing follows."""
+    return InvalidProblem(Fault("record", "missing_value", "has no value in any column"))
+
+
+def is_missing(column: ColumnEncoder, value: Any) -> bool:
+    """Whether the value of a usable record is a gap."""
+    return value is None or (isinstance(value, str) and is_gap(column, value))
 
 
 def is_gap(column: ColumnEncoder, text: str) -> bool:
@@ -391,10 +463,6 @@ def canonical(column: ColumnEncoder, value: Any) -> Any:
     return value if isinstance(column, DateColumn) or column.kind is Kind.BOOLEAN else checked
 
 
-def _without_terms(dense: list[float]) -> EncodedRecord:
-    return EncodedRecord(dense, _NO_COLUMNS, _NO_VALUES)
-
-
 def _group(column: ColumnEncoder) -> int:
     if isinstance(column, NumberColumn):
         return 0
@@ -406,5 +474,6 @@ def _places(column: CategoryColumn, start: int) -> dict[Any, int]:
     places: dict[Any, int] = {
         key: start + place if place >= 0 else -1 for key, place in column.places.items()
     }
-    places[None] = start + column.width - 1 if column.marks_gaps else -1
+    if not column.fills:
+        places[None] = start + column.width - 1 if column.marks_gaps else -1
     return places

@@ -48,6 +48,7 @@ class PackedStudent:
     map: the basis. form: from its values to score and gate. label: name of the target class.
     metadata: free text and numbers that travel with the student (versions, digests, seed).
     calibration: from scores to probabilities of the class; None if there is none.
+    gaps: a and c of what gaps in a record change in its score, see ``with_gaps``; None if not measured.
 
     Safe for use from several threads. Raises InvalidProblem if parts do not fit or a number is not finite.
     """
@@ -60,6 +61,7 @@ class PackedStudent:
     label: str
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     calibration: Calibration | None = None
+    gaps: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         for coef in np.atleast_2d(self.form.coef):
@@ -68,7 +70,23 @@ class PackedStudent:
         object.__setattr__(self, "threshold", finite_number(self.threshold, "threshold"))
         if not isinstance(self.label, str):
             raise InvalidProblem(Fault("label", "not_text", "The label of a student must be text."))
+        if self.gaps is not None:
+            slope, offset = (finite_number(value, "gaps") for value in self.gaps)
+            if not -1.0 <= slope <= 0.0:
+                raise InvalidProblem(Fault("gaps", "out_of_range", "gaps can only flatten the scores"))
+            object.__setattr__(self, "gaps", (slope, offset))
         object.__setattr__(self, "metadata", checked_metadata(self.metadata))
+
+    def with_gaps(self, score: float, filled: float) -> float:
+        """The score s of a record with gaps that were filled: s + f · (a · s + c), with a in [−1, 0].
+
+        filled: f, the share of the columns that fill gaps in which the record has one. Threshold and
+        calibration hold for what this gives, see ``core.training.rehearsal``.
+        """
+        if self.gaps is None:
+            return score
+        slope, offset = self.gaps
+        return _checked_value(score + filled * (slope * score + offset))
 
     def score(self, x: ArrayLike) -> float:
         """The score of one dense row (d,). Raises InvalidProblem naming the column at fault."""
@@ -199,6 +217,7 @@ class PackedStudent:
             **self.form.header(),
             **map_header(self.map),
             **calibration_header(self.calibration),
+            **({} if self.gaps is None else {"gaps": [*self.gaps]}),
         }
         arrays = {**self.form.arrays(), **self.map.arrays()}
         if self.calibration is not None:
@@ -222,6 +241,7 @@ class PackedStudent:
                 label=take(header, "label", str),
                 metadata=take(header, "metadata", dict),
                 calibration=calibration_from(header, arrays),
+                gaps=_gaps_from(header),
             )
         refuse_extra(arrays, set())
         return student
@@ -304,6 +324,15 @@ def sparse_scorer(student: PackedStudent) -> Callable[[list[int], list[float]], 
 def _packer(n: int) -> Callable[..., bytes]:
     """Packs n numbers as float64."""
     return struct.Struct(f"{n}d").pack
+
+
+def _gaps_from(header: Header) -> tuple[float, float] | None:
+    if "gaps" not in header:
+        return None
+    given = take(header, "gaps", list)
+    if len(given) != 2 or not all(type(value) is float for value in given):
+        raise InvalidPackage("What gaps change in the package is unusable.")
+    return given[0], given[1]
 
 
 def _checked_value(value: float) -> float:

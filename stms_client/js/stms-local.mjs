@@ -193,6 +193,7 @@ export class Student {
     const [header, arrays] = decode(bytes, FORMAT);
     this.label = header.label;
     this.threshold = header.threshold;
+    this.gaps = header.gaps ?? [0, 0];
     this.columns = header.n_columns;
     this.terms = header.kind.endsWith(BESIDE_TERMS) ? header.n_terms : 0;
     this.isLinear = header.kind === "linear";
@@ -216,15 +217,21 @@ export class Student {
   }
 
   /** The score of what an encoder made of a record or text. Throws RangeError, and StmsError if it does not fit. */
-  scoreOf({ dense, columns, values }, terms) {
+  scoreOf({ dense, columns, values, filled }, terms) {
     if (dense.length + terms !== this.columns || (this.terms > 0 && this.terms !== terms)) {
       throw new StmsError("The encoder does not fit the student.");
     }
-    if (this.isLinear || this.terms > 0) return finite(this.form(this.map(dense), { columns, values }));
+    if (this.isLinear || this.terms > 0) return this.withGaps(this.form(this.map(dense), { columns, values }), filled);
     const full = new Float64Array(this.columns);
     full.set(dense);
     for (let k = 0; k < columns.length; k++) full[dense.length + columns[k]] = values[k];
-    return finite(this.form(this.map(full)));
+    return this.withGaps(this.form(this.map(full)), filled);
+  }
+
+  /** The score s of a record with gaps in the share f of the columns that fill them: s + f · (a · s + c). */
+  withGaps(score, filled) {
+    const [slope, offset] = this.gaps;
+    return finite(finite(score) + filled * (slope * score + offset));
   }
 
   /**

@@ -14,6 +14,7 @@
 
 const FORMAT = "stms.encoder.1";
 const MAX_MAGNITUDE = 1e100;
+const MOST_MISSING = 64;
 const MAX_VALUE_BYTES = 4096;
 const MAX_TEXT_BYTES = 65536;
 const NULLS = new Set(["", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL", "?"]);
@@ -66,6 +67,7 @@ export class Encoder {
       if (make === null) throw new StmsError(`The encoder has a column of unknown kind ${entry.kind}.`);
       const column = { name: entry.name, kind: entry.kind, required: entry.required, ...make(entry, own) };
       column.nulls = entry.nulls ?? [];
+      column.fills = entry.fills === true;
       column.hasGapTexts = entry.kind === "number" ? takesTexts(entry) : entry.kind !== "boolean";
       column.tables = termTables(entry.terms ?? [], own);
       Object.assign(column, { start: this.dense, firstTerm: this.terms });
@@ -75,8 +77,11 @@ export class Encoder {
     });
     this.names = new Set([...this.columns.map(({ name }) => name), ...ignored]);
     this.takesNumbers = this.columns.every(
-      ({ kind, required, width }) => (kind === "number" || kind === "boolean") && required && width === 1,
+      ({ kind, required, fills, width }) =>
+        (kind === "number" || kind === "boolean") && (required || fills) && width === 1,
     );
+    this.filling = this.columns.filter(({ fills }) => fills).length;
+    this.gaps = "gaps.scales" in arrays ? gapFill(arrays) : null;
   }
 
   /**
@@ -84,7 +89,8 @@ export class Encoder {
    *
    * Values are those that JSON.stringify would send: a Date is its text, NaN and undefined are gaps.
    *
-   * dense: the columns before the terms. columns, values: of its terms; the first has column 0.
+   * dense: the columns before the terms. columns, values: of its terms; the first has column 0. filled: the share
+   * of the columns that fill gaps in which the record has one.
    */
   encode(record) {
     const given = typeof record === "string" ? this.ofText(record) : sent(record);
@@ -97,7 +103,8 @@ export class Encoder {
         throw new RangeError(`The record has a column that the model does not know: ${name}.`);
       }
     }
-    const dense = new Float64Array(this.dense), columns = [], values = [];
+    const dense = new Float64Array(this.dense), columns = [], values = [], missing = [];
+    let gaps = 0, isEmpty = true;
     for (const column of this.columns) {
       const value = Object.hasOwn(given, column.name) ? sent(given[column.name]) : null;
       const known = value === null ? null : checked(column, value);
@@ -105,9 +112,16 @@ export class Encoder {
         throw new RangeError(`The record has no value for ${column.name}, which had one in every training row.`);
       }
       dense.set(column.row(known), column.start);
+      isEmpty &&= known === null;
+      if (known === null && column.fills) {
+        gaps++;
+        for (let k = 0; k < column.width; k++) missing.push(column.start + k);
+      }
       if (known !== null && column.tables.length > 0) addTerms(column, known, columns, values);
     }
-    return { dense, columns, values };
+    if (gaps > 0 && isEmpty) throw new RangeError("The record has no value in any column.");
+    this.gaps?.(dense, missing);
+    return { dense, columns, values, filled: gaps / Math.max(1, this.filling) };
   }
 
   ofText(text) {
@@ -117,6 +131,41 @@ export class Encoder {
     }
     return { [only.name]: text };
   }
+}
+
+/**
+ * What writes to the missing dense columns M of a row what the others O say: z_M = −P_MM⁻¹ P_MO z_O, in standard
+ * deviations from the means. More than 64 stay as they are, as in core/packed/gap_fill.py.
+ */
+function gapFill(arrays) {
+  const means = arrays.means.data, scales = arrays["gaps.scales"].data, P = arrays["gaps.precision"].data;
+  const k = means.length;
+  return (row, missing) => {
+    const m = missing.length;
+    if (m === 0 || m > MOST_MISSING) return;
+    const z = Array.from(row, (value, j) => (value - means[j]) / scales[j]);
+    for (const j of missing) z[j] = 0;
+    // Gaussian elimination; P is positive.
+    const rows = missing.map((i) => [
+      ...missing.map((j) => P[i * k + j]), -z.reduce((sum, value, j) => sum + P[i * k + j] * value, 0),
+    ]);
+    for (let i = 0; i < m; i++) {
+      if (!(rows[i][i] > 0)) return;
+      for (let below = i + 1; below < m; below++) {
+        const factor = rows[below][i] / rows[i][i];
+        for (let j = i; j <= m; j++) rows[below][j] -= factor * rows[i][j];
+      }
+    }
+    const found = new Array(m);
+    for (let i = m - 1; i >= 0; i--) {
+      let right = rows[i][m];
+      for (let j = i + 1; j < m; j++) right -= rows[i][j] * found[j];
+      found[i] = right / rows[i][i];
+    }
+    missing.forEach((j, i) => {
+      row[j] = means[j] + scales[j] * found[i];
+    });
+  };
 }
 
 /** The kinds of columns: of an entry and its arrays the width, what checks a value, and what makes numbers of it. */

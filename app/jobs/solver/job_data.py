@@ -146,7 +146,9 @@ def _encoded(
     profile = None
     if encoder is None:
         said = InputParameters() if inputs is None else inputs
-        encoder = train.encoder(said.rules, takes_others=said.extra == "ignore")
+        encoder = train.encoder(
+            said.rules, takes_others=said.extra == "ignore", answers_gaps=said.on_missing == "answer"
+        )
         profile = train.profile(encoder)
     tested = None if test is None else _as_table(test).encoded(encoder)
     return JobData(train.encoded(encoder), tested, encoder, profile=profile)

@@ -23,6 +23,7 @@ from core.training.config import TrainingConfig
 from core.training.evaluation import ClassResult, Evaluator
 from core.training.pipeline import measure, prepare
 from core.training.preparation import Preparation
+from core.training.rehearsal import with_gaps
 from core.training.student_training import TrainedStudent, class_batches, train_student
 from core.types import ProgressCallback
 
@@ -175,13 +176,16 @@ class TrainingSession:
 
         Raises InvalidProblem.
         """
+        run = Run(n_threads=context.n_threads, progress=progress)
         trained = train_student(
             self.preparation,
             target,
             self.config.student(method),
             folds=context.folds,
-            run=Run(n_threads=context.n_threads, progress=progress),
+            run=run,
         )
+        if self.encoder is not None and method == self.config.students[0].name:
+            trained = with_gaps(trained, self.preparation, self.encoder, run)
         summary = trained.summary
         row = {
             "objective": summary.objective,

@@ -105,7 +105,8 @@ class Tensor:
         nulls = np.array(self._nulls(), dtype=bool)
         if len(nulls) != prod(self.shape):
             raise self.error(f"has {len(nulls)} numbers; its shape needs {prod(self.shape)}")
-        filled = replace(self, data=memoryview(bytes(self.data).replace(_NULL, b"0")))
+        stand_in = b"false" if self.datatype == "BOOL" else b"0"
+        filled = replace(self, data=memoryview(bytes(self.data).replace(_NULL, stand_in)))
         return filled.numbers(), nulls.reshape(self.shape)
 
     def _nulls(self) -> list[bool]:

@@ -26,7 +26,7 @@ from app.serving.query.record_requests import RecordRequest, parse_records
 from app.serving.query.requests import CLASS, QueryRequest, parse_request, request_of
 from app.serving.query.responses import JSON_HEADERS, NO_NOTES, Answer, Notes
 from app.serving.query.rows import Row, SparseRow, decode, dense_row, row_error
-from app.serving.record_decisions import decide_at_once, decide_records
+from app.serving.record_decisions import Decided, decide_at_once, decide_records
 from app.serving.records import Records
 from app.serving.servable import ServableStudent
 from app.serving.work import RequestLimits, check_work
@@ -79,9 +79,11 @@ def answer_record(
         score = student.score_body(data)
         if score is not None:
             return responses.encode_row(student, score), 1, JSON_HEADERS
-        decisions = decide_at_once(student, records, data, max_rows=limits.max_rows, max_work=limits.max_work)
-        if decisions is not None:
-            return responses.encode_rows(student, decisions), len(decisions.scores), JSON_HEADERS
+        decided = decide_at_once(student, records, data, max_rows=limits.max_rows, max_work=limits.max_work)
+        if decided is not None:
+            decisions = decided.of_students[0]
+            body = responses.encode_rows(student, decisions, _notes(decided, explained=False))
+            return body, len(decisions.scores), JSON_HEADERS
     request = parse_records(CLASS_RECORDS, data, format_, records, limits)
     return answer_parsed([student], request, format_.answer, limits, named=False)
 
@@ -114,11 +116,21 @@ def answer_parsed(
         per_record = record_work(packed, source.records.rows, explain=explain)
         check_work(len(source), per_record, limits.max_work, classes=len(students))
     explainer = record_explainer(students, source, limits) if request.explain == COLUMNS else None
-    decisions, of_rows, effects = decide_records(students, source, explain=explain, effects=explainer)
-    notes = Notes(None if of_rows is None else [*map(responses.note_of_record, of_rows)], effects)
+    decided = decide_records(students, source, explain=explain, effects=explainer)
+    decisions, notes = decided.of_students, _notes(decided, explained=explain)
     if source.single and media_type is MediaType.JSON:
         return _encode_one(students, [one.first for one in decisions], notes, named=named), 1, JSON_HEADERS
     return encode_all(students, decisions, notes, media_type, single=source.single, named=named)
+
+
+def _notes(decided: Decided, *, explained: bool) -> Notes:
+    of_rows = decided.notes
+    return Notes(
+        None
+        if of_rows is None
+        else [responses.note_of_record(note, explained=explained) for note in of_rows],
+        decided.effects,
+    )
 
 
 def answer(

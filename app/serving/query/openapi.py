@@ -43,19 +43,25 @@ class AnsweredBy(TypedDict):
     version: int
 
 
+_MISSING_DOC: Final = (
+    "Columns without a value that every training row had; the answer takes what the others say."
+)
 _UNSEEN_DOC: Final = "Categories with a value that no row of training had."
 
 
 class OutsideRange(TypedDict):
-    """Which columns of a row are outside the range of the training rows; on request, where it is known."""
+    """Which columns of a row are outside the range of the training rows: of records always where there are
+    some, of other rows on request, where it is known.
+    """
 
     outside: NotRequired[Annotated[list[str | int], Meta(description=_OUTSIDE_DOC)]]
     outside_count: NotRequired[Annotated[int, Meta(description="How many columns are outside.", ge=0)]]
 
 
 class RecordNotes(TypedDict):
-    """What explained answers say of a record besides; each only where the model has such columns."""
+    """What answers say of a record besides; unless it is explained, only what names a column."""
 
+    missing: NotRequired[Annotated[list[str], Meta(description=_MISSING_DOC)]]
     unseen: NotRequired[Annotated[list[str], Meta(description=_UNSEEN_DOC)]]
     cut: NotRequired[
         Annotated[list[str], Meta(description="Texts of which only the first 64 KiB were read.")]

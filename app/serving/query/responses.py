@@ -6,9 +6,9 @@ classes:    {"classes": [{"class": …, …}, …], "model": …, "version": …
 
 "outside" and "outside_count" are present on request where the version knows the ranges of its columns: the
 first columns of the row that are outside, and how many are; of several classes once a row, in "rows" if there
-are many rows.
-Of records there are also "unseen", "cut" and "known_terms", see `RecordNote`; and of rows that are explained
-by columns the fields of ``app.serving.explanations``, in each decision.
+are many rows. Of records there are also "missing", "unseen", "cut" and "known_terms", see `RecordNote`;
+without a request each but the last where it names a column. Of rows that are explained by columns there are
+the fields of ``app.serving.explanations``, in each decision.
 "probability" is present for calibrated students; on request "gate" and "rejection", and for students with
 several rejections "piece", the number of the largest one from 0, with "rival" where it is a class's score.
 """
@@ -42,8 +42,8 @@ _DECISION_START: Final = (b'{"match":false,"score":', b'{"match":true,"score":')
 
 
 class Notes(NamedTuple):
-    """What is said of rows besides their decisions. of_rows: of each row, for all classes. effects: of each
-    class and row. Both are None unless requested.
+    """What is said of rows besides their decisions. of_rows: of each row, for all classes, which may be
+    nothing. effects: of each class and row. Both are None if nothing is said of any.
     """
 
     of_rows: Sequence[bytes] | None = None
@@ -53,7 +53,7 @@ class Notes(NamedTuple):
         """Both of each row, in a query of one class."""
         of_class = None if self.effects is None else self.effects[0]
         parts = [part for part in (self.of_rows, of_class) if part is not None]
-        return [b",".join(of_row) for of_row in zip(*parts, strict=True)] or None
+        return [b",".join(filter(None, of_row)) for of_row in zip(*parts, strict=True)] or None
 
     def of_class(self, place: int) -> Sequence[bytes] | None:
         """The effects of each row, in a query of several classes."""
@@ -72,10 +72,10 @@ def encode_row(
     note: bytes | None = None,
 ) -> bytes:
     """The answer for one row and one class. gate, piece, note: None unless requested."""
-    if servable.student.calibration is None and gate is None:
+    if servable.student.calibration is None and gate is None and not note:
         start = _DECISION_START[score >= servable.student.threshold]
         return b"%s%s%s" % (start, _text(score), servable.json_suffix)
-    fields = b"" if note is None else b"," + note
+    fields = b"," + note if note else b""
     return _decision(servable, score, gate, piece) + fields + servable.json_model_fields
 
 
@@ -172,7 +172,7 @@ def _decision(servable: ServableStudent, score: float, gate: float | None, piece
 
 def _fields(notes: Sequence[bytes] | None) -> bytes:
     """The note of the only row, as further fields."""
-    return b"" if notes is None else b"," + notes[0]
+    return b"," + notes[0] if notes and notes[0] else b""
 
 
 def note_of_outside(outside: Outside) -> bytes:
@@ -180,13 +180,23 @@ def note_of_outside(outside: Outside) -> bytes:
     return b'"outside":%s,"outside_count":%d' % (_text(outside.columns), outside.total)
 
 
-def note_of_record(note: RecordNote) -> bytes:
-    """The fields about one record."""
-    fields = {"unseen": note.unseen, "cut": note.cut, "known_terms": note.known_terms}
-    given = [
-        b',"%s":%s' % (name.encode(), _text(value)) for name, value in fields.items() if value is not None
+def note_of_record(note: RecordNote | None, *, explained: bool) -> bytes:
+    """The fields about one record; unless it is explained, only those that name a column."""
+    if note is None:
+        return b""
+    fields = {
+        "missing": note.missing,
+        "unseen": note.unseen,
+        "cut": note.cut,
+        "known_terms": note.known_terms,
+    }
+    parts = [note_of_outside(note.outside)] if explained or note.outside.total else []
+    parts += [
+        b'"%s":%s' % (name.encode(), _text(value))
+        for name, value in fields.items()
+        if (value is not None if explained else value)
     ]
-    return b"".join((note_of_outside(note.outside), *given))
+    return b",".join(parts)
 
 
 def _results(servable: ServableStudent, decisions: Decisions, notes: Sequence[bytes] | None = None) -> bytes:
@@ -210,7 +220,10 @@ def _results(servable: ServableStudent, decisions: Decisions, notes: Sequence[by
         pieces = servable.json_pieces
         texts = [text + pieces[piece] for text, piece in zip(texts, decisions.pieces.tolist(), strict=True)]
     if notes is not None:
-        texts = [text + start + b"," + note for text, note in zip(texts, notes, strict=True)]
+        texts = [
+            text + start + b"," + note if note else text + start
+            for text, note in zip(texts, notes, strict=True)
+        ]
         start = b""
     close = start + b"}"
     return b'"results":[' + (close + b",").join(texts) + close + b"]"

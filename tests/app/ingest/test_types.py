@@ -98,7 +98,9 @@ def check_query(columns: Mapping[str, Any], frame: Any, one: Type, way: str) -> 
         assert {fault.code for fault in faults} == {one.asked}
     elif is_usual:
         assert not faults
-        np.testing.assert_array_equal([rows.dense(values) for values, _ in read], encoder.encode(table).dense)
+        np.testing.assert_array_equal(
+            [rows.encode(values).dense for values, _ in read], encoder.encode(table).dense
+        )
     else:
         assert faults
 

@@ -61,11 +61,12 @@ def people(*, with_note: bool = False) -> Table:
 
 
 @cache
-def encoder(*, with_note: bool = False) -> Encoder:
+def encoder(*, with_note: bool = False, answers_gaps: bool = False) -> Encoder:
     """Fitted to `people`; "kind" and "id" are ignored."""
     table = people(with_note=with_note)
     said = {"grade": KindSpec(Kind.CATEGORY)} | ({"note": KindSpec(Kind.TEXT)} if with_note else {})
-    return fit_encoder(table, infer_schema(table, said), None, ignored=["kind", "id"])
+    schema = infer_schema(table, said)
+    return fit_encoder(table, schema, None, ignored=["kind", "id"], answers_gaps=answers_gaps)
 
 
 def numbers_table() -> Table:
@@ -78,7 +79,7 @@ def numbers_table() -> Table:
 def numbers_encoder() -> Encoder:
     """Of two columns of numbers without gaps, so that a list of numbers is a row, too."""
     table = numbers_table()
-    return fit_encoder(table, infer_schema(table), None, ignored=["kind"])
+    return fit_encoder(table, infer_schema(table), None, ignored=["kind"], answers_gaps=False)
 
 
 @cache
@@ -99,6 +100,7 @@ def refusing_encoder() -> Encoder:
         infer_schema(table, {"grade": KindSpec(Kind.CATEGORY)}),
         {"job": ColumnRules(refuses_unseen=True)},
         ignored=["kind", "id"],
+        answers_gaps=False,
     )
 
 

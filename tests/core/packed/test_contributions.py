@@ -117,7 +117,7 @@ def test_usual_values_are_medians_and_the_most_frequent_values():
     # Truth values have a median that is one of them, too.
     expected["member"] = expected["member"] >= 0.5
     values = [expected[column.name] for column in rows.columns]
-    np.testing.assert_allclose(usual, rows.dense(values), rtol=1e-12)
+    np.testing.assert_allclose(usual, rows.encode(values).dense, rtol=1e-12)
 
 
 def test_effects_beyond_float64_are_refused():
