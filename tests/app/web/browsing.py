@@ -44,7 +44,7 @@ _LAYOUT_FAULTS = r"""() => {
     if (box.closest("svg, script, option, textarea, .unseen") || !box.getClientRects().length) continue;
     if (isHidden(box)) continue;
     for (const {0: word, index} of node.data.matchAll(/[\p{L}\p{M}\p{N}]+/gu)) {
-      const isId = /^(?=.*\p{L})(?=.*\p{N}).{12}/u.test(word);
+      const isId = /^(?=.*\p{N}).{12}/u.test(word);
       const hasBlanks = /^[\p{Script=Latin}\p{Script=Cyrillic}\p{M}\p{N}]+$/u.test(word);
       if (word.length > 24 || isId || !hasBlanks) continue;
       range.setStart(node, index);
