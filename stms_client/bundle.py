@@ -16,6 +16,7 @@ from stms_client._packed.errors import InvalidPackage
 from stms_client._packed.head import PackedHead
 from stms_client._packed.labels import PackedLabels
 from stms_client.arrays import ClassName, Row, Rows, class_name
+from stms_client.cards import Facts, Shown
 from stms_client.errors import InvalidInput, Json, StmsError
 from stms_client.evaluator import Evaluator
 from stms_client.results import Decision, Decisions, Package
@@ -31,7 +32,7 @@ Read: TypeAlias = Callable[[str], bytes]
 """From the name of a member to its bytes. Raises KeyError unless it is a regular file, and OSError."""
 
 
-class Bundle:
+class Bundle(Shown):
     """One version of a model from a file, see `open_bundle`. Threads may share it.
 
     Rows, records and texts are as those of `Client.query`, and the answers have the same bits.
@@ -52,6 +53,9 @@ class Bundle:
         self.labels, self.columns, self.width = tuple(labels), columns, width
         self.model, self.version, self.takes_records = evaluator.model, evaluator.version, takes_records
         self._evaluator = evaluator
+
+    def _facts(self) -> Facts:
+        return {"model": self.model, "version": self.version, "classes": len(self.labels)}
 
     def is_class(self, label: ClassName, x: Row | None = None, *, text: str | None = None) -> bool:
         """Whether one row or text belongs to the class. Raises InvalidInput."""

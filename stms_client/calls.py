@@ -12,12 +12,13 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 from urllib.parse import quote
 
 import httpx
 import msgspec
 
+from stms_client import cards
 from stms_client.arrays import (
     ClassName,
     Frame,
@@ -239,7 +240,9 @@ def upload(
         "format": file_format,
         **reading,
     }
-    return Call("POST", "/v1/datasets", decoded, without_none(params), {"Content-Type": _BINARY}, file=file)
+    return Call(
+        "POST", "/v1/datasets", dataset_of, without_none(params), {"Content-Type": _BINARY}, file=file
+    )
 
 
 def listed(texts: Iterable[str]) -> str | None:
@@ -261,7 +264,7 @@ def upload_rows(
     """Upload of rows and labels as a data set."""
     params = {"name": name, "filename": f"{name}.npz", "format": "npz", "unlabelled": unlabelled}
     content = archive(X, y, test)
-    return Call("POST", "/v1/datasets", decoded, without_none(params), {"Content-Type": _BINARY}, content)
+    return Call("POST", "/v1/datasets", dataset_of, without_none(params), {"Content-Type": _BINARY}, content)
 
 
 def upload_table(table: Frame, label: str, name: str, reading: Mapping[str, str | None]) -> Call[Dataset]:
@@ -278,7 +281,7 @@ def upload_table(table: Frame, label: str, name: str, reading: Mapping[str, str 
         "label_column": label,
         **reading,
     }
-    return Call("POST", "/v1/datasets", decoded, without_none(params), {"Content-Type": _BINARY}, content)
+    return Call("POST", "/v1/datasets", dataset_of, without_none(params), {"Content-Type": _BINARY}, content)
 
 
 def import_head(
@@ -362,16 +365,16 @@ def webhook_path(webhook_id: str) -> str:
     return f"/v1/webhooks/{segment(webhook_id)}"
 
 
-def get(path: str, _kind: type[T], **params: str | float) -> Call[T]:
-    """Read of the document at a path. _kind: its type; it is not checked, since it may have further keys."""
-    return Call("GET", path, decoded, params)
+def get(path: str, kind: type[T], **params: str | float) -> Call[T]:
+    """Read of the document at a path. kind: its type; it is not checked, since it may have further keys."""
+    return Call("GET", path, _reader(kind), params)
 
 
 def post(
-    path: str, body: object, _kind: type[T], *, repeatable: bool = True, is_long: bool = False
+    path: str, body: object, kind: type[T], *, repeatable: bool = True, is_long: bool = False
 ) -> Call[T]:
     """An action with a body, and the document of this kind that it returns."""
-    return replace(_post(path, body, decoded), repeatable=repeatable, is_long=is_long)
+    return replace(_post(path, body, _reader(kind)), repeatable=repeatable, is_long=is_long)
 
 
 def patch(path: str, body: object, _kind: type[T], **params: str | float) -> Call[T]:
@@ -496,6 +499,15 @@ def decoded(response: httpx.Response) -> Any:
         return msgspec.json.decode(response.content)
     except msgspec.DecodeError as error:
         raise StmsError(f"{response.url} answered with something that is not JSON: {error}.") from error
+
+
+def dataset_of(response: httpx.Response) -> Dataset:
+    """The document of a data set, which notebooks show as a table. Raises StmsError as `decoded`."""
+    return cast(Dataset, cards.Dataset(decoded(response)))
+
+
+def _reader(kind: type[T]) -> Callable[[httpx.Response], T]:
+    return cast(Callable[[httpx.Response], T], dataset_of if kind is Dataset else decoded)
 
 
 def without_none(params: Mapping[str, Any]) -> dict[str, Any]:

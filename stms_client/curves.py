@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from stms_client.cards import Facts, Shown
 
-@dataclass(frozen=True, slots=True)
-class Curve:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Curve(Shown):
     """At most 201 exact points of a ROC curve on the test part, by descending threshold.
 
     At ``thresholds[i]`` the student accepts ``tp[i]`` of the ``positives`` rows of its class and ``fp[i]`` of
@@ -29,6 +31,10 @@ class Curve:
         """From JSON."""
         names = ("method", "positives", "negatives", "thresholds", "tp", "fp")
         return cls(label=label, threshold=threshold, **{name: document[name] for name in names})
+
+    def _facts(self) -> Facts:
+        counts = {"points": len(self.thresholds), "positives": self.positives, "negatives": self.negatives}
+        return {"label": self.label, "method": self.method} | counts | {"threshold": self.threshold}
 
     @property
     def recall(self) -> list[float]:

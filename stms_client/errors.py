@@ -19,6 +19,8 @@ StmsError
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from email.utils import parsedate_to_datetime
 from time import time
 from typing import Any, TypeAlias
@@ -26,6 +28,8 @@ from typing import Any, TypeAlias
 import httpx
 
 Json: TypeAlias = dict[str, Any]
+
+_SHOWN_FAULTS = 3
 
 
 class StmsError(Exception):
@@ -70,7 +74,8 @@ class Problem(StmsError):
 
     status: HTTP status. code: a stable word for programs. detail: a sentence for people. request_id:
     id of the request in the server's log. faults: each with field, row, column, code and message.
-    retry_after: seconds to wait, if the server named any. document: the whole response body.
+    retry_after: seconds to wait, if the server named any. document: the whole response body. summary: detail,
+    status, code and request; the text of the error also has the first faults, a line each.
     """
 
     def __init__(self, status: int, document: Json, retry_after: float | None = None) -> None:
@@ -82,7 +87,24 @@ class Problem(StmsError):
         self.faults: list[Json] = document.get("errors", [])
         self.retry_after = retry_after
         origin = f"HTTP {status}, {self.code}" + (f", request {self.request_id}" if self.request_id else "")
-        super().__init__(f"{self.detail} ({origin})")
+        self.summary = f"{self.detail} ({origin})"
+        super().__init__("\n".join([self.summary, *self._first_faults()]))
+
+    def _first_faults(self) -> Iterator[str]:
+        """Lines of the first faults that the detail does not state."""
+        stated = [fault for fault in self.faults if str(fault.get("message")) not in self.detail]
+        yield from (f"  {fault_line(fault)}" for fault in stated[:_SHOWN_FAULTS])
+        if len(stated) > _SHOWN_FAULTS:
+            yield f"  and {len(stated) - _SHOWN_FAULTS} more, see `faults`"
+
+
+def fault_line(fault: Json) -> str:
+    """A fault of an answer as one line: where it is, and what is wrong."""
+    place = [str(fault["field"])] if fault.get("field") else []
+    # A message that names the line of a file counts from 1; the row beside it would count from 0.
+    if not re.search(r"\b[Ll]ine [0-9]", str(fault.get("message", ""))):
+        place += [f"{axis} {fault[axis]}" for axis in ("row", "column") if fault.get(axis) is not None]
+    return f"{', '.join(place)}: {fault.get('message', '')}" if place else str(fault.get("message", ""))
 
 
 class InvalidRequest(Problem):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
+from stms_client.cards import Facts, Shown, html_table
 from stms_client.errors import Json
 
 if TYPE_CHECKING:
@@ -16,12 +17,13 @@ Explain: TypeAlias = bool | Literal["columns"]
 """Whether an answer has its parts, or also what each column adds to its score."""
 NOTES = ("outside", "outside_count", "unseen", "cut", "known_terms")
 """What an explained answer says of a row, by the names of the fields."""
+_SHOWN_ROWS = 10
 EFFECTS = ("base", "exact", "columns", "rest")
 """What an answer explained by columns says, by the names of the fields."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+@dataclass(frozen=True, slots=True, repr=False)
+class Decision(Shown):
     """The decision whether a row belongs to the target class. match: score ≥ threshold.
 
     probability: of the class; None if the student is not calibrated. gate, rejection: S^y(x) and φ(x; θ), the
@@ -50,7 +52,7 @@ class Decision:
     unseen: Sequence[str] | None = None
     cut: Sequence[str] | None = None
     known_terms: Mapping[str, int] | None = None
-    effects: Mapping[str, Any] | None = None
+    effects: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, document: Mapping[str, Any], origin: Mapping[str, Any]) -> Decision:
@@ -72,8 +74,8 @@ class Decision:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Decisions(Sequence[Decision]):
+@dataclass(frozen=True, slots=True, repr=False)
+class Decisions(Shown, Sequence[Decision]):
     """Decisions on n rows by one version of a student.
 
     scores, probabilities, gates, rejections, pieces: (n,), arrays if the rows were an array, otherwise lists.
@@ -107,6 +109,18 @@ class Decisions(Sequence[Decision]):
 
     def __len__(self) -> int:
         return len(self.scores)
+
+    def _facts(self) -> Facts:
+        counts = {"rows": len(self), "matches": int(sum(self.matches))}
+        return counts | {"threshold": self.threshold, "model": self.model, "version": self.version}
+
+    def _repr_html_(self) -> str:
+        heads = ("", "match", "score") + (() if self.probabilities is None else ("probability",))
+        rows = [
+            [number, *(getattr(self[number], name) for name in heads[1:])]
+            for number in range(min(len(self), _SHOWN_ROWS))
+        ]
+        return html_table(repr(self), heads, rows)
 
     @overload
     def __getitem__(self, index: int) -> Decision: ...
@@ -173,7 +187,7 @@ class Package:
     file of its training rows began, None if there was none.
     """
 
-    content: bytes
+    content: bytes = field(repr=False)
     etag: str
     model: str
     version: int

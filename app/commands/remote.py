@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from stms_client import Client, Problem, Retry, StmsError, Unreachable
 from stms_client.calls import Call, encoded
 from stms_client.calls import job_path as _job_path
 from stms_client.calls import segment as _segment
+from stms_client.errors import fault_line
 
 __all__ = [
     "DEFAULT_SERVER",
@@ -124,15 +124,7 @@ class ServerProblem(CommandFailed):
     def __init__(self, problem: Problem) -> None:
         self.status, self.code, self.faults = problem.status, problem.code, problem.faults
         hints = [_KEY_HINT] if problem.code == "key_required" else []
-        super().__init__(str(problem), [*map(_fault_line, problem.faults), *hints])
-
-
-def _fault_line(fault: Json) -> str:
-    place = [str(fault["field"])] if fault.get("field") else []
-    # A message that names the line of a file counts from 1; the row beside it would count from 0.
-    if not re.search(r"\b[Ll]ine [0-9]", str(fault.get("message", ""))):
-        place += [f"{axis} {fault[axis]}" for axis in ("row", "column") if fault.get(axis) is not None]
-    return f"{', '.join(place)}: {fault.get('message', '')}" if place else str(fault.get("message", ""))
+        super().__init__(problem.summary, [*map(fault_line, problem.faults), *hints])
 
 
 class RemoteServer:

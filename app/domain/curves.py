@@ -80,6 +80,14 @@ class Curve:
         at = bisect_right(self.thresholds, -threshold, key=lambda value: -value)
         return max(at - 1, 0)
 
+    def loosest_point(self, percent: float) -> int | None:
+        """The number of the point with the smallest threshold that accepts at most so much of the other rows.
+
+        None if the first point accepts more.
+        """
+        at = bisect_right(self.fp, percent * self.negatives, key=lambda count: 100 * count)
+        return at - 1 if at else None
+
     def is_point(self, threshold: float) -> bool:
         """Whether the counts at a threshold are known."""
         return threshold in self.thresholds

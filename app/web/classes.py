@@ -15,7 +15,7 @@ from app.services.curves import find_curve
 from app.web.charts import SIDE, calibration_marks, path_of
 from app.web.curves import MAX_RATIO, drawn
 from app.web.rendering import page
-from app.web.tuning import drawn_search, find_trace
+from app.web.tuning import drawn_search, find_trace, in_words
 
 router = APIRouter(route_class=BorderRoute)
 
@@ -34,10 +34,12 @@ def class_page(
     method: Method = "",
     t: Number = None,
     cost: Annotated[float, Query(gt=0, le=MAX_RATIO, allow_inf_nan=False)] = 1.0,
+    most: Annotated[float | None, Query(ge=0, le=100, allow_inf_nan=False)] = None,
 ) -> Response:
     """Metrics, curves, certificate and calibration of the students of one class.
 
-    t: threshold to look at; by default the one in use. cost: of a missed row, in false positives.
+    t: threshold to look at; by default the one in use. cost: of a missed row, in false positives. most:
+    percent of the other rows that may be accepted, in place of ``t``.
     """
     store = context.store_of(caller)
     job = training.get_job(store, job_id)
@@ -47,13 +49,13 @@ def class_page(
     bins = row.metrics.get("reliability") or []
     marks = calibration_marks(bins)
     curve = find_curve(store, job_id, class_index, row.method)
-    threshold = (row.threshold or 0.0) if t is None else t
     return page(
         request,
         "class.html",
-        plots=None if curve is None else drawn(curve, threshold, cost),
+        plots=None if curve is None else drawn(curve, (row.threshold or 0.0) if t is None else t, cost, most),
         other_methods=[name for name in rows if name != row.method],
         search=drawn_search(find_trace(store, job_id, class_index, row.method)),
+        chosen=None if row.chosen is None else in_words(row.chosen),
         job=job,
         row=row,
         rows=rows,

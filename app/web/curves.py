@@ -55,12 +55,14 @@ async def publish(
     return see(f"/ui/models/{segment(model)}/versions/{version.version}", tenant=tenant, done="publish")
 
 
-def drawn(curve: Curve, threshold: float, ratio: float) -> dict[str, Any]:
+def drawn(curve: Curve, threshold: float, ratio: float, most: float | None = None) -> dict[str, Any]:
     """What the class page shows of a curve at a threshold.
 
-    ratio: cost of a row of the class that is missed, in false positives.
+    ratio: cost of a row of the class that is missed, in false positives. most: percent of the other rows that
+    may be accepted: then the smallest threshold of the curve with which no more are, else its largest.
     """
-    point, typed = _point(curve, threshold)
+    reached = None if most is None else curve.loosest_point(most)
+    point, typed = _point(curve, threshold if most is None else curve.thresholds[reached or 0])
     confusion = curve.confusion(point)
     counts = range(len(curve.thresholds))
     found = [_share(tp, curve.positives) for tp in curve.tp]
@@ -73,6 +75,8 @@ def drawn(curve: Curve, threshold: float, ratio: float) -> dict[str, Any]:
         "typed": typed,
         "confusion": confusion,
         "ratio": ratio,
+        "most": most,
+        "is_unreached": most is not None and reached is None,
         "cost": confusion.cost(ratio),
         "cheapest": cheapest,
         "roc": _plot([(0.0, 0.0), *roc, (1.0, 1.0)], roc[point]),

@@ -11,6 +11,7 @@ from typing import Any, Final
 from app.domain.entities import Json
 from app.store.unit_of_work import Store
 from app.web.charts import MAP_HEIGHT, MAP_WIDTH, SIDE
+from app.web.formats import words
 
 _BEST: Final = 25
 _MEASURES: Final = ("folds", "score", "standard_error", "gap", "seconds")
@@ -170,6 +171,23 @@ def _described(point: Json, names: Sequence[str]) -> str:
     place = ", ".join(f"{name} {shown(point.get(name))}" for name in names)
     error = f"{point['score']:.4f} ± {point['standard_error']:.4f}"
     return f"{place}: {error} on {point['folds']} folds"
+
+
+def in_words(chosen: Json) -> str:
+    """What the search or the fit of a student chose; nothing of a student that no search has compared.
+
+    Rivals are the classes whose scores a student must exceed; without any, it is as its teacher.
+    """
+    names = [name for name in chosen if name != "least_score" and (name != "rivals" or chosen[name])]
+    return ", ".join(f"{words(name)} {_value_in_words(chosen[name])}" for name in names)
+
+
+def _value_in_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"({in_words(value)})"
+    if isinstance(value, list | tuple):
+        return " and ".join(map(_value_in_words, value)) or "none"
+    return shown(float(f"{value:.4g}") if isinstance(value, float) else value)
 
 
 def shown(value: Any) -> str:

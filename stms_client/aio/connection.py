@@ -15,6 +15,7 @@ import httpx
 
 from stms_client import calls
 from stms_client.calls import Call
+from stms_client.cards import Facts, Shown
 from stms_client.errors import Json, StmsError, problem_of, unreachable
 from stms_client.retries import Retry
 from stms_client.transport import (
@@ -68,7 +69,7 @@ class DirectClient(httpx.AsyncClient):
         return response
 
 
-class Connection:
+class Connection(Shown):
     """The connections to a service: a pool for each process, and with asyncio for each event loop."""
 
     def __init__(
@@ -94,6 +95,9 @@ class Connection:
     def address(self) -> str:
         """The address of the service."""
         return self._address
+
+    def _facts(self) -> Facts:
+        return {"address": self.address, "tenant": self._tenant}
 
     async def __aenter__(self) -> Self:
         return self

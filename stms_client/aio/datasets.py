@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from stms_client import calls
+from stms_client import calls, cards
 from stms_client.aio.connection import Connection
 from stms_client.arrays import ClassName, Frame, Table, class_name
 from stms_client.documents import Class, Dataset, DatasetRow, ListedDataset
@@ -135,9 +135,10 @@ class Datasets(Connection):
         body = calls.without_none(body) | {"reading": dict(reading or {})}
         return await self.do(calls.post("/v1/datasets:fetch", body, Dataset, is_long=True))
 
-    def datasets(self) -> AsyncIterator[ListedDataset]:
+    async def datasets(self) -> AsyncIterator[ListedDataset]:
         """All data sets, newest first, without their classes and summaries."""
-        return self._listed("/v1/datasets", ListedDataset)
+        async for document in self._listed("/v1/datasets", ListedDataset):
+            yield cast(ListedDataset, cards.Dataset(document))
 
     async def dataset(self, dataset_id: str) -> Dataset:
         """One data set."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from stms_client import calls, documents, plots
 from stms_client.aio.connection import Connection
 from stms_client.arrays import ClassName, class_name
+from stms_client.cards import Facts, Shown
 from stms_client.curves import Curve
 from stms_client.documents import Dataset, Event, JobCounts, Label, Student, Trace
 from stms_client.errors import JobNotSucceeded, StmsError
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class AsyncJob(dict[str, Any]):
+class AsyncJob(Shown, dict[str, Any]):
     """A training job: the document that the service has sent, and what can be done with the job.
 
     The methods that draw return figures of matplotlib, which must be installed; axes: draw there instead.
@@ -32,6 +33,16 @@ class AsyncJob(dict[str, Any]):
     def __init__(self, document: documents.Job, client: Jobs) -> None:
         super().__init__(document)
         self._client = client
+
+    def _facts(self) -> Facts:
+        facts = {name: self.get(name) for name in ("id", "model", "state", "version", "dataset_id")}
+        progress, error = self.get("progress") or {}, self.get("error") or {}
+        done = f"{progress['done']} of {progress['total']}" if progress else None
+        return facts | {
+            "progress": done,
+            "warnings": len(self.get("warnings", ())) or None,
+            "error": error.get("message"),
+        }
 
     @property
     def id(self) -> str:

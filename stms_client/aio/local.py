@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from stms_client import calls
 from stms_client.arrays import ClassName, Row, Rows
+from stms_client.cards import Facts, Shown
 from stms_client.errors import (
     InvalidInput,
     InvalidRequest,
@@ -40,7 +41,7 @@ _WRONG_KEYS = "too_many_failures"
 _MOST_REPORTED = 999_999_999
 
 
-class AsyncLocal:
+class AsyncLocal(Shown):
     """Answers questions about some classes of a model without asking the service, see `AsyncClient.local`.
 
     It is a context manager: entering it fetches the students. Rows, records and texts are as those of
@@ -80,6 +81,9 @@ class AsyncLocal:
         self._calls = count()
         self._polls = self._reported = 0
         self._process = os.getpid()
+
+    def _facts(self) -> Facts:
+        return {"model": self.model, "classes": len(self.labels)}
 
     async def __aenter__(self) -> Self:
         await self._follow()

@@ -433,7 +433,27 @@ def test_each_status_raises_its_exception_with_the_whole_document(client, writte
     assert (problem.status, problem.code, problem.detail, problem.request_id) == (status, "no", "No.", "r1")
     assert problem.faults == [fault]
     assert problem.retry_after == 7
-    assert str(problem) == f"No. (HTTP {status}, no, request r1)"
+    assert str(problem) == f"No. (HTTP {status}, no, request r1)\n  x, row 0, column 2: x is not finite"
+
+
+@pytest.mark.parametrize(
+    ("messages", "lines"),
+    [
+        (["The webhook cannot be stored."], []),
+        (["url must begin with https"], ["url: url must begin with https"]),
+        (["q1", "q2", "q3", "q4", "q5"], ["url: q1", "url: q2", "url: q3", "and 2 more, see `faults`"]),
+    ],
+)
+def test_the_text_of_an_error_has_its_first_reasons_once(client, written, messages, lines):
+    faults = [
+        {"field": "url", "row": None, "column": None, "code": "c", "message": text} for text in messages
+    ]
+    document = {"detail": "The webhook cannot be stored.", "code": "invalid", "errors": faults}
+    written.on("POST", "/v1/webhooks", document, 422)
+    with pytest.raises(InvalidRequest) as caught:
+        client.create_webhook("http://example.com", ["job.succeeded"])
+    summary = "The webhook cannot be stored. (HTTP 422, invalid)"
+    assert str(caught.value).splitlines() == [summary, *(f"  {line}" for line in lines)]
 
 
 @pytest.mark.parametrize(

@@ -126,3 +126,31 @@ def test_a_program_follows_its_model_and_a_refusal_ends_its_answers(tmp_path: Pa
         [url, '"4-x"', "4:3"],
     ]
     assert found["wrong"] == ["RangeError"] * 4
+
+
+NAMED = """
+import { readFileSync } from "node:fs";
+import { openLocal } from "MODULE";
+const asked = [];
+const fetch = async (url) => {
+  asked.push(url.split("/").at(-2));
+  const made = { etag: '"4-x"', "x-model": "m", "x-model-version": "4" };
+  return new Response(readFileSync("PACKAGE"), { headers: made });
+};
+const local = await openLocal("http://stms.test", "m", [3, true, "a"], { fetch, poll: 50 });
+const x = [1, 2, 3, 4, 5, 6];
+const equal = [[3, "3"], [3.0, 3n], [true, "true"]].map(([one, other]) =>
+  local.query(one, x).score === local.query(other, x).score);
+console.log(JSON.stringify({ asked: asked.sort(), equal }));
+local.close();
+"""
+
+
+def test_a_class_is_named_by_a_whole_number_or_a_truth_value(tmp_path: Path):
+    (tmp_path / "student").write_bytes(CASES["linear-linear-none"].to_bytes())
+    program = NAMED.replace("MODULE", MODULE.as_uri()).replace("PACKAGE", str(tmp_path / "student"))
+    (tmp_path / "program.mjs").write_text(program, "utf-8")
+    ran = subprocess.run(
+        ["node", str(tmp_path / "program.mjs")], check=True, timeout=60, capture_output=True, text=True
+    )
+    assert json.loads(ran.stdout) == {"asked": ["3", "a", "true"], "equal": [True, True, True]}

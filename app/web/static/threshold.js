@@ -11,6 +11,7 @@ function movable(/** @type {HTMLElement} */ part) {
   const slider = /** @type {HTMLInputElement} */ (document.getElementById("slider"));
   const field = /** @type {HTMLInputElement} */ (document.getElementById("t"));
   const cost = /** @type {HTMLInputElement} */ (document.getElementById("cost"));
+  const most = /** @type {HTMLInputElement} */ (document.getElementById("most"));
   const cheapest = /** @type {HTMLElement | null} */ (part.querySelector("[data-go]"));
 
   const share = (/** @type {number} */ a, /** @type {number} */ b) => b ? a / b : null;
@@ -58,8 +59,15 @@ function movable(/** @type {HTMLElement} */ part) {
     if (cheapest) cheapest.dataset.go = String(best);
   }
 
+  function go(/** @type {number} */ i) {
+    slider.value = String(i);
+    show(i);
+    remember();
+  }
+
   function remember() {
     const address = new URL(location.href);
+    address.searchParams.delete("most");
     address.searchParams.set("t", String(thresholds[Number(slider.value)]));
     if (Number(cost.value) > 0) address.searchParams.set("cost", cost.value);
     history.replaceState(null, "", address);
@@ -71,9 +79,13 @@ function movable(/** @type {HTMLElement} */ part) {
   cost.addEventListener("change", remember);
   cheapest?.addEventListener("click", (event) => {
     event.preventDefault();
-    slider.value = cheapest.dataset.go || "0";
-    show(Number(slider.value));
-    remember();
+    go(Number(cheapest.dataset.go));
+  });
+  most.form?.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const reached = fp.findLastIndex((/** @type {number} */ count) => 100 * count <= Number(most.value) * negatives);
+    part.querySelector("[data-unreached]")?.toggleAttribute("hidden", reached >= 0);
+    go(Math.max(reached, 0));
   });
   part.querySelector("[data-slider]")?.removeAttribute("hidden");
 }

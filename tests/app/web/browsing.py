@@ -16,8 +16,56 @@ if TYPE_CHECKING:
 
 CHROMIUM = shutil.which("chromium")
 NEEDS_CHROMIUM = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed")
-PHONE = {"width": 375, "height": 740}
-DESK = {"width": 1280, "height": 900}
+PHONE = {"width": 390, "height": 844}
+DESK = {"width": 1400, "height": 900}
+
+_LAYOUT_FAULTS = r"""() => {
+  const faults = [], page = document.documentElement, width = page.clientWidth;
+  const say = (what, one, text) =>
+    faults.push(`${what}: ${one.tagName} ${one.getAttribute("class") ?? ""} ${text.trim().slice(0, 60)}`);
+  const isHidden = (one) => one.closest("thead")?.getBoundingClientRect().width <= 1;
+  if (page.scrollWidth > width) {
+    say("the page scrolls sideways", page, `${page.scrollWidth} of ${width} pixels`);
+    for (const one of document.querySelectorAll("body *")) {
+      const mayBeWide = one.parentElement.closest(".scroll, .unseen");
+      const isWide = !mayBeWide && one.getBoundingClientRect().right > width;
+      if (isWide) say("beyond the window", one, one.textContent);
+    }
+  }
+  for (const one of document.querySelectorAll("body *")) {
+    if (one.scrollWidth <= one.clientWidth + 1 || one.matches(".card .scroll, pre, textarea")) continue;
+    const overflow = getComputedStyle(one).overflowX;
+    if (overflow === "auto" || overflow === "scroll") say("scrolls sideways", one, one.textContent);
+  }
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  const range = document.createRange();
+  while (texts.nextNode()) {
+    const node = texts.currentNode, box = node.parentElement;
+    if (box.closest("svg, script, option, textarea, .unseen") || !box.getClientRects().length) continue;
+    if (isHidden(box)) continue;
+    for (const {0: word, index} of node.data.matchAll(/[\p{L}\p{M}\p{N}]+/gu)) {
+      const isId = /^(?=.*\p{N}).{12}/u.test(word);
+      const hasBlanks = /^[\p{Script=Latin}\p{Script=Cyrillic}\p{M}\p{N}]+$/u.test(word);
+      if (word.length > 24 || isId || !hasBlanks) continue;
+      range.setStart(node, index);
+      range.setEnd(node, index + word.length);
+      const lines = new Set([...range.getClientRects()].map((line) => Math.round(line.top)));
+      if (lines.size > 1) say(`“${word}” is broken`, box, node.data);
+    }
+  }
+  for (const cell of document.querySelectorAll("td, th")) {
+    if (isHidden(cell) || /\S{60}/.test(cell.textContent)) continue;
+    const lines = cell.clientHeight / parseFloat(getComputedStyle(cell).lineHeight);
+    if (lines > 12) say(`${Math.round(lines)} lines high`, cell, cell.textContent);
+  }
+  return [...new Set(faults)];
+}"""
+"""What is laid out badly on a page: it, or another part than a table in its card or a text in fixed width,
+scrolls sideways; a word of at most 24 letters is broken within; a cell is higher than twelve lines.
+
+Words of scripts that have no blanks between words may be broken, ids of letters and digits, too, and cells
+with a word of 60 characters may be high.
+"""
 
 
 @dataclass
@@ -80,6 +128,11 @@ class Visit:
             if self.has_focus(selector):
                 return
         pytest.fail(f"{selector} on {self.page.url} is not reached by the tabulator key")
+
+    def layout_faults(self) -> list[str]:
+        """What is laid out badly on the page: each as a sentence, with its element."""
+        faults: list[str] = self.page.evaluate(_LAYOUT_FAULTS)
+        return faults
 
     def has_focus(self, selector: str) -> bool:
         """Whether an element that matches has the focus."""

@@ -206,6 +206,11 @@ def test_a_threshold_is_moved_and_published(
     assert "Cost13" in text
     shown = person.get(f"{path}?t=1.5").text
     assert re.search(r'data-value="tp">4<', shown), "the next stricter point"
+    for most, tp in ((0, 4), (3.3, 4), (3.4, 8), (100, 10)):
+        shown = person.get(f"{path}?t=1.5&most={most}").text
+        assert f'data-value="tp">{tp}<' in shown, "the loosest point that accepts no more of the others"
+        assert "data-unreached hidden" in shown
+    assert person.get(f"{path}?most=101").status_code == 400
     action = "/ui/models/pets/thresholds"
     made = person.post(action, **fields(person.get(f"{path}?t=1.0").text, action))
     assert made.headers["location"] == "/ui/models/pets/versions/3?done=publish"

@@ -21,18 +21,6 @@ __all__ = ["server"]
 pytestmark = NEEDS_CHROMIUM
 
 
-_WIDE = """() => {
-  const page = document.documentElement, nav = document.querySelector("nav.sections");
-  if (nav.scrollWidth > nav.clientWidth + 1) return ["nav"];
-  if (page.scrollWidth <= page.clientWidth + 1) return [];
-  return [...document.querySelectorAll("body *")]
-    .filter((one) => !one.parentElement.closest(".scroll, .unseen"))
-    .filter((one) => one.getBoundingClientRect().right > page.clientWidth + 1)
-    .map((one) => `${one.tagName} ${one.getAttribute("class")} ${one.textContent.trim().slice(0, 40)}`);
-}"""
-"""What is wider than the window, unless it scrolls by itself."""
-
-
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     with browser() as opened:
@@ -68,6 +56,11 @@ def test_scripts_run_and_shortcuts_work(chromium: Browser, server: Server, thing
         assert person.page.url.endswith("/ui/models")
         person.open(f"{job}/classes/0")
         assert person.page.locator("#slider").is_visible(), "the script has shown the slider"
+        for most, threshold in (("10", "0.5"), ("20", "0.1")):
+            person.page.fill("#most", most)
+            person.page.get_by_role("button", name="To this threshold").click()
+            assert person.page.locator("#t").input_value() == threshold
+            assert person.page.url.endswith(f"?t={threshold}&cost=1.0")
 
 
 @pytest.mark.long
@@ -115,14 +108,19 @@ def test_axe_finds_nothing_on_any_page(
 
 
 @pytest.mark.long
-def test_no_page_scrolls_sideways_on_a_phone(chromium: Browser, server: Server, things: Things) -> None:
-    with visit(chromium, server.url, viewport=PHONE, has_touch=True, is_mobile=True) as person:
-        wide = []
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("viewport", [PHONE, DESK], ids=["phone", "desk"])
+def test_pages_fit_their_window_and_break_no_word(
+    chromium: Browser, server: Server, things: Things, scheme: Any, viewport: Any
+) -> None:
+    is_phone = viewport is PHONE
+    options = {"color_scheme": scheme, "has_touch": is_phone, "is_mobile": is_phone}
+    with visit(chromium, server.url, viewport=viewport, **options) as person:
+        faults = []
         for path in pages(things):
             person.open(path)
-            if found := person.page.evaluate(_WIDE):
-                wide.append(f"{path}: {found[:4]}")
-        assert wide == []
+            faults += [f"{path}: {fault}" for fault in person.layout_faults()]
+        assert not faults, "\n".join(faults)
 
 
 @pytest.mark.long

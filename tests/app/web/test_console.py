@@ -17,7 +17,7 @@ from app.services.keys import create_key
 from app.services.models import get_version
 from app.store.unit_of_work import Store
 from app.web.console import _example, parsed_row
-from tests.app.web.conftest import Person, Things
+from tests.app.web.conftest import Page, Person, Things
 from tests.refusals import at_fault
 
 Enter = Callable[..., Person]
@@ -32,7 +32,7 @@ def test_the_console_answers_as_the_api_does(
     fields = {"model": "pets", "at": "1", "row": "3 1, 2"}
     answer = person.post("/ui/ask", **fields, **{"class": "cat"})
     assert answer.status_code == 200
-    assert 'verdict yes">Yes<' in answer.text
+    assert "Yes, it is “cat”" in Page(answer.text).text
     text = create_key(store, "program", {"query"})[1]
     client.refresh()
     headers = {"authorization": f"Bearer {text}"}

@@ -13,6 +13,7 @@ from app.services.keys import create_key, key_names, revoke_key
 from app.store.unit_of_work import Store
 from app.web.curves import drawn
 from app.web.formats import brief_json, rate, significant
+from app.web.tuning import in_words
 from tests.app.students import change_student
 from tests.app.web.conftest import Page, Person, Things
 
@@ -87,6 +88,42 @@ def test_a_typed_threshold_chooses_the_same_point(thresholds: list[float], typed
     assert shown["typed"] == typed
     assert curve.thresholds[shown["point"]] == exact
     assert drawn(curve, float(typed), 1.0)["point"] == shown["point"]
+
+
+@pytest.mark.parametrize(
+    ("most", "point", "is_unreached"), [(0.0, 0, True), (28.9, 0, True), (29.0, 0, False), (57.0, 1, False)]
+)
+def test_a_share_of_false_yes_that_no_point_keeps_shows_the_strictest(
+    most: float, point: int, is_unreached: bool
+) -> None:
+    curve = Curve(9, 100, (2.0, 1.0, 0.0), (1, 5, 9), (29, 57, 58))
+    shown = drawn(curve, 0.0, 1.0, most)
+    assert (shown["point"], shown["is_unreached"]) == (point, is_unreached)
+
+
+def test_what_a_search_chose_is_said_in_words_and_a_fit_without_a_search_says_nothing(
+    sign_in: Enter, things: Things, store: Store
+) -> None:
+    chosen = {
+        "C": 100.0,
+        "standard_error": 0.00685442,
+        "params": {"margins": [0.5, 1]},
+        "strategy": "halving",
+    }
+    assert in_words(chosen) == "C 100, standard error 0.006854, params (margins 0.5 and 1), strategy halving"
+    assert in_words({"rivals": 0, "least_score": -0.0852633}) == ""
+    assert in_words({"rivals": 2, "least_score": -0.0852633}) == "rivals 2"
+    path, person = f"/ui/jobs/{things.job.id}/classes/0", sign_in("train")
+    searched = Page(person.get(path).text).text
+    assert "Chosen by the searchC 1, score 0.5" in searched
+    assert all(name in searched for name in ("Objective", "Relative duality gap", "Iterations"))
+    facts = {"objective": 0.0, "gap": None, "iterations": 0, "chosen": {"rivals": 0, "least_score": -0.09}}
+    with store.begin() as uow:
+        change_student(uow, things.job.id, 0, "svm", **facts)
+    fitted = Page(person.get(path).text).text
+    listed = Page(person.get(f"/ui/fragments/jobs/{things.job.id}/classes?sort=label").text).text
+    for name in ("Chosen by the search", "Objective", "gap", "Gap", "Iterations"):
+        assert name not in fitted + listed
 
 
 def test_numbers_in_json_and_text_are_cut_to_six_digits() -> None:
