@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 Explain: TypeAlias = bool | Literal["columns"]
 """Whether an answer has its parts, or also what each column adds to its score."""
-NOTES = ("outside", "outside_count", "unseen", "cut", "known_terms")
-"""What an explained answer says of a row, by the names of the fields."""
+NOTES = ("outside", "outside_count", "unseen", "cut", "known_terms", "missing")
+"""What an answer says of a row besides its decision, by the names of the fields."""
 _SHOWN_ROWS = 10
 EFFECTS = ("base", "exact", "columns", "rest")
 """What an answer explained by columns says, by the names of the fields."""
@@ -30,11 +30,12 @@ class Decision(Shown):
     score is their difference; None without ``explain``. piece: of a student with several rejections, which of
     them is the largest and decides, from 0; otherwise None. rival: of a head with rivals, the class whose
     score this rejection is. model, version: the version that decided. outside: the first columns of the row,
-    by name, whose values are outside the range of the training rows; None without ``explain``, and where
-    ranges are not known. outside_count: how many columns are outside. unseen, cut: of a record, the columns
-    whose category no training row had, and those whose text was cut; known_terms: how many words of each text
-    training had, by column. They are None without ``explain``, and without such columns. effects: with
-    ``explain="columns"`` base, exact, columns and rest, as the service answers them.
+    by name, whose values are outside the range of the training rows. outside_count: how many columns are
+    outside. unseen, cut: of a record, the columns whose category no training row had, and those whose text
+    was cut; known_terms: how many words of each text training had, by column; missing: the columns without
+    a value, of which every training row had one. Without ``explain`` they are None where they name no
+    column, as known_terms and what is not known of a model always is. effects: with ``explain="columns"``
+    base, exact, columns and rest, as the service answers them.
     """
 
     match: bool
@@ -52,12 +53,13 @@ class Decision(Shown):
     unseen: Sequence[str] | None = None
     cut: Sequence[str] | None = None
     known_terms: Mapping[str, int] | None = None
+    missing: Sequence[str] | None = None
     effects: Mapping[str, Any] | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, document: Mapping[str, Any], origin: Mapping[str, Any]) -> Decision:
         """From JSON. origin: the object that contains model and version, and of several classes the notes."""
-        noted = document if "outside" in document else origin
+        noted = document if any(name in document for name in NOTES) else origin
         return cls(
             document["match"],
             document["score"],
@@ -82,7 +84,7 @@ class Decisions(Shown, Sequence[Decision]):
     rivals: of a head with rivals, the classes of the deciding pieces; None for arrays.
     probabilities: None if the student is not calibrated, and for arrays without ``explain``. outside,
     outside_counts: of each row as in `Decision`; None for arrays. notes: of each record what `Decision` has
-    as unseen, cut and known_terms. effects: of each row as in `Decision`; None without
+    as unseen, cut, known_terms and missing. effects: of each row as in `Decision`; None without
     ``explain="columns"``.
     """
 
@@ -95,8 +97,8 @@ class Decisions(Shown, Sequence[Decision]):
     rejections: Sequence[float] | NDArray[Any] | None = None
     pieces: Sequence[int] | NDArray[Any] | None = None
     rivals: Sequence[str | None] | None = None
-    outside: Sequence[Sequence[str | int]] | None = None
-    outside_counts: Sequence[int] | None = None
+    outside: Sequence[Sequence[str | int] | None] | None = None
+    outside_counts: Sequence[int | None] | None = None
     notes: Sequence[Mapping[str, Any]] | None = None
     effects: Sequence[Mapping[str, Any] | None] | None = None
 
@@ -140,7 +142,7 @@ class Decisions(Shown, Sequence[Decision]):
         outside = None if self.outside is None else self.outside[index]
         count = None if self.outside_counts is None else self.outside_counts[index]
         note: Mapping[str, Any] = {} if self.notes is None else self.notes[index]
-        odd = note.get("unseen"), note.get("cut"), note.get("known_terms")
+        odd: Any = [note.get(name) for name in NOTES[2:]]
         effects = None if self.effects is None else self.effects[index]
         parts = (probability, gate, rejection, piece, rival, outside, count, *odd, effects)
         return Decision(match, score, self.threshold, self.model, self.version, *parts)
@@ -153,9 +155,13 @@ class Decisions(Shown, Sequence[Decision]):
         """From JSON."""
         results = document["results"]
         first = results[0]
-        probabilities, gates, rejections, pieces, outside, counts = (
+        probabilities, gates, rejections, pieces = (
             [result[name] for result in results] if name in first else None
-            for name in ("probability", "gate", "rejection", "piece", "outside", "outside_count")
+            for name in ("probability", "gate", "rejection", "piece")
+        )
+        outside, counts = (
+            [result.get(name) for result in results] if any(name in result for result in results) else None
+            for name in NOTES[:2]
         )
         scores = [result["score"] for result in results]
         rivals = [result.get("rival") for result in results]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from http import HTTPStatus
 from itertools import zip_longest
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.markup import escape
@@ -34,6 +35,7 @@ from app.commands.remote import (
     connect,
     segment,
 )
+from app.domain.errors import InputFault
 from app.domain.event_text import text as shown_text
 from app.domain.file_formats import KIND_KEY, NULLS_KEY, TABLE_LABELS, in_words
 from app.domain.near_names import near_name
@@ -41,6 +43,10 @@ from app.ingest.options import ReadingOptions
 from app.ingest.raw import FeatureRows, Known
 from core.data.schema import Kind, KindSpec
 
+SOME_LEFT_OUT: Final = 3
+"""Exit code where some rows of a file were refused, and the others answered."""
+_SHOWN_FAULTS: Final = 20
+_NAMED = ("missing", "unseen")
 _PARTS = ("score", "threshold", "probability", "gate", "rejection", "piece", "rival")
 _READING = (
     "header",
@@ -122,7 +128,8 @@ def query(
     """Ask one student, or several: is this the target class?
 
     Give one of --row, --record, --text and --file. Answers about a file are numbered by its lines, and their
-    count ends the output on standard error, with how the file was read.
+    count ends the output on standard error, with how the file was read. Rows of records that cannot be
+    answered are listed there, and the exit code is 3.
 
     Examples:
 
@@ -151,9 +158,14 @@ def query(
             table = _read(file, options, known)
             _warn_of_absent(table, known)
             body = table.body
-        with _lines_of(table):
-            answer = _asked(client, model, [label, *(more or ())], body | more_fields)
+        labels = [label, *(more or ())]
+        if table is None:
+            answer = _asked(client, model, labels, body | more_fields)
+        else:
+            answer, table = _asked_about_file(client, model, labels, table, more_fields)
     _print(answer, file is None and not more, as_json, file, table)
+    if table is not None and table.faults:
+        raise typer.Exit(SOME_LEFT_OUT)
 
 
 def _question(row: str | None, record: str | None, text: str | None) -> Json:
@@ -165,19 +177,28 @@ def _question(row: str | None, record: str | None, text: str | None) -> Json:
     return {"text": text}
 
 
-@contextmanager
-def _lines_of(table: FeatureRows | None) -> Iterator[None]:
-    """Errors about rows of a file name its lines."""
-    try:
-        yield
-    except ServerProblem as error:
-        lines = None if table is None else table.lines
-        rows = [fault["row"] for fault in error.faults if fault.get("row") is not None]
-        if lines is None or not rows:
-            raise
-        places = sorted({lines[row] for row in rows if row < len(lines)})
-        where = f"{'Line' if len(places) == 1 else 'Lines'} {', '.join(map(str, places))} of the file."
-        raise CommandFailed(error.message, [*error.details, where]) from error
+def _asked_about_file(
+    client: RemoteServer, model: str, labels: Sequence[str], table: FeatureRows, more: Json
+) -> tuple[Json, FeatureRows]:
+    """The answer about a file, and its rows without those that the service refuses."""
+    while True:
+        try:
+            return _asked(client, model, labels, table.body | more), table
+        except ServerProblem as error:
+            faults = [_of_file(fault, table) for fault in error.faults if fault.get("row") is not None]
+            if not faults or error.status != HTTPStatus.BAD_REQUEST:
+                raise
+            table = table.without(faults)
+
+
+def _of_file(fault: Json, table: FeatureRows) -> InputFault:
+    """A fault of a row of a query, whose message has the line of the file."""
+    row, numbers = fault["row"], table.numbers
+    place = f"row {row if numbers is None else numbers[row]}"
+    if table.lines is not None:
+        place = f"line {table.lines[row]}"
+    message = re.sub(rf"\b\w+, row {row} \(counted from 0\),?", place, fault["message"])
+    return InputFault(fault["field"], fault["code"], message, row)
 
 
 def _warn_of_absent(table: FeatureRows, known: Known) -> None:
@@ -206,10 +227,12 @@ def _print(
 ) -> None:
     """Print an answer. file, table: what was asked about, if it was a file."""
     by_class = [entry.get("results", [entry]) for entry in answer.get("classes", [answer])]
-    if table is not None and table.lines is not None:
+    for name, places in _places(table).items():
         for results in by_class:
-            for line, decision in zip(table.lines, results, strict=False):
-                decision["line"] = line
+            for place, decision in zip(places, results, strict=False):
+                decision[name] = place
+    if table is not None and table.faults:
+        answer["left_out"] = [fault.message for fault in table.faults]
     if as_json:
         print_json(answer)
     elif is_single:
@@ -221,11 +244,20 @@ def _print(
         _report(file, table, by_class)
 
 
+def _places(table: FeatureRows | None) -> dict[str, Sequence[int]]:
+    """The lines of the rows of a file, or their numbers where some were left out of one without lines."""
+    if table is not None and table.lines is not None:
+        return {"line": table.lines}
+    return {"nr": [number + 1 for number in (table and table.numbers) or ()]}
+
+
 def _say_verdict(answer: Json) -> None:
     """Print one decision on one line."""
     numbers = [f"{name} {shown_text(answer[name])}" for name in _PARTS if name in answer]
     verdict = "[bold green]yes[/]" if answer["match"] else "[bold]no[/]"
     say(f"{verdict} ({', '.join(numbers)}, {answer['model']} version {answer['version']})")
+    if answer.get("missing"):
+        say(escape(f"Without a value, which the other columns tell: {', '.join(answer['missing'])}."))
     if answer.get("outside"):
         say(escape(f"Outside the range of the training rows: {_outside(answer)}."))
     if answer.get("unseen"):
@@ -240,7 +272,7 @@ def _with_ranges(results: Sequence[Json], answer: Json) -> list[Json]:
     """Decisions with what an answer says of their rows; of several classes it says that once a row."""
     rows = answer.get("rows", [answer])
     return [
-        {name: row[name] for name in ("outside", "outside_count") if name in row} | decision
+        {name: row[name] for name in ("outside", "outside_count", *_NAMED) if name in row} | decision
         for decision, row in zip_longest(results, rows, fillvalue=dict[str, Any]())
     ]
 
@@ -262,9 +294,13 @@ def _print_decisions(names: Sequence[str | None], by_class: Sequence[Sequence[Js
     for decision in decisions:
         if "outside" in decision:
             decision["outside"] = _outside(decision) or None
+        for name in _NAMED:
+            decision[name] = ", ".join(decision.get(name) or ()) or None
     present = {name for decision in decisions for name, value in decision.items() if value is not None}
     columns = [
-        field(name) for name in ("line", "nr", "class", "match", *_PARTS, "outside") if name in present
+        field(name)
+        for name in ("line", "nr", "class", "match", *_PARTS, *_NAMED, "outside")
+        if name in present
     ]
     Table(columns, decisions, empty="No rows.").print()
 
@@ -288,7 +324,12 @@ def _report(file: Path, table: FeatureRows, by_class: Sequence[Sequence[Json]]) 
         err.print(escape(f"Read with {taken}."))
     for name in table.ignored:
         err.print(escape(f"Column {name!r} of the file is not part of the question."))
-    err.print(escape(f"{asked} row{'' if asked == 1 else 's'} of {file}{lines}, {asked} answered."))
+    every = asked + len(table.faults)
+    err.print(escape(f"{every} row{'' if every == 1 else 's'} of {file}{lines}, {asked} answered."))
+    for fault in table.faults[:_SHOWN_FAULTS]:
+        err.print(f"[yellow]Not answered:[/] {escape(fault.message)}")
+    if len(table.faults) > _SHOWN_FAULTS:
+        err.print(f"[yellow]Not answered:[/] {len(table.faults) - _SHOWN_FAULTS} more rows.")
 
 
 def _known(client: RemoteServer, model: str) -> tuple[str, Known]:

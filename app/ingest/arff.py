@@ -26,7 +26,7 @@ from app.ingest.raw import (
     invalid_file,
     invalid_rows,
 )
-from app.ingest.tables import data_of_columns, record_table
+from app.ingest.tables import data_of_columns, record_rows
 from core.data.cell_values import TRUTH, number_of
 from core.data.schema import Kind, KindSpec
 from core.errors import InvalidProblem
@@ -108,7 +108,7 @@ def read_arff_records(
     columns = Columns.of_rows(names, len(names), options, known=known)
     rows.check()
     cells = {k: rows.column(k, (known.kinds or {}).get(names[k])) for k in columns.features}
-    return columns.rows(record_table(columns, cells, known, rows.lines_of), (), rows.lines)
+    return record_rows(columns, cells, known, (), rows.lines, rows.lines_of)
 
 
 def _read(path: Path, limits: DatasetLimits, options: ReadingOptions) -> tuple[_Rows, tuple[str, ...]]:

@@ -26,7 +26,7 @@ from app.ingest.cells import null_tokens
 from app.ingest.columns import Columns, distinct_names, label_doubt, renamed_warning
 from app.ingest.options import ReadingOptions
 from app.ingest.raw import DatasetLimits, FeatureRows, Known, RawData, invalid_file
-from app.ingest.tables import data_of_columns, record_table
+from app.ingest.tables import data_of_columns, record_rows
 from core.data.schema import KindSpec
 
 OPTIONS: Final = ("label_column", "index_column", "columns", "null_values")
@@ -60,7 +60,7 @@ def read_arrow_records(
     found = cells.read()
     if not found:
         raise invalid_file("The file has no rows of data.", code="no_rows")
-    return cells.columns.rows(record_table(cells.columns, found, known), (), None)
+    return record_rows(cells.columns, found, known, (), None)
 
 
 def _read(

@@ -34,7 +34,7 @@ from app.ingest.raw import (
     invalid_file,
     invalid_rows,
 )
-from app.ingest.tables import data_of_columns, record_table
+from app.ingest.tables import data_of_columns, record_rows
 from core.data.cell_values import category_key
 from core.data.schema import KindSpec
 from core.data.table import VectorCells
@@ -81,8 +81,7 @@ def read_jsonl_records(
     file, names = _read(path, limits)
     columns = Columns.of_rows(names, len(names), options, known=known)
     cells = file.cells(columns, null_tokens(options.null_values), known.kinds or {})
-    table = record_table(columns, cells, known, file.lines_of)
-    return columns.rows(table, (), file.lines)
+    return record_rows(columns, cells, known, (), file.lines, file.lines_of)
 
 
 def _read(path: Path, limits: DatasetLimits) -> tuple[_File, tuple[str, ...]]:

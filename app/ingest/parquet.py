@@ -46,7 +46,7 @@ from app.ingest.raw import (
     invalid_file,
     invalid_rows,
 )
-from app.ingest.tables import data_of_columns, record_table
+from app.ingest.tables import data_of_columns, record_rows
 from core.data.validation import row_blocks
 
 _BATCH_ROWS = 65_536
@@ -98,7 +98,7 @@ def read_parquet_rows(
         check_types(schema, columns)
         cells = ArrowCells(columns, known.kinds, null_tokens(options.null_values), limits)
         _read_cells(path, schema, cells)
-        return columns.rows(record_table(columns, cells.read(), known), columns.decisions, None)
+        return record_rows(columns, cells.read(), known, columns.decisions, None)
     _check_numbers(schema, columns)
     numbers = _read_numbers(path, schema, columns, rows, "refuse", gaps_are_faults=True)
     X = np.empty((0, 0)) if numbers is None else numbers[0]["X"]

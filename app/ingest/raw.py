@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest, TooLarge, Unavailable
@@ -24,6 +25,8 @@ LinesOf: TypeAlias = Callable[[Collection[int]], Mapping[int, int]]
 
 MAX_FAULTS = 10
 """Most faults reported for one file."""
+MOST_LEFT_OUT: Final = 1000
+"""Rows at fault beside which the others of a file are asked about."""
 _OF_A_PART = frozenset({"X", "y", "privileged", "teacher_scores"})
 RARE_HINT = (
     "To leave the rows of such classes out, send rare_classes=drop (--rare-classes drop); in a file to test"
@@ -137,7 +140,8 @@ class FeatureRows:
     """Rows to ask about: X (n, d) numbers, or a table of records. names: of the columns, or None.
 
     lines: the line of the file of each row, counted from 1; None for formats without lines. decisions: what
-    was taken, and why. ignored: names of the columns that were not read.
+    was taken, and why. ignored: names of the columns that were not read. numbers: of the rows in the file,
+    from 0; None if they are all there. faults: of those that were left out.
     """
 
     X: NDArray[Any] | Table
@@ -145,11 +149,34 @@ class FeatureRows:
     lines: Sequence[int] | None
     decisions: tuple[Decision, ...]
     ignored: tuple[str, ...]
+    numbers: Sequence[int] | None = None
+    faults: tuple[InputFault, ...] = ()
 
     @property
     def n(self) -> int:
         """Rows."""
         return self.X.n if isinstance(self.X, Table) else len(self.X)
+
+    def without(self, faults: Sequence[InputFault]) -> FeatureRows:
+        """The other rows where some are at fault. faults: of rows by their numbers in this table.
+
+        Raises InvalidRequest where none is left, or more than `MOST_LEFT_OUT` are at fault.
+        """
+        wrong = {fault.row for fault in faults if fault.row is not None}
+        kept = [row for row in range(self.n) if row not in wrong]
+        of_rows = list({fault.row: fault for fault in reversed(faults)}.values())[::-1]
+        every = [*self.faults, *of_rows]
+        if not kept or len(every) > MOST_LEFT_OUT:
+            raise invalid_rows(every[:MAX_FAULTS])
+        numbers = range(self.n) if self.numbers is None else self.numbers
+        places = np.array(kept, dtype=np.int64)
+        return replace(
+            self,
+            X=self.X.take(places) if isinstance(self.X, Table) else self.X[places],
+            lines=None if self.lines is None else [self.lines[row] for row in kept],
+            numbers=[numbers[row] for row in kept],
+            faults=tuple(every),
+        )
 
     @property
     def body(self) -> dict[str, Any]:

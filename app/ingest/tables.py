@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,9 @@ from app.ingest.columns import Columns
 from app.ingest.options import GIVEN, Decision, ReadingOptions
 from app.ingest.raw import (
     MAX_FAULTS,
+    MOST_LEFT_OUT,
     DatasetLimits,
+    FeatureRows,
     Known,
     LinesOf,
     RawData,
@@ -80,24 +83,50 @@ def data_of_columns(
     )
 
 
-def record_table(
-    columns: Columns, cells: Mapping[int, Column], known: Known, lines_of: LinesOf | None = None
-) -> Table:
-    """The cells of records to ask about, as the kinds of the model's columns have them.
+def record_rows(
+    columns: Columns,
+    cells: Mapping[int, Column],
+    known: Known,
+    decisions: Sequence[Decision],
+    lines: Sequence[int] | None,
+    lines_of: LinesOf | None = None,
+) -> FeatureRows:
+    """Records to ask about, their cells as the kinds of the model's columns have them.
 
-    Raises InvalidRequest that names the lines of cells of another kind.
+    Rows with cells of another kind are left out, see `FeatureRows.without`. Raises InvalidRequest where a
+    column is of another kind, and where no row is left.
     """
     names = tuple(columns.name(k) for k in columns.features)
     found: list[Cells] = []
     faults: list[InputFault] = []
     for name, k in zip(names, columns.features, strict=True):
+        of_column, wrong = _of_kind(name, cells[k].cells, (known.kinds or {})[name], lines_of)
+        found.append(of_column)
+        faults += wrong
+    rows = columns.rows(Table(names, tuple(found)), tuple(decisions), lines)
+    return rows.without(in_lines(faults, lines_of)) if faults else rows
+
+
+def _of_kind(
+    name: str, cells: Cells, spec: KindSpec, lines_of: LinesOf | None
+) -> tuple[Cells, list[InputFault]]:
+    """The cells of a column, those of another kind as gaps, and the faults of these by their lines.
+
+    Raises InvalidRequest for faults of the whole column, and for very many.
+    """
+    faults: list[InputFault] = []
+    while True:
         try:
-            found.append(cells_as(name, cells[k].cells, (known.kinds or {})[name]))
+            return cells_as(name, cells, spec), faults
         except InvalidProblem as error:
-            faults += input_faults(error)
-    if faults:
-        raise invalid_rows(in_lines(faults[:MAX_FAULTS], lines_of))
-    return Table(names, tuple(found))
+            wrong = input_faults(error)
+            faults += wrong
+            rows = [fault.row for fault in wrong if fault.row is not None]
+            if len(rows) < len(wrong) or len(faults) > MOST_LEFT_OUT or not isinstance(cells, TextCells):
+                raise invalid_rows(in_lines(faults[:MAX_FAULTS], lines_of)) from error
+            codes = cells.codes.copy()
+            codes[rows] = -1
+            cells = replace(cells, codes=codes)
 
 
 def check_width(columns: Columns) -> None:

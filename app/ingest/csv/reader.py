@@ -55,7 +55,7 @@ from app.ingest.raw import (
     invalid_file,
     invalid_rows,
 )
-from app.ingest.tables import check_width, data_of_columns, record_table
+from app.ingest.tables import check_width, data_of_columns, record_rows
 from core.data.labels import MAX_NAME_LENGTH
 from core.data.schema import KindSpec
 from core.data.table import TextCells
@@ -141,8 +141,7 @@ def read_csv_rows(path: Path, limits: DatasetLimits, options: ReadingOptions, kn
     lines = LineNumbers(path, layout, table.rows)
     if table.cells is None:
         return layout.columns.rows(table.numbers["X"], decisions, lines.all())
-    records = record_table(layout.columns, table.cells, known, lines.of)
-    return layout.columns.rows(records, decisions, lines.all())
+    return record_rows(layout.columns, table.cells, known, decisions, lines.all(), lines.of)
 
 
 _NULLS = Decision("null_values", "''", "an empty label is missing; no other cell stands for a missing value")

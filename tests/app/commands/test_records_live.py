@@ -79,6 +79,10 @@ def test_an_explained_record_says_what_training_did_not_have(ask, people):
     shown = ask("query", "people", "b", "--record", json.dumps(odd), "--explain").stdout
     assert "Outside the range of the training rows: age." in shown
     assert "No row of training had the value of: job." in shown
+    plain = ask("query", "people", "b", "--record", json.dumps({"age": 99, "job": "judge"})).stdout
+    assert "Outside the range of the training rows: age." in plain
+    assert "No row of training had the value of: job." in plain
+    assert "Without a value, which the other columns tell: since, member." in plain
 
 
 def test_a_text_is_answered_with_yes_or_no(ask, mail, tmp_path):
@@ -155,16 +159,38 @@ def test_a_file_that_lacks_columns_or_has_wrong_cells_is_told_by_its_lines(ask, 
         "age,job,since,member\n1,cook,2014-03-04,true\n2,cook,04.03.2014,true\n", encoding="utf-8"
     )
     wrong = ask("query", "people", "b", "--file", str(file))
-    assert (wrong.exit_code, "Line 3 of the file." in wrong.stderr) == (1, True), wrong.stderr
-    assert "since" in wrong.stderr
+    assert (wrong.exit_code, [line.split()[0] for line in wrong.stdout.splitlines()]) == (3, ["line", "2"])
+    assert "2 rows of" in wrong.stderr
+    assert "1 answered." in wrong.stderr
+    assert "Not answered: line 3: 'since' is not a date" in said_by(wrong)
     file.write_text("age,since,member\n1,2014-03-04,true\n2,2014-03-05,true\n", encoding="utf-8")
     lacking = ask("query", "people", "b", "--file", str(file))
-    assert (lacking.exit_code, "The file lacks 'job'" in lacking.stderr) == (1, True)
+    assert (lacking.exit_code, "no column 'job'" in lacking.stderr) == (0, True)
+    assert [line.split()[-2] for line in lacking.stdout.splitlines()] == ["missing", "job", "job"]
     file.write_text(
         "age,job,since,member\nn.a.,cook,2014-03-04,true\n2,cook,2014-03-05,true\n", encoding="utf-8"
     )
-    assert "'n.a.' is not a number" in said_by(ask("query", "people", "b", "--file", str(file)))
+    some = ask("query", "people", "b", "--file", str(file))
+    assert (some.exit_code, "'n.a.' is not a number" in said_by(some)) == (3, True)
     assert ask("query", "people", "b", "--file", str(file), "--null", "n.a.").exit_code == 0
+
+
+def test_rows_that_the_service_refuses_are_left_out_with_their_lines(ask, people, tmp_path):
+    file = tmp_path / "rows.jsonl"
+    rows = [RECORD | {"age": age} for age in (30, 1e200, 31, "x", 32, 33)]
+    file.write_text("\n".join(map(json.dumps, [*rows, {}])), encoding="utf-8")
+    result = ask("query", "people", "b", "--file", str(file), "--json")
+    answer = json.loads(result.stdout)
+    assert (result.exit_code, [row["line"] for row in answer["results"]]) == (3, [1, 3, 5, 6])
+    assert len(answer["left_out"]) == 3
+    for line in (2, 4, 7):
+        assert f"line {line}" in result.stderr.lower(), result.stderr
+    table = tmp_path / "rows.parquet"
+    records = [RECORD | {"since": since} for since in ("2014-03-04", "soon", "2014-03-05")]
+    parquet.write_table(pa.Table.from_pylist(records), table)
+    result = ask("query", "people", "b", "--file", str(table))
+    assert result.exit_code == 3
+    assert [line.split()[0] for line in result.stdout.splitlines()[1:]] == ["1", "3"]
 
 
 def trained(ask: Any, model: str, *arguments: str) -> dict[str, Any]:

@@ -148,9 +148,7 @@ def test_numbers_are_booleans_where_the_model_has_these(tmp_path: Path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"zip,age\n1,39\n2,old\n", "Line 3, column 'age': 'old' is not a number"),
-        (b"zip,member\n1,true\n2,yes\n", "Line 3, column 'member': 'yes' is neither true nor false"),
-        (b'{"zip": "1", "age": 2}\n\n{"zip": "2", "age": "old"}', "Line 3, column 'age'"),
+        (b"zip,age\n1,new\n2,old\n", "Line 2, column 'age': 'new' is not a number"),
         (b"age,note\n1,a\n2,b\n", "The file lacks 'zip'. The columns of the model are 'age', 'zip'"),
         (b"1,2\n3,4\n", "column_names=a,b,c (--column-names a,b,c)"),
         (b"zip,age\n", "no rows"),
@@ -162,12 +160,35 @@ def test_what_is_wrong_with_a_file_is_told_by_its_lines(tmp_path: Path, content:
     assert said in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"zip,age\n1,39\n2,old\n", "Line 3, column 'age': 'old' is not a number."),
+        (b"zip,member\n1,true\n2,yes\n", "Line 3, column 'member': 'yes' is neither true nor false."),
+        (
+            b'{"zip": "1", "age": 2}\n\n{"zip": "2", "age": "old"}',
+            "Line 3, column 'age': 'old' is not a number.",
+        ),
+    ],
+)
+def test_a_row_with_a_wrong_cell_is_left_out_and_told_by_its_line(tmp_path: Path, content: bytes, said: str):
+    rows = read(tmp_path, content)
+    assert [fault.message for fault in rows.faults] == [said]
+    assert (rows.n, rows.numbers) == (1, [0])
+
+
+def test_very_many_rows_with_wrong_cells_are_refused(tmp_path: Path):
+    cells = "".join(f"1,{'old' if k % 2 else k}\n" for k in range(4000))
+    with pytest.raises(InvalidRequest, match="Line 3, column 'age': 'old' is not a number"):
+        read(tmp_path, f"zip,age\n{cells}".encode())
+
+
 @pytest.mark.parametrize("form", [parquet_of, arrow_of])
 def test_a_column_of_another_type_is_told(tmp_path: Path, form: Any):
     with pytest.raises(InvalidRequest, match="type struct"):
         read(tmp_path, form([{"zip": "1", "note": {"a": 1}}]))
-    with pytest.raises(InvalidRequest, match="'age': 'x' is not a number"):
-        read(tmp_path, form([{"zip": "1", "age": "x"}, {"zip": "1", "age": "2"}]))
+    rows = read(tmp_path, form([{"zip": "1", "age": "x"}, {"zip": "1", "age": "2"}]))
+    assert (rows.n, rows.numbers, "'age': 'x' is not a number" in rows.faults[0].message) == (1, [1], True)
 
 
 def test_a_column_of_texts_is_told_where_the_model_has_numbers_only(tmp_path: Path):
