@@ -60,7 +60,9 @@ def keep_columns(
     said = {name: one.model_copy() for name, one in inputs.columns.items()}
     warnings: list[Json] = []
     for column in columns:
-        kept = _kept(column, schema)
+        # Rows of numbers become records by what is said of one column, and these may lack any.
+        refuses = inputs.on_missing == "refuse" or ("schema" not in dataset.summary and not said)
+        kept = _kept(column, schema, refuses_gaps=refuses)
         given = said.get(column.name, ColumnParameters())
         if kept.kind not in (None, str(column.spec)) and given.kind is None:
             warnings.append(_warning(_difference(column, str(kept.kind), reference)))
@@ -121,8 +123,11 @@ def _columns(dataset: Dataset) -> list[_Column]:
     return [_Column(str(name), KindSpec(Kind.NUMBER), gaps=False) for name in names]
 
 
-def _kept(column: _Column, schema: RowSchema) -> ColumnParameters:
-    """What is to be said of a column of a data set so that it is as in a schema."""
+def _kept(column: _Column, schema: RowSchema, *, refuses_gaps: bool) -> ColumnParameters:
+    """What is to be said of a column of a data set so that it is as in a schema.
+
+    refuses_gaps: whether a column without gaps would refuse them otherwise.
+    """
     old = None if schema.columns is None else schema.columns.get(column.name)
     if old is None:
         is_used = column.spec.kind is not Kind.IGNORE
@@ -130,7 +135,7 @@ def _kept(column: _Column, schema: RowSchema) -> ColumnParameters:
     said: Json = {}
     if str(old.spec) != str(column.spec) or old.nulls:
         said |= {"kind": str(old.spec)} | ({"nulls": old.nulls} if old.nulls else {})
-    if not old.required and not column.gaps:
+    if refuses_gaps and not old.required and not column.gaps:
         said["missing"] = "accept"
     return ColumnParameters(**said)
 

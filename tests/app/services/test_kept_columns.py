@@ -95,12 +95,12 @@ def test_kinds_and_used_columns_are_those_of_the_version_in_production(store: St
     assert job.spec["like"] == job.provenance["like"] == "titanic@1"
     assert said(job) == {
         "PassengerId": {"kind": "ignore"},
-        "Age": {},
         "Fare": {"kind": "number:$1,234.5", "nulls": ["n.a."]},
         "Cabin": {"kind": "ignore"},
     }
-    columns = job.spec["inputs"]["columns"]
-    assert columns["Age"]["missing"] == "accept", "rows without it were answered, and may be again"
+    refusing = submitted(store, summary, {"inputs": {"on_missing": "refuse"}}, columns=4)
+    missing = refusing.spec["inputs"]["columns"]["Age"]["missing"]
+    assert missing == "accept", "rows without it were answered, and may be again"
     assert {warning["code"] for warning in job.warnings} == {"schema_change"}
     assert [warning["message"].partition("; ")[0] for warning in job.warnings] == [
         "Column 'PassengerId' is not used, as in version 1 of titanic",
@@ -130,7 +130,7 @@ def test_another_version_or_none_is_taken_where_that_is_said(store: Store):
     by_alias = submitted(store, summary, {"like": "titanic@production"})
     assert said(by_alias)["PassengerId"] == {"kind": "ignore"}
     by_number = submitted(store, summary, {"like": "titanic@2"})
-    assert (by_number.spec["like"], said(by_number)) == ("titanic@2", {"Age": {}})
+    assert (by_number.spec["like"], said(by_number)) == ("titanic@2", {})
     alone = submitted(store, summary, {"like": "none"})
     assert (alone.spec["like"], alone.spec["inputs"]) == ("none", None)
     for unknown in ("titanic@9", "titanic@absent", "ship"):
@@ -150,7 +150,9 @@ def test_columns_that_the_data_set_lacks_are_said(store: Store):
 def test_rows_of_numbers_keep_what_could_be_missing(store: Store):
     release(store, {"PassengerId": "ignore"}, PassengerId=IDS, Age=AGES)
     job = submitted(store, {"features": [{"name": "PassengerId"}, {"name": "Age"}]})
-    assert said(job) == {"PassengerId": {"kind": "ignore"}, "Age": {}}
+    assert said(job) == {"PassengerId": {"kind": "ignore"}}
+    whole = submitted(store, {"features": [{"name": "Age"}]}, columns=1)
+    assert whole.spec["inputs"]["columns"]["Age"]["missing"] == "accept", "numbers alone refuse gaps"
     nameless = submitted(store, {"features": [{"name": None}, {"name": None}]})
     assert (nameless.spec["inputs"], nameless.warnings) == (None, [])
 

@@ -50,7 +50,7 @@ def encoder(said: dict[str, str] | None = None, *, extra: bool = False, **column
     """The encoder of a table with these columns. said: kinds of some."""
     table = Table(tuple(columns), tuple(columns.values()))
     kinds = {name: KindSpec.parse(kind) for name, kind in (said or {}).items()}
-    return fit_encoder(table, infer_schema(table, kinds), takes_others=extra)
+    return fit_encoder(table, infer_schema(table, kinds), takes_others=extra, answers_gaps=False)
 
 
 def changes(before: Encoder, after: Encoder) -> list[tuple[str, str]]:
@@ -126,8 +126,8 @@ def test_what_was_ignored_and_is_required_or_refused_is_listed():
 def test_categories_that_refuse_what_training_did_not_have_are_listed():
     table = Table(("v", "w"), (COLOURS, NUMBERS))
     schema = infer_schema(table)
-    strict = fit_encoder(table, schema, {"v": ColumnRules(refuses_unseen=True)})
-    known = fit_encoder(table, schema)
+    strict = fit_encoder(table, schema, {"v": ColumnRules(refuses_unseen=True)}, answers_gaps=False)
+    known = fit_encoder(table, schema, answers_gaps=False)
     assert changes(known, strict) == [("column_retyped", "v")]
     assert changes(strict, known) == changes(strict, strict) == []
 
