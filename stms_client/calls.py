@@ -285,16 +285,27 @@ def upload_table(table: Frame, label: str, name: str, reading: Mapping[str, str 
 
 
 def import_head(
-    file: Path, model: str, kind: str, alias: str, rivals: int = 0, row_norm: float | None = None
+    file: Path,
+    model: str,
+    kind: str,
+    alias: str,
+    rivals: int = 0,
+    row_norm: float | None = None,
+    *,
+    allow_schema_change: bool = False,
 ) -> Call[ImportedVersion]:
     """Upload of a linear head. Uploading the same head again has no effect."""
     params = {"model": model, "kind": kind, "alias": alias, "rivals": rivals or None, "row_norm": row_norm}
+    params["allow_schema_change"] = _true_or_none(allow_schema_change)
     return Call("POST", "/v1/teachers", decoded, without_none(params), {"Content-Type": _BINARY}, file=file)
 
 
-def import_bundle(file: Path, model: str | None, alias: str, allow_older: bool) -> Call[ImportedBundle]:
+def import_bundle(
+    file: Path, model: str | None, alias: str, allow_older: bool, allow_schema_change: bool
+) -> Call[ImportedBundle]:
     """Upload of a bundle. Uploading the same bundle again has no effect."""
-    params = {"model": model, "alias": alias, "allow_older": "true" if allow_older else None}
+    params = {"model": model, "alias": alias, "allow_older": _true_or_none(allow_older)}
+    params["allow_schema_change"] = _true_or_none(allow_schema_change)
     return Call(
         "POST",
         "/v1/bundles",
@@ -327,17 +338,25 @@ def submit(
     return _post("/v1/training-jobs", body, decoded, {"Idempotency-Key": key or uuid.uuid4().hex})
 
 
-def point_alias(model: str, alias: str, version: int, revision: int | None) -> Call[Alias]:
+def _true_or_none(value: bool) -> str | None:
+    """A parameter that is left out unless it is true."""
+    return "true" if value else None
+
+
+def point_alias(
+    model: str, alias: str, version: int, revision: int | None, *, allow_schema_change: bool = False
+) -> Call[Alias]:
     """Move of an alias that was read at ``revision``, or its creation if that is None."""
     condition = {"If-None-Match": "*"} if revision is None else {"If-Match": f'"{revision}"'}
-    content = encoded({"version": version})
+    content = encoded({"version": version} | ({"allow_schema_change": True} if allow_schema_change else {}))
     return Call("PUT", alias_path(model, alias), decoded, {}, _JSON | condition, content, repeatable=False)
 
 
-def delete_alias(model: str, alias: str, revision: int) -> Call[None]:
+def delete_alias(model: str, alias: str, revision: int, *, allow_schema_change: bool = False) -> Call[None]:
     """Deletion of an alias that was read at ``revision``."""
     headers = {"If-Match": f'"{revision}"'}
-    return Call("DELETE", alias_path(model, alias), lambda _: None, headers=headers)
+    params = without_none({"allow_schema_change": _true_or_none(allow_schema_change)})
+    return Call("DELETE", alias_path(model, alias), lambda _: None, params, headers)
 
 
 def student_path(job_id: str, class_index: int, method: str) -> str:

@@ -19,7 +19,7 @@ from app.api import uploads
 from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context, Downloader, Trainer
 from app.api.etags import etag, not_modified
-from app.api.models import ImportAlias, ModelName, VersionName
+from app.api.models import AllowSchemaChange, ImportAlias, ModelName, VersionName
 from app.api.schemas import VersionView
 from app.auth.authenticator import authorise
 from app.domain.entities import ApiKey, Caller, Json
@@ -210,6 +210,7 @@ async def post_bundle(
     allow_older: Annotated[
         bool, Query(description="Also import an older version than one that came from the same model.")
     ] = False,
+    allow_schema_change: AllowSchemaChange = False,
 ) -> ImportedBundleView:
     """Publish the version in a bundle as the next version of a model.
 
@@ -217,7 +218,8 @@ async def post_bundle(
     bundle gives the existing version. An older version of the same origin than the model has is refused
     unless ``allow_older`` is true. A server with trusted keys refuses what none of them has signed. An alias
     that an operator moves while the file is checked, or, if the model is named, during the upload, stays
-    where it is.
+    where it is. Where the version refuses questions which the present one of the alias answers, nothing is
+    imported unless ``allow_schema_change`` is true: 409 ``schema_change``.
     """
     store, wanted = context.store_of(caller), alias or None
     seen = None
@@ -225,7 +227,15 @@ async def post_bundle(
         seen = await run_in_threadpool(models.alias_revision, store, model, wanted)
     async with receive_bundle(request, context, caller) as sent:
         imported = await import_sent(
-            request, context, caller, sent, model=model, alias=wanted, seen=seen, allow_older=allow_older
+            request,
+            context,
+            caller,
+            sent,
+            model=model,
+            alias=wanted,
+            seen=seen,
+            allow_older=allow_older,
+            allow_schema_change=allow_schema_change,
         )
     version = imported.version
     if not imported.is_new:
@@ -256,6 +266,7 @@ async def import_sent(
     model: str | None,
     alias: str | None,
     allow_older: bool,
+    allow_schema_change: bool = False,
     seen: int | None = None,
 ) -> ImportedBundle:
     """Import a bundle that was received; errors as `import_bundle`. seen: revision of the alias, if known."""
@@ -268,6 +279,7 @@ async def import_sent(
             alias=alias,
             alias_revision=seen,
             allow_older=allow_older,
+            allow_schema_change=allow_schema_change,
             created_by=caller.id,
             limits=context.settings,
             read=lambda order: context.reader.read(order, BundleContent, gone, Caller.of(caller)),

@@ -46,6 +46,10 @@ ImportAlias = Annotated[
         json_schema_extra={"pattern": f"^$|{ALIAS}"},
     ),
 ]
+AllowSchemaChange = Annotated[
+    bool,
+    Query(description="Whether the version that then answers may refuse what the present one answers."),
+]
 VersionName = Annotated[str, Path(pattern=MODEL_NAME, description="Number of a version, or an alias.")]
 
 
@@ -339,6 +343,11 @@ async def point_alias(
 
     If-Match names the revision that was read: without it an existing alias gives 428, and a revision that is
     not the current one 412. ``If-None-Match: *`` only creates a new alias.
+
+    A version that refuses questions which the present one answers gives 409 ``schema_change``, whose errors
+    name the columns, classes and forms of rows, and nothing moves. ``allow_schema_change`` moves the alias
+    nevertheless, which the audit log notes. Without the alias ``latest`` the newest version is the present
+    one of that name.
     """
     expected = expected_revision(request)
     moved = await run_in_threadpool(
@@ -349,6 +358,7 @@ async def point_alias(
         alias,
         body.version,
         expected,
+        allow_schema_change=body.allow_schema_change,
     )
     await context.refresher.refresh(qualified(caller.tenant, model))
     response.headers["etag"] = etag(moved.revision)
@@ -361,9 +371,25 @@ async def point_alias(
     openapi_extra={"parameters": [{**CONDITIONS[0], "required": True}]},
 )
 async def delete_alias(
-    model: ModelName, alias: AliasText, request: Request, context: Context, caller: Trainer
+    model: ModelName,
+    alias: AliasText,
+    request: Request,
+    context: Context,
+    caller: Trainer,
+    allow_schema_change: AllowSchemaChange = False,
 ) -> None:
-    """Delete an alias; If-Match names the revision that was read. Its version stays."""
+    """Delete an alias; If-Match names the revision that was read. Its version stays.
+
+    Without the alias ``latest`` the newest version answers: where that refuses questions which the alias's
+    version answers, this is 409 ``schema_change``.
+    """
     expected = expected_revision(request)
-    await run_in_threadpool(models.delete_alias, context.store_of(caller), model, alias, expected)
+    await run_in_threadpool(
+        models.delete_alias,
+        context.store_of(caller),
+        model,
+        alias,
+        expected,
+        allow_schema_change=allow_schema_change,
+    )
     await context.refresher.refresh(qualified(caller.tenant, model))

@@ -179,7 +179,9 @@ class JobView(View):
     error: ErrorView | None
     version: int | None = Field(description="The version that the job published.")
     warnings: list[Json] = Field(
-        description="Warnings of students: code, label, class_index, message; at most 20."
+        description="Warnings of students: code, label, class_index, message; at most 20. Before them those"
+        " of code schema_change, which have neither label nor class_index: how columns differ from the"
+        " version that the job is like, and why the alias stays."
     )
     labelling: Json | None = Field(
         description="How the labels were found and how many rows each class has; …/labels has them."
@@ -201,7 +203,7 @@ class JobView(View):
             "estimated_finish": estimated_finish,
             "error": error,
             "workers": workers,
-            "warnings": job.provenance.get("warnings", []),
+            "warnings": job.warnings,
             "labelling": job.provenance.get("labelling"),
         }
         return cls.model_validate(values)
@@ -257,9 +259,13 @@ class AliasView(View):
 
 
 class PointAlias(Body):
-    """The version that an alias should point to."""
+    """The version that an alias should point to.
+
+    allow_schema_change: also where it refuses what the present version of the alias answers.
+    """
 
     version: int = Field(ge=1, le=2**31 - 1)
+    allow_schema_change: bool = False
 
 
 class VersionInputs(View):

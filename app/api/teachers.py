@@ -11,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from app.api import uploads
 from app.api.border import BorderRoute
 from app.api.dependencies import Context, Trainer
-from app.api.models import ImportAlias
+from app.api.models import AllowSchemaChange, ImportAlias
 from app.api.schemas import VersionView, View
 from app.domain.entities import Caller
 from app.domain.names import ModelName
@@ -81,6 +81,7 @@ async def import_teacher(
     alias: ImportAlias = DEFAULT_ALIAS,
     rivals: Rivals = 0,
     row_norm: RowNorm = None,
+    allow_schema_change: AllowSchemaChange = False,
 ) -> ImportedVersionView:
     """Upload a linear head as safetensors or .npz: `weights` (K × columns), `labels`, `bias` and `threshold`.
 
@@ -88,7 +89,9 @@ async def import_teacher(
     (default 0). With `rivals` the score is the smallest of the differences to the scores of the nearest other
     classes and, if there are thresholds, w·x + b − threshold; match = score ≥ 0. The whole file is validated
     first; errors name array, row and column. Uploading the same head again with the same options returns the
-    existing version. An alias that an operator moves during the upload stays where it is.
+    existing version. An alias that an operator moves during the upload stays where it is. Where the head
+    refuses questions which the present version of the alias answers, nothing is imported unless
+    ``allow_schema_change`` is true: 409 ``schema_change``.
     """
     store, wanted = context.store_of(caller), alias or None
     seen = await run_in_threadpool(models.alias_revision, store, model, wanted)
@@ -107,6 +110,7 @@ async def import_teacher(
                 alias_revision=seen,
                 rivals=rivals,
                 row_norm=row_norm,
+                allow_schema_change=allow_schema_change,
                 limits=context.settings,
                 read=lambda order: context.reader.read(order, HeadContent, gone, Caller.of(caller)),
             ),

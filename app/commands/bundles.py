@@ -12,7 +12,7 @@ import typer
 
 from app.commands.models import published
 from app.commands.output import Answer, CommandFailed, Json, download_progress, upload_progress
-from app.commands.remote import RemoteServer, asks_server
+from app.commands.remote import AllowSchemaChange, RemoteServer, asks_server
 from app.domain import bundle
 
 commands = typer.Typer(no_args_is_help=True)
@@ -85,6 +85,7 @@ def import_(
     allow_older: Annotated[
         bool, typer.Option("--allow-older", help="Also import an older version than one of the same origin.")
     ] = False,
+    allow_schema_change: AllowSchemaChange = False,
 ) -> Answer:
     """Publish the version in a bundle as the next version of a model.
 
@@ -92,7 +93,12 @@ def import_(
     """
     with _packed(file) as tar, upload_progress(tar) as progress:
         imported = client.calls.import_bundle(
-            tar, model=model, alias=alias, allow_older=allow_older, progress=progress
+            tar,
+            model=model,
+            alias=alias,
+            allow_older=allow_older,
+            allow_schema_change=allow_schema_change,
+            progress=progress,
         )
     version = cast(Json, imported)
     return Answer(version, *published(version, alias, "bundle"))

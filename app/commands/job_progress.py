@@ -58,11 +58,12 @@ def _local_time(moment: str) -> str:
 def report_end(job: Json, *, quiet: bool = False) -> None:
     """Print how the job ended and what it chose, unless ``quiet``. Raises CommandFailed if it failed.
 
-    Warnings of students go to standard error, ``quiet`` or not.
+    Warnings go to standard error, ``quiet`` or not.
     """
     state = job["state"]
     for warning in job.get("warnings") or ():
-        error_console().print(escape(f"Warning, class {warning['label']}: {warning['message']}"))
+        about = f", class {warning['label']}" if "label" in warning else ""
+        error_console().print(escape(f"Warning{about}: {warning['message']}"))
     if state in {"failed", "cancelled", "partially_succeeded"}:
         error = job.get("error") or {}
         reason = f": {error['message']}" if error.get("message") else ""

@@ -22,7 +22,7 @@ from app.commands.output import (
     notes,
     upload_progress,
 )
-from app.commands.remote import RemoteServer, asks_server, segment
+from app.commands.remote import AllowSchemaChange, RemoteServer, asks_server, segment
 from app.domain.event_text import percent
 from stms_client.calls import import_head
 
@@ -108,6 +108,7 @@ def import_(
             "--row-norm", help="Length of a typical row; a head without thresholds gets one from it."
         ),
     ] = None,
+    allow_schema_change: AllowSchemaChange = False,
 ) -> Answer:
     """Import a linear head: `weights` (classes × columns), `labels`, and optionally `bias` and `threshold`.
 
@@ -117,7 +118,9 @@ def import_(
 
       stms models import arcface.safetensors --model faces --rivals 8 --row-norm 1
     """
-    head = import_head(file, model, kind.value, alias, rivals, row_norm)
+    head = import_head(
+        file, model, kind.value, alias, rivals, row_norm, allow_schema_change=allow_schema_change
+    )
     with upload_progress(file) as progress:
         version = cast(Json, client.calls.do(head, progress))
     return Answer(version, *published(version, alias, "head"), *notes(version["warnings"]))
@@ -199,12 +202,19 @@ def alias(
     version: Annotated[
         int, typer.Argument(min=1, help="Version to point to; an older version is a rollback.")
     ],
+    allow_schema_change: AllowSchemaChange = False,
 ) -> str:
     """Point an alias to a version; queries for MODEL@ALIAS then use it.
 
-    Example:  stms models alias letters production 3
+    A version that refuses questions which the present one answers is refused, with what it refuses.
+
+    Examples:
+
+      stms models alias letters production 3
+
+      stms models alias letters production 4 --allow-schema-change
     """
-    client.calls.point_alias(model, name, version)
+    client.calls.point_alias(model, name, version, allow_schema_change=allow_schema_change)
     return f"{model}@{name} now points to version {version}."
 
 
@@ -232,9 +242,10 @@ def unalias(
     client: RemoteServer,
     model: ModelArgument,
     name: Annotated[str, typer.Argument(help="Name of the alias.")],
+    allow_schema_change: AllowSchemaChange = False,
 ) -> str:
     """Delete an alias; its version is kept."""
-    client.calls.delete_alias(model, name)
+    client.calls.delete_alias(model, name, allow_schema_change=allow_schema_change)
     return f"Alias {model}@{name} is deleted."
 
 

@@ -41,6 +41,13 @@ _KEY_HINT = (
 )
 
 ServerOption = Annotated[str, typer.Option("--server", envvar="STMS_URL", help="Address of the server.")]
+AllowSchemaChange = Annotated[
+    bool,
+    typer.Option(
+        "--allow-schema-change",
+        help="Move the alias also where its new version refuses questions that the present one answers.",
+    ),
+]
 KeyOption = Annotated[
     str | None,
     typer.Option(

@@ -16,6 +16,7 @@ from app.commands.output import CommandFailed, Json, JsonOption, error_console, 
 from app.commands.reading_options import UNSAID, Reading, takes_reading
 from app.commands.remote import (
     DEFAULT_SERVER,
+    AllowSchemaChange,
     KeyOption,
     RemoteServer,
     ServerOption,
@@ -46,6 +47,16 @@ def train(
     assignments: SetOption = [],  # noqa: B006
     params: ParamsOption = None,
     tune: TuneOption = False,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like",
+            metavar="MODEL[@ALIAS]",
+            help="Version whose used columns and their kinds the job takes, or none: those of the file.",
+            show_default="the one in production, otherwise the newest of the model",
+        ),
+    ] = None,
+    allow_schema_change: AllowSchemaChange = False,
     priority: Annotated[
         str, typer.Option("--priority", help="low, normal or high; high needs an operator key.")
     ] = "normal",
@@ -61,6 +72,10 @@ def train(
     Features and C are chosen from the training rows, unless features, teacher, student, compact or tuning is
     given; --set automatic=false takes the defaults of `stms hyperparameters`.
 
+    A new version of a model keeps the columns of the one in production and their kinds; what differs from the
+    file alone is said as a warning. The alias stays where the new version refuses what the present one
+    answers.
+
     The exit code is 0 if the job succeeded, otherwise 1.
 
     Examples:
@@ -72,10 +87,16 @@ def train(
       stms train ds_0123 --model letters --set features.kind=nystroem --set student.C=1e5 --no-wait
 
       stms train ds_0123 --model letters --tune --set tuning.grid=open --set threshold.rule=f1
+
+      stms train more.csv --model letters --like letters@stable
     """
     hyperparameters = read_hyperparameters(assignments, params, tune=tune)
     if test is not None and hyperparameters.get("evaluation", {}).get("test_fraction") is not None:
         raise typer.BadParameter("there is a test fraction, too; give one of them", param_hint="--test")
+    if like is not None:
+        put(hyperparameters, "like", like)
+    if allow_schema_change:
+        put(hyperparameters, "allow_schema_change", True)
     with connect(server, api_key, tenant) as client:
         uploaded = _uploaded(client, dataset, reading, file_format)
         dataset_id = dataset if uploaded is None else uploaded["id"]

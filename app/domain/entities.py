@@ -217,6 +217,11 @@ class Job:
     def workflow_id(self) -> str:
         return workflow_id(self.id, self.attempt)
 
+    @property
+    def warnings(self) -> list[Json]:
+        """What is doubtful of its columns, then of its first students. Only the latter name a class."""
+        return [*self.provenance.get("schema_warnings", ()), *self.provenance.get("warnings", ())]
+
 
 def workflow_id(job_id: str, attempt: int) -> str:
     """Id of the workflow of one attempt at a job."""

@@ -31,12 +31,6 @@ def describe_event(kind: str, data: Json) -> str | None:
         case "version_published":
             alias = f" as {data['alias']}" if data.get("alias") else ""
             return f"published {data.get('model')} version {data.get('version')}{alias}"
-        case "alias_not_moved" if data.get("reason") == "too_many_aliases":
-            return f"alias {data.get('alias')} was not made: the model has its full number of aliases"
-        case "alias_not_moved":
-            present = data.get("version")
-            now = "was deleted" if present is None else f"points to version {present}"
-            return f"alias {data.get('alias')} {now}: it was changed by hand after the job was submitted"
         case "test_rows_in_training":
             return f"{data['rows']} test rows stand in the training part, too: results on them are too good"
         case "job_failed":
@@ -48,6 +42,21 @@ def describe_event(kind: str, data: Json) -> str | None:
 def _stage_started(data: Json) -> str:
     seconds = data.get("expected_seconds")
     return f"stage {data.get('stage')}" + ("" if seconds is None else f", about {max(1.0, seconds):.0f} s")
+
+
+def _alias_not_moved(data: Json) -> str:
+    alias, present = data.get("alias"), data.get("version")
+    if data.get("reason") == "too_many_aliases":
+        return f"alias {alias} was not made: the model has its full number of aliases"
+    if data.get("reason") != "schema_change":
+        now = "was deleted" if present is None else f"points to version {present}"
+        return f"alias {alias} {now}: it was changed by hand after the job was submitted"
+    shown = " ".join(change["message"] for change in data["changes"][:3])
+    more = f" And {data['count'] - 3} more." if data["count"] > 3 else ""
+    return (
+        f"alias {alias} stays at version {present}: the new version refuses questions that"
+        f" this one answers. {shown}{more}"
+    )
 
 
 def _labels_stored(data: Json) -> str:
@@ -168,4 +177,5 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Json], str]]] = {
     "teacher_finished": _teacher_finished,
     "setting_chosen": _setting_chosen,
     "student_tuned": _student_tuned,
+    "alias_not_moved": _alias_not_moved,
 }

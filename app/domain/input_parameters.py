@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
 from app.domain.parameter_fields import SpecModel
-from core.data.schema import Kind, KindSpec
+from core.data.schema import MAX_NULLS, Kind, KindSpec
 from core.encoding.rules import ColumnRules
 from core.errors import InvalidProblem
 from core.packed.encoded_columns import MAX_COLUMNS
@@ -31,6 +32,12 @@ class ColumnParameters(SpecModel):
         " (date:%d/%m/%Y for other dates than those of ISO 8601), text, vector or ignore; null: as the data"
         " set has it.",
         json_schema_extra={"pattern": f"^({'|'.join(Kind)}|(date|number):.+)$"},
+    )
+    nulls: tuple[Annotated[str, StringConstraints(min_length=1, max_length=400)], ...] = Field(
+        (),
+        max_length=MAX_NULLS,
+        description="Texts that stand for a missing value in a column of numbers or dates whose kind is given"
+        " here, too, besides those that do in every column.",
     )
     missing: Literal["accept", "refuse"] | None = Field(
         None, description="Whether a row may have no value; null: as on_missing says."
@@ -74,8 +81,11 @@ class InputParameters(SpecModel):
     @property
     def kinds(self) -> dict[str, KindSpec]:
         """The kinds that are said, by the name of the column."""
-        said = {name: one.kind for name, one in self.columns.items()}
-        return {name: KindSpec.parse(kind) for name, kind in said.items() if kind is not None}
+        return {
+            name: replace(KindSpec.parse(one.kind), nulls=one.nulls)
+            for name, one in self.columns.items()
+            if one.kind is not None
+        }
 
     @property
     def rules(self) -> dict[str, ColumnRules]:

@@ -7,7 +7,7 @@ how they are grouped, and adds what only the service knows: imported teachers, t
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import (
     AfterValidator,
@@ -111,6 +111,9 @@ _TEACHER = _TeacherAsJson(
     "TeacherParameters",
     {"model": (Reference | None, _MODEL_FIELD)},
 )
+LIKE_NOTHING: Final = "none"
+"""As ``like``: a job takes the columns of its data set as they are."""
+
 Teacher: TypeAlias = Annotated[TeacherChoice, _TEACHER]
 
 Labelling: TypeAlias = Annotated[LabellerSpec, OneOf(lambda: LABELLERS, SsODM.name, "LabellingParameters")]
@@ -338,6 +341,16 @@ class TrainingSpec(SpecModel):
     seed: int = declared(TrainingConfig, "seed")
     publish: bool = Field(True, description="Publish a version when the job ends well.")
     alias: AliasName | None = Field("latest", description="Alias moved to the published version; null: none.")
+    allow_schema_change: bool = Field(
+        False,
+        description="Move the alias also to a version that refuses questions which the present one answers.",
+    )
+    like: Reference | None = Field(
+        None,
+        description="Version (`name`, `name@alias`, `name@3`) whose used columns and their kinds the job"
+        " takes; null: the version of this model with the alias production, otherwise the newest one; `none`:"
+        " those of the data set. A bare name means the same of another model.",
+    )
 
     @classmethod
     def of_stored(cls, stored: dict[str, Any]) -> TrainingSpec:

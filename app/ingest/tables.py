@@ -32,7 +32,7 @@ from app.ingest.raw import (
     invalid_rows,
 )
 from core.data.cell_values import NULLS, number_of
-from core.data.column_kinds import infer_column
+from core.data.column_kinds import identifies_rows, infer_column
 from core.data.extras import NO_RAW_EXTRAS, RawExtras
 from core.data.schema import Kind, KindSpec, cells_as
 from core.data.table import Cells, NumberCells, Table, TextCells
@@ -154,11 +154,19 @@ def _said_kinds(
 
 
 def _are_numbers(columns: Columns, cells: Mapping[int, Column], said: Mapping[str, KindSpec]) -> bool:
-    """Whether all features are numbers without gaps, or true and false, and were not said to be others."""
+    """Whether all features are numbers without gaps, or true and false, and were not said to be others.
+
+    A column that identifies the rows is no number: a table can leave it out.
+    """
     if not all(kind.kind is Kind.NUMBER for kind in said.values()):
         return False
-    features = [cells[k].cells for k in columns.features]
-    return all(isinstance(one, NumberCells) and not one.is_gap.any() for one in features)
+    features = {columns.name(k): cells[k].cells for k in columns.features}
+    return all(
+        isinstance(one, NumberCells)
+        and not one.is_gap.any()
+        and (columns.names is None or name in said or not identifies_rows(name, one))
+        for name, one in features.items()
+    )
 
 
 def _table(

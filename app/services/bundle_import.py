@@ -98,6 +98,7 @@ def import_bundle(
     alias: str | None = DEFAULT_ALIAS,
     alias_revision: int | None = None,
     allow_older: bool = False,
+    allow_schema_change: bool = False,
     created_by: str,
     limits: Settings,
     read: Callable[[BundleOrder], BundleContent] = check_bundle,
@@ -106,12 +107,13 @@ def import_bundle(
 
     model: by default that of the manifest. alias_revision: of the alias when the import was requested, by
     default now; an alias that an operator has moved since then is not moved. allow_older: also take a version
-    that is older than the newest one of the same origin that the model has. created_by: id of the API key.
+    that is older than the newest one of the same origin that the model has. allow_schema_change: move the
+    alias also where the bundle's version refuses what its present one answers. created_by: id of the API key.
     The bundle that is published already gives the existing version, and moves no alias.
 
     Raises InvalidRequest naming the member at fault, TooLarge, Unprocessable for a newer format, or without a
-    signature that the settings ask for, Conflict for an older version and beyond the quota of versions, and
-    Unavailable.
+    signature that the settings ask for, Conflict for an older version, beyond the quota of versions and as
+    `app.services.models.point_alias`, and Unavailable.
     """
     if alias is not None:
         check_alias(alias)
@@ -133,7 +135,16 @@ def import_bundle(
             if job is not None:
                 stored.put_students(job)
             return _publish(
-                store, version, job, manifest, alias, alias_revision, size, limits, allow_older=allow_older
+                store,
+                version,
+                job,
+                manifest,
+                alias,
+                alias_revision,
+                size,
+                limits,
+                allow_older=allow_older,
+                allow_schema_change=allow_schema_change,
             )
         except BaseException:
             if job is not None:
@@ -356,6 +367,7 @@ def _publish(
     limits: Settings,
     *,
     allow_older: bool,
+    allow_schema_change: bool,
 ) -> ImportedBundle:
     with store.begin() as uow:
         uow.quotas.lock(store.tenant)
@@ -381,10 +393,8 @@ def _publish(
                 profile_digest=manifest.profile,
                 version=number,
             )
-        uow.models.publish(version)
-        if alias is not None and not uow.models.advance(version.model, alias, number, seen=alias_revision):
-            alias = None
-        details = {"bundle": version.metrics[IMPORTED], "alias": alias}
+        alias, forced = models.release_import(uow, version, alias, alias_revision, allow_schema_change)
+        details = {"bundle": version.metrics[IMPORTED], "alias": alias, **forced}
         uow.audit.append("model.import", f"{version.model}@{number}", details=details)
     return ImportedBundle(version, True, alias)
 

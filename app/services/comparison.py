@@ -124,7 +124,6 @@ def _sides(before: ModelVersion, after: ModelVersion, metric: str) -> tuple[Side
 def _facts(version: ModelVersion, job: Job | None) -> Iterator[tuple[str, Any]]:
     yield "data set", version.dataset_digest
     yield "method", version.method
-    yield "columns", version.columns
     yield "classes", version.class_count
     if job is not None:
         yield from _flat(job.spec, "")

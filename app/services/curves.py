@@ -174,7 +174,8 @@ def _record(
 ) -> Job:
     """The job that stands for a version with other thresholds."""
     now = time.time()
-    provenance: Json = {name: value for name, value in source.provenance.items() if name != "warnings"}
+    left_out = ("warnings", "schema_warnings")
+    provenance: Json = {name: value for name, value in source.provenance.items() if name not in left_out}
     base: Json = {"model": version.model, "version": version.version, "job_id": source.id}
     return dataclasses.replace(
         source,

@@ -49,6 +49,7 @@ def import_head(
     alias_revision: int | None = None,
     rivals: int = 0,
     row_norm: float | None = None,
+    allow_schema_change: bool = False,
     limits: Settings,
     read: Callable[[HeadOrder], HeadContent] = read_head,
 ) -> ImportedHead:
@@ -58,14 +59,15 @@ def import_head(
     students trained elsewhere. alias_revision: of the alias when the import was requested, by default now. An
     alias that an operator has moved since then is not moved. Importing the same content again returns the
     existing version and moves no alias. rivals: of each class in its student, at most 64. row_norm: length of
-    a typical row, from which heads without thresholds get one. read: carries out the reading, by default in
-    this process.
+    a typical row, from which heads without thresholds get one. allow_schema_change: move the alias also where
+    the head refuses what its present version answers. read: carries out the reading, by default in this
+    process.
 
     The packed head is copied to the model cache, and from there to the database in transactions of a few MiB
     each. Readers see nothing before the last of them.
 
     Raises InvalidRequest naming field, row and column, TooLarge, UnsupportedFormat, Unavailable, and Conflict
-    beyond the tenant's quota.
+    beyond the tenant's quota and as `app.services.models.point_alias`.
     """
     check_model_name(model)
     if alias is not None:
@@ -96,7 +98,9 @@ def import_head(
             for writer in (label_file, weight_file):
                 files.commit(writer)
                 put_large(store, writer.digest, writer.size, writer.chunks(LARGE_CHUNK_BYTES))
-    published = _publish(store, wanted, alias, alias_revision, size, limits)
+    published = _publish(
+        store, wanted, alias, alias_revision, size, limits, allow_schema_change=allow_schema_change
+    )
     return published._replace(warnings=head.warnings)
 
 
@@ -143,6 +147,8 @@ def _publish(
     alias_revision: int,
     size: int,
     limits: Settings,
+    *,
+    allow_schema_change: bool,
 ) -> ImportedHead:
     with store.begin() as uow:
         uow.quotas.lock(store.tenant)
@@ -154,9 +160,7 @@ def _publish(
         for digest in (wanted.class_table, wanted.teacher_digest):
             uow.blobs.finish_large(str(digest))
         version = dataclasses.replace(wanted, version=number)
-        uow.models.publish(version)
-        if alias is not None and not uow.models.advance(version.model, alias, number, seen=alias_revision):
-            alias = None
-        details = {"kind": version.method, "alias": alias, **version.metrics}
+        alias, forced = models.release_import(uow, version, alias, alias_revision, allow_schema_change)
+        details = {"kind": version.method, "alias": alias, **version.metrics, **forced}
         uow.audit.append("model.import", f"{version.model}@{number}", details=details)
     return ImportedHead(version, True, alias)

@@ -14,10 +14,12 @@ from app.domain.errors import (
     PreconditionRequired,
     Unavailable,
 )
+from app.domain.event_text import describe_event
 from app.domain.figures import HOUR, InputRow
 from app.domain.names import check_alias, split_qualified
 from app.domain.near_names import known_names, spellings
 from app.services.quotas import require_bytes
+from app.services.schema_changes import SCHEMA_CHANGE, changes_between, noted, require_same_schema
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, open_blob
 from app.store.repositories.models import MAX_ALIASES, Models
@@ -187,17 +189,21 @@ def point_alias(
     alias: str,
     version: int,
     expected_revision: int | None = None,
+    *,
+    allow_schema_change: bool = False,
 ) -> Alias:
     """Create an alias, or move it to another version of its model.
 
     expected_revision: the revision that the caller read; 0 to create a new alias; None for either, which an
-    existing alias does not allow. Raises InvalidRequest (bad name), NotFound, PreconditionFailed,
-    PreconditionRequired when the alias exists and no revision is expected, and for a new alias Conflict
-    beyond `MAX_ALIASES` and TooLarge beyond the tenant's quota, which does not keep an alias from moving.
+    existing alias does not allow. allow_schema_change: move it also to a version that refuses what the
+    present one answers. Raises InvalidRequest (bad name), NotFound, PreconditionFailed, PreconditionRequired
+    when the alias exists and no revision is expected, Conflict where what is answered would be refused, and
+    for a new alias Conflict beyond `MAX_ALIASES` and TooLarge beyond the tenant's quota, which does not keep
+    an alias from moving.
     """
     check_alias(alias)
     with store.begin() as uow:
-        uow.models.version(model, version)
+        target = uow.models.version(model, version)
         present = uow.models.find_alias(model, alias)
         if present is None:
             require_bytes(uow, settings, store.tenant)
@@ -205,24 +211,56 @@ def point_alias(
             raise PreconditionRequired(
                 f"Alias {alias!r} exists: the revision you read is required.", code="if_match_required"
             )
-        details = {"version": version, "from": None if present is None else present.version}
+        details: Json = {"version": version, "from": None if present is None else present.version}
+        details |= schema_details(uow, answering(uow.models, model, alias), target, allow_schema_change)
         uow.audit.append("alias.move", f"{model}@{alias}", details=details)
         return uow.models.point(model, alias, version, expected_revision=expected_revision or 0)
 
 
-def delete_alias(store: Store, model: str, alias: str, expected_revision: int | None) -> None:
+def answering(registry: Models, model: str, alias: str) -> ModelVersion | None:
+    """The version that answers under an alias; without the alias `DEFAULT_ALIAS` the newest one, if any."""
+    present = registry.find_alias(model, alias)
+    number = registry.newest(model) if present is None and alias == DEFAULT_ALIAS else None
+    if present is not None:
+        number = present.version
+    return None if number is None else registry.version(model, number)
+
+
+def schema_details(
+    uow: UnitOfWork, before: ModelVersion | None, after: ModelVersion | None, allow_schema_change: bool
+) -> Json:
+    """What the audit log notes of a move whose new version refuses what the old one answers; else nothing.
+
+    before, after: the versions that answer; None for none. Raises Conflict unless the change is allowed.
+    """
+    if before is None or after is None:
+        return {}
+    if not allow_schema_change:
+        require_same_schema(uow, before, after)
+        return {}
+    changes = changes_between(uow, before, after)
+    return {"allow_schema_change": noted(changes)} if changes else {}
+
+
+def delete_alias(
+    store: Store, model: str, alias: str, expected_revision: int | None, *, allow_schema_change: bool = False
+) -> None:
     """Delete an alias.
 
-    expected_revision: the revision that the caller read. Raises NotFound, PreconditionFailed, and
-    PreconditionRequired when it is None.
+    expected_revision: the revision that the caller read. Raises NotFound, PreconditionFailed,
+    PreconditionRequired when it is None, and, as `point_alias`, Conflict where the newest version, which
+    answers without the alias `DEFAULT_ALIAS`, refuses what this one answered.
     """
     if expected_revision is None:
         raise PreconditionRequired(
             "The revision of the alias that you read is required.", code="if_match_required"
         )
     with store.begin() as uow:
+        before = uow.models.version(model, uow.models.alias(model, alias).version)
         uow.models.delete_alias(model, alias, expected_revision=expected_revision)
-        uow.audit.append("alias.delete", f"{model}@{alias}")
+        after = answering(uow.models, model, alias)
+        details = schema_details(uow, before, after, allow_schema_change)
+        uow.audit.append("alias.delete", f"{model}@{alias}", details=details)
 
 
 def delete_version(store: Store, model: str, version: int) -> None:
@@ -263,11 +301,11 @@ def publish(
     alias: str | None = DEFAULT_ALIAS,
     packed_labels: bytes | None = None,
     facts: Json | None = None,
+    allow_schema_change: bool = False,
 ) -> ModelVersion:
     """Publish the results of a job as the next version of its model, and move the alias to it.
 
-    An alias that an operator has moved, made or deleted since the job was submitted stays as it is, and a
-    model with its full number of aliases gets no new one; then the provenance of the job has the entry
+    An alias that `release` does not move stays as it is; then the provenance of the job has the entry
     ``alias_not_moved``: the alias, and the version that it points to.
 
     A job has at most one version. Another call, for example after a crash or a retry, returns the existing
@@ -300,20 +338,79 @@ def publish(
         encoder_digest=encoder_digest,
         profile_digest=profile_digest,
     )
-    models.publish(version)
     changed: Json = {"version": number}
-    moved = alias
-    if alias is not None and not models.advance(job.model, alias, number, seen=job.alias_revision):
-        present = models.find_alias(job.model, alias)
-        unmoved: Json = {"alias": alias, "version": None if present is None else present.version}
-        if present is None and not job.alias_revision:
-            unmoved["reason"] = "too_many_aliases"
+    unmoved = release(
+        uow, models, version, alias, seen=job.alias_revision, allow_schema_change=allow_schema_change
+    )
+    if unmoved is not None:
         changed["provenance"] = {**job.provenance, "alias_not_moved": unmoved}
-        moved = None
+        if unmoved.get("reason") == SCHEMA_CHANGE:
+            text = f"The {describe_event('alias_not_moved', unmoved)} To move it nevertheless, say so:"
+            text += " allow_schema_change=true (--allow-schema-change)."
+            earlier = job.provenance.get("schema_warnings", ())
+            changed["provenance"]["schema_warnings"] = [*earlier, {"code": SCHEMA_CHANGE, "message": text}]
+    moved = moved_alias(alias, unmoved)
     details = {"job": job.id, "alias": moved, **(facts or {})}
     uow.audit.append("model.publish", f"{version.model}@{number}", details=details, tenant=job.tenant)
     uow.jobs.change(job.id, **changed)
     return version
+
+
+def release(
+    uow: UnitOfWork,
+    registry: Models,
+    version: ModelVersion,
+    alias: str | None,
+    *,
+    seen: int,
+    allow_schema_change: bool,
+) -> Json | None:
+    """Store a new version and move an alias to it; returns why the alias stays, None if it was moved.
+
+    registry: of the version's tenant. seen: the alias's revision when the publication was requested. The
+    alias stays where an operator has moved, made or deleted it since then, where the model has its full
+    number of aliases, and, unless ``allow_schema_change``, where the new version refuses what the one that
+    answers now does not. Of a model without the alias `DEFAULT_ALIAS` the newest version answers: in the last
+    case it gets the alias, so that the new one does not take its place.
+    """
+    model = version.model
+    old = None if alias is None else answering(registry, model, alias)
+    bare = answering(registry, model, DEFAULT_ALIAS)
+    registry.publish(version)
+    changes = [] if old is None or allow_schema_change else changes_between(uow, old, version)
+    unmoved: Json | None = None
+    if alias is not None and (changes or not registry.advance(model, alias, version.version, seen=seen)):
+        present = registry.find_alias(model, alias)
+        unmoved = {"alias": alias, "version": None if present is None else present.version}
+        if changes:
+            unmoved |= {"reason": SCHEMA_CHANGE, **noted(changes)}
+        elif present is None and not seen:
+            unmoved["reason"] = "too_many_aliases"
+    if bare is not None and not allow_schema_change and registry.find_alias(model, DEFAULT_ALIAS) is None:
+        changes = changes_between(uow, bare, version)
+        if changes and registry.advance(model, DEFAULT_ALIAS, bare.version, seen=0):
+            kept = {"alias": DEFAULT_ALIAS, "version": bare.version, "reason": SCHEMA_CHANGE}
+            unmoved = {**kept, **noted(changes)} if unmoved is None or alias == DEFAULT_ALIAS else unmoved
+    return unmoved
+
+
+def release_import(
+    uow: UnitOfWork, version: ModelVersion, alias: str | None, seen: int, allow_schema_change: bool
+) -> tuple[str | None, Json]:
+    """Store an imported version as `release`; returns the alias that was moved, and what to note of it.
+
+    Raises Conflict where the alias would move to a version that refuses what its present one answers, unless
+    that is allowed.
+    """
+    old = None if alias is None else answering(uow.models, version.model, alias)
+    forced = schema_details(uow, old, version, allow_schema_change)
+    unmoved = release(uow, uow.models, version, alias, seen=seen, allow_schema_change=allow_schema_change)
+    return moved_alias(alias, unmoved), forced
+
+
+def moved_alias(alias: str | None, unmoved: Json | None) -> str | None:
+    """The alias that `release` moved; None if it stays. unmoved: what that returned."""
+    return alias if unmoved is None or unmoved["alias"] != alias else None
 
 
 def pack_labels(classes: Sequence[str]) -> bytes | None:

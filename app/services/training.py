@@ -39,6 +39,7 @@ from app.domain.training_spec import TrainingSpec
 from app.services import quotas
 from app.services.admission import admit_jobs, enqueue_jobs
 from app.services.imported_teacher import pin_teacher_version
+from app.services.kept_columns import keep_columns
 from app.services.training_plan import (
     check_data,
     check_memory,
@@ -355,6 +356,8 @@ def _new_job(
     priority: Priority,
 ) -> Job:
     dataset = uow.datasets.lock(dataset_id)
+    spec, kept = keep_columns(uow, dataset, model, spec)
+    check_size(spec)
     if spec.classes is not None:
         # Raises InvalidRequest for a class that does not exist.
         targets_of(spec, trained_classes(uow, spec, dataset))
@@ -379,7 +382,7 @@ def _new_job(
         created_by=created_by,
         priority=priority,
         alias_revision=_alias_revision(uow, model, spec),
-        provenance={"seed": spec.seed, "dataset_digest": dataset.digest},
+        provenance={"seed": spec.seed, "dataset_digest": dataset.digest, **kept},
         tenant=dataset.tenant,
     )
 

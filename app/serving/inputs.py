@@ -52,10 +52,12 @@ class Inputs:
         names: list[str] | None = known.get("columns")
         if names is None and encoder is not None and encoder.takes_numbers:
             names = list(encoder.names)
+        # A table has columns that are not used, of which a list has no numbers.
+        takes_lists = encoder is not None and encoder.takes_numbers
+        self.n_columns = len(encoder.columns) if encoder is not None and takes_lists else version.columns
         # Of two columns with one name none could be meant.
-        is_usable = names is not None and len(set(names)) == len(names) == version.columns
+        is_usable = names is not None and len(set(names)) == len(names) == self.n_columns
         self.where = f"version {version.version} of model {version.model!r}"
-        self.n_columns = version.columns
         self.names = names if is_usable else None
         self.label: str | None = known.get("label_column")
         self.encoder_digest = None if encoder is None else version.encoder_digest

@@ -25,7 +25,7 @@ streamed = APIRouter(include_in_schema=False, route_class=BorderRoute)
 """As `app.web.uploads.streamed`."""
 
 PATH = "/ui/bundles"
-_FIELDS: Final = ("model", "alias", "allow_older")
+_FIELDS: Final = ("model", "alias", "allow_older", "allow_schema_change")
 _CLASSES: Final = 100
 
 Name = Annotated[str, Query(max_length=100)]
@@ -59,6 +59,7 @@ async def upload(
             model=fields.get("model") or None,
             alias=fields.get("alias") or None,
             allow_older="allow_older" in fields,
+            allow_schema_change="allow_schema_change" in fields,
         )
     version, done = imported.version, "import" if imported.is_new else "import-known"
     return see(f"/ui/models/{segment(version.model)}/versions/{version.version}", tenant=tenant, done=done)

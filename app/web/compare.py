@@ -16,6 +16,7 @@ from app.domain.entities import ModelVersion
 from app.domain.names import MAX_CLASS_NAME
 from app.services import comparison, models
 from app.services.curves import find_curve
+from app.services.schema_changes import compare_schemas
 from app.store.repositories.comparisons import Pair
 from app.store.unit_of_work import Store
 from app.web.charts import SIDE, Mark
@@ -65,6 +66,7 @@ def compare_page(
         metrics=MEASURES,
         means=differences(before, after),
         parameters=comparison.parameter_differences(store, before, after),
+        schemas=compare_schemas(store, before, after),
         found=found,
         scatter=scatter,
         label=label,

@@ -252,7 +252,7 @@ def _job(context: AppContext, caller: ApiKey, job: Job) -> dict[str, Any]:
         "finish": training.estimated_finish(job, time.time()),
         "elapsed": _elapsed(job),
         "events": [(event, line) for event, line in lines if line],
-        "warnings": job.provenance.get("warnings", []),
+        "warnings": job.warnings,
         "job_advice": advice.for_job(job.error_code),
         "retriable": job.state in training.RETRIABLE,
     }

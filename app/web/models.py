@@ -16,6 +16,7 @@ from app.domain.entities import Alias, ModelVersion
 from app.domain.errors import NotFound
 from app.domain.names import check_alias, qualified
 from app.services import models
+from app.services.schema_changes import compare_schemas
 from app.serving.input_report import InputReport, input_report
 from app.store.unit_of_work import Store
 from app.web.charts import BAR_HEIGHT, SIDE, Overlay, overlay
@@ -163,6 +164,8 @@ def move_page(
     target = models.get_version(store, model, version)
     present = _alias(context, caller, model, alias)
     source = None if present is None else models.get_version(store, model, present.version)
+    with store.read() as uow:
+        before = models.answering(uow.models, model, alias)
     return page(
         request,
         "move.html",
@@ -171,6 +174,8 @@ def move_page(
         revision=0 if present is None else present.revision,
         source=source,
         target=target,
+        answering=before,
+        schemas=compare_schemas(store, before or target, target),
         differences=differences(source, target),
     )
 
@@ -183,7 +188,16 @@ async def move(
     form = await read_form(request)
     version, revision = form.whole("version") or 0, form.whole("revision")
     store = context.store_of(caller)
-    await run_in_threadpool(models.point_alias, store, context.settings, model, alias, version, revision)
+    await run_in_threadpool(
+        models.point_alias,
+        store,
+        context.settings,
+        model,
+        alias,
+        version,
+        revision,
+        allow_schema_change=bool(form.text("allow_schema_change")),
+    )
     await context.refresher.refresh(qualified(caller.tenant, model))
     return see(f"/ui/models/{segment(model)}", tenant=tenant, done="move")
 

@@ -3,7 +3,8 @@
 What most cells look like decides. A column is one of numbers or dates where all its cells are, but for words
 that stand for a gap, such as - and n.a., and for one cell in a hundred; what these are is in the schema. With
 more other cells it is doubtful, and refused with the ways to say what it is, unless these are so many or so
-different that the column holds categories or texts. Whole numbers are never guessed to be categories.
+different that the column holds categories or texts. Whole numbers are never guessed to be categories. They
+identify the rows where they count them, or where all are different under the name of an id, in any order.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from core.data.cell_formats import CellFormat, date_format, number_format
 from core.data.cell_values import GAP_WORDS, TRUTH
 from core.data.characters import SPACELESS
+from core.data.id_names import is_id_name, is_number_name
 from core.data.number_texts import NumberFormat
 from core.data.schema import MAX_NULLS, ColumnSchema, Kind, KindSpec, cells_as
 from core.data.table import Cells, NumberCells, Table, TextCells, Texts, VectorCells
@@ -42,6 +44,8 @@ FEW_NUMBERS: Final = 20
 MANY_ROWS: Final = 200
 LEAST_ROWS: Final = 10
 """Rows of a table in which a column that tells them all apart is left out."""
+SPARSEST: Final = 4.0
+"""So many times the rows is the range of numbers that only number them, with rows left out."""
 _SPACELESS: Final = re.compile(f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last in SPACELESS)}]")
 _FIRST_OF_OTHERS: Final = 0x80
 """First byte that is no ASCII character."""
@@ -127,7 +131,7 @@ def infer_column(
     else:
         guess = _without_use(cells, gaps, distinct) or _of_cells(name, cells, gaps, distinct, usage)
     gaps += _count_of(cells, guess.nulls)
-    distinct -= len(guess.nulls)
+    distinct -= len({*guess.nulls}.intersection(cells.texts)) if isinstance(cells, TextCells) else 0
     return ColumnSchema(
         name, guess.kind, guess.code, guess.reason, gaps, distinct, guess.pattern, guess.hint, guess.nulls
     )
@@ -140,8 +144,9 @@ def _of_said(name: str, cells: Cells, said: KindSpec, usage: Collection[str]) ->
     texts, counts = _used(cells)
     written = format_of(texts, counts) if len(texts) else None
     if written is None:
-        return _Guess(said.kind, "given", "given")
-    nulls = tuple(texts[int(place)] for place in written.others if _is_gap_word(texts[int(place)]))
+        return _Guess(said.kind, "given", "given", nulls=said.nulls)
+    others = (texts[int(place)] for place in written.others)
+    nulls = tuple(dict.fromkeys((*said.nulls, *filter(_is_gap_word, others))))
     pattern = _pattern(name, said.kind, written, usage)
     return _Guess(said.kind, "given", "given", pattern=pattern, nulls=nulls)
 
@@ -150,7 +155,7 @@ def _of_cells(name: str, cells: Cells, gaps: int, distinct: int, usage: Collecti
     if isinstance(cells, TextCells):
         return _of_texts(name, cells, distinct, usage)
     if isinstance(cells, NumberCells):
-        return _of_numbers(cells, gaps, distinct)
+        return _of_numbers(name, cells, gaps, distinct)
     return _Guess(Kind.VECTOR, "lists", f"each cell is a list of {cells.values.shape[1]} numbers")
 
 
@@ -180,7 +185,22 @@ def _without_use(cells: Cells, gaps: int, distinct: int) -> _Guess | None:
     return None
 
 
-def _of_numbers(cells: NumberCells, gaps: int, distinct: int) -> _Guess:
+def identifies_rows(name: str, cells: NumberCells) -> bool:
+    """Whether a column of numbers identifies the rows: whole numbers, all different, under the name of an id.
+
+    Under a name of something numbered it does in many rows whose numbers are dense, in any order: few
+    different numbers, or such as are far apart, may be measured or counted.
+    """
+    n, values = len(cells), cells.values
+    if n < LEAST_ROWS or cells.is_truth or not (is_id_name(name) or is_number_name(name)):
+        return False
+    if cells.is_gap.any() or not (values == np.rint(values)).all() or len(np.unique(values)) < n:
+        return False
+    is_dense = n >= MANY_ROWS and float(np.ptp(values)) < SPARSEST * n
+    return is_id_name(name) or is_dense
+
+
+def _of_numbers(name: str, cells: NumberCells, gaps: int, distinct: int) -> _Guess:
     n = len(cells)
     if cells.is_truth:
         return _Guess(Kind.BOOLEAN, "truth", "all values are true or false")
@@ -190,6 +210,9 @@ def _of_numbers(cells: NumberCells, gaps: int, distinct: int) -> _Guess:
     if whole and not gaps and n >= LEAST_ROWS and bool((np.diff(values) == step).all()):
         reason = "it counts the rows, and a file that is sorted by its classes would tell them by it"
         return _Guess(Kind.IGNORE, "counts_rows", reason)
+    if identifies_rows(name, cells):
+        reason = "it identifies rows: each has a whole number of its own, and its name is that of an id"
+        return _Guess(Kind.IGNORE, "identifier", reason)
     hint = None
     if whole and distinct == n >= LEAST_ROWS:
         hint = "each row has a number of its own: if they identify the rows, say ignore"
@@ -247,7 +270,7 @@ def _of_format(
         return _Guess(kind, code, f"{which} are dates {form}", pattern=pattern, nulls=nulls)
     numbers = cells_as(name, cells, spec)
     assert isinstance(numbers, NumberCells)  # noqa: S101 - the kind says so
-    guess = _of_numbers(numbers, int(numbers.is_gap.sum()), len(texts) - len(nulls))
+    guess = _of_numbers(name, numbers, int(numbers.is_gap.sum()), len(texts) - len(nulls))
     if guess.kind is not kind:
         return guess
     form = "" if pattern is None else f", written as {pattern}"

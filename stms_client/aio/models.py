@@ -69,13 +69,18 @@ class Models(Connection):
         alias: str = "latest",
         rivals: int = 0,
         row_norm: float | None = None,
+        allow_schema_change: bool = False,
     ) -> ImportedVersion:
         """Upload a linear head (safetensors, .npz) as a version of a model. kind: `head` or `students`.
 
         rivals: a class of a head must also score higher than so many of its nearest rivals. row_norm: length
-        of a typical row, from which a head without thresholds gets one.
+        of a typical row, from which a head without thresholds gets one. allow_schema_change: see
+        `point_alias`.
         """
-        return await self.do(calls.import_head(Path(file), model, kind, alias, rivals, row_norm))
+        head = calls.import_head(
+            Path(file), model, kind, alias, rivals, row_norm, allow_schema_change=allow_schema_change
+        )
+        return await self.do(head)
 
     async def export_bundle(
         self,
@@ -114,14 +119,17 @@ class Models(Connection):
         model: str | None = None,
         alias: str = "latest",
         allow_older: bool = False,
+        allow_schema_change: bool = False,
         progress: Progress | None = None,
     ) -> ImportedBundle:
         """Upload a bundle, and publish its version as the next one of a model.
 
         model: by default its name in the bundle. alias: moved to the version; empty for none. allow_older:
-        also import an older version than one that came from the same model.
+        also import an older version than one that came from the same model. allow_schema_change: see
+        `point_alias`.
         """
-        return await self.do(calls.import_bundle(Path(file), model, alias, allow_older), progress)
+        bundle = calls.import_bundle(Path(file), model, alias, allow_older, allow_schema_change)
+        return await self.do(bundle, progress)
 
     async def delete_version(self, model: str, version: int) -> None:
         """Delete a version to which no alias points."""
@@ -131,20 +139,32 @@ class Models(Connection):
         """One alias: its version, and its revision, which grows with each move."""
         return await self.do(calls.get(calls.alias_path(model, alias), Alias))
 
-    async def point_alias(self, model: str, alias: str, version: int) -> Alias:
-        """Point an alias to a version. Raises Conflict when another client moved it at the same time."""
+    async def point_alias(
+        self, model: str, alias: str, version: int, *, allow_schema_change: bool = False
+    ) -> Alias:
+        """Point an alias to a version. Raises Conflict when another client moved it at the same time.
+
+        A version that refuses questions which the present one answers is a Conflict, too, with the code
+        ``schema_change`` and faults that name what it refuses, unless allow_schema_change.
+        """
         try:
             current = await self.alias(model, alias)
             revision: int | None = current["revision"]
         except NotFound:
             revision = None
-        return await self.do(calls.point_alias(model, alias, version, revision))
+        move = calls.point_alias(model, alias, version, revision, allow_schema_change=allow_schema_change)
+        return await self.do(move)
 
     def alias_history(self, model: str, alias: str) -> AsyncIterator[AliasMove]:
         """Where an alias has pointed, and who moved it, newest first."""
         return self._listed(f"{calls.alias_path(model, alias)}/history", AliasMove)
 
-    async def delete_alias(self, model: str, alias: str) -> None:
-        """Delete an alias; its version stays. Raises Conflict when it was moved at the same time."""
-        current = await self.alias(model, alias)
-        await self.do(calls.delete_alias(model, alias, current["revision"]))
+    async def delete_alias(self, model: str, alias: str, *, allow_schema_change: bool = False) -> None:
+        """Delete an alias; its version stays. Raises Conflict when it was moved at the same time.
+
+        Without the alias latest the newest version answers, for which allow_schema_change is as in
+        `point_alias`.
+        """
+        revision = (await self.alias(model, alias))["revision"]
+        deletion = calls.delete_alias(model, alias, revision, allow_schema_change=allow_schema_change)
+        await self.do(deletion)

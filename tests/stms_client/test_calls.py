@@ -326,6 +326,13 @@ def test_an_alias_is_moved_from_the_revision_that_was_read(client, written):
     assert first.headers["If-None-Match"] == "*"
     assert second.headers["If-Match"] == '"7"'
     assert second.json == {"version": 2}
+    client.point_alias("pets", "best", 3, allow_schema_change=True)
+    assert written.requests[-1].json == {"version": 3, "allow_schema_change": True}
+    written.on("DELETE", path, None, 204)
+    client.delete_alias("pets", "best")
+    assert written.requests[-1].path == path
+    client.delete_alias("pets", "best", allow_schema_change=True)
+    assert written.requests[-1].path == f"{path}?allow_schema_change=true"
 
 
 def test_versions_and_aliases_are_deleted_at_the_revision_that_was_read(client, written):

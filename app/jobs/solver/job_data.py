@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from app.domain.input_parameters import InputParameters
-from app.domain.training_spec import TrainingSpec
+from app.domain.training_spec import LIKE_NOTHING, TrainingSpec
 from app.services.datasets import load_dataset
 from app.services.imported_teacher import teacher_rows
 from app.store.blob_cache import BlobCache
@@ -27,6 +28,8 @@ from core.teachers.linear_head import LinearHead
 from core.types import IntArray, ProgressCallback
 
 Rows: TypeAlias = LabelledData | LabelledTable
+_OF_KINDS: Final = frozenset({"not_numeric", "not_boolean", "bad_date", "bad_kind"})
+"""Codes of cells that are nothing of the kind of their column."""
 Score: TypeAlias = Callable[[LabelledData, int], LabelledData]
 """Gives rows the scores of a remote teacher; 0 for the training part, 1 for the test part."""
 
@@ -85,7 +88,27 @@ def load_job_data(
     if len(measured):
         # The split takes scores along, so that which rows are asked for does not depend on it.
         train, test = train.take(_others(train, measured)), train.take(measured)
-    return _encoded(train, test, spec.inputs, encoder)._replace(left_out=left_out)
+    with _about_kept_kinds(spec.like):
+        return _encoded(train, test, spec.inputs, encoder)._replace(left_out=left_out)
+
+
+@contextmanager
+def _about_kept_kinds(like: str | None) -> Iterator[None]:
+    """Adds to errors of cells that are nothing of their kind whose kind that is. like: see `TrainingSpec`."""
+    try:
+        yield
+    except InvalidProblem as error:
+        if like in (None, LIKE_NOTHING) or not any(fault.code in _OF_KINDS for fault in error.faults):
+            raise
+        more = (
+            f" Columns are read as {like} reads them: give this one another kind"
+            " (--set inputs.columns.NAME.kind=KIND), or train by the data set alone: like=none (--like none)."
+        )
+        faults = (
+            replace(fault, message=fault.message + more) if fault.code in _OF_KINDS else fault
+            for fault in error.faults
+        )
+        raise InvalidProblem(*faults) from error
 
 
 def label_rows(

@@ -16,7 +16,7 @@ from app.jobs.engine.step_runner import StepRunner, durable_step
 from app.jobs.errors import AttemptLost
 from app.jobs.workflow.running_job import CancellationCheck, JobPlan
 from app.jobs.workflow.steps import lock_job, settle_cancelled
-from app.services.models import pack_labels, publish
+from app.services.models import moved_alias, pack_labels, publish
 from app.services.version_metrics import StudentTotals
 from app.store.unit_of_work import Store, UnitOfWork
 
@@ -156,10 +156,11 @@ def _publish(uow: UnitOfWork, job: Job, plan: JobPlan, totals: StudentTotals, la
         metrics=totals.metrics() | ({"inputs": inputs} if inputs else {}),
         alias=plan.spec.alias,
         packed_labels=labels,
+        allow_schema_change=plan.spec.allow_schema_change,
     )
     if before is None:
         unmoved = uow.jobs.get(job.id).provenance.get("alias_not_moved")
-        alias = None if unmoved else plan.spec.alias
+        alias = moved_alias(plan.spec.alias, unmoved)
         data = {"model": version.model, "version": version.version, "alias": alias}
         uow.events.append(job.id, "version_published", data)
         if unmoved:

@@ -22,12 +22,15 @@ _KEYS = ["job_id", "class_index", "method"]
 _ROWS_PER_STATEMENT = 200
 
 
-def rows_of(connection: Connection, job_id: str) -> sa.Subquery:
-    """The students of a job: its own rows, and those of its base that it does not replace."""
+def rows_of(connection: Connection, job_id: str, name: str = "students") -> sa.Subquery:
+    """The students of a job: its own rows, and those of its base that it does not replace.
+
+    name: of the subquery, where a statement has several.
+    """
     own = sa.select(job_students).where(job_students.c.job_id == job_id)
     base = connection.execute(sa.select(jobs.c.base_job_id).where(jobs.c.id == job_id)).scalar()
     if base is None:
-        return own.subquery("students")
+        return own.subquery(name)
     newer = job_students.alias()
     is_replaced = sa.exists().where(
         newer.c.job_id == job_id,
@@ -35,7 +38,7 @@ def rows_of(connection: Connection, job_id: str) -> sa.Subquery:
         newer.c.method == job_students.c.method,
     )
     inherited = sa.select(job_students).where(job_students.c.job_id == base, ~is_replaced)
-    return own.union_all(inherited).subquery("students")
+    return own.union_all(inherited).subquery(name)
 
 
 def _trained_by(job_id: str) -> sa.ScalarSelect[str]:
@@ -185,6 +188,19 @@ class Students:
             StudentRow(job_id, index, label, method, StudentState(state), metrics=metrics, error=error)
             for index, label, method, state, metrics, error in self._connection.execute(query)
         ]
+
+    def lost_labels(self, before: tuple[str, str], after: tuple[str, str], *, limit: int) -> Sequence[str]:
+        """Labels of the first classes that have a student in one job and none in another, in their order.
+
+        before, after: id and method of each job.
+        """
+        old = rows_of(self._connection, before[0], "old")
+        new = rows_of(self._connection, after[0], "new")
+        kept = sa.exists().where(
+            new.c.label == old.c.label, new.c.method == after[1], new.c.digest.is_not(None)
+        )
+        query = sa.select(old.c.label).where(old.c.method == before[1], old.c.digest.is_not(None), ~kept)
+        return self._connection.execute(query.order_by(old.c.class_index).limit(limit)).scalars().all()
 
     def count_succeeded(self, job_id: str, *, excluding: str) -> int:
         """Number of rows that succeeded, of all methods but one."""

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from app.domain.entities import ModelVersion
+from tests.app.api.test_query_records import publish_people
+from tests.app.serving.written_records import encoder, refusing_encoder
 
 Check = Callable[..., dict[str, Any]]
 ROW = {"x": [1.0, 2.0, 3.0]}
@@ -130,3 +132,25 @@ def test_deleting_an_alias_requires_its_etag(client, pets, problem: Check):
     assert client.delete("/v1/models/pets/versions/1").status_code == 204
     problem(client.get("/v1/models/pets"), 404, "model_not_found")
     problem(client.post("/v1/models/pets/classes/cat:query", json=ROW), 404, "model_not_found")
+
+
+def test_a_move_to_a_version_that_refuses_more_is_refused_unless_that_is_said(client, store, problem: Check):
+    publish_people(store, encoder())
+    publish_people(store, refusing_encoder())
+    path = "/v1/models/people/aliases/latest"
+    tag = client.get(path).headers["etag"]
+    assert client.get(path).json()["version"] == 1, "the publication left it"
+    refused = problem(client.put(path, json={"version": 2}, headers={"if-match": tag}), 409, "schema_change")
+    [error] = refused["errors"]
+    assert (error["field"], error["code"], error["name"]) == ("columns.job", "column_retyped", "job")
+    assert "a value that no row of training had" in error["message"]
+    assert client.get(path).headers["etag"] == tag
+    problem(client.delete(path, headers={"if-match": tag}), 409, "schema_change")
+    moved = client.put(path, json={"version": 2, "allow_schema_change": True}, headers={"if-match": tag})
+    assert (moved.status_code, moved.json()["version"]) == (200, 2)
+    [record] = client.get("/v1/audit", params={"action": "alias.move", "limit": 1}).json()["data"]
+    assert record["details"]["allow_schema_change"]["changes"][0]["name"] == "job"
+    back = client.put(path, json={"version": 1}, headers={"if-match": moved.headers["etag"]})
+    tag = back.headers["etag"]
+    gone = client.delete(f"{path}?allow_schema_change=true", headers={"if-match": tag})
+    assert gone.status_code == 204

@@ -12,6 +12,7 @@ import pytest
 
 from app.services.keys import create_key
 from app.serving import record_schema
+from app.store.tables import model_versions
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed import PackedStudent, PackedTeacher
@@ -351,3 +352,16 @@ def test_models_of_numbers_take_tables_and_columns(client, store):
     assert outputs[1]["data"] == pytest.approx([expected])
     predicted = client.post("/v1/models/numbers:predict", json={"x": [1, 2], "scores": True}).json()
     assert predicted["scores"]["a"] == pytest.approx(expected)
+
+
+def test_a_list_has_the_numbers_of_the_columns_that_are_used(client, store):
+    publish_people(store, numbers_encoder(), "pairs")
+    with store.begin() as uow:
+        # Its data set had a column more, which identifies the rows.
+        uow.connection.execute(model_versions.update().values(columns=3))
+    rows = [[0.5, 1.0], [0.25, -1.0]]
+    records = [{"p": p, "q": q} for p, q in rows]
+    path = "/v1/models/pairs/classes/a:query"
+    by_names = client.post(path, json={"records": records})
+    by_lists = client.post(path, json={"rows": rows})
+    assert (by_lists.status_code, by_lists.json()) == (200, by_names.json())

@@ -108,9 +108,11 @@ def test_success_is_told_unless_it_shall_be_quiet(capsys):
 
 def test_warnings_are_printed_even_of_a_quiet_job(capsys):
     warning = {"code": "student_worse_than_teacher", "label": "b", "message": "It has F 0.0 %."}
-    report_end(job("succeeded", warnings=[warning]), quiet=True)
+    change = {"code": "schema_change", "message": "Column 'Id' is not used."}
+    report_end(job("succeeded", warnings=[change, warning]), quiet=True)
     printed = capsys.readouterr()
-    assert (printed.out, printed.err) == ("", "Warning, class b: It has F 0.0 %.\n")
+    assert printed.out == ""
+    assert printed.err == "Warning: Column 'Id' is not used.\nWarning, class b: It has F 0.0 %.\n"
 
 
 @pytest.mark.parametrize(

@@ -152,3 +152,25 @@ def test_an_api_beyond_loopback_needs_a_key(run, tmp_path):
     result = run(*arguments, STMS_REQUIRE_KEYS="false")
     assert result.exit_code == 1
     assert "key" in result.stderr
+
+
+def test_what_a_job_is_like_and_that_its_alias_may_break_callers_are_hyperparameters(run, written):
+    written.on("POST", "/v1/training-jobs", {"id": "job_1"}, 202)
+    options = ["--like", "m@stable", "--allow-schema-change"]
+    result = run("train", "ds_1", "--model", "m", "--no-wait", *options, STMS_URL=written.address)
+    assert result.exit_code == 0, result.stderr
+    assert written.requests[-1].json["hyperparameters"] == {"like": "m@stable", "allow_schema_change": True}
+
+
+def test_an_alias_that_would_break_callers_is_moved_only_where_that_is_said(run, written):
+    path = "/v1/models/m/aliases/production"
+    written.on("GET", path, {"revision": 7})
+    refusal = {"field": "columns.Id", "code": "column_required", "message": "Column 'Id' is required."}
+    problem = {"code": "schema_change", "detail": "It refuses questions.", "errors": [refusal]}
+    written.on("PUT", path, problem, 409)
+    written.on("PUT", path, {"version": 2})
+    result = run("models", "alias", "m", "production", "2", STMS_URL=written.address)
+    assert (result.exit_code, "Column 'Id' is required." in result.stderr) == (1, True)
+    allowed = ["models", "alias", "m", "production", "2", "--allow-schema-change"]
+    assert run(*allowed, STMS_URL=written.address).exit_code == 0
+    assert written.requests[-1].json == {"version": 2, "allow_schema_change": True}

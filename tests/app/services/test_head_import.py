@@ -137,7 +137,7 @@ def test_importing_the_same_content_returns_the_existing_version(
     assert models.get_version(store, "faces", "latest").version == 2, "no alias is moved"
     assert import_(kind="linear")[1]
     assert import_(model="other")[0].version == 1
-    assert import_(names=["a", "b", "c"])[1]
+    assert import_(names=["a", "b", "c"], allow_schema_change=True)[1]
 
 
 def test_the_same_head_published_concurrently_is_returned(import_: Import, monkeypatch: pytest.MonkeyPatch):
@@ -204,7 +204,7 @@ def test_an_invalid_head_leaves_no_rows(store: Store, files: BlobCache, import_:
 def test_an_interrupted_import_is_invisible_and_can_be_repeated(
     store: Store, import_: Import, monkeypatch: pytest.MonkeyPatch
 ):
-    def broken(*_: Any) -> None:
+    def broken(*_: Any, **_options: Any) -> None:
         raise Unavailable("The database went away.")
 
     monkeypatch.setattr(head_import, "_publish", broken)

@@ -13,6 +13,8 @@ from app.domain.entities import JobState
 from app.services.audit import list_records
 from app.services.models import get_alias
 from app.store.unit_of_work import Store
+from tests.app.api.test_query_records import publish_people
+from tests.app.serving.written_records import encoder, refusing_encoder
 from tests.app.web.conftest import Page, Person, Things
 
 Enter = Callable[..., Person]
@@ -222,3 +224,23 @@ def test_a_threshold_is_moved_and_published(
     assert row.threshold == 1.0
     assert person.get(f"/ui/jobs/{again.job_id}/classes/0").status_code == 200
     assert sign_in("query").post(action, base="1", label="cat", threshold="1").status_code == 403
+
+
+def test_a_move_that_would_refuse_questions_is_red_and_needs_a_tick(sign_in: Enter, store: Store) -> None:
+    publish_people(store, encoder())
+    publish_people(store, refusing_encoder())
+    person = sign_in("train")
+    shown = person.get("/ui/models/people/move?version=2&alias=latest").text
+    assert re.search(r'<div class="worse"><bdi>Column &#39;job&#39; was category and is category', shown)
+    assert f">{len(encoder().names)}</td>" in shown, "the columns that are used"
+    assert 'name="allow_schema_change"' in shown
+    form = fields(shown, "/ui/models/people/aliases/latest")
+    refused = person.post("/ui/models/people/aliases/latest", **form)
+    assert (refused.status_code, "tick the box" in refused.text) == (409, True)
+    assert get_alias(store, "people", "latest").version == 1
+    compared = person.get("/ui/models/people/compare?a=1&b=2").text
+    assert '<li class="worse"><bdi>Column &#39;job&#39;' in compared
+    person.post("/ui/models/people/aliases/latest", **form, allow_schema_change="true")
+    assert get_alias(store, "people", "latest").version == 2
+    back = person.get("/ui/models/people/move?version=1&alias=latest").text
+    assert "allow_schema_change" not in back

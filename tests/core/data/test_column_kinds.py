@@ -199,3 +199,49 @@ def test_texts_beside_numbers_of_plain_columns_are_read_alike():
         "v", Kind.NUMBER, "numbers", "all other values are numbers", 10, 2, nulls=("-",)
     )
     np.testing.assert_array_equal(numbers(texts)[:3], [1, np.nan, 2.5])
+
+
+SHUFFLED = np.random.default_rng(0).permutation(891)[:668] + 1.0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("id", "Id", "ID", "PassengerId", "customer_id", "customerID", "id_of_house", "rowid", "objid"),
+        *("key", "index", "Index", "Unnamed: 0", "", "sample key", "user.id"),
+    ],
+)
+@pytest.mark.parametrize("rows", [10, 668])
+def test_whole_numbers_that_are_all_different_under_the_name_of_an_id_are_one(name: str, rows: int):
+    found = infer_column(name, NumberCells(SHUFFLED[:rows]))
+    assert (found.kind, found.code) == ("ignore", "identifier")
+    assert found.reason == (
+        "it identifies rows: each has a whole number of its own, and its name is that of an id"
+    )
+    as_texts = infer_column(name, cells([f"{value:.0f}" for value in SHUFFLED[:rows]]))
+    assert (as_texts.kind, as_texts.code) == ("ignore", "identifier")
+    assert infer_column(name, NumberCells(SHUFFLED[:rows]), KindSpec(Kind.NUMBER)).kind == "number"
+
+
+@pytest.mark.parametrize("name", ["number", "case_no", "Nr.", "row_index", "serial"])
+def test_a_name_of_something_numbered_is_an_id_in_many_dense_rows_only(name: str):
+    assert infer_column(name, NumberCells(SHUFFLED)).code == "identifier"
+    few = infer_column(name, NumberCells(SHUFFLED[:10]))
+    assert (few.kind, "if they identify the rows, say ignore" in (few.hint or "")) == ("number", True)
+    assert infer_column(name, NumberCells(SHUFFLED**2)).kind == "number"
+
+
+@pytest.mark.parametrize(
+    "name", ["Age", "acid", "humid", "paid", "bid", "grid", "width", "idle", "keyboard", "price", "indexed"]
+)
+def test_other_names_are_no_ids(name: str):
+    found = infer_column(name, NumberCells(SHUFFLED))
+    assert (found.kind, "each row has a number of its own" in (found.hint or "")) == ("number", True)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [np.append(SHUFFLED[1:], SHUFFLED[5]), SHUFFLED + 0.5, np.append(SHUFFLED, np.nan), SHUFFLED[:9]],
+)
+def test_an_id_is_whole_different_in_each_row_and_never_missing(values: np.ndarray):
+    assert infer_column("id", NumberCells(values)).kind == "number"

@@ -81,6 +81,22 @@ def test_the_encoder_that_a_job_has_stored_is_taken_up(sqlite_store: Store, file
     assert artifact.row["metrics"]["f1"] == 1.0
 
 
+def test_a_cell_that_is_nothing_of_a_kept_kind_is_named_with_the_way_out(
+    sqlite_store: Store, files: BlobCache
+):
+    lines = [f"{'n.a.' if k == 3 else 'none at all' if k == 7 else k / 4},{'ab'[k % 2]}" for k in range(20)]
+    stored_one = stored(sqlite_store, files, "\n".join(["size,label", *lines]).encode() + b"\nx,a\ny,b\n")
+    kept = {"columns": {"size": {"kind": "number", "nulls": ["none at all", "y"]}}}
+    spec_of = {"inputs": kept, "like": "m@1", "automatic": False}
+    match = r"Row 20 .*column 'size': 'x' is not a number. Columns are read as m@1 reads them: .*--like none"
+    with at_fault(InvalidProblem, "not_numeric", match=match):
+        load_job_data(sqlite_store, files, stored_one, TrainingSpec.model_validate(spec_of))
+    kept["columns"]["size"]["nulls"] = ["none at all", "x", "y"]
+    rows = load_job_data(sqlite_store, files, stored_one, TrainingSpec.model_validate(spec_of))
+    assert rows.encoder is not None
+    assert {*rows.encoder.columns[0].nulls} == {"n.a.", "none at all", "x", "y"}
+
+
 def test_a_test_set_of_records_is_matched_by_name(sqlite_store: Store, files: BlobCache, colours: str):
     turned = stored(sqlite_store, files, b"colour,size,label\n1,0.5,yes\n2,0.1,no\n3,0.2,yes\n0,0,no\n")
     said = TrainingSpec.model_validate(
