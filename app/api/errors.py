@@ -14,10 +14,14 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, compile_path
 
 from app.domain.errors import InputFault, ServiceError
+from app.domain.fault_fields import UNKNOWN_FIELD
+from app.domain.names import NAME_RULES
+from app.domain.parameter_faults import unknown_parameter
 from app.http import responses
 from app.http.pages import error_response
 from app.http.problem import Problem, method_not_allowed, problem_of
 
+_PARAMETERS: Final = "hyperparameters."
 _NOT_SHOWN: Final = ("body", "query", "header", "path")
 _NO_SUCH_PATH: Final = Problem(404, "no_such_path", "There is nothing at this path.")
 _ANY_PATH: Final = "{path:path}"
@@ -84,8 +88,16 @@ def validation_problem(errors: Sequence[Mapping[str, Any]]) -> Problem:
 def _fault(error: Mapping[str, Any]) -> InputFault:
     path = error["loc"][1:] if error["loc"][0] in _NOT_SHOWN else error["loc"]
     field = ".".join(str(part) for part in path) or str(error["loc"][0])
-    message = str(error["msg"]).removeprefix("Value error, ")
-    return InputFault(field, error["type"], f"{field}: {message}.")
+    return InputFault(field, error["type"], f"{field}: {_message(field, error)}")
+
+
+def _message(field: str, error: Mapping[str, Any]) -> str:
+    """What is wrong, as a sentence: own words for unknown fields and for names, else those of pydantic."""
+    _, is_parameter, name = field.partition(_PARAMETERS)
+    if error["type"] == UNKNOWN_FIELD:
+        return unknown_parameter(name) if is_parameter else "There is no such field."
+    rule = NAME_RULES.get(error.get("ctx", {}).get("pattern"))
+    return rule or str(error["msg"]).removeprefix("Value error, ") + "."
 
 
 def methods_at(request: Request) -> list[str]:

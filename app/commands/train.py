@@ -12,7 +12,7 @@ from rich.markup import escape
 from app.commands.datasets import FormatOption, reading_fields, send_file
 from app.commands.hyperparameters import ParamsOption, SetOption, TuneOption, read_hyperparameters
 from app.commands.job_progress import follow, report_end
-from app.commands.output import CommandFailed, Json, JsonOption, error_console, print_json, say
+from app.commands.output import CommandFailed, Json, JsonOption, error_console, notes, print_json, say
 from app.commands.reading_options import UNSAID, Reading, takes_reading
 from app.commands.remote import (
     DEFAULT_SERVER,
@@ -153,5 +153,5 @@ def _report(dataset: Json) -> None:
     err.print(f"Data set {dataset['id']}: {dataset['rows']} rows, {len(dataset['classes'])} classes.")
     for name, value in reading_fields(dataset).items():
         err.print(f"  {name}: {escape(value)}")
-    for warning in dataset["summary"].get("warnings", []):
-        err.print(f"[yellow]Note:[/] {escape(warning['message'])}")
+    for note in notes(dataset["summary"].get("warnings", [])):
+        err.print(note)

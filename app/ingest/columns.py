@@ -23,10 +23,12 @@ from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest
 from app.domain.names import find_unusable
+from app.domain.near_names import near_name
 from app.ingest.options import GIVEN, NO_COLUMN, Decision, ReadingOptions
 from app.ingest.raw import NOTHING, FeatureRows, Known, invalid_file, invalid_rows
 from core.data.dataset import MAX_COLUMN_NAME
 from core.data.extras import RawExtras
+from core.data.reading_hints import reading_hint
 from core.data.table import Table
 
 PRIVILEGED: Final = "privileged:"
@@ -191,7 +193,7 @@ class Columns:
                 f" {_listed(wanted)}; those of the file {_listed(list(own))}."
             )
             if names is None:
-                text += " If it has no header, say its names: column_names=a,b,c (--column-names a,b,c)."
+                text += f" If it has no header, say its names: {reading_hint('column_names', 'a,b,c')}."
             raise invalid_file(text, code="wrong_columns", faults=[InputFault("rows", "wrong_columns", text)])
         ignored = tuple(sorted({*range(count)} - {*features}))
         return cls(None if names is None else tuple(names), count, None, features, ignored=ignored)
@@ -261,7 +263,7 @@ class Columns:
     @property
     def warnings(self) -> tuple[tuple[str, str], ...]:
         """Code and text of the warning that columns are left out."""
-        keep = f"To keep it, send index_column={NO_COLUMN} (--index-column {NO_COLUMN})."
+        keep = f"To keep it, send {reading_hint('index_column', NO_COLUMN)}."
         return tuple(
             ("index_left_out", f"Column {said(self.names, one.value)} is left out: {one.reason}. {keep}")
             for one in self.decisions
@@ -295,7 +297,9 @@ def find_column(names: Sequence[str] | None, count: int, wanted: str, field: str
         return list(names).index(wanted)
     if is_column_number(wanted) and -count <= int(wanted) < count:
         return int(wanted) % count
-    known = "It has no header." if names is None else f"Its columns are {_listed(names)}."
+    near = near_name(wanted, [*map(str.strip, names or ())])
+    meant = f" Is {near!r} meant?" if near else ""
+    known = "It has no header." if names is None else f"Its columns are {_listed(names)}.{meant}"
     text = f"The table has no column {wanted!r:.120}. {known} Numbers count from 0, from the end from -1."
     raise invalid_file(text, code=f"no_{field}", faults=[InputFault(field, f"no_{field}", text)])
 
@@ -435,7 +439,7 @@ def ambiguous_label(
         example = names[candidates[0]] if candidates else names[-1]
     likely = f" Columns that may hold the classes: {shown}." if candidates else f" There are {count} columns."
     text = (
-        f"{reason}{likely} Say which it is: label_column={example:.60} (--label-column {example!r:.60}), by"
+        f"{reason}{likely} Say which it is: {reading_hint('label_column', f'{example:.60}')}, by"
         " its name or by its number, counted from 0, negative from the end."
     )
     fault = InputFault("label_column", "ambiguous_label_column", text)
@@ -462,10 +466,12 @@ def _in_order(columns: Sequence[tuple[str, int]], known: Sequence[str]) -> tuple
     missing = [name for name in known if name not in place]
     unknown = [name for name in place if name not in set(known)]
     if missing or unknown or len(place) != len(columns):
+        near = near_name(unknown[0], missing) if unknown else None
         parts = [f"lacks {_listed(missing)}"] if missing else []
         parts += [f"has {_listed(unknown)}, which the model does not know"] if unknown else []
         parts += ["has two columns of one name"] if not parts else []
-        text = f"The file {' and '.join(parts)}. The columns of the model are {_listed(known)}."
+        meant = f" Is {near!r} meant by {unknown[0]!r:.80}?" if near else ""
+        text = f"The file {' and '.join(parts)}. The columns of the model are {_listed(known)}.{meant}"
         raise invalid_file(text, code="wrong_columns", faults=[InputFault("rows", "wrong_columns", text)])
     return tuple(place[name] for name in known)
 

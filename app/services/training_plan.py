@@ -16,6 +16,7 @@ from app.services import quotas
 from app.settings import Settings
 from app.store.unit_of_work import UnitOfWork
 from core.data.extras import EXTRAS
+from core.data.reading_hints import reading_hint
 from core.data.schema import Kind
 from core.packed.encoded_columns import MAX_VALUES
 from core.students.base import StudentSpec
@@ -140,7 +141,8 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
     labelled = dataset.rows - dataset.summary.get("unlabelled_rows", 0)
     if rare := dataset.summary.get("single_row_classes", 0):
         message = (
-            f"{rare} classes of the data set have a single row, since it was uploaded with rare_classes=keep:"
+            f"{rare} classes of the data set have a single row, since it was uploaded with"
+            f" {reading_hint('rare_classes', 'keep')}:"
             " it can be tested on, but not trained on."
         )
         raise _bad_data("dataset_id", "class_too_small", message)

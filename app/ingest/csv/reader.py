@@ -57,6 +57,7 @@ from app.ingest.raw import (
 )
 from app.ingest.tables import check_width, data_of_columns, record_table
 from core.data.labels import MAX_NAME_LENGTH
+from core.data.reading_hints import reading_hint
 from core.data.schema import KindSpec
 from core.data.table import TextCells
 from core.data.validation import value_faults
@@ -247,7 +248,7 @@ class _File:
         if names is not None and not names[position].strip() and position in index_candidates(names):
             text = (
                 f"Column {position} (counted from 0) has no name, and its cells do not number the rows. Name"
-                f" it in the file, or leave it out: index_column={position} (--index-column {position})."
+                f" it in the file, or leave it out: {reading_hint('index_column', str(position))}."
             )
             raise invalid_file(
                 text,
