@@ -20,12 +20,12 @@ from app.commands.output import (
     field,
     listing,
     moment,
-    size,
     upload_progress,
 )
 from app.commands.reading_options import UNSAID, Reading, takes_reading
 from app.commands.remote import RemoteServer, asks_server, segment
 from app.domain.file_formats import LABELS, FileFormat, in_words
+from app.domain.shown_figures import size
 
 _PAGE_ROWS: Final = 100
 _SHOWN_VALUES: Final = 12

@@ -236,13 +236,3 @@ def clock(moment: str | None) -> str:
     if moment is None:
         return "–"
     return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
-def size(n_bytes: int) -> str:
-    """A number of bytes with a binary unit."""
-    value = float(n_bytes)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"

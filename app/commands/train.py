@@ -12,6 +12,7 @@ from rich.markup import escape
 from app.commands.datasets import FormatOption, reading_fields, send_file
 from app.commands.hyperparameters import ParamsOption, SetOption, TuneOption, read_hyperparameters
 from app.commands.job_progress import follow, report_end
+from app.commands.job_result import print_result
 from app.commands.output import CommandFailed, Json, JsonOption, error_console, notes, print_json, say
 from app.commands.reading_options import UNSAID, Reading, takes_reading
 from app.commands.remote import (
@@ -86,7 +87,7 @@ def train(
         if wait:
             error_console().print(f"Job {job['id']} is accepted.")
             job = follow(client, job["id"])
-    _print(job, wait, as_json)
+        _print(client, job, wait, as_json)
 
 
 def _uploaded(client: RemoteServer, file: str, reading: Reading, file_format: str | None) -> Json | None:
@@ -137,7 +138,7 @@ def _submitted(
     return job
 
 
-def _print(job: Json, wait: bool, as_json: bool) -> None:
+def _print(client: RemoteServer, job: Json, wait: bool, as_json: bool) -> None:
     """Print a job. wait: whether it has ended, which gives the exit code."""
     if as_json:
         print_json(job)
@@ -145,6 +146,8 @@ def _print(job: Json, wait: bool, as_json: bool) -> None:
         say(f"Job {job['id']} is accepted; follow it with `stms jobs wait {job['id']}`.")
     if wait:
         report_end(job, quiet=as_json)
+        if not as_json:
+            print_result(client, job)
 
 
 def _report(dataset: Json) -> None:

@@ -34,6 +34,8 @@ def trained(live, csv_file):
     assert "student gsvm of class a: objective" in result.stderr
     found = re.search(r"Job (\S+) succeeded, version 1 of model kinds is published\.", result.stdout)
     assert found, result.stdout
+    assert re.search(r"\na +1\.0000 +1\.0000 +1\.0000 +[\d.]+ % +[\d.]+ %\n", result.stdout), result.stdout
+    assert re.search(r"\nNext:  stms query kinds [abc] --row [-\d.,]+ --server http", result.stdout), result.stdout
     return found[1]
 
 
@@ -78,7 +80,7 @@ def test_students_are_a_table_of_class_and_method(ask, trained):
     rows = json.loads(ask("jobs", "students", trained, "--json").stdout)
     assert {(row["label"], row["method"]) for row in rows} >= {(label, "gsvm") for label in "abc"}
     table = ask("jobs", "students", trained).stdout
-    assert re.search(r"a +gsvm +succeeded .* 100\.00 +100\.00 +100\.00", table)
+    assert re.search(r"a +gsvm +succeeded .* 1\.0000 +1\.0000 +1\.0000", table)
 
 
 def test_a_finished_job_can_be_waited_for_again(ask, trained):
