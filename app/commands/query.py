@@ -14,7 +14,9 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from app.commands.effects import effect_parts, effects_line
 from app.commands.output import (
+    Answer,
     CommandFailed,
     Json,
     JsonOption,
@@ -113,7 +115,14 @@ def query(
     reading: Reading = UNSAID,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Also show the teacher's gate score, the rejection and its piece."),
+        typer.Option("--explain", help="Also show what each column adds to the score, or takes from it."),
+    ] = False,
+    explain_scores: Annotated[
+        bool,
+        typer.Option(
+            "--explain-scores",
+            help="Also show the parts of the score: the teacher's (gate), the rejection and its piece.",
+        ),
     ] = False,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
@@ -142,7 +151,7 @@ def query(
     said: dict[str, Any] = {"label_column": label_column, **reading.texts}
     options = ReadingOptions.parse(**said)
     body = _question(row, record, text)
-    more_fields = {"explain": True} if explain else {}
+    more_fields = {"explain": "columns" if explain else True} if explain or explain_scores else {}
     with connect(server, api_key) as client:
         table = None
         if file is not None:
@@ -153,6 +162,8 @@ def query(
             body = table.body
         with _lines_of(table):
             answer = _asked(client, model, [label, *(more or ())], body | more_fields)
+    if not as_json and not explain_scores:
+        _leave_out_parts(answer)
     _print(answer, file is None and not more, as_json, file, table)
 
 
@@ -221,6 +232,14 @@ def _print(
         _report(file, table, by_class)
 
 
+def _leave_out_parts(answer: Json) -> None:
+    """Take the parts of scores out of an answer, which has them beside the effects of columns."""
+    for entry in answer.get("classes", [answer]):
+        for decision in entry.get("results", [entry]):
+            for name in ("gate", "rejection", "piece", "rival"):
+                decision.pop(name, None)
+
+
 def _say_verdict(answer: Json) -> None:
     """Print one decision on one line."""
     numbers = [f"{name} {shown_text(answer[name])}" for name in _PARTS if name in answer]
@@ -232,6 +251,8 @@ def _say_verdict(answer: Json) -> None:
         say(escape(f"No row of training had the value of: {', '.join(answer['unseen'])}."))
     if answer.get("cut"):
         say(escape(f"Only the beginning was read of: {', '.join(answer['cut'])}."))
+    if "columns" in answer:
+        Answer(answer, *effect_parts(answer)).print(as_json=False)
     for name, count in (answer.get("known_terms") or {}).items():
         say(escape(f"Words of {name!r:.80} that training had: {count}."))
 
@@ -263,9 +284,10 @@ def _print_decisions(names: Sequence[str | None], by_class: Sequence[Sequence[Js
         if "outside" in decision:
             decision["outside"] = _outside(decision) or None
     present = {name for decision in decisions for name, value in decision.items() if value is not None}
-    columns = [
-        field(name) for name in ("line", "nr", "class", "match", *_PARTS, "outside") if name in present
-    ]
+    names_shown = ("line", "nr", "class", "match", *_PARTS, "outside")
+    columns = [field(name) for name in names_shown if name in present]
+    if "columns" in present:
+        columns.append(("because of", effects_line))
     Table(columns, decisions, empty="No rows.").print()
 
 
