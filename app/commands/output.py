@@ -33,7 +33,7 @@ Column: TypeAlias = tuple[str, Callable[[Mapping[str, Any]], object]]
 
 _PIPE_WIDTH = 400
 _FLAG: Final = r"--[a-z-]+ (?:'[^']*'|[^\s()']+)"
-_FIELD: Final = r"(?<![^\s(])[a-z_]+="
+_FIELD: Final = r"(?<![^\s(])[a-z_.]+="
 _BOTH_FORMS: Final = re.compile(rf"{_FIELD}(?:(?!{_FIELD}).){{1,200}}? \(({_FLAG}(?: {_FLAG})*)\)")
 
 

@@ -1,4 +1,4 @@
-"""How messages write the options with which a file is read."""
+"""How messages write the options with which a file is read, and hyper-parameters."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ _FLAGS: Final[Mapping[str, str]] = {"columns": "--column", "null_values": "--nul
 def reading_flag(field: str) -> str:
     """The option of the command line for a field of the reading options: ``--skip-lines``."""
     return _FLAGS.get(field, "--" + field.replace("_", "-"))
+
+
+def setting_hint(name: str, value: str) -> str:
+    """A hyper-parameter as requests and as the command line take it: ``seed=1 (--set seed=1)``."""
+    said = f"{name}={value}"
+    return f"{said} (--set {shlex.quote(said)})"
 
 
 def reading_hint(field: str, *values: str) -> str:
