@@ -40,6 +40,11 @@ USUAL_LABELS: Final = frozenset(
     | {"target_class", "target_name", "target_label", "ground_truth", "groundtruth"}
 )
 """Usual names of a label column, in lower case, with one underscore for blanks, points and hyphens."""
+OFTEN_LABELS: Final = frozenset(
+    {"survived", "churn", "churned", "income", "spam", "is_spam", "fraud", "is_fraud", "sentiment", "emotion"}
+    | {"rating", "stars", "intent", "topic", "segment"}
+)
+"""Names that are often those of a label, taken if no column has a usual name and one column has these."""
 MIN_COUNTED: Final = 10
 """Fewest rows of a file in which a column that counts is worth a warning."""
 
@@ -200,9 +205,16 @@ class Columns:
 
     @property
     def label_is_guessed(self) -> bool:
-        """Whether the label column is the last one for want of a better reason."""
+        """Whether the label column has no usual name, so that its values must look like classes."""
         reasons = [one.reason for one in self.decisions if one.name == "label_column"]
-        return self.label is not None and reasons[0].startswith(_LAST)
+        return self.label is not None and reasons[0].startswith((_LAST, _OFTEN))
+
+    @property
+    def doubtful_label(self) -> str:
+        """The beginning of a sentence about a label column that is guessed, and hardly holds classes."""
+        shown = f"{self.label_name!r:.60}" if self.names else self.label_name
+        which = f"the last column, {shown}," if self.label_is_default else f"the column {shown}"
+        return f"No column has a usual name of a label, and {which} hardly holds classes"
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -272,6 +284,7 @@ class Columns:
 
 
 _LAST: Final = "the last column"
+_OFTEN: Final = "the only column whose name is often that of a label"
 
 
 def _name(names: Sequence[str] | None, position: int) -> str:
@@ -335,14 +348,16 @@ def renamed_warning(before: Sequence[str], names: Sequence[str]) -> list[tuple[s
     return [("renamed_columns", f"Columns of one name were given names of their own: {_listed(renamed)}.")]
 
 
-def usual_labels(names: Sequence[str] | None, skipped: Collection[int] = ()) -> list[int]:
+def usual_labels(
+    names: Sequence[str] | None, skipped: Collection[int] = (), usual: Collection[str] = USUAL_LABELS
+) -> list[int]:
     """Positions of the columns that have a usual name of a label."""
     words = {
         k: re.sub(r"[\s.\-]+", "_", name.strip().casefold())
         for k, name in enumerate(names or ())
         if len(name) <= _LONGEST_USUAL and not name[:1].isdigit()
     }
-    found = [k for k, word in words.items() if word in USUAL_LABELS and k not in skipped]
+    found = [k for k, word in words.items() if word in usual and k not in skipped]
     if "x" in words.values() and len(names or ()) > 2:
         # Beside x, y is a coordinate.
         found = [k for k in found if words[k] != "y"]
@@ -404,6 +419,8 @@ def label_doubt(labels: Sequence[Any]) -> str | None:
     distinct = {str(label).strip() for label in set(labels) if label is not None} - {"", "nan"}
     n = len(labels) - sum(label is None or label == "" for label in labels)
     different = len(distinct)
+    if len(labels) - n > 0:
+        return f"{len(labels) - n} of its {len(labels)} cells are empty"
     if different > max(3, n / 2):
         return f"it has {different} different values in {n} rows"
     if not all(map(_NUMBER.fullmatch, distinct)):
@@ -492,6 +509,9 @@ def _label(
         raise ambiguous_label(names, usual, "Several columns have a usual name of a label.", count)
     if usual:
         return usual[0], "the only column with a usual name of a label"
+    often = usual_labels(names, extras, OFTEN_LABELS)
+    if len(often) == 1:
+        return often[0], _OFTEN
     if last in left_out:
         last = max((k for k in range(count) if k not in extras and k not in left_out), default=last)
     return last, _LAST if names is None else f"{_LAST}; none has a usual name of a label"

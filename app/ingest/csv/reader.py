@@ -487,8 +487,7 @@ def _ambiguous(layout: CsvLayout, doubt: str) -> InvalidRequest:
     rows = [row for row in layout.sample if len(row) == columns.count]
     texts = [k for k in likely if not any(layout.is_value(row[k], k) for row in rows)]
     candidates = [*texts, *(k for k in likely if k not in texts)]
-    shown = f"the last column, {columns.name(last)!r:.60}," if columns.names else f"the last column, {last},"
-    reason = f"No column has a usual name of a label, and {shown} hardly holds classes: {doubt}."
+    reason = f"{columns.doubtful_label}: {doubt}."
     return ambiguous_label(columns.names, candidates, reason, columns.count, rows)
 
 

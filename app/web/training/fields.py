@@ -20,6 +20,8 @@ GROUPS: Final = {
     "": "Job",
     "evaluation": "Test part and baselines",
     "inputs": "Columns of records",
+    "labelling": "Rows without a label",
+    "automatic": "Automatic choice",
     "features": "Features",
     "teacher": "Teacher",
     "student": "Students",

@@ -109,6 +109,23 @@ class TestLabelColumn:
         message = refused(ingest, content, label_column="Survived", columns="p2:category").message
         assert "'p2' is no column of features of the table; it has 1 columns of features: 'p1'." in message
 
+    def test_a_name_that_is_often_that_of_a_label_is_taken_if_its_values_are_classes(
+        self, ingest: Any
+    ) -> None:
+        kinds = [("yes", "no")[k % 2] for k in range(12)]
+        for head, cells, label in (
+            ("Churn,p1,kind", (kinds, SQUARES, KINDS), "Churn"),
+            ("income,p1,class", (SQUARES, FRACTIONS, kinds), "class"),
+        ):
+            assert decided(ingest(table(head, *cells))[2])["label_column"][0] == label
+        message = refused(ingest, table("rating,p1,kind", FRACTIONS, SQUARES, KINDS)).message
+        assert "and the column 'rating' hardly holds classes: it has 12 different values" in message
+
+    def test_a_last_column_with_gaps_is_not_taken_for_the_class(self, ingest: Any) -> None:
+        gaps = ["", *KINDS[1:]]
+        message = refused(ingest, table("p1,p2,port", SQUARES, FRACTIONS, gaps)).message
+        assert "the last column, 'port', hardly holds classes: 1 of its 12 cells are empty." in message
+
     def test_columns_without_names_are_told_by_their_values_and_those_of_few_come_first(
         self, ingest: Any
     ) -> None:
