@@ -191,3 +191,18 @@ def test_a_name_that_cannot_be_used_is_told_in_words(
     [fault] = problem(client.post("/v1/training-jobs", json=body), 422, "invalid_body")["errors"]
     assert fault["field"] == field
     assert message in fault["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/v1/jobs", " Is /v1/training-jobs meant?"),
+        ("/v1/dataset/x", " Is /v1/datasets meant?"),
+        ("/v1/models/x/y/z", ""),
+        ("/v1/nothing", ""),
+        ("/v1", ""),
+    ],
+)
+def test_an_unknown_path_names_the_resource_that_may_be_meant(client, problem: Check, path: str, meant: str):
+    detail = problem(client.get(path), 404, "no_such_path")["detail"]
+    assert detail == f"There is nothing at this path.{meant}"
