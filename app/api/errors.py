@@ -75,7 +75,8 @@ def _framework_error(request: Request, error: Exception) -> Response:
 
 def _no_such_path(request: Request) -> Problem:
     """The problem of an unknown path, with the resource that may be meant: ``/v1/jobs``."""
-    _, version, name, *_ = [*request.scope["path"].split("/"), "", ""]
+    parts: list[str] = [*request.scope["path"].split("/"), "", ""]
+    version, name = parts[1], parts[2]
     paths = (route.path or "" for route in iter_route_contexts(request.app.routes))
     known = sorted({path.split("/")[2] for path in paths if path.startswith("/v1/")})
     near = near_name(name, known) or next((one for one in known if name and one.endswith(f"-{name}")), None)
