@@ -100,12 +100,10 @@ def train(
     hyperparameters = read_hyperparameters(assignments, params, tune=tune)
     if test is not None and hyperparameters.get("evaluation", {}).get("test_fraction") is not None:
         raise typer.BadParameter("there is a test fraction, too; give one of them", param_hint="--test")
-    if not is_model_name(model):
-        raise typer.BadParameter(NAME_RULES[MODEL_NAME], param_hint="--model")
-    if priority not in set(Priority):
-        raise typer.BadParameter(f"it is {in_words(Priority)}", param_hint="--priority")
-    for part in (dataset, [] if test is None else [test]):
-        _check_source(part)
+    _check_names(model, priority)
+    _check_source(dataset)
+    if test is not None:
+        _check_source([test])
     with connect(server, api_key, tenant) as client:
         uploaded = _uploaded(client, dataset, reading, file_format)
         dataset_id = dataset[0] if uploaded is None else uploaded["id"]
@@ -119,6 +117,14 @@ def train(
             error_console().print(f"Job {job['id']} is accepted.")
             job = follow(client, job["id"])
         _print(client, job, wait, as_json)
+
+
+def _check_names(model: str, priority: str) -> None:
+    """Raise BadParameter for what the server would refuse after the upload."""
+    if not is_model_name(model):
+        raise typer.BadParameter(NAME_RULES[MODEL_NAME], param_hint="--model")
+    if priority not in set(Priority):
+        raise typer.BadParameter(f"it is {in_words(Priority)}", param_hint="--priority")
 
 
 def _check_source(names: Sequence[str]) -> None:
