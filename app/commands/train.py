@@ -101,22 +101,24 @@ def train(
     if test is not None and hyperparameters.get("evaluation", {}).get("test_fraction") is not None:
         raise typer.BadParameter("there is a test fraction, too; give one of them", param_hint="--test")
     _check_names(model, priority)
-    _check_source(dataset)
-    if test is not None:
-        _check_source([test])
+    for source in (dataset, [] if test is None else [test]):
+        _check_source(source)
     with connect(server, api_key, tenant) as client:
         uploaded = _uploaded(client, dataset, reading, file_format)
         dataset_id = dataset[0] if uploaded is None else uploaded["id"]
         if test is not None:
-            said = _with_label(client, reading, dataset_id, uploaded)
-            if test_skip_lines is not None:
-                said = said.but(skip_lines=test_skip_lines)
+            own = {} if test_skip_lines is None else {"skip_lines": test_skip_lines}
+            said = _with_label(client, reading, dataset_id, uploaded).but(**own)
             put(hyperparameters, "evaluation.dataset_id", _test_part(client, test, said, file_format))
         job = _submitted(client, dataset_id, model, hyperparameters, priority)
         if wait:
-            error_console().print(f"Job {job['id']} is accepted.")
-            job = follow(client, job["id"])
+            job = _followed(client, job["id"])
         _print(client, job, wait, as_json)
+
+
+def _followed(client: RemoteServer, job_id: str) -> Json:
+    error_console().print(f"Job {job_id} is accepted.")
+    return follow(client, job_id)
 
 
 def _check_names(model: str, priority: str) -> None:
