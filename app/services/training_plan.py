@@ -360,7 +360,7 @@ def _check_test_data(
         message = (
             f"The training data does not have {len(unknown)} of the {len(tested)} classes of the test data:"
             f" {listed(unknown)}. If they are written in another way, say so: {_renaming(unknown, known)}; to"
-            f" leave their rows out, set {setting_hint('evaluation.unknown_classes', 'drop')}."
+            f" leave their rows out, say {setting_hint('evaluation.unknown_classes', 'drop')}."
         )
         raise _bad_data(field, "unknown_class", message)
 
