@@ -39,9 +39,8 @@ class _Commands(TyperGroup):
         except SetupError as error:
             print_failure(CommandFailed(str(error)))
         except ServiceError as error:
-            print_failure(
-                CommandFailed(error.message, [f"{fault.field}: {fault.message}" for fault in error.faults])
-            )
+            more = [fault for fault in error.faults if fault.message not in error.message]
+            print_failure(CommandFailed(error.message, [f"{one.field}: {one.message}" for one in more]))
         raise typer.Exit(1)
 
 

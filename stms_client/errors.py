@@ -90,17 +90,23 @@ class Problem(StmsError):
         self.summary = f"{self.detail} ({origin})"
         super().__init__("\n".join([self.summary, *self._first_faults()]))
 
+    @property
+    def further_faults(self) -> list[Json]:
+        """The faults that the detail does not state."""
+        return [fault for fault in self.faults if str(fault.get("message")) not in self.detail]
+
     def _first_faults(self) -> Iterator[str]:
         """Lines of the first faults that the detail does not state."""
-        stated = [fault for fault in self.faults if str(fault.get("message")) not in self.detail]
-        yield from (f"  {fault_line(fault)}" for fault in stated[:_SHOWN_FAULTS])
-        if len(stated) > _SHOWN_FAULTS:
-            yield f"  and {len(stated) - _SHOWN_FAULTS} more, see `faults`"
+        further = self.further_faults
+        yield from (f"  {fault_line(fault)}" for fault in further[:_SHOWN_FAULTS])
+        if len(further) > _SHOWN_FAULTS:
+            yield f"  and {len(further) - _SHOWN_FAULTS} more, see `faults`"
 
 
 def fault_line(fault: Json) -> str:
     """A fault of an answer as one line: where it is, and what is wrong."""
-    place = [str(fault["field"])] if fault.get("field") else []
+    field = str(fault.get("field") or "")
+    place = [field] if field and not str(fault.get("message", "")).startswith(f"{field}:") else []
     # A message that names the line of a file counts from 1; the row beside it would count from 0.
     if not re.search(r"\b[Ll]ine [0-9]", str(fault.get("message", ""))):
         place += [f"{axis} {fault[axis]}" for axis in ("row", "column") if fault.get(axis) is not None]

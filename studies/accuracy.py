@@ -22,7 +22,7 @@ from app.commands.demo.report import METHODS, means
 from app.commands.job_progress import follow, job_path, report_end
 from app.commands.output import CommandFailed, print_failure
 from app.commands.remote import RemoteServer
-from app.domain.event_text import percent
+from app.domain.shown_figures import share
 from benchmarks.data import FEATURES, LOSS_WEIGHTS, data_folder
 from benchmarks.deployment import job_service
 
@@ -51,7 +51,7 @@ def show(console: Console, title: str, students: list[dict[str, Any]]) -> dict[s
         table.add_column(column, justify="right")
     found = {method: means(students, method) for method in METHODS}
     for measure in ("accuracy", "f1", "auc"):
-        table.add_row(measure, *(percent(found[method][measure]) for method in METHODS))
+        table.add_row(measure, *(share(found[method][measure]) for method in METHODS))
     console.print(table)
     return {f"{method}_f1": round(100 * (found[method]["f1"] or 0.0), 2) for method in METHODS}
 

@@ -14,12 +14,17 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, compile_path
 
 from app.domain.errors import InputFault, ServiceError
+from app.domain.fault_fields import UNKNOWN_FIELD
+from app.domain.names import NAME_RULES
+from app.domain.near_names import near_name
+from app.domain.parameter_faults import unknown_parameter
 from app.http import responses
 from app.http.pages import error_response
 from app.http.problem import Problem, method_not_allowed, problem_of
 
+_PARAMETERS: Final = "hyperparameters."
 _NOT_SHOWN: Final = ("body", "query", "header", "path")
-_NO_SUCH_PATH: Final = Problem(404, "no_such_path", "There is nothing at this path.")
+_NOTHING: Final = "There is nothing at this path."
 _ANY_PATH: Final = "{path:path}"
 """End of the path of a route for all addresses without another one."""
 
@@ -58,14 +63,25 @@ def _validation_error(request: Request, error: Exception) -> Response:
 def _framework_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 - by registration
     if error.status_code == 404:
-        problem = _NO_SUCH_PATH
+        problem = _no_such_path(request)
     elif error.status_code == 405:
         allowed = methods_at(request)
         # Without a method only the page for unknown addresses has matched.
-        problem = method_not_allowed(request.method, allowed) if allowed else _NO_SUCH_PATH
+        problem = method_not_allowed(request.method, allowed) if allowed else _no_such_path(request)
     else:
         problem = Problem(error.status_code, "bad_request", str(error.detail))
     return problem_response(problem, request)
+
+
+def _no_such_path(request: Request) -> Problem:
+    """The problem of an unknown path, with the resource that may be meant: ``/v1/jobs``."""
+    parts: list[str] = [*request.scope["path"].split("/"), "", ""]
+    version, name = parts[1], parts[2]
+    paths = (route.path or "" for route in iter_route_contexts(request.app.routes))
+    known = sorted({path.split("/")[2] for path in paths if path.startswith("/v1/")})
+    near = near_name(name, known) or next((one for one in known if name and one.endswith(f"-{name}")), None)
+    meant = f" Is /v1/{near} meant?" if version == "v1" and near not in (None, name) else ""
+    return Problem(404, "no_such_path", _NOTHING + meant)
 
 
 def validation_problem(errors: Sequence[Mapping[str, Any]]) -> Problem:
@@ -74,7 +90,7 @@ def validation_problem(errors: Sequence[Mapping[str, Any]]) -> Problem:
     part = first["loc"][0]
     faults = [_fault(error) for error in errors]
     if part == "path":
-        return Problem(404, "not_found", "There is nothing at this path.", faults)
+        return Problem(404, "not_found", _NOTHING, faults)
     status = 422 if part == "body" else 400
     code = "invalid_body" if part == "body" else "invalid_parameter"
     count = "One value" if len(faults) == 1 else f"{len(faults)} values"
@@ -84,8 +100,16 @@ def validation_problem(errors: Sequence[Mapping[str, Any]]) -> Problem:
 def _fault(error: Mapping[str, Any]) -> InputFault:
     path = error["loc"][1:] if error["loc"][0] in _NOT_SHOWN else error["loc"]
     field = ".".join(str(part) for part in path) or str(error["loc"][0])
-    message = str(error["msg"]).removeprefix("Value error, ")
-    return InputFault(field, error["type"], f"{field}: {message}.")
+    return InputFault(field, error["type"], f"{field}: {_message(field, error)}")
+
+
+def _message(field: str, error: Mapping[str, Any]) -> str:
+    """What is wrong, as a sentence: own words for unknown fields and for names, else those of pydantic."""
+    _, is_parameter, name = field.partition(_PARAMETERS)
+    if error["type"] == UNKNOWN_FIELD:
+        return unknown_parameter(name) if is_parameter else "There is no such field."
+    rule = NAME_RULES.get(error.get("ctx", {}).get("pattern"))
+    return rule or str(error["msg"]).removeprefix("Value error, ") + "."
 
 
 def methods_at(request: Request) -> list[str]:

@@ -1,4 +1,4 @@
-"""`stms db`: migrate, clean up, back up and restore the database."""
+"""`stms db`: migrate, clean up, back up, restore and copy the database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from rich.markup import escape
 
 from app.commands.options import DataOption, operator, read_settings
-from app.commands.output import CommandFailed, error_console, say
+from app.commands.output import CommandFailed, error_console, field, listing, say
 from app.domain.audit_context import AuditContext, audit_context
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 commands = typer.Typer(no_args_is_help=True)
 
 _PAUSE_SECONDS = 0.5
+_COPIED = (field("name", "table"), field("rows"), ("digest", lambda row: row["digest"][:16]))
 
 
 class SchemaOfNewerProgram(CommandFailed):
@@ -159,6 +160,33 @@ def restore(
         return
     _say_which_keys_are_valid(restored)
     say("Run `stms db upgrade` before starting the service.")
+
+
+@commands.command()
+def copy(
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="URL",
+            help="An empty database, postgresql://USER@HOST/NAME. A password is better kept in ~/.pgpass or"
+            " PGPASSWORD: other users see options in the list of processes.",
+        ),
+    ],
+    data_dir: DataOption = None,
+) -> None:
+    """Copy everything from SQLite to PostgreSQL: data sets, jobs, models, keys, audit log. Stop the service.
+
+    Both copies of each table are compared. The SQLite files stay as they are.
+
+    Example:  stms db copy --to postgresql://stms@db.example/stms
+    """
+    from app.store.database_copy import copy_database
+
+    with database_reached():
+        copied = copy_database(read_settings(data_dir=data_dir), to)
+    listing([table._asdict() for table in copied if table.rows], _COPIED, empty="").print(as_json=False)
+    say("All tables are the same in both databases. Set STMS_DATABASE_URL to the new one, and start again.")
 
 
 def _say_which_keys_are_valid(restored: Restored) -> None:

@@ -10,8 +10,10 @@ from typing import Annotated, Any, Final, cast
 import typer
 
 from app.commands.inspection import inspected, reading_parts, schema_and_notes
+from app.commands.joined_files import JOINED, one_file
 from app.commands.output import (
     Answer,
+    CommandFailed,
     Fields,
     Json,
     JsonOption,
@@ -20,25 +22,26 @@ from app.commands.output import (
     field,
     listing,
     moment,
-    size,
     upload_progress,
 )
 from app.commands.reading_options import UNSAID, Reading, takes_reading
 from app.commands.remote import RemoteServer, asks_server, segment
-from app.domain.file_formats import LABELS, FileFormat, in_words
+from app.domain.file_formats import LABELS, TRAITS, FileFormat, in_words
+from app.domain.shown_figures import size
 
 _PAGE_ROWS: Final = 100
 _SHOWN_VALUES: Final = 12
 
 commands = typer.Typer(no_args_is_help=True)
 
-FileArgument = Annotated[
-    Path,
+FilesArgument = Annotated[
+    list[Path],
     typer.Argument(
+        metavar="FILE...",
         exists=True,
-        dir_okay=False,
         readable=True,
-        help=f"{in_words(LABELS)}.",
+        help=f"{in_words(LABELS)}; several files, or a folder of them, of one format with the same columns"
+        f" ({in_words([TRAITS[kind].label for kind in JOINED])}) are one data set.",
     ),
 ]
 NameOption = Annotated[
@@ -59,7 +62,7 @@ FormatOption = Annotated[
 @asks_server()
 def upload(
     client: RemoteServer,
-    file: FileArgument,
+    file: FilesArgument,
     name: NameOption = None,
     file_format: FormatOption = None,
     reading: Reading = UNSAID,
@@ -70,7 +73,8 @@ def upload(
 
     Example:  stms datasets upload letters.csv --label-column letter
     """
-    dataset = send_file(client, file, reading, name=name, file_format=file_format)
+    with one_file(file, file_format, reading) as whole:
+        dataset = send_file(client, whole, reading, name=name, file_format=file_format)
     return Answer(dataset, *_shown(dataset))
 
 
@@ -100,7 +104,7 @@ def fetch(
 @commands.command()
 @takes_reading()
 def inspect(
-    file: FileArgument,
+    file: FilesArgument,
     file_format: FormatOption = None,
     reading: Reading = UNSAID,
     as_json: JsonOption = False,
@@ -109,7 +113,8 @@ def inspect(
 
     Example:  stms datasets inspect adult.csv --column education-num:category
     """
-    content = inspected(file, file_format, **reading.texts)
+    with one_file(file, file_format, reading) as whole:
+        content = inspected(whole, file_format, **reading.texts)
     Answer(content, *reading_parts(content)).print(as_json)
 
 
@@ -174,6 +179,13 @@ def delete(
     return f"Data set {dataset_id} is deleted."
 
 
+def check_format(file_format: str | None) -> None:
+    """Raise CommandFailed unless this is the name of a format."""
+    if file_format is not None and file_format.lower() not in set(FileFormat):
+        text = f"Format {file_format!r:.80} is not supported; use {in_words(FileFormat)}."
+        raise CommandFailed(text)
+
+
 def send_file(
     client: RemoteServer,
     file: Path,
@@ -182,8 +194,12 @@ def send_file(
     name: str | None = None,
     file_format: str | None = None,
 ) -> Json:
-    """Upload a file with a progress bar on standard error; returns the data set's JSON."""
+    """Upload a file with a progress bar on standard error; returns the data set's JSON.
+
+    Raises CommandFailed for a format or options that there are not, before anything is sent.
+    """
     said = {} if reading is None else reading.for_upload
+    check_format(file_format)
     with upload_progress(file) as progress:
         options: Json = {"name": name, "file_format": file_format, **said}
         return cast(Json, client.calls.upload_dataset(file, progress=progress, **options))

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import ValidationError
 from rich.markup import escape
 
 from app.commands.output import Json, JsonOption, print_json, say
+from app.domain.parameter_faults import parameter_faults
 from app.domain.parameter_table import parameter_rows, put, value_of
 from app.domain.training_spec import TrainingSpec
 
@@ -99,13 +99,12 @@ def read_hyperparameters(assignments: Sequence[str], file: Path | None, *, tune:
     if tune and values.get("tuning") is None:
         named = any(values.get(name) is not None for name in ("features", "teacher", "student", "compact"))
         values["tuning"] = {} if named else {"scope": "job"}
-    try:
-        TrainingSpec.model_validate(values)
-    except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()]
+    if faults := parameter_faults(values):
+        ends = [fault.message if fault.message[-1] in ".?" else f"{fault.message}." for fault in faults]
+        listed = " ".join(f"{fault.field}: {end}" for fault, end in zip(faults, ends, strict=True))
         raise typer.BadParameter(
-            "; ".join(faults) + ". `stms hyperparameters` lists them all.", param_hint="hyper-parameters"
-        ) from error
+            f"{listed} `stms hyperparameters` lists them all.", param_hint="hyper-parameters"
+        )
     return values
 
 

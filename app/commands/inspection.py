@@ -9,7 +9,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from app.commands.output import Column, CommandFailed, Fields, Json, Part, Table, field, notes, one_line
+from app.commands.output import (
+    Column,
+    CommandFailed,
+    Fields,
+    Json,
+    Part,
+    Table,
+    cli_words,
+    field,
+    notes,
+    one_line,
+)
 from app.domain.errors import ServiceError
 
 _MAX_ROWS: Final = 10_000_000
@@ -85,7 +96,7 @@ def schema_and_notes(summary: Json) -> list[Part]:
         field("reason", "why"),
         ("gaps", _gaps),
         field("distinct", "values"),
-        ("hint", lambda row: row["hint"] or ""),
+        ("hint", lambda row: cli_words(row["hint"] or "")),
     ]
     schema = summary.get("schema") or [*_number_columns(summary)]
     table = [Table(columns, schema, empty="There are no columns.")] if schema else []

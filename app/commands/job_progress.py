@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
+from threading import Event, Thread
 
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from app.commands.output import CommandFailed, Json, console, error_console
 from app.commands.remote import RemoteServer, job_path
-from app.domain.event_text import describe_event
+from app.domain.event_text import describe_event, stage_text
+from app.domain.shown_figures import duration
 
 _RECONNECT_SECONDS = 60.0
+_LINE_SECONDS = 60.0
 _PAUSE_SECONDS = 1.0
 _POLL_SECONDS = 1.0
 
@@ -24,13 +29,18 @@ def follow(server: RemoteServer, job_id: str, *, quiet: bool = False) -> Json:
     """
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     estimate = TextColumn("{task.fields[finish]}")
-    with Progress(*columns, estimate, console=error_console(), transient=True) as progress:
+    with (
+        Progress(*columns, estimate, console=error_console(), transient=True) as progress,
+        _minute_lines(progress, quiet=quiet) as state,
+    ):
         task = progress.add_task("waiting", total=None, finish="")
         polled_at = 0.0
         for event in server.calls.follow_job(job_id, patience=_RECONNECT_SECONDS, pause=_PAUSE_SECONDS):
             line = describe_event(event.type, event.data)
             if line and not quiet:
                 progress.console.print(escape(line))
+            if event.type == "stage_started":
+                state["stage"] = stage_text(str(event.data.get("stage")))
             if event.type == "stage_progress" and event.data.get("stage") == "tuning":
                 progress.update(task, description=f"tuning {event.data.get('label')}")
             if time.monotonic() - polled_at >= _POLL_SECONDS:
@@ -38,6 +48,29 @@ def follow(server: RemoteServer, job_id: str, *, quiet: bool = False) -> Json:
                 polled_at = time.monotonic()
     job: Json = server.get(job_path(job_id))
     return job
+
+
+@contextmanager
+def _minute_lines(progress: Progress, *, quiet: bool) -> Iterator[dict[str, str]]:
+    """Print the elapsed time and what the job does once a minute where no bar is drawn, as in a log.
+
+    Yields a dictionary whose ``stage`` is what the job does.
+    """
+    state, ended, began = {"stage": "waiting"}, Event(), time.monotonic()
+
+    def print_lines() -> None:
+        while not ended.wait(_LINE_SECONDS):
+            progress.console.print(f"{duration(time.monotonic() - began)}: {escape(state['stage'])}")
+
+    thread = Thread(target=print_lines, daemon=True)
+    if not quiet and not progress.console.is_terminal:
+        thread.start()
+    try:
+        yield state
+    finally:
+        ended.set()
+        if thread.is_alive():
+            thread.join()
 
 
 def _update(progress: Progress, task: TaskID, job: Json) -> None:
@@ -80,4 +113,4 @@ def report_end(job: Json, *, quiet: bool = False) -> None:
         )
         console().print(f"Job {job['id']} succeeded{escape(version)}.")
         if chosen := (job.get("provenance") or {}).get("features", {}).get("reason"):
-            console().print(f"What it chose: {escape(chosen)}")
+            console().print(escape(chosen))

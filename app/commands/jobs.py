@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from app.commands.job_progress import follow, report_end
+from app.commands.job_result import print_result
 from app.commands.labels import correct, labels
 from app.commands.output import (
     Answer,
@@ -23,7 +24,8 @@ from app.commands.output import (
     moment,
 )
 from app.commands.remote import JobArgument, RemoteServer, asks_server, job_path
-from app.domain.event_text import describe_event, percent, point_text
+from app.domain.event_text import describe_event, has_certificate, point_text
+from app.domain.shown_figures import share
 from stms_client import Curve
 
 commands = typer.Typer(no_args_is_help=True)
@@ -125,10 +127,11 @@ def students(
 ) -> Answer:
     """List the students of a job: one row per class and method; sorted or searched, of the served method."""
     rows = list(client.pages(f"{job_path(job_id)}/students", sort=sort, label=label))
-    names = ("label", "method", "state", "objective", "gap", "iterations", "seconds")
+    certificate = ("objective", "gap", "iterations") if any(map(has_certificate, rows)) else ()
+    names = ("label", "method", "state", *certificate, "seconds")
     columns = [*map(field, names), *(_metric(*of) for of in _METRICS)]
-    if any(row.get("chosen") for row in rows):
-        columns += [("chosen", _chosen), ("score %", _score)]
+    if any(map(_chosen, rows)):
+        columns += [("chosen", _chosen), ("score", _score)]
     if any("brier" in row["metrics"] for row in rows):
         columns.append(("Brier", lambda row: row["metrics"].get("brier")))
     return listing(rows, columns, empty="No student is trained yet.")
@@ -207,7 +210,7 @@ def _points(curve: Curve) -> list[Json]:
 
 
 def _share(name: str) -> Column:
-    return f"{name} %", lambda point: percent(point[name])
+    return name, lambda point: share(point[name])
 
 
 _CURVE_COLUMNS: Sequence[Column] = (
@@ -234,13 +237,13 @@ def _rank(point: Json) -> tuple[float, float]:
 
 
 def _point_column(name: str) -> Column:
-    shares = {"score": "score %", "standard_error": "± %", "f1": "F %"}
+    shares = {"score": "score", "standard_error": "±", "f1": "F"}
     if name == "params":
         return name, lambda point: point_text(point[name])
-    return (shares[name], lambda point: percent(point[name])) if name in shares else field(name)
+    return (shares[name], lambda point: share(point[name])) if name in shares else field(name)
 
 
-_METRICS = (("accuracy", "accuracy %"), ("f1", "F %"), ("auc", "AUC %"))
+_METRICS = (("accuracy", "accuracy"), ("f1", "F"), ("auc", "AUC"))
 
 
 def _chosen(row: Mapping[str, Any]) -> str | None:
@@ -253,12 +256,12 @@ def _score(row: Mapping[str, Any]) -> str | None:
     chosen = row.get("chosen") or {}
     if "score" not in chosen:
         return None
-    error = f" ± {percent(chosen['standard_error'])}" if "standard_error" in chosen else ""
-    return percent(chosen["score"]) + error
+    error = f" ± {share(chosen['standard_error'])}" if "standard_error" in chosen else ""
+    return share(chosen["score"]) + error
 
 
 def _metric(name: str, title: str) -> Column:
-    return title, lambda row: percent((row.get("metrics") or {}).get(name))
+    return title, lambda row: share((row.get("metrics") or {}).get(name))
 
 
 @commands.command()
@@ -298,7 +301,9 @@ def retry(
 @asks_server()
 def wait(client: RemoteServer, job_id: JobArgument) -> None:
     """Follow a job to its end; exit code 0 if it succeeded."""
-    report_end(follow(client, job_id))
+    job = follow(client, job_id)
+    report_end(job)
+    print_result(client, job)
 
 
 commands.command()(labels)

@@ -23,7 +23,7 @@ from app.commands.output import (
     upload_progress,
 )
 from app.commands.remote import AllowSchemaChange, RemoteServer, asks_server, segment
-from app.domain.event_text import percent
+from app.domain.shown_figures import share
 from stms_client.calls import import_head
 
 commands = typer.Typer(no_args_is_help=True)
@@ -68,7 +68,7 @@ def show(
             field("method", "students"),
             field("class_count", "classes"),
             field("columns"),
-            ("mean F %", lambda row: percent(_mean_f1(row))),
+            ("mean F", lambda row: share(_mean_f1(row))),
             field("job_id", "job"),
             moment("created_at", "created"),
         ],

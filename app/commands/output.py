@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
 from rich.console import Console
@@ -31,6 +32,9 @@ Json: TypeAlias = dict[str, Any]
 Column: TypeAlias = tuple[str, Callable[[Mapping[str, Any]], object]]
 
 _PIPE_WIDTH = 400
+_FLAG: Final = r"--[a-z-]+ (?:'[^']*'|[^\s()']+)"
+_FIELD: Final = r"(?<![^\s(])[a-z_.]+="
+_BOTH_FORMS: Final = re.compile(rf"{_FIELD}(?:(?!{_FIELD}).){{1,200}}? \(({_FLAG}(?: {_FLAG})*)\)")
 
 
 def _moment_option(name: str, meaning: str) -> Any:
@@ -90,9 +94,9 @@ def say(text: str) -> None:
 def print_failure(failure: CommandFailed) -> None:
     """Print the error on standard error, with indented details below."""
     err = error_console()
-    err.print(f"[bold red]Error:[/] {escape(failure.message)}")
+    err.print(f"[bold red]Error:[/] {escape(cli_words(failure.message))}")
     for line in failure.details:
-        err.print(f"  {escape(line)}")
+        err.print(f"  {escape(cli_words(line))}")
 
 
 def print_json(value: object) -> None:
@@ -214,7 +218,12 @@ def download_progress(file: Path) -> Iterator[Callable[[int, int], None]]:
 def notes(warnings: Iterable[Mapping[str, Any] | str]) -> list[Part]:
     """A line for each warning of the server."""
     texts = [warning if isinstance(warning, str) else warning["message"] for warning in warnings]
-    return [f"[yellow]Note:[/] {escape(one_line(message))}" for message in texts]
+    return [f"[yellow]Note:[/] {escape(one_line(cli_words(message)))}" for message in texts]
+
+
+def cli_words(text: str) -> str:
+    """A message with only the command line's form of each option that `reading_hint` wrote in both forms."""
+    return _BOTH_FORMS.sub(r"\1", text)
 
 
 def one_line(text: str) -> str:
@@ -227,13 +236,3 @@ def clock(moment: str | None) -> str:
     if moment is None:
         return "–"
     return datetime.fromisoformat(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-
-
-def size(n_bytes: int) -> str:
-    """A number of bytes with a binary unit."""
-    value = float(n_bytes)
-    for unit in ("B", "KiB", "MiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} GiB"

@@ -15,7 +15,9 @@ from typing import Annotated, Any, Final
 import typer
 from rich.markup import escape
 
+from app.commands.effects import effect_parts, effects_line
 from app.commands.output import (
+    Answer,
     CommandFailed,
     Json,
     JsonOption,
@@ -119,7 +121,14 @@ def query(
     reading: Reading = UNSAID,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Also show the teacher's gate score, the rejection and its piece."),
+        typer.Option("--explain", help="Also show what each column adds to the score, or takes from it."),
+    ] = False,
+    explain_scores: Annotated[
+        bool,
+        typer.Option(
+            "--explain-scores",
+            help="Also show the parts of the score: the teacher's (gate), the rejection and its piece.",
+        ),
     ] = False,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
@@ -149,7 +158,7 @@ def query(
     said: dict[str, Any] = {"label_column": label_column, **reading.texts}
     options = ReadingOptions.parse(**said)
     body = _question(row, record, text)
-    more_fields = {"explain": True} if explain else {}
+    more_fields = {"explain": "columns" if explain else True} if explain or explain_scores else {}
     with connect(server, api_key) as client:
         table = None
         if file is not None:
@@ -163,6 +172,8 @@ def query(
             answer = _asked(client, model, labels, body | more_fields)
         else:
             answer, table = _asked_about_file(client, model, labels, table, more_fields)
+    if not as_json and not explain_scores:
+        _leave_out_parts(answer)
     _print(answer, file is None and not more, as_json, file, table)
     if table is not None and table.faults:
         raise typer.Exit(SOME_LEFT_OUT)
@@ -251,6 +262,14 @@ def _places(table: FeatureRows | None) -> dict[str, Sequence[int]]:
     return {"nr": [number + 1 for number in (table and table.numbers) or ()]}
 
 
+def _leave_out_parts(answer: Json) -> None:
+    """Take the parts of scores out of an answer, which has them beside the effects of columns."""
+    for entry in answer.get("classes", [answer]):
+        for decision in entry.get("results", [entry]):
+            for name in ("gate", "rejection", "piece", "rival"):
+                decision.pop(name, None)
+
+
 def _say_verdict(answer: Json) -> None:
     """Print one decision on one line."""
     numbers = [f"{name} {shown_text(answer[name])}" for name in _PARTS if name in answer]
@@ -264,6 +283,8 @@ def _say_verdict(answer: Json) -> None:
         say(escape(f"No row of training had the value of: {', '.join(answer['unseen'])}."))
     if answer.get("cut"):
         say(escape(f"Only the beginning was read of: {', '.join(answer['cut'])}."))
+    if "columns" in answer:
+        Answer(answer, *effect_parts(answer)).print(as_json=False)
     for name, count in (answer.get("known_terms") or {}).items():
         say(escape(f"Words of {name!r:.80} that training had: {count}."))
 
@@ -297,11 +318,10 @@ def _print_decisions(names: Sequence[str | None], by_class: Sequence[Sequence[Js
         for name in _NAMED:
             decision[name] = ", ".join(decision.get(name) or ()) or None
     present = {name for decision in decisions for name, value in decision.items() if value is not None}
-    columns = [
-        field(name)
-        for name in ("line", "nr", "class", "match", *_PARTS, *_NAMED, "outside")
-        if name in present
-    ]
+    names_shown = ("line", "nr", "class", "match", *_PARTS, *_NAMED, "outside")
+    columns = [field(name) for name in names_shown if name in present]
+    if "columns" in present:
+        columns.append(("because of", effects_line))
     Table(columns, decisions, empty="No rows.").print()
 
 

@@ -100,7 +100,7 @@ class Reading:
 
     said: Mapping[str, Any]
 
-    def but(self, **said: str | None) -> Reading:
+    def but(self, **said: str | int | None) -> Reading:
         """The same with other values of some options."""
         return replace(self, said={**self.said, **said})
 
@@ -114,7 +114,11 @@ class Reading:
 
     @property
     def for_upload(self) -> dict[str, Any]:
-        """As `Client.upload_dataset` takes them. Raises CommandFailed for kinds that there are not."""
+        """As `Client.upload_dataset` takes them. Raises InvalidRequest for what cannot be said of a file."""
+        # Loads the libraries of data, which takes a while.
+        from app.ingest.options import ReadingOptions
+
+        ReadingOptions.parse(**self.texts)
         columns, names = kinds_of(self.said["columns"]), names_of(self.said["column_names"])
         return {**self.said, "columns": columns, "column_names": names}
 

@@ -131,7 +131,7 @@ class ServerProblem(CommandFailed):
     def __init__(self, problem: Problem) -> None:
         self.status, self.code, self.faults = problem.status, problem.code, problem.faults
         hints = [_KEY_HINT] if problem.code == "key_required" else []
-        super().__init__(problem.summary, [*map(fault_line, problem.faults), *hints])
+        super().__init__(problem.summary, [*map(fault_line, problem.further_faults), *hints])
 
 
 class RemoteServer:

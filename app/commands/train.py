@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -12,7 +13,9 @@ from rich.markup import escape
 from app.commands.datasets import FormatOption, reading_fields, send_file
 from app.commands.hyperparameters import ParamsOption, SetOption, TuneOption, read_hyperparameters
 from app.commands.job_progress import follow, report_end
-from app.commands.output import CommandFailed, Json, JsonOption, error_console, print_json, say
+from app.commands.job_result import print_result
+from app.commands.joined_files import one_file
+from app.commands.output import CommandFailed, Json, JsonOption, error_console, notes, print_json, say
 from app.commands.reading_options import UNSAID, Reading, takes_reading
 from app.commands.remote import (
     DEFAULT_SERVER,
@@ -25,6 +28,9 @@ from app.commands.remote import (
     connect,
     segment,
 )
+from app.domain.entities import Priority
+from app.domain.file_formats import in_words
+from app.domain.names import MODEL_NAME, NAME_RULES, is_model_name
 from app.domain.parameter_table import put
 
 _DATASET_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -32,7 +38,14 @@ _DATASET_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 @takes_reading()
 def train(
-    dataset: Annotated[str, typer.Argument(help="Id of a data set on the server, or a file to upload.")],
+    dataset: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DATASET...",
+            help="Id of a data set on the server, or a file to upload; several files, or a folder of them, of"
+            " one format with the same columns are one data set.",
+        ),
+    ],
     model: Annotated[str, typer.Option("--model", help="Name of the model to publish.")],
     test: Annotated[
         str | None,
@@ -40,7 +53,16 @@ def train(
             "--test",
             metavar="FILE",
             help="File with the test part, read with the same options, or the id of a data set. Columns are"
-            " matched by name.",
+            " matched by name. Classes that it writes in another way: --set 'evaluation.class_names={…}'.",
+        ),
+    ] = None,
+    test_skip_lines: Annotated[
+        int | None,
+        typer.Option(
+            "--test-skip-lines",
+            min=0,
+            help="Lines above the table of the test file.",
+            show_default="those of --skip-lines",
         ),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job to its end.")] = True,
@@ -84,6 +106,8 @@ def train(
 
       stms train train.csv --test test.csv --model letters
 
+      stms train parts/2025 parts/2026.parquet --model letters
+
       stms train ds_0123 --model letters --set features.kind=nystroem --set student.C=1e5 --no-wait
 
       stms train ds_0123 --model letters --tune --set tuning.grid=open --set threshold.rule=f1
@@ -97,28 +121,54 @@ def train(
         put(hyperparameters, "like", like)
     if allow_schema_change:
         put(hyperparameters, "allow_schema_change", True)
+    _check_names(model, priority)
+    for source in (dataset, [] if test is None else [test]):
+        _check_source(source)
     with connect(server, api_key, tenant) as client:
         uploaded = _uploaded(client, dataset, reading, file_format)
-        dataset_id = dataset if uploaded is None else uploaded["id"]
+        dataset_id = dataset[0] if uploaded is None else uploaded["id"]
         if test is not None:
-            said = _with_label(client, reading, dataset_id, uploaded)
+            own = {} if test_skip_lines is None else {"skip_lines": test_skip_lines}
+            said = _with_label(client, reading, dataset_id, uploaded).but(**own)
             put(hyperparameters, "evaluation.dataset_id", _test_part(client, test, said, file_format))
         job = _submitted(client, dataset_id, model, hyperparameters, priority)
         if wait:
-            error_console().print(f"Job {job['id']} is accepted.")
-            job = follow(client, job["id"])
-    _print(job, wait, as_json)
+            job = _followed(client, job["id"])
+        _print(client, job, wait, as_json)
 
 
-def _uploaded(client: RemoteServer, file: str, reading: Reading, file_format: str | None) -> Json | None:
-    """The data set of a file; None if this is the id of one. Raises CommandFailed if it is neither."""
-    if Path(file).is_file():
-        uploaded = send_file(client, Path(file), reading, file_format=file_format)
-        _report(uploaded)
-        return uploaded
-    if not _DATASET_ID.fullmatch(file):
-        raise CommandFailed(f"The file {file} does not exist, and this is not the id of a data set.")
-    return None
+def _followed(client: RemoteServer, job_id: str) -> Json:
+    error_console().print(f"Job {job_id} is accepted.")
+    return follow(client, job_id)
+
+
+def _check_names(model: str, priority: str) -> None:
+    """Raise BadParameter for what the server would refuse after the upload."""
+    if not is_model_name(model):
+        raise typer.BadParameter(NAME_RULES[MODEL_NAME], param_hint="--model")
+    if priority not in set(Priority):
+        raise typer.BadParameter(f"it is {in_words(Priority)}", param_hint="--priority")
+
+
+def _check_source(names: Sequence[str]) -> None:
+    """Raise CommandFailed unless these are the id of a data set, or files or folders that exist."""
+    for name in names:
+        if not Path(name).exists() and (len(names) > 1 or not _DATASET_ID.fullmatch(name)):
+            hint = " Without quotes the shell lists the files." if set(name) & set("*?[") else ""
+            text = f"The file {name} does not exist, and this is not the id of a data set.{hint}"
+            raise CommandFailed(text)
+
+
+def _uploaded(
+    client: RemoteServer, names: Sequence[str], reading: Reading, file_format: str | None
+) -> Json | None:
+    """The data set of some files; None if this is the id of one. Raises CommandFailed."""
+    if not Path(names[0]).exists():
+        return None
+    with one_file([Path(name) for name in names], file_format, reading) as file:
+        uploaded = send_file(client, file, reading, file_format=file_format)
+    _report(uploaded)
+    return uploaded
 
 
 def _with_label(client: RemoteServer, reading: Reading, dataset_id: str, uploaded: Json | None) -> Reading:
@@ -133,11 +183,12 @@ def _test_part(client: RemoteServer, file: str, reading: Reading, file_format: s
     """The id of the data set to test on. Raises CommandFailed that says how to read it in another way."""
     try:
         # A class may have a single row here: it is not learned from this part.
-        uploaded = _uploaded(client, file, reading.but(rare_classes="keep"), file_format)
+        uploaded = _uploaded(client, [file], reading.but(rare_classes="keep"), file_format)
     except ServerProblem as error:
         remedy = (
-            f"This is about the test part, {file}. If it needs other options than the training part, upload"
-            " it first (stms datasets upload FILE --rare-classes keep …) and say --test ID."
+            f"This is about the test part, {file}. --test-skip-lines says how many lines stand above its"
+            " table. If it needs other options, upload it first"
+            " (stms datasets upload FILE --rare-classes keep …) and say --test ID."
         )
         raise CommandFailed(error.message, [*error.details, remedy]) from error
     if uploaded is None:
@@ -158,7 +209,7 @@ def _submitted(
     return job
 
 
-def _print(job: Json, wait: bool, as_json: bool) -> None:
+def _print(client: RemoteServer, job: Json, wait: bool, as_json: bool) -> None:
     """Print a job. wait: whether it has ended, which gives the exit code."""
     if as_json:
         print_json(job)
@@ -166,6 +217,8 @@ def _print(job: Json, wait: bool, as_json: bool) -> None:
         say(f"Job {job['id']} is accepted; follow it with `stms jobs wait {job['id']}`.")
     if wait:
         report_end(job, quiet=as_json)
+        if not as_json:
+            print_result(client, job)
 
 
 def _report(dataset: Json) -> None:
@@ -174,5 +227,5 @@ def _report(dataset: Json) -> None:
     err.print(f"Data set {dataset['id']}: {dataset['rows']} rows, {len(dataset['classes'])} classes.")
     for name, value in reading_fields(dataset).items():
         err.print(f"  {name}: {escape(value)}")
-    for warning in dataset["summary"].get("warnings", []):
-        err.print(f"[yellow]Note:[/] {escape(warning['message'])}")
+    for note in notes(dataset["summary"].get("warnings", [])):
+        err.print(note)

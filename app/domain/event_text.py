@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from app.domain.entities import Json
+from app.domain.shown_figures import share
 
 
 def describe_event(kind: str, data: Json) -> str | None:
@@ -16,13 +17,13 @@ def describe_event(kind: str, data: Json) -> str | None:
         case "stage_progress":
             return f"waiting: {data['waiting']}" if data.get("waiting") else None
         case "student_finished":
-            f1 = f", F {percent(data['f1'])} %" if data.get("f1") is not None else ""
+            f1 = f", F {share(data['f1'])}" if data.get("f1") is not None else ""
             return f"student {data.get('method')} of class {data.get('label')}: {_certificate(data)}{f1}"
         case "student_replaced":
             return (
                 f"student of class {data.get('label')}: {data.get('replaced')} was clearly worse than its"
                 f" teacher on held-out rows; one with several rejections takes its place, with F"
-                f" {percent(data.get('student_f1'))} % (teacher {percent(data.get('teacher_f1'))} %)"
+                f" {share(data.get('student_f1'))} (teacher {share(data.get('teacher_f1'))})"
             )
         case "student_warning":
             return f"warning, class {data.get('label')}: {data.get('message')}"
@@ -41,7 +42,14 @@ def describe_event(kind: str, data: Json) -> str | None:
 
 def _stage_started(data: Json) -> str:
     seconds = data.get("expected_seconds")
-    return f"stage {data.get('stage')}" + ("" if seconds is None else f", about {max(1.0, seconds):.0f} s")
+    stage = str(data.get("stage"))
+    what = f": {stage_text(stage)}" if stage in _STAGES else ""
+    return f"stage {stage}{what}" + ("" if seconds is None else f", about {max(1.0, seconds):.0f} s")
+
+
+def stage_text(stage: str) -> str:
+    """What a job does in a stage."""
+    return _STAGES.get(stage, stage)
 
 
 def _alias_not_moved(data: Json) -> str:
@@ -65,7 +73,9 @@ def _labels_stored(data: Json) -> str:
 
 
 def _teacher_finished(data: Json) -> str:
-    return f"teacher finished: {_certificate(data)}{_chosen_features(data.get('features') or {})}"
+    features = {name: value for name, value in (data.get("features") or {}).items() if name != "reason"}
+    chosen = f"; features: {point_text(features)}" if features else ""
+    return f"teacher finished: {_certificate(data)}{chosen}"
 
 
 def _setting_chosen(data: Json) -> str:
@@ -81,17 +91,17 @@ def _setting_chosen(data: Json) -> str:
 def _student_tuned(data: Json) -> str:
     if data.get("family"):
         second = data.get("second_family")
-        rest = f"; the second family is {second}, {percent(data.get('second_score'))} %" if second else ""
+        rest = f"; the second family is {second}, {share(data.get('second_score'))}" if second else ""
         return (
             f"student of class {data.get('label')} is of the family {data['family']},"
-            f" score {percent(data.get('score'))} %, the best of {data.get('points')} candidates{rest}"
+            f" score {share(data.get('score'))}, the best of {data.get('points')} candidates{rest}"
         )
     point = f"{data['n_landmarks']} landmarks" if "n_landmarks" in data else point_text(data, " ")
     contest = data.get("contest")
     place = "the best" if contest is None or contest["taken"] == "search" else "one"
     return (
         f"student {data.get('method')} of class {data.get('label')} is tuned: {point},"
-        f" score {percent(data.get('score'))} %, {place} of {data.get('points')} points" + _of_start(contest)
+        f" score {share(data.get('score'))}, {place} of {data.get('points')} points" + _of_start(contest)
     )
 
 
@@ -102,24 +112,24 @@ def _of_start(contest: Json | None) -> str:
     did = "is left" if contest["taken"] == "search" else "is kept"
     return (
         f"; the start {did}: on {contest['rows']} rows that chose neither it has F"
-        f" {percent(contest['start_f1'])} %, the best other point {percent(contest['found_f1'])} %,"
-        f" standard error {percent(contest['standard_error'])}"
+        f" {share(contest['start_f1'])}, the best other point {share(contest['found_f1'])},"
+        f" standard error {share(contest['standard_error'])}"
     )
+
+
+def has_certificate(row: Mapping[str, Any]) -> bool:
+    """Whether a solver iterated for a teacher or student: others have no objective, gap and iterations."""
+    return bool(row.get("iterations")) or row.get("gap") is not None
 
 
 def _certificate(data: Json) -> str:
+    seconds = f"{text(data.get('seconds'))} s"
+    if not has_certificate(data):
+        return seconds
     return (
         f"objective {text(data.get('objective'))}, gap {text(data.get('gap'))},"
-        f" {text(data.get('iterations'))} iterations, {text(data.get('seconds'))} s"
+        f" {text(data.get('iterations'))} iterations, {seconds}"
     )
-
-
-def _chosen_features(features: Json) -> str:
-    """The features of a job and why, if the job chose them."""
-    if not features.get("reason"):
-        return ""
-    values = {name: value for name, value in features.items() if name != "reason"}
-    return f"; features: {point_text(values)}. {features['reason']}"
 
 
 _MEASURES = frozenset(
@@ -138,6 +148,7 @@ _MEASURES = frozenset(
         "second_score",
         "left_out",
         "contest",
+        "least_score",
     }
 )
 _EVENT = frozenset({"at", "label", "class_index", "method"})
@@ -145,17 +156,16 @@ _EVENT = frozenset({"at", "label", "class_index", "method"})
 
 def point_text(chosen: Mapping[str, Any], separator: str = ", ") -> str:
     """The hyper-parameters of a choice, without its measures and the fields of an event around it."""
-    point = {name: value for name, value in chosen.items() if name not in _MEASURES | _EVENT}
+    point = {
+        name: value
+        for name, value in chosen.items()
+        if name not in _MEASURES | _EVENT and (name, value) != ("rivals", 0)
+    }
     texts = {
         name: f"{value:.4g}" if isinstance(value, int | float) else str(value)
         for name, value in point.items()
     }
     return separator.join(f"{name} {text}" for name, text in texts.items())
-
-
-def percent(value: float | None) -> str:
-    """A fraction as a percentage with two decimals."""
-    return "–" if value is None else f"{100 * value:.2f}"
 
 
 def text(value: object) -> str:
@@ -171,6 +181,19 @@ def text(value: object) -> str:
     return str(value)
 
 
+_STAGES: Final[Mapping[str, str]] = {
+    "data": "reading the rows",
+    "labels": "labelling rows that have no label",
+    "choice": "comparing ways to scale the columns",
+    "families": "comparing linear models, kernels and trees",
+    "setting": "searching hyper-parameters",
+    "contest": "comparing the best of the search with the automatic choice",
+    "features": "preparing the columns",
+    "teacher": "training the model of all classes",
+    "scores": "scoring the training rows",
+    "tuning_teacher": "choosing the strength of regularisation",
+    "students": "training a small yes/no model for each class",
+}
 _DESCRIPTIONS: Final[Mapping[str, Callable[[Json], str]]] = {
     "stage_started": _stage_started,
     "labels_stored": _labels_stored,

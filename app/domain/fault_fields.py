@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 _MISSING: Final = "missing"
+UNKNOWN_FIELD: Final = "extra_forbidden"
+"""The type of pydantic's error about a field that there is not."""
 
 
 def sent_field(location: Sequence[str | int], kind: str, value: Any) -> tuple[str | int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Final, TypeAlias
 
 from pydantic import StringConstraints
@@ -18,6 +19,13 @@ ALIAS: Final = r"^[A-Za-z][A-Za-z0-9._-]{0,99}$"
 """An alias begins with a letter, so that ``model@3`` can only be version 3."""
 REFERENCE: Final = rf"^{MODEL_PART}(@{VERSION_PART})?$"
 """A model: ``name``, ``name@alias`` or ``name@3``."""
+
+NAME_RULES: Final[Mapping[str, str]] = {
+    MODEL_NAME: "The name of a model or tenant begins with a letter or digit, and has at most 100 letters,"
+    " digits, dots, dashes and underscores.",
+    ALIAS: "An alias begins with a letter, then letters, digits, '.', '_' or '-', at most 100 in all.",
+}
+"""What names are, in words, by their patterns."""
 
 ModelName: TypeAlias = Annotated[str, StringConstraints(pattern=MODEL_NAME)]
 AliasName: TypeAlias = Annotated[str, StringConstraints(pattern=ALIAS)]
@@ -85,10 +93,7 @@ def is_model_name(text: str) -> bool:
 def check_model_name(model: str) -> None:
     """Raise InvalidRequest unless ``model`` can be the name of a model."""
     if not is_model_name(model):
-        message = (
-            "A model name starts with a letter or digit and holds at most 100 letters, digits, dots, dashes "
-            "and underscores."
-        )
+        message = NAME_RULES[MODEL_NAME]
         fault = InputFault(field="model", code="invalid_name", message=message)
         raise InvalidRequest(message, code="invalid_name", faults=[fault])
 
@@ -96,7 +101,7 @@ def check_model_name(model: str) -> None:
 def check_alias(alias: str) -> None:
     """Raise InvalidRequest unless ``alias`` can be the name of an alias."""
     if not _ALIAS.fullmatch(alias):
-        text = "An alias begins with a letter, then letters, digits, '.', '_' or '-', at most 100 in all."
+        text = NAME_RULES[ALIAS]
         raise InvalidRequest(text, faults=[InputFault("alias", "bad_name", text)])
 
 

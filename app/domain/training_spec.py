@@ -216,6 +216,12 @@ class EvaluationParameters(SpecModel):
         description="What becomes of rows of dataset_id of classes that the training data does not have: the"
         " job is refused, or they are left out.",
     )
+    class_names: dict[str, str] = Field(
+        {},
+        max_length=10_000,
+        description='Classes that dataset_id writes in another way, by their names there: {"<=50K.":'
+        ' "<=50K"}.',
+    )
     test_fraction: float | None = Field(
         None, gt=0, lt=0.9, description="Hold out this stratified share of the training rows instead."
     )

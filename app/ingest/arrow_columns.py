@@ -185,10 +185,7 @@ def ambiguous(schema: pa.Schema, columns: Columns, doubt: str) -> InvalidRequest
     usable = [k for k in range(columns.count) if k not in skipped]
     texts = [k for k in usable if is_text(kinds[k]) or pa.types.is_boolean(kinds[k])]
     whole = [k for k in usable if pa.types.is_integer(kinds[k])]
-    reason = (
-        f"No column has a usual name of a label, and the last column, {columns.label_name!r:.60}, hardly"
-        f" holds classes: {doubt}."
-    )
+    reason = f"{columns.doubtful_label}: {doubt}."
     return ambiguous_label(columns.names, [*texts, *whole], reason, columns.count)
 
 

@@ -23,10 +23,12 @@ from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest
 from app.domain.names import find_unusable
+from app.domain.near_names import near_name
 from app.ingest.options import GIVEN, NO_COLUMN, Decision, ReadingOptions
 from app.ingest.raw import NOTHING, FeatureRows, Known, invalid_file, invalid_rows
 from core.data.dataset import MAX_COLUMN_NAME
 from core.data.extras import RawExtras
+from core.data.reading_hints import reading_hint
 from core.data.table import Table
 
 PRIVILEGED: Final = "privileged:"
@@ -38,6 +40,11 @@ USUAL_LABELS: Final = frozenset(
     | {"target_class", "target_name", "target_label", "ground_truth", "groundtruth"}
 )
 """Usual names of a label column, in lower case, with one underscore for blanks, points and hyphens."""
+OFTEN_LABELS: Final = frozenset(
+    {"survived", "churn", "churned", "income", "spam", "is_spam", "fraud", "is_fraud", "sentiment", "emotion"}
+    | {"rating", "stars", "intent", "topic", "segment"}
+)
+"""Names that are often those of a label, taken if no column has a usual name and one column has these."""
 MIN_COUNTED: Final = 10
 """Fewest rows of a file in which a column that counts is worth a warning."""
 
@@ -191,16 +198,23 @@ class Columns:
                 f" {_listed(wanted)}; those of the file {_listed(list(own))}."
             )
             if names is None:
-                text += " If it has no header, say its names: column_names=a,b,c (--column-names a,b,c)."
+                text += f" If it has no header, say its names: {reading_hint('column_names', 'a,b,c')}."
             raise invalid_file(text, code="wrong_columns", faults=[InputFault("rows", "wrong_columns", text)])
         ignored = tuple(sorted({*range(count)} - {*features}))
         return cls(None if names is None else tuple(names), count, None, features, ignored=ignored)
 
     @property
     def label_is_guessed(self) -> bool:
-        """Whether the label column is the last one for want of a better reason."""
+        """Whether the label column has no usual name, so that its values must look like classes."""
         reasons = [one.reason for one in self.decisions if one.name == "label_column"]
-        return self.label is not None and reasons[0].startswith(_LAST)
+        return self.label is not None and reasons[0].startswith((_LAST, _OFTEN))
+
+    @property
+    def doubtful_label(self) -> str:
+        """The beginning of a sentence about a label column that is guessed, and hardly holds classes."""
+        shown = f"{self.label_name!r:.60}" if self.names else self.label_name
+        which = f"the last column, {shown}," if self.label_is_default else f"the column {shown}"
+        return f"No column has a usual name of a label, and {which} hardly holds classes"
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
@@ -261,7 +275,7 @@ class Columns:
     @property
     def warnings(self) -> tuple[tuple[str, str], ...]:
         """Code and text of the warning that columns are left out."""
-        keep = f"To keep it, send index_column={NO_COLUMN} (--index-column {NO_COLUMN})."
+        keep = f"To keep it, send {reading_hint('index_column', NO_COLUMN)}."
         return tuple(
             ("index_left_out", f"Column {said(self.names, one.value)} is left out: {one.reason}. {keep}")
             for one in self.decisions
@@ -270,6 +284,7 @@ class Columns:
 
 
 _LAST: Final = "the last column"
+_OFTEN: Final = "the only column whose name is often that of a label"
 
 
 def _name(names: Sequence[str] | None, position: int) -> str:
@@ -295,7 +310,9 @@ def find_column(names: Sequence[str] | None, count: int, wanted: str, field: str
         return list(names).index(wanted)
     if is_column_number(wanted) and -count <= int(wanted) < count:
         return int(wanted) % count
-    known = "It has no header." if names is None else f"Its columns are {_listed(names)}."
+    near = near_name(wanted, [*map(str.strip, names or ())])
+    meant = f" Is {near!r} meant?" if near else ""
+    known = "It has no header." if names is None else f"Its columns are {_listed(names)}.{meant}"
     text = f"The table has no column {wanted!r:.120}. {known} Numbers count from 0, from the end from -1."
     raise invalid_file(text, code=f"no_{field}", faults=[InputFault(field, f"no_{field}", text)])
 
@@ -331,14 +348,16 @@ def renamed_warning(before: Sequence[str], names: Sequence[str]) -> list[tuple[s
     return [("renamed_columns", f"Columns of one name were given names of their own: {_listed(renamed)}.")]
 
 
-def usual_labels(names: Sequence[str] | None, skipped: Collection[int] = ()) -> list[int]:
+def usual_labels(
+    names: Sequence[str] | None, skipped: Collection[int] = (), usual: Collection[str] = USUAL_LABELS
+) -> list[int]:
     """Positions of the columns that have a usual name of a label."""
     words = {
         k: re.sub(r"[\s.\-]+", "_", name.strip().casefold())
         for k, name in enumerate(names or ())
         if len(name) <= _LONGEST_USUAL and not name[:1].isdigit()
     }
-    found = [k for k, word in words.items() if word in USUAL_LABELS and k not in skipped]
+    found = [k for k, word in words.items() if word in usual and k not in skipped]
     if "x" in words.values() and len(names or ()) > 2:
         # Beside x, y is a coordinate.
         found = [k for k in found if words[k] != "y"]
@@ -400,6 +419,8 @@ def label_doubt(labels: Sequence[Any]) -> str | None:
     distinct = {str(label).strip() for label in set(labels) if label is not None} - {"", "nan"}
     n = len(labels) - sum(label is None or label == "" for label in labels)
     different = len(distinct)
+    if len(labels) - n > 0:
+        return f"{len(labels) - n} of its {len(labels)} cells are empty"
     if different > max(3, n / 2):
         return f"it has {different} different values in {n} rows"
     if not all(map(_NUMBER.fullmatch, distinct)):
@@ -435,7 +456,7 @@ def ambiguous_label(
         example = names[candidates[0]] if candidates else names[-1]
     likely = f" Columns that may hold the classes: {shown}." if candidates else f" There are {count} columns."
     text = (
-        f"{reason}{likely} Say which it is: label_column={example:.60} (--label-column {example!r:.60}), by"
+        f"{reason}{likely} Say which it is: {reading_hint('label_column', f'{example:.60}')}, by"
         " its name or by its number, counted from 0, negative from the end."
     )
     fault = InputFault("label_column", "ambiguous_label_column", text)
@@ -462,10 +483,12 @@ def _in_order(columns: Sequence[tuple[str, int]], known: Sequence[str]) -> tuple
     missing = [name for name in known if name not in place]
     unknown = [name for name in place if name not in set(known)]
     if missing or unknown or len(place) != len(columns):
+        near = near_name(unknown[0], missing) if unknown else None
         parts = [f"lacks {_listed(missing)}"] if missing else []
         parts += [f"has {_listed(unknown)}, which the model does not know"] if unknown else []
         parts += ["has two columns of one name"] if not parts else []
-        text = f"The file {' and '.join(parts)}. The columns of the model are {_listed(known)}."
+        meant = f" Is {near!r} meant by {unknown[0]!r:.80}?" if near else ""
+        text = f"The file {' and '.join(parts)}. The columns of the model are {_listed(known)}.{meant}"
         raise invalid_file(text, code="wrong_columns", faults=[InputFault("rows", "wrong_columns", text)])
     return tuple(place[name] for name in known)
 
@@ -486,6 +509,9 @@ def _label(
         raise ambiguous_label(names, usual, "Several columns have a usual name of a label.", count)
     if usual:
         return usual[0], "the only column with a usual name of a label"
+    often = usual_labels(names, extras, OFTEN_LABELS)
+    if len(often) == 1:
+        return often[0], _OFTEN
     if last in left_out:
         last = max((k for k in range(count) if k not in extras and k not in left_out), default=last)
     return last, _LAST if names is None else f"{_LAST}; none has a usual name of a label"

@@ -68,7 +68,7 @@ def read_jsonl(path: Path, limits: DatasetLimits, options: ReadingOptions) -> Ra
         raise invalid_rows([InputFault("y", "bad_label_type", text)])
     if columns.label_is_guessed and (doubt := label_doubt(labels)) is not None:
         texts = [k for k, name in enumerate(names) if k != columns.label and file.has("text", name)]
-        reason = f"No column has a usual name of a label, and the last one hardly holds classes: {doubt}."
+        reason = f"{columns.doubtful_label}: {doubt}."
         raise ambiguous_label(names, texts, reason, len(names))
     cells = file.cells(columns, null_tokens(options.null_values), options.kinds)
     return data_of_columns(columns, cells, labels, options, limits, lines_of=file.lines_of)

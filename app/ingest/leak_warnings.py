@@ -14,6 +14,7 @@ from app.ingest.raw import RawData
 from core.data.dataset import LabelledData
 from core.data.labels import class_names
 from core.data.leaks import How, Leak, matrix_leaks, table_leaks
+from core.data.reading_hints import reading_hint
 from core.data.repeated_rows import repeated_rows, shared_rows, table_digests
 from core.data.schema import Kind
 from core.encoding.labelled_table import LabelledTable
@@ -130,7 +131,7 @@ def _told(leaks: Sequence[Leak], names: Sequence[str] | None, classes: Sequence[
     out = "leave it out of the file"
     if names is not None:
         name = names[columns[0]]
-        out = f"leave it out: columns={name:.80}:ignore (--column {name:.80}:ignore)"
+        out = f"leave it out: {reading_hint('columns', f'{name:.60}:ignore')}"
     return (
         f"{subject} {clause} (of the rows that were looked at, {but}). If its value is not known when the"
         f" model is asked, what is measured is too good: {out}."

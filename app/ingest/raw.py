@@ -17,6 +17,7 @@ from app.domain.errors import InputFault, InvalidRequest, TooLarge, Unavailable
 from app.ingest.options import Decision
 from core.data.extras import NO_RAW_EXTRAS, RawExtras
 from core.data.labels import alike
+from core.data.reading_hints import reading_hint
 from core.data.schema import KindSpec
 from core.data.table import Table
 from core.errors import Fault, InvalidProblem
@@ -29,10 +30,10 @@ MOST_LEFT_OUT: Final = 1000
 """Rows at fault beside which the others of a file are asked about."""
 _OF_A_PART = frozenset({"X", "y", "privileged", "teacher_scores"})
 RARE_HINT = (
-    "To leave the rows of such classes out, send rare_classes=drop (--rare-classes drop); in a file to test"
-    " on, keep them: rare_classes=keep."
+    f"To leave the rows of such classes out, send {reading_hint('rare_classes', 'drop')}; in a file to test"
+    f" on, keep them: {reading_hint('rare_classes', 'keep')}."
 )
-UNLABELLED_HINT = "To keep training rows without a label, send unlabelled=accept."
+UNLABELLED_HINT = f"To keep training rows without a label, send {reading_hint('unlabelled', 'accept')}."
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from core.data.dataset import LabelledRows
+from core.data.reading_hints import reading_hint
 
 _LIST: Final = re.compile(r"\[(.*)\]|\{(.*)\}", re.DOTALL)
 _QUOTED: Final = re.compile(r"""'[^']*'|"[^"]*\"""")
@@ -46,7 +47,7 @@ def several_labels_warning(train: LabelledRows) -> list[tuple[str, str]]:
         f"{len(names)} of {train.K} classes look like several labels in one cell, {joined.separator}: {shown}"
         f" ({rows} rows). Each is a class of its own, so its rows count against its parts. A row has one"
         " label: keep one of them, or make a column for each label, with yes and no, and train a model on"
-        " each (label_column=…, --label-column)."
+        f" each: {reading_hint('label_column', 'COLUMN')}."
     )
     return [("several_labels", text)]
 

@@ -15,6 +15,7 @@ from app.ingest.leak_warnings import leak_warnings, repetitions, row_warnings
 from app.ingest.raw import RawData, RawTable
 from core.data.description import described_classes, described_extras
 from core.data.examples import cell_examples
+from core.data.reading_hints import reading_hint
 from core.data.schema import ColumnSchema, Kind, cells_as
 from core.data.table import Cells, NumberCells, TextCells, VectorCells
 from core.encoding.labelled_table import LabelledTable
@@ -160,7 +161,7 @@ def _column_warnings(table: RawTable, train: LabelledTable) -> Iterator[tuple[st
             kept = (
                 ""
                 if code in ("no_values", "constant")
-                else " To use them, say their kind: columns=NAME:KIND."
+                else f" To use them, say their kind: {reading_hint('columns', 'NAME:KIND')}."
             )
             yield f"{code}_columns", f"These columns {what} and are not used: {_shown(names)}.{kept}"
     cut = sum(table.cut.values())
@@ -180,7 +181,7 @@ def _gaps_warning(column: ColumnSchema, counts: dict[str, int], cells: Cells) ->
     return (
         f"{sum(counts.values())} cells of column {column.name!r:.80} are no {column.kind}s and are read as"
         f" missing: {shown}, first in row {row} (counted from 0). If they mean something, say"
-        f" columns={column.name:.80}:category (--column)."
+        f" {reading_hint('columns', f'{column.name:.60}:category')}."
     )
 
 

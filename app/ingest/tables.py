@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, TooLarge
+from app.domain.near_names import known_names
 from app.ingest.cells import Column
 from app.ingest.columns import Columns
 from app.ingest.options import GIVEN, Decision, ReadingOptions
@@ -147,7 +148,8 @@ def _said_kinds(
         if name in features or (name in left_out and kind.kind is Kind.IGNORE):
             continue
         what = "is the label" if name == columns.label_name else "is no column of features"
-        text = f"columns: {name!r:.80} {what}; the table has {', '.join(map(repr, sorted(features)[:20]))}."
+        known = known_names(name, [columns.name(k) for k in columns.features], "columns of features")
+        text = f"columns: {name!r:.80} {what} of the table; {known}"
         fault = InputFault("columns", "unknown_column", text)
         raise invalid_file(text, code="unknown_column", faults=[fault])
     return {name: kind for name, kind in {**kinds, **options.kinds}.items() if name in features}

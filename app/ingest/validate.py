@@ -30,6 +30,7 @@ from app.ingest.table_summary import summarise_table
 from app.ingest.validate_table import validate_table
 from core.data.dataset import LabelledData
 from core.data.description import describe
+from core.data.reading_hints import reading_hint
 from core.encoding.labelled_table import LabelledTable
 from core.errors import InvalidProblem
 
@@ -147,7 +148,7 @@ def _counting(train: LabelledData) -> list[tuple[str, str]]:
     names = train.feature_names
     text = (
         "Column {} counts the rows; where a file is sorted by class, a row's number gives its class away. If"
-        " it does nothing else, leave it out: index_column=… (--index-column)."
+        f" it does nothing else, leave it out: {reading_hint('index_column', 'COLUMN')}."
     )
     return [
         ("counts_rows", text.format(column if names is None else repr(names[column])[:80]))

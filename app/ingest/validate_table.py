@@ -13,6 +13,7 @@ from app.ingest.raw import MAX_FAULTS, RawData, RawTable, in_lines, input_faults
 from core.data.column_kinds import infer_schema
 from core.data.dataset import LabelledData, checked_names
 from core.data.extras import NO_EXTRAS, Extras
+from core.data.reading_hints import reading_hint
 from core.data.schema import ColumnSchema, Kind, cells_as
 from core.data.table import Cells, TextCells
 from core.encoding.labelled_table import LabelledTable
@@ -72,7 +73,7 @@ def _check_values(column: ColumnSchema, cells: Cells) -> None:
         message = (
             f"Row {rows[0]} (counted from 0), column {column.name!r:.80}: the value has"
             f" {cells.texts.lengths[cells.codes[rows[0]]]} bytes; those of a category have at most"
-            f" {MAX_VALUE_BYTES}. Say columns={column.name:.80}:text or :ignore (--column)."
+            f" {MAX_VALUE_BYTES}. Say {reading_hint('columns', f'{column.name:.60}:text')}, or :ignore."
         )
         raise InvalidProblem(Fault("X", "value_too_long", message, row=int(rows[0])))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
@@ -11,16 +12,19 @@ from app.domain.errors import InputFault, InvalidRequest, NotFound, Unprocessabl
 from app.domain.near_names import known_names, listed, near_name
 from app.domain.origins import AllowedServers, Origin, not_allowed
 from app.domain.remote_teacher import RemoteScores
-from app.domain.training_spec import TrainingSpec
+from app.domain.training_spec import EvaluationParameters, TrainingSpec
 from app.services import quotas
 from app.settings import Settings
 from app.store.unit_of_work import UnitOfWork
 from core.data.extras import EXTRAS
+from core.data.reading_hints import reading_hint, setting_hint
 from core.data.schema import Kind
 from core.packed.encoded_columns import MAX_VALUES
 from core.students.base import StudentSpec
 from core.teachers.base import TeacherSpec
 
+_RENAMED: Final = 5
+"""Classes of a test part whose other names an error suggests."""
 MAX_SPEC_BYTES: Final = 64 * 1024
 """Bytes of a specification as it is stored: some thousand labels. Every answer about the job has them all."""
 
@@ -140,7 +144,8 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
     labelled = dataset.rows - dataset.summary.get("unlabelled_rows", 0)
     if rare := dataset.summary.get("single_row_classes", 0):
         message = (
-            f"{rare} classes of the data set have a single row, since it was uploaded with rare_classes=keep:"
+            f"{rare} classes of the data set have a single row, since it was uploaded with"
+            f" {reading_hint('rare_classes', 'keep')}:"
             " it can be tested on, but not trained on."
         )
         raise _bad_data("dataset_id", "class_too_small", message)
@@ -170,9 +175,13 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
             "too_many_folds",
             f"{rows} training rows cannot be dealt out to {spec.tuning.folds} folds.",
         )
-    if spec.evaluation.dataset_id is not None:
+    if spec.evaluation.dataset_id is None:
+        if spec.evaluation.class_names:
+            message = "These are classes of evaluation.dataset_id, and the job has none."
+            raise _bad_data("hyperparameters.evaluation.class_names", "no_test_data", message)
+    else:
         test = uow.datasets.lock(spec.evaluation.dataset_id)
-        _check_test_data(uow, test, dataset, spec.evaluation.unknown_classes)
+        _check_test_data(uow, test, dataset, spec.evaluation)
 
 
 def check_remote_teacher(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec, settings: Settings) -> None:
@@ -328,7 +337,9 @@ def _check_extras(dataset: Dataset, spec: TrainingSpec) -> None:
             raise _unfit(field, f"no_{missing[0]}", message)
 
 
-def _check_test_data(uow: UnitOfWork, test: Dataset, train: Dataset, unknown_classes: str) -> None:
+def _check_test_data(
+    uow: UnitOfWork, test: Dataset, train: Dataset, evaluation: EvaluationParameters
+) -> None:
     field = "hyperparameters.evaluation.dataset_id"
     # Records are matched by the names of their columns, when they are read.
     has_records = "schema" in test.summary or "schema" in train.summary
@@ -339,16 +350,25 @@ def _check_test_data(uow: UnitOfWork, test: Dataset, train: Dataset, unknown_cla
     if test.rows == test.summary.get("unlabelled_rows", 0):
         message = "No row of the test data has a label, so nothing can be measured on it. Ask about its rows."
         raise _bad_data(field, "no_labels", message)
-    unknown = sorted(set(tested) - set(known))
-    if len(unknown) == len(tested) or (unknown and unknown_classes == "refuse"):
-        near = near_name(unknown[0], known)
-        meant = f" Is {near!r:.80} meant by the first one?" if near else ""
+    renamed = evaluation.class_names
+    if absent := sorted(set(renamed) - set(tested)):
+        there = known_names(absent[0], tested, "classes")
+        message = f"The test data has no class {absent[0]!r:.100}; {there}"
+        raise _bad_data("hyperparameters.evaluation.class_names", "unknown_class", message)
+    unknown = sorted({renamed.get(name, name) for name in tested} - set(known))
+    if len(unknown) == len(tested) or (unknown and evaluation.unknown_classes == "refuse"):
         message = (
             f"The training data does not have {len(unknown)} of the {len(tested)} classes of the test data:"
-            f" {listed(unknown)}.{meant} If they are written in another way, correct the files; to leave"
-            " their rows out, set evaluation.unknown_classes=drop."
+            f" {listed(unknown)}. If they are written in another way, say so: {_renaming(unknown, known)}; to"
+            f" leave their rows out, say {setting_hint('evaluation.unknown_classes', 'drop')}."
         )
         raise _bad_data(field, "unknown_class", message)
+
+
+def _renaming(unknown: Sequence[str], known: Sequence[str]) -> str:
+    """The hyper-parameter that gives classes of the test data the names that they may mean."""
+    near = {name: near_name(name, known) or known[0] for name in unknown[:_RENAMED]}
+    return setting_hint("evaluation.class_names", json.dumps(near, ensure_ascii=False))
 
 
 def _bad_data(field: str, code: str, message: str) -> InvalidRequest:

@@ -73,7 +73,7 @@ def back_up(settings: Settings, folder: Path) -> Manifest:
     consistent with each other. Raises InvalidRequest if the service does not use SQLite or has no database,
     and Conflict if the folder is not empty.
     """
-    sources = _databases(settings)
+    sources = sqlite_files(settings)
     if folder.exists() and any(folder.iterdir()):
         raise Conflict(f"The folder {folder} is not empty.", code="backup_exists")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -96,14 +96,14 @@ def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Res
     Raises InvalidRequest if the backup is incomplete, damaged or made by a newer program, and Conflict if
     databases exist and ``overwrite`` is false or another process has them open.
     """
-    targets = _databases(settings, must_exist=False)
+    targets = sqlite_files(settings, must_exist=False)
     manifest = _read(folder)
     present = [path for path in targets.values() if path.exists()]
     if present and not overwrite:
         text = f"{present[0]} already exists; use --overwrite to replace it."
         raise Conflict(text, code="database_exists")
     for path in present:
-        _check_not_in_use(path)
+        check_not_in_use(path)
     with ExitStack() as stack:
         copies = []
         for name, expected in manifest.files.items():
@@ -119,7 +119,7 @@ def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Res
         ended = end_what_was_ended(restored, main)
         _describe(restored)
         for path in targets.values():
-            # `_check_not_in_use` has merged the write-ahead log of a healthy database, so only damaged ones
+            # `check_not_in_use` has merged the write-ahead log of a healthy database, so only damaged ones
             # have a log left, which must not be applied to the restored file.
             for suffix in ("-wal", "-shm"):
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
@@ -131,8 +131,11 @@ def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Res
     return Restored(manifest, ended, valid_keys(main, time.time()))
 
 
-def _databases(settings: Settings, *, must_exist: bool = True) -> dict[str, Path]:
-    """Database files by their names in a backup. The job engine's file exists only after the first job."""
+def sqlite_files(settings: Settings, *, must_exist: bool = True) -> dict[str, Path]:
+    """Database files by their names in a backup. The job engine's file exists only after the first job.
+
+    Raises InvalidRequest if the service does not use SQLite, or has no database and ``must_exist``.
+    """
     if not settings.embedded:
         text = "The service uses PostgreSQL; back it up with pg_dump and restore it with pg_restore."
         raise InvalidRequest(text, code="not_embedded")
@@ -228,7 +231,7 @@ def _read(folder: Path) -> Manifest:
     return manifest
 
 
-def _check_not_in_use(path: Path) -> None:
+def check_not_in_use(path: Path) -> None:
     """Raise Conflict if another process has the database open. A damaged database cannot be in use."""
     with closing(sqlite3.connect(path, timeout=1.0, isolation_level=None)) as connection:
         try:

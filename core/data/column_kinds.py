@@ -22,6 +22,7 @@ from core.data.cell_values import GAP_WORDS, TRUTH
 from core.data.characters import SPACELESS
 from core.data.id_names import is_id_name, is_number_name
 from core.data.number_texts import NumberFormat
+from core.data.reading_hints import reading_hint
 from core.data.schema import MAX_NULLS, ColumnSchema, Kind, KindSpec, cells_as
 from core.data.table import Cells, NumberCells, Table, TextCells, Texts, VectorCells
 from core.data.validation import MAX_FAULTS, MAX_MAGNITUDE
@@ -289,14 +290,14 @@ def _pattern(name: str, kind: Kind, written: CellFormat, usage: Collection[str])
     usual = [pattern for pattern in patterns if _usage(pattern) in usage]
     if len(usual) == 1 or not written.is_doubtful:
         return usual[0] if len(usual) == 1 else patterns[0]
-    options = " or ".join(f'columns="{name:.80}:{kind}:{pattern}"' for pattern in patterns)
+    options = " or ".join(reading_hint("columns", f"{name:.60}:{kind}:{pattern}") for pattern in patterns)
     what = (
         f"numbers such as {written.shown!r}: its mark may stand between thousands or before decimals"
         if kind is Kind.NUMBER
         else f"dates such as {written.shown!r}, in which day and month cannot be told apart"
     )
     code = "ambiguous_decimal" if kind is Kind.NUMBER else "ambiguous_date"
-    message = f"Column {name!r:.80} has {what}. Say how they are written: {options} (--column)."
+    message = f"Column {name!r:.80} has {what}. Say how they are written: {options}."
     raise _DoubtfulFormat(Fault("X", code, message))
 
 
@@ -317,7 +318,8 @@ def _hint(name: str, kind: Kind, written: CellFormat, texts: Texts, counts: NDAr
     shown = ", ".join(f"{texts[int(place)]!r:.40}" for place in written.others[:_SHOWN])
     return (
         f"{total - others} of {total} values are {_WORDS[kind]} such as {written.shown!r:.40}, others are"
-        f" {shown}: if these stand for missing values, say null_values= and columns={name:.80}:{kind}"
+        f" {shown}: if these stand for missing values, say"
+        f" {reading_hint('null_values', 'TOKEN')} and {reading_hint('columns', f'{name:.60}:{kind}')}"
     )
 
 
@@ -376,7 +378,7 @@ def _endless(name: str, cells: TextCells, wrong: list[str]) -> Fault:
     text = cells.texts[int(cells.codes[row])]
     message = (
         f"Row {row} (counted from 0), column {name!r:.80}: {text!r:.40} is infinite or beyond"
-        f" ±{MAX_MAGNITUDE:g}. If it stands for a missing value, say so: null_values={text:.40} (--null)."
+        f" ±{MAX_MAGNITUDE:g}. If it stands for a missing value, say so: {reading_hint('null_values', text)}."
     )
     return Fault("X", "not_finite", message, row=row)
 
@@ -385,10 +387,10 @@ def _mixed(name: str, cells: TextCells, kind: Kind, wrong: list[str], few: int, 
     shown = ", ".join(f"{text!r:.40}" for text in wrong[:_SHOWN])
     more = f" and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
     row = _first_row(cells, wrong)
-    tokens = ",".join(wrong[:_SHOWN])
     message = (
         f"Column {name!r:.80} has {_WORDS[kind]} in all but {few} of {values} cells: {shown}{more}, first in"
-        f" row {row} (counted from 0). If they stand for missing values, say so: null_values={tokens!s:.80}"
-        f" (--null); if all are names, columns={name:.80}:category (--column)."
+        f" row {row} (counted from 0). If they stand for missing values, say so:"
+        f" {reading_hint('null_values', *wrong[:_SHOWN])}; if all are names,"
+        f" {reading_hint('columns', f'{name:.60}:category')}."
     )
     return Fault("X", "mixed_column", message, row=row)

@@ -95,15 +95,15 @@ class Verdict:
     @property
     def message(self) -> str:
         """One sentence with the figures."""
-        what = "never answers yes" if self.accepted == 0 else f"has F {100 * self.student_f1:.1f} %"
+        what = "never answers yes" if self.accepted == 0 else f"has F {self.student_f1:.3f}"
         told = (
             f"On {self.rows} held-out rows, {self.positives} of them of the class, the student {what};"
-            f" its teacher has F {100 * self.teacher_f1:.1f} %."
+            f" its teacher has F {self.teacher_f1:.3f}."
         )
         if self.ranking is None or not self.ranks_worse:
             return told
         areas = self.ranking.student_auc, self.ranking.teacher_auc
-        return f"{told} Its ROC area is {100 * areas[0]:.1f} %, the teacher's {100 * areas[1]:.1f} %."
+        return f"{told} Its ROC area is {areas[0]:.3f}, the teacher's {areas[1]:.3f}."
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; ``warning`` and ``message`` only where something is wrong, ``replaced`` if it is so."""

@@ -92,10 +92,7 @@ class Setting:
         )
         if not self.gain:
             return f"None of {compared}, is clearly better than what automatic takes."
-        return (
-            f"The best of {compared}: mean F {100 * self.score:.1f} %,"
-            f" {100 * self.gain:.1f} points above that of automatic."
-        )
+        return f"The best of {compared}: mean F {self.score:.3f}, {self.gain:.3f} above that of automatic."
 
     def as_dict(self) -> dict[str, Any]:
         """What was chosen, JSON-ready, without what was tried."""

@@ -12,7 +12,8 @@ from rich.table import Table
 
 from app.commands.demo.cost import Costs
 from app.commands.output import Json
-from app.domain.event_text import describe_event, percent
+from app.domain.event_text import describe_event
+from app.domain.shown_figures import share
 
 METHODS = {"teacher": "teacher", "svm": "SVM", "gsvm0": "gSVM-0", "gsvm": "gSVM"}
 MEASURES = {"accuracy": "acc.", "f1": "F", "auc": "AUC"}
@@ -21,7 +22,7 @@ MEASURES = {"accuracy": "acc.", "f1": "F", "auc": "AUC"}
 def students_table(students: Sequence[Json]) -> Table:
     """One line per class with the three metrics of every method, and means in the footer."""
     table = Table(
-        title="On the test part, in %: accuracy, F, area under the ROC curve",
+        title="On the test part: accuracy, F, area under the ROC curve",
         title_justify="left",
         show_footer=True,
         box=SIMPLE_HEAD,
@@ -45,7 +46,7 @@ def means(students: Iterable[Json], method: str) -> dict[str, float | None]:
 
 
 def _cell(metrics: dict[str, float | None]) -> str:
-    return " ".join(f"{percent(metrics.get(name)):>6}" for name in MEASURES)
+    return " ".join(f"{share(metrics.get(name)):>6}" for name in MEASURES)
 
 
 def print_timeline(console: Console, events: Sequence[Json]) -> None:

@@ -49,9 +49,7 @@ def run() -> None:
             _show_costs(console, server, digits)
         _say(console, f"Server and worker have ended; {time.monotonic() - started:.0f} s in total")
     console.print(
-        "Next: `make serve` starts the service for your own data; README.md describes the first steps. Of a"
-        " table whose classes are rules of single columns, students are exact parts of a forest or of boosted"
-        " trees: a job that names nothing compares, and says so (docs/learners/trees.md)."
+        "Next: `make serve` starts the service for your own data; README.md describes the first steps."
     )
 
 

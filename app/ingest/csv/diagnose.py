@@ -24,6 +24,7 @@ from app.domain.errors import InputFault
 from app.ingest.csv.arrow import numbers_of, open_rows, texts_of
 from app.ingest.csv.layout import ENCODING_HINT, NULLS, TRUTH, CsvLayout, is_number, is_utf8, rows_of
 from app.ingest.raw import MAX_FAULTS
+from core.data.reading_hints import reading_hint
 from core.data.validation import MAX_MAGNITUDE
 
 _SECONDS: Final = 2.0
@@ -279,5 +280,5 @@ def _wanted(cell: str, position: int, layout: CsvLayout) -> str:
         return "not a number, as the cells above it"
     if is_number(cell, "." if layout.decimal == "," else ","):
         sign = "." if layout.decimal == "," else ","
-        return f"not a number; if {sign!r} is the sign of decimals, send decimal={sign} (--decimal {sign})"
+        return f"not a number; if {sign!r} is the sign of decimals, send {reading_hint('decimal', sign)}"
     return "not a number"

@@ -21,6 +21,7 @@ from app.ingest.csv.blanks import with_single_blanks
 from app.ingest.csv.quotes import quotes_enclose
 from app.ingest.options import GIVEN, Decision, ReadingOptions, separator_word
 from app.ingest.raw import Known, invalid_file
+from core.data.reading_hints import reading_hint
 
 if TYPE_CHECKING:
     from _csv import Reader
@@ -31,7 +32,7 @@ BLANK: Final = " "
 TRUTH: Final = {"true": 1.0, "false": 0.0}
 """Cells of columns of booleans, in any case."""
 
-ENCODING_HINT: Final = "If it is in Latin-1, send encoding=latin-1 (--encoding latin-1)."
+ENCODING_HINT: Final = f"If it is in Latin-1, send {reading_hint('encoding', 'latin-1')}."
 
 _SAMPLE_LINES = 100
 _LEAST_LINES = 10
@@ -290,7 +291,7 @@ def ambiguous_header(why: str) -> InvalidRequest:
     """The error where line 1 may be a row, and may name the columns. why: a clause."""
     text = (
         f"Line 1 has numbers, and it is doubtful whether it is a row or names the columns: {why}. If it names"
-        " the columns, send header=yes (--header yes); if it is a row, header=no."
+        f" the columns, send {reading_hint('header', 'yes')}; if it is a row, {reading_hint('header', 'no')}."
     )
     return invalid_file(
         text, code="ambiguous_header", faults=[InputFault("header", "ambiguous_header", text)]
@@ -431,8 +432,8 @@ def _check_title(lines: Sequence[str], marks: Sequence[str]) -> None:
     if re.fullmatch(r"sep=.?", lines[0].strip()):
         text = (
             f"Line 1, {lines[0].strip()!r}, is a note for a spreadsheet program and not a row of the table."
-            f" Leave it out: skip_lines=1 (--skip-lines 1); the separator can be said:"
-            f" separator={lines[0].strip()[4:]} (--separator)."
+            f" Leave it out: {reading_hint('skip_lines', '1')}; the separator can be said:"
+            f" {reading_hint('separator', lines[0].strip()[4:])}."
         )
         raise invalid_file(text, code="title_line")
     for mark in marks:
@@ -450,8 +451,8 @@ def _check_title(lines: Sequence[str], marks: Sequence[str]) -> None:
             which = "Line 1 is" if top == 1 else f"Lines 1 to {top} are"
             text = (
                 f"{which} a title or a comment ({lines[0]!r:.60}), not a row of the table: each line below"
-                f" has {cells[-1]} cells. Leave out what stands above the table: skip_lines={top}"
-                f" (--skip-lines {top})."
+                f" has {cells[-1]} cells. Leave out what stands above the table:"
+                f" {reading_hint('skip_lines', str(top))}."
             )
             raise invalid_file(text, code="title_line")
 

@@ -57,6 +57,7 @@ from app.ingest.raw import (
 )
 from app.ingest.tables import check_width, data_of_columns, record_rows
 from core.data.labels import MAX_NAME_LENGTH
+from core.data.reading_hints import reading_hint
 from core.data.schema import KindSpec
 from core.data.table import TextCells
 from core.data.validation import value_faults
@@ -246,7 +247,7 @@ class _File:
         if names is not None and not names[position].strip() and position in index_candidates(names):
             text = (
                 f"Column {position} (counted from 0) has no name, and its cells do not number the rows. Name"
-                f" it in the file, or leave it out: index_column={position} (--index-column {position})."
+                f" it in the file, or leave it out: {reading_hint('index_column', str(position))}."
             )
             raise invalid_file(
                 text,
@@ -485,8 +486,7 @@ def _ambiguous(layout: CsvLayout, doubt: str) -> InvalidRequest:
     rows = [row for row in layout.sample if len(row) == columns.count]
     texts = [k for k in likely if not any(layout.is_value(row[k], k) for row in rows)]
     candidates = [*texts, *(k for k in likely if k not in texts)]
-    shown = f"the last column, {columns.name(last)!r:.60}," if columns.names else f"the last column, {last},"
-    reason = f"No column has a usual name of a label, and {shown} hardly holds classes: {doubt}."
+    reason = f"{columns.doubtful_label}: {doubt}."
     return ambiguous_label(columns.names, candidates, reason, columns.count, rows)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from app.domain.input_parameters import InputParameters
 from app.domain.training_spec import LIKE_NOTHING, TrainingSpec
@@ -82,7 +83,7 @@ def load_job_data(
         given = _load(store, files, spec.evaluation.dataset_id, inputs)[0].labelled()
         known = _known_rows(train, given, spec)
         left_out = given.n - known.n
-        test = _with_classes_of(train, known)
+        test = _with_classes_of(train, known, spec)
     if score is not None:
         train, test = _scored(score, train, test, wants_test=spec.evaluation.test_fraction is None)
     if len(measured):
@@ -181,16 +182,22 @@ def _known_rows(train: Rows, test: Rows, spec: TrainingSpec) -> Rows:
     """The test rows, on request without those of classes that training does not have."""
     if spec.evaluation.unknown_classes == "refuse":
         return test
-    is_known = np.isin(np.asarray(test.classes), train.classes)
+    is_known = np.isin(_class_names(test, spec), train.classes)
     return test.take(np.flatnonzero(is_known[test.y]))
 
 
-def _with_classes_of(train: Rows, test: Rows) -> Rows:
+def _class_names(test: Rows, spec: TrainingSpec) -> NDArray[np.str_]:
+    """The names of the classes of the test data as the training data writes them, (K,)."""
+    renamed = spec.evaluation.class_names
+    return np.asarray([renamed.get(name, name) for name in test.classes])
+
+
+def _with_classes_of(train: Rows, test: Rows, spec: TrainingSpec) -> Rows:
     """Test rows with labels coded by the training classes, and columns of numbers in the order of training.
 
     Raises InvalidProblem for any other label, and for other names of columns.
     """
-    names = np.asarray(test.classes)[test.y]
+    names = _class_names(test, spec)[test.y]
     if isinstance(test, LabelledTable):
         codes, classes = encode_with(names, train.classes)
         return replace(test, y=codes, classes=classes)

@@ -8,13 +8,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from pydantic import ValidationError
-
 from app.domain.entities import Json
 from app.domain.errors import InputFault
-from app.domain.fault_fields import sent_field
 from app.domain.parameter_table import ParameterRow, parameter_rows, put, value_of, value_of_kind
-from app.domain.training_spec import TrainingSpec
 from app.web.forms import Form
 from core.learners import STUDENTS, TEACHERS
 
@@ -24,6 +20,8 @@ GROUPS: Final = {
     "": "Job",
     "evaluation": "Test part and baselines",
     "inputs": "Columns of records",
+    "labelling": "Rows without a label",
+    "automatic": "Automatic choice",
     "features": "Features",
     "teacher": "Teacher",
     "student": "Students",
@@ -128,20 +126,6 @@ def read_fields(form: Form) -> tuple[dict[str, str], Json]:
                 put(values, outer, {})
                 put(values, field.name, value)
     return texts, values
-
-
-def faults_of(values: Json) -> list[InputFault]:
-    """What is wrong with hyper-parameters, by dotted names."""
-    try:
-        TrainingSpec.model_validate(values)
-    except ValidationError as error:
-        return [
-            InputFault(
-                ".".join(map(str, sent_field(one["loc"], one["type"], values))), one["type"], one["msg"]
-            )
-            for one in error.errors()
-        ]
-    return []
 
 
 def by_field(faults: Sequence[InputFault]) -> tuple[Mapping[str, str], Sequence[str]]:

@@ -21,6 +21,7 @@ from app.api.jobs import JobId
 from app.auth.authenticator import authorise_priority
 from app.domain.entities import ApiKey, Dataset, Job, Json, Priority
 from app.domain.errors import InputFault, InvalidRequest, ServiceError
+from app.domain.parameter_faults import parameter_faults
 from app.domain.spec_changes import changes
 from app.domain.training_spec import TrainingSpec
 from app.http.problem import problem_of
@@ -28,7 +29,7 @@ from app.services import datasets, training
 from app.web.column_kinds import MOST_COLUMNS, chosen_kinds, said_kinds
 from app.web.forms import read_form, see
 from app.web.rendering import base_address, page
-from app.web.training.fields import by_field, faults_of, groups, read_fields, texts_of
+from app.web.training.fields import by_field, groups, read_fields, texts_of
 from app.web.training.snippets import snippets
 
 router = APIRouter(route_class=BorderRoute)
@@ -93,7 +94,7 @@ async def submit(
         form.text("model"), form.text("priority") or "normal", texts, values, form.text("once") or "none"
     )
     if form.text("show"):
-        return await run_in_threadpool(_form, request, context, dataset, filled, faults_of(values))
+        return await run_in_threadpool(_form, request, context, dataset, filled, parameter_faults(values))
     try:
         job = await run_in_threadpool(_submitted, context, caller, dataset, filled)
     except ServiceError as error:
@@ -106,7 +107,7 @@ async def submit(
 
 def _submitted(context: AppContext, caller: ApiKey, dataset: Dataset, filled: Filled) -> Job:
     """Submit the job; the same form sent twice is one job. Raises as `training.submit_job`."""
-    faults = faults_of(filled.values)
+    faults = parameter_faults(filled.values)
     if filled.priority not in set(Priority):
         faults.append(InputFault("", "unknown_choice", "The priority is low, normal or high."))
     if faults:

@@ -173,3 +173,36 @@ def test_a_path_with_a_verb_has_the_methods_of_the_verb(client, pets):
         assert response.status_code == 405
         assert response.headers["allow"] == "POST"
     assert client.get("/v1/models/no such model").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "message"),
+    [
+        ({"model": "bad name!"}, "model", "The name of a model or tenant begins with a letter or digit"),
+        ({"hyperparameters": {"studnt": 1}}, "hyperparameters.studnt", "Is 'student' meant?"),
+        ({"hyperparameters": {"student": {"margn": 1}}}, "hyperparameters.student.margn", "Is 'margin' mea"),
+        ({"prioriti": "low"}, "prioriti", "There is no such field."),
+    ],
+)
+def test_a_name_that_cannot_be_used_is_told_in_words(
+    client, problem: Check, change: dict[str, Any], field: str, message: str
+):
+    body = {"dataset_id": "ds_1", "model": "m"} | change
+    [fault] = problem(client.post("/v1/training-jobs", json=body), 422, "invalid_body")["errors"]
+    assert fault["field"] == field
+    assert message in fault["message"]
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("/v1/jobs", " Is /v1/training-jobs meant?"),
+        ("/v1/dataset/x", " Is /v1/datasets meant?"),
+        ("/v1/models/x/y/z", ""),
+        ("/v1/nothing", ""),
+        ("/v1", ""),
+    ],
+)
+def test_an_unknown_path_names_the_resource_that_may_be_meant(client, problem: Check, path: str, meant: str):
+    detail = problem(client.get(path), 404, "no_such_path")["detail"]
+    assert detail == f"There is nothing at this path.{meant}"

@@ -57,7 +57,7 @@ def test_a_head_with_rivals_answers_like_the_whole_head(ask, tmp_path: Path):
     np.savez(file, weights=np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]]), labels=np.array(["a", "b", "c"]))
     imported = ask("models", "import", str(file), "--model", "few", "--rivals", "2", "--row-norm", "1")
     assert imported.exit_code == 0, imported.output
-    answer = ask("query", "few", "a", "--row", "2,3", "--explain").stdout
+    answer = ask("query", "few", "a", "--row", "2,3", "--explain-scores").stdout
     assert answer.startswith("no (score -1, threshold 0, gate 2, rejection 3, piece 0, rival b, "), answer
     assert ask("query", "few", "b", "--row", "2,3").stdout.startswith("yes (score 1, ")
 
@@ -83,7 +83,7 @@ def test_what_is_wrong_with_a_head_is_told_by_place(ask, tmp_path: Path):
     np.savez(bad, weights=np.array([[1.0, np.nan]]), labels=np.array(["a"]))
     result = ask("models", "import", str(bad), "--model", "bad", "--kind", "students", "--alias", "")
     assert result.exit_code == 1
-    assert "weights, row 0, column 1" in result.stderr
+    assert "weights has NaN at row 0, column 1" in result.stderr
     empty = tmp_path / "empty.npz"
     empty.touch()
     result = ask("models", "import", str(empty), "--model", "bad")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from rich.progress import Progress
 
@@ -102,7 +104,7 @@ def test_success_is_told_unless_it_shall_be_quiet(capsys):
         "Job j1 succeeded, version 3 of model m is published.",
         "Job j1 succeeded.",
         "Job j1 succeeded.",
-        "What it chose: Trees are best.",
+        "Trees are best.",
     ]
 
 
@@ -124,11 +126,12 @@ def test_warnings_are_printed_even_of_a_quiet_job(capsys):
             {"label": "b", "replaced": "gsvm", "student_f1": 0.9, "teacher_f1": 0.91},
             (
                 "student of class b: gsvm was clearly worse than its teacher on held-out rows; one with"
-                " several rejections takes its place, with F 90.00 % (teacher 91.00 %)"
+                " several rejections takes its place, with F 0.9000 (teacher 0.9100)"
             ),
         ),
         ("stage_progress", {}, None),
-        ("stage_started", {"stage": "teacher"}, "stage teacher"),
+        ("stage_started", {"stage": "teacher"}, "stage teacher: training the model of all classes"),
+        ("stage_started", {"stage": "odd"}, "stage odd"),
         (
             "teacher_finished",
             {"objective": 1.5, "gap": 1e-4, "iterations": 7, "seconds": 0.25},
@@ -139,10 +142,14 @@ def test_warnings_are_printed_even_of_a_quiet_job(capsys):
             {"gap": 1e-4, "features": {"kind": "kernel", "gamma": 0.25, "reason": "The best of 17 maps."}},
             (
                 "teacher finished: objective –, gap 0.0001, – iterations, – s;"
-                " features: kind kernel, gamma 0.25. The best of 17 maps."
+                " features: kind kernel, gamma 0.25"
             ),
         ),
-        ("stage_started", {"stage": "setting", "expected_seconds": 12.3}, "stage setting, about 12 s"),
+        (
+            "stage_started",
+            {"stage": "setting", "expected_seconds": 12.3},
+            "stage setting: searching hyper-parameters, about 12 s",
+        ),
         (
             "setting_chosen",
             {"tried": 54, "teacher_C": 200.0, "students": {"gsvm": {"C": 30.0, "margin": 1.0}}},
@@ -150,8 +157,8 @@ def test_warnings_are_printed_even_of_a_quiet_job(capsys):
         ),
         (
             "student_finished",
-            {"method": "gsvm", "label": "a", "f1": 0.5},
-            "student gsvm of class a: objective –, gap –, – iterations, – s, F 50.00 %",
+            {"method": "automatic", "label": "a", "f1": 0.5, "objective": 0, "iterations": 0, "seconds": 0.5},
+            "student automatic of class a: 0.5 s, F 0.5000",
         ),
         (
             "student_failed",
@@ -169,12 +176,12 @@ def test_warnings_are_printed_even_of_a_quiet_job(capsys):
                 "score": 0.5,
                 "points": 6,
             },
-            "student gsvm of class a is tuned: C 10 margin 1 floor 1, score 50.00 %, the best of 6 points",
+            "student gsvm of class a is tuned: C 10 margin 1 floor 1, score 0.5000, the best of 6 points",
         ),
         (
             "student_tuned",
             {"method": "compact", "label": "a", "n_landmarks": 25, "score": 0.5, "points": 2},
-            "student compact of class a is tuned: 25 landmarks, score 50.00 %, the best of 2 points",
+            "student compact of class a is tuned: 25 landmarks, score 0.5000, the best of 2 points",
         ),
         ("version_published", {"model": "m", "version": 2, "alias": None}, "published m version 2"),
         (
@@ -198,3 +205,17 @@ def test_warnings_are_printed_even_of_a_quiet_job(capsys):
 )
 def test_every_event_is_one_line(kind, data, line):
     assert describe_event(kind, data) == line
+
+
+def test_a_log_has_a_line_a_minute_with_the_time_and_what_is_done(written, monkeypatch, capfd):
+    monkeypatch.setattr(job_progress, "_LINE_SECONDS", 0.05)
+    written.on("GET", f"{JOB}/events", stream((1, "stage_started")))
+    written.on("GET", f"{JOB}/events", stream((2, "job_succeeded")))
+    for _ in range(2):  # for the bar, and after the first stream
+        written.on("GET", JOB, job("running", 1))
+    written.on("GET", JOB, job("succeeded", 4))
+    monkeypatch.setattr(job_progress, "_PAUSE_SECONDS", 0.5)
+    with connect(written.address, None) as server:
+        follow(server, "j1")
+    lines = capfd.readouterr().err.splitlines()
+    assert any(re.fullmatch(r"[0-9.]+ m?s: training the model of all classes", line) for line in lines)

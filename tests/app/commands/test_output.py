@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from app.commands.output import CommandFailed, Table, clock, print_failure, size
-from app.domain.event_text import percent, text
+from app.commands.output import CommandFailed, Table, clock, print_failure
+from app.domain.event_text import text
+from app.domain.shown_figures import percent, share, size
 
 
 @pytest.mark.parametrize(
@@ -26,15 +27,15 @@ def test_cells(value, shown):
 
 
 @pytest.mark.parametrize(
-    ("n_bytes", "shown"), [(1, "1 B"), (1536, "1.5 KiB"), (5 << 20, "5.0 MiB"), (3 << 40, "3072.0 GiB")]
+    ("n_bytes", "shown"), [(1, "1 B"), (1536, "1.5 kB"), (5_000_000, "5.0 MB"), (3 * 10**12, "3.0 TB")]
 )
 def test_sizes(n_bytes, shown):
     assert size(n_bytes) == shown
 
 
 def test_shares_and_times_may_be_missing():
-    assert percent(None) == "–"
-    assert percent(0.12345) == "12.35"
+    assert (percent(None), share(None), size(None)) == ("–", "–", "–")
+    assert (percent(0.12345), share(0.12345)) == ("12.3 %", "0.1235")
     assert clock(None) == "–"
     assert clock("2026-11-21T11:00:00.123Z").startswith("2026-11-2")
 

@@ -85,6 +85,23 @@ def test_an_explained_record_says_what_training_did_not_have(ask, people):
     assert "Without a value, which the other columns tell: since, member." in plain
 
 
+def test_an_explained_record_says_what_each_column_adds(ask, people):
+    shown = ask("query", "people", "b", "--record", json.dumps(RECORD | {"job": "judge"}), "--explain").stdout
+    verdict, unseen, title, header, *lines = shown.splitlines()
+    assert "gate" not in verdict
+    assert unseen == "No row of training had the value of: job."
+    assert title.startswith("A typical row has the score ")
+    assert header.split() == ["effect", "column", "value", "words"]
+    effects = [abs(float(line.split()[0])) for line in lines]
+    assert len(effects) > 1
+    assert effects == sorted(effects, reverse=True)
+    assert re.search(r"job +judge \(not in training\)", shown)
+    scores = ask("query", "people", "b", "--record", json.dumps(RECORD), "--explain-scores").stdout
+    assert re.match(r"yes \(score .*, gate .*, rejection .*, people version 1\)\n", scores)
+    table = ask("query", "people", "b", "--class", "c", "--record", json.dumps(RECORD), "--explain").stdout
+    assert re.search(r"because of *\n1 +b +yes .* job [+-][\d.]+, since [+-][\d.]+ *\n", table)
+
+
 def test_a_text_is_answered_with_yes_or_no(ask, mail, tmp_path):
     yes = ask("query", "mail", "spam", "--text", "call now to win", "--explain")
     assert yes.stdout.startswith("yes (score "), yes.stderr
@@ -251,7 +268,7 @@ def test_classes_and_labels_that_a_test_part_should_not_have_are_told(ask, peopl
     refused = ask("train", str(people), "--model", "m", "--test", str(second_file))
     assert refused.exit_code == 1
     assert "This is about the test part" in refused.stderr
-    assert "unlabelled=accept" in said_by(refused)
+    assert "--unlabelled accept" in said_by(refused)
     accepted = ask(
         "train", str(people), "--model", "m", "--test", str(second_file), "--unlabelled", "accept", *QUICK
     )

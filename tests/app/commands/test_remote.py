@@ -29,6 +29,19 @@ def test_a_problem_is_told_with_field_row_and_column(written):
     assert (caught.value.status, caught.value.code) == (422, "invalid_dataset")
 
 
+def test_a_fault_that_the_message_has_is_not_said_again(written):
+    said, other = "The table has no column 'x'.", "model: The name of a model is short."
+    problem = {
+        "code": "no_label_column",
+        "detail": f"{said} (2 faults are listed.)",
+        "errors": [{"field": "label_column", "message": said}, {"field": "model", "message": other}],
+    }
+    written.on("GET", "/x", problem, 400)
+    with connect(written.address, None) as server, pytest.raises(ServerProblem) as caught:
+        server.get("/x")
+    assert caught.value.details == (other,)
+
+
 @pytest.mark.parametrize(
     ("body", "shown"), [(b"<html>busy</html>", "<html>busy</html>"), (["odd"], "odd"), ({}, "gave no reason")]
 )

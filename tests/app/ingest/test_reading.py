@@ -90,7 +90,7 @@ class TestLabelColumn:
         content = table("kind,p1,p2", KINDS, SQUARES, FRACTIONS)
         error = refused(ingest, content)
         assert error.reason == "ambiguous_label_column"
-        assert "label_column=kind (--label-column 'kind')" in error.message
+        assert "label_column=kind (--label-column kind)" in error.message
         train, _, summary = ingest(content, label_column=label)
         assert (train.classes, decided(summary)["label_column"]) == (("cat", "dog"), ("kind", "given"))
 
@@ -102,6 +102,30 @@ class TestLabelColumn:
             assert "Columns that may hold the classes: 0 (0.0, 1.0)." in error.message
             assert ingest(content, label_column="0")[0].classes == ("0", "1")
 
+    def test_a_column_that_is_written_in_another_way_is_meant(self, ingest: Any) -> None:
+        content = table("Survived,p1", [0, 1] * 6, SQUARES)
+        message = refused(ingest, content, label_column="Survivd").message
+        assert "Its columns are 'Survived', 'p1'. Is 'Survived' meant?" in message
+        message = refused(ingest, content, label_column="Survived", columns="p2:category").message
+        assert "'p2' is no column of features of the table; it has 1 columns of features: 'p1'." in message
+
+    def test_a_name_that_is_often_that_of_a_label_is_taken_if_its_values_are_classes(
+        self, ingest: Any
+    ) -> None:
+        kinds = [("yes", "no")[k % 2] for k in range(12)]
+        for head, cells, label in (
+            ("Churn,p1,kind", (kinds, SQUARES, KINDS), "Churn"),
+            ("income,p1,class", (SQUARES, FRACTIONS, kinds), "class"),
+        ):
+            assert decided(ingest(table(head, *cells))[2])["label_column"][0] == label
+        message = refused(ingest, table("rating,p1,kind", FRACTIONS, SQUARES, KINDS)).message
+        assert "and the column 'rating' hardly holds classes: it has 12 different values" in message
+
+    def test_a_last_column_with_gaps_is_not_taken_for_the_class(self, ingest: Any) -> None:
+        gaps = ["", *KINDS[1:]]
+        message = refused(ingest, table("p1,p2,port", SQUARES, FRACTIONS, gaps)).message
+        assert "the last column, 'port', hardly holds classes: 1 of its 12 cells are empty." in message
+
     def test_columns_without_names_are_told_by_their_values_and_those_of_few_come_first(
         self, ingest: Any
     ) -> None:
@@ -109,7 +133,7 @@ class TestLabelColumn:
         power = ["?", *[100, 101, 102, 103, 104] * 2, 100]
         error = refused(ingest, table("", power, years, [1, 3] * 6, SQUARES, FRACTIONS))
         assert "classes: 2 (1, 3), 1 (70, 71, 72, …), 0 (?, 100, 101, …). Say" in error.message
-        assert "--label-column '2'" in error.message
+        assert "--label-column 2" in error.message
 
     def test_parquet_names_the_columns_of_texts_first(self, ingest: Any) -> None:
         error = refused(ingest, parquet_of({"n": SQUARES, "kind": KINDS, "p": FRACTIONS}))

@@ -202,8 +202,18 @@ def test_classes_that_only_the_test_part_has_are_named_with_the_remedy(store, qu
     said = {"evaluation": {"dataset_id": other.id}}
     with pytest.raises(InvalidRequest) as refused:
         submit(store, queue, dataset, spec=TrainingSpec.model_validate(said))
-    assert "'B'. Is 'b' meant" in refused.value.message
+    assert """say so: evaluation.class_names={"B": "b"} (--set '""" in refused.value.message
     assert "evaluation.unknown_classes=drop" in refused.value.message
+    said["evaluation"]["class_names"] = {"B": "b"}
+    job, _ = submit(store, queue, dataset, spec=TrainingSpec.model_validate(said))
+    assert job.spec["evaluation"]["class_names"] == {"B": "b"}
+    said["evaluation"]["class_names"] = {"B.": "b"}
+    with pytest.raises(InvalidRequest, match=r"has no class 'B\.'; it has 2 classes: 'a', 'B'\."):
+        submit(store, queue, dataset, spec=TrainingSpec.model_validate(said))
+    alone = TrainingSpec.model_validate({"evaluation": {"class_names": {"B": "b"}}})
+    with refused_as(InvalidRequest, "no_test_data"):
+        submit(store, queue, dataset, spec=alone)
+    said["evaluation"]["class_names"] = {}
     said["evaluation"]["unknown_classes"] = "drop"
     job, _ = submit(store, queue, dataset, spec=TrainingSpec.model_validate(said))
     assert job.spec["evaluation"]["unknown_classes"] == "drop"

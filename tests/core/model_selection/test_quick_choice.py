@@ -74,7 +74,8 @@ def test_rows_that_planes_cannot_separate_get_a_scaled_kernel():
     assert choice.features.kind == "kernel"
     assert choice.features.scaling != "none"
     assert choice.f1 > 0.95
-    assert "of 17 maps by leave-one-out least squares on 240 rows" in choice.reason
+    assert choice.reason.startswith("Chosen: an RBF kernel, with a mean F of ")
+    assert choice.reason.endswith(" on 240 rows, each left out once, the best of 17 that were compared.")
     assert choice.as_dict()["gamma"] == choice.features.gamma
 
 

@@ -169,6 +169,23 @@ def test_rows_of_classes_that_training_does_not_have_are_refused_or_counted(
     assert load_job_data(sqlite_store, files, colours, spec()).left_out == 0
 
 
+@pytest.mark.parametrize("inputs", [{}, {"columns": {"colour": {"kind": "category"}}}])
+def test_classes_that_the_test_data_writes_in_another_way_are_those_of_training(
+    sqlite_store: Store, files: BlobCache, colours: str, inputs: dict[str, object]
+):
+    other = stored(
+        sqlite_store,
+        files,
+        b"size,colour,label\n0.5,1,yes.\n0.1,2,no.\n0.2,3,yes.\n0,0,no\n1,1,no\n2,3,no.\n",
+    )
+    evaluation = {"dataset_id": other, "class_names": {"yes.": "yes", "no.": "no"}}
+    said = TrainingSpec.model_validate({"inputs": inputs, "evaluation": evaluation})
+    rows = load_job_data(sqlite_store, files, colours, said)
+    assert rows.test is not None
+    assert [rows.test.classes[code] for code in rows.test.y] == ["yes", "no", "yes", "no", "no", "no"]
+    assert rows.left_out == 0
+
+
 @pytest.mark.parametrize("named", [False, True])
 def test_test_rows_that_training_has_are_counted_however_they_were_given(
     sqlite_store: Store, files: BlobCache, named: bool
