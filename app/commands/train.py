@@ -25,6 +25,7 @@ from app.commands.remote import (
     segment,
 )
 from app.domain.parameter_table import put
+from app.domain.training_spec import AUTO
 
 _DATASET_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -42,6 +43,13 @@ def train(
             " matched by name.",
         ),
     ] = None,
+    no_test: Annotated[
+        bool,
+        typer.Option(
+            "--no-test",
+            help="Hold out no rows: train on all of them. Without a test part nothing is measured then.",
+        ),
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job to its end.")] = True,
     assignments: SetOption = [],  # noqa: B006
     params: ParamsOption = None,
@@ -59,13 +67,14 @@ def train(
     """Train a teacher and one student per class, and publish them as a version of a model.
 
     Features and C are chosen from the training rows, unless features, teacher, student, compact or tuning is
-    given; --set automatic=false takes the defaults of `stms hyperparameters`.
+    given; --set automatic=false takes the defaults of `stms hyperparameters`. Where there is no test part, a
+    fifth of the rows is held out to measure the students, which are published as they were measured.
 
     The exit code is 0 if the job succeeded, otherwise 1.
 
     Examples:
 
-      stms train adult.csv --label-column income --model adult --set evaluation.test_fraction=0.2
+      stms train adult.csv --label-column income --model adult
 
       stms train train.csv --test test.csv --model letters
 
@@ -74,8 +83,13 @@ def train(
       stms train ds_0123 --model letters --tune --set tuning.grid=open --set threshold.rule=f1
     """
     hyperparameters = read_hyperparameters(assignments, params, tune=tune)
-    if test is not None and hyperparameters.get("evaluation", {}).get("test_fraction") is not None:
+    fraction = hyperparameters.get("evaluation", {}).get("test_fraction", AUTO)
+    if test is not None and fraction not in (AUTO, None):
         raise typer.BadParameter("there is a test fraction, too; give one of them", param_hint="--test")
+    if no_test:
+        if test is not None or fraction not in (AUTO, None):
+            raise typer.BadParameter("there is a test part, too; give one of them", param_hint="--no-test")
+        put(hyperparameters, "evaluation.test_fraction", None)
     with connect(server, api_key, tenant) as client:
         uploaded = _uploaded(client, dataset, reading, file_format)
         dataset_id = dataset if uploaded is None else uploaded["id"]

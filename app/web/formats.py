@@ -8,6 +8,8 @@ import time
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from app.domain.event_text import test_part_text, threshold_text
+
 NOTHING: Final = "–"
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 _STATES: Final = {
@@ -146,6 +148,8 @@ FILTERS: Final = {
     "significant": significant,
     "percent": percent,
     "share": share,
+    "test_part": test_part_text,
+    "threshold_rule": threshold_text,
     "size": size,
     "words": words,
     "tone": tone,
