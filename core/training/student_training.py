@@ -143,9 +143,8 @@ def train_student(
         chosen = spec if selection is None else selection.spec
         shared = _shared_report(preparation, spec)
         all_have = None if shared is None else shared.threshold
-        has_budget = config.threshold == "fpr"
         held_out, seen, verdict, promise = None, None, None, None
-        if selection is not None and not has_budget:
+        if selection is not None and config.threshold != "fpr":
             held_out = HeldOut(selection.held_out_scores)
         elif folds is not None and config.wants_held_out:
             folds.check_class(target)
@@ -157,18 +156,16 @@ def train_student(
         problem = preparation.with_held_out(run).problem(target) if isinstance(chosen, Rivals) else problem
         fitted = chosen.fit(problem, run.stage("student"))
         codes = preparation.labelled.labels
-        positive = codes == target
         if config.wants_held_out and held_out is None:
             held_out, codes = _held_out_of_teacher(preparation, fitted, codes)
-        truth = codes == target
-        threshold, calibration = _settled(config, fitted, truth, held_out)
+        threshold, calibration = _settled(config, fitted, codes == target, held_out)
         rule: str = config.threshold
         if all_have is not None and (verdict is None or verdict.replaced is None):
             threshold, rule = all_have, SHARED
         own = fitted.scores(preparation.labelled.examples)
-        if held_out is not None and has_budget:
+        if held_out is not None and config.threshold == "fpr":
             copied = threshold if folds is None else None
-            threshold, promise = _promised(config.budget, held_out, own, truth, copied)
+            threshold, promise = _promised(config.budget, held_out, own, codes == target, copied)
         n_folds = 0 if held_out is None else _fold_count(preparation, folds)
         report = shared if selection is None else selection.report
         packed = _pack(preparation, target, chosen, fitted, (threshold, rule), calibration, n_folds, report)
@@ -180,7 +177,7 @@ def train_student(
         fitted=fitted,
         spec=chosen,
         seconds=time.perf_counter() - started,
-        own_rows=OwnRows.of(positive, own >= threshold),
+        own_rows=OwnRows.of(preparation.labelled.labels == target, own >= threshold),
         search=report,
         verdict=verdict,
         promise=promise,
