@@ -60,6 +60,20 @@ class Curve(Shown):
         """The number of the last point whose threshold is not below this one, or of the first point."""
         return max(sum(value >= threshold for value in self.thresholds) - 1, 0)
 
+    def at(self, *, false_positive_rate: float) -> float:
+        """The lowest threshold that accepts at most this share of the other rows.
+
+        Raises ValueError if none of the points does.
+        """
+        kept = [
+            threshold
+            for threshold, share in zip(self.thresholds, self.false_positive_rate, strict=True)
+            if share <= false_positive_rate
+        ]
+        if not kept:
+            raise ValueError(f"no threshold accepts at most {false_positive_rate:.4g} of the other rows")
+        return kept[-1]
+
     def cheapest(self, miss: float = 1.0) -> float:
         """The threshold of lowest cost. miss: cost of a missed row of the class, in false positives."""
         costs = [fp + miss * (self.positives - tp) for tp, fp in zip(self.tp, self.fp, strict=True)]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import APIRouter, Path, Query, Request, Response
-from pydantic import Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
 from app.api.border import BorderRoute
@@ -106,17 +106,33 @@ def get_model(
     return unless_known(request, response, etag(*page.state), view, **link)
 
 
+_Label: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CLASS_NAME)]
+
+
 class DeriveVersion(Body):
     """A version to publish: an earlier one with other thresholds.
 
     base: number of the version, or an alias. thresholds: by label of the class; the others stay as they are.
+    max_false_positive_rates: of further classes, which get the lowest threshold of their curves that accepts
+    at most this share of the test rows of other classes.
     """
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": [name], "properties": {name: {"minProperties": 1}}}
+                for name in ("thresholds", "max_false_positive_rates")
+            ]
+        }
+    )
+
     base: Annotated[str, StringConstraints(pattern=MODEL_NAME)] = DEFAULT_ALIAS
-    thresholds: dict[
-        Annotated[str, StringConstraints(min_length=1, max_length=MAX_CLASS_NAME)],
-        Annotated[float, Field(allow_inf_nan=False)],
-    ] = Field(min_length=1, max_length=curves.MAX_THRESHOLDS)
+    thresholds: dict[_Label, Annotated[float, Field(allow_inf_nan=False)]] = Field(
+        {}, max_length=curves.MAX_THRESHOLDS
+    )
+    max_false_positive_rates: dict[_Label, Annotated[float, Field(ge=0, lt=1)]] = Field(
+        {}, max_length=curves.MAX_THRESHOLDS
+    )
 
 
 @router.post("/{model}/versions", status_code=201)
@@ -137,6 +153,7 @@ async def derive_version(
         body.base,
         body.thresholds,
         caller.id,
+        max_false_positive_rates=body.max_false_positive_rates,
     )
     await context.refresher.refresh(version.qualified_model)
     response.headers["location"] = f"/v1/models/{model}/versions/{version.version}"

@@ -24,7 +24,7 @@ from app.commands.output import (
     moment,
 )
 from app.commands.remote import JobArgument, RemoteServer, asks_server, job_path
-from app.domain.event_text import describe_event, has_certificate, point_text
+from app.domain.event_text import describe_event, has_certificate, point_text, threshold_text
 from app.domain.shown_figures import share
 from stms_client import Curve
 
@@ -125,16 +125,59 @@ def students(
     ] = None,
     label: Annotated[str | None, typer.Option("--label", help="Only classes whose label has this.")] = None,
 ) -> Answer:
-    """List the students of a job: one row per class and method; sorted or searched, of the served method."""
+    """List the students of a job: one row per class and method; sorted or searched, of the served method.
+
+    A weak class has F or precision below one half, and more than chance explains.
+    """
     rows = list(client.pages(f"{job_path(job_id)}/students", sort=sort, label=label))
     certificate = ("objective", "gap", "iterations") if any(map(has_certificate, rows)) else ()
     names = ("label", "method", "state", *certificate, "seconds")
-    columns = [*map(field, names), *(_metric(*of) for of in _METRICS)]
+    columns = [*map(field, names), *(_metric(*of) for of in _METRICS), field("threshold")]
+    columns.append(("chosen so that", lambda row: threshold_text(row["metrics"])))
+    if any("weak" in row["metrics"] for row in rows):
+        columns.append(("", lambda row: "weak" if "weak" in row["metrics"] else None))
     if any(map(_chosen, rows)):
         columns += [("chosen", _chosen), ("score", _score)]
     if any("brier" in row["metrics"] for row in rows):
         columns.append(("Brier", lambda row: row["metrics"].get("brier")))
     return listing(rows, columns, empty="No student is trained yet.")
+
+
+@commands.command()
+@asks_server()
+def confusion(
+    client: RemoteServer,
+    job_id: JobArgument,
+    label: Annotated[
+        str | None,
+        typer.Argument(metavar="CLASS", help="Only the student of this class.", show_default="all"),
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Number of rows; 0: all.")] = 20,
+) -> Answer:
+    """List to which other classes' rows students say yes on the test part, most yes first.
+
+    Example:  stms jobs confusion JOB 4
+    """
+    students = client.pages(f"{job_path(job_id)}/students", sort="class", label=label)
+    rows = [
+        {"student": row["label"], "class": one["label"], "yes": one["yes"], "rows": one["rows"]}
+        for row in students
+        if label is None or row["label"] == label
+        for one in row["metrics"].get("yes_by_class", {}).get("classes", ())
+    ]
+    rows.sort(key=lambda row: -row["yes"])
+    columns: list[Column] = [
+        field("student", "student of"),
+        field("yes", "says yes to"),
+        field("rows", "of the rows"),
+        field("class", "of class"),
+        ("share", lambda row: share(row["yes"] / row["rows"])),
+    ]
+    return listing(
+        rows[: limit or None],
+        columns,
+        empty="No student says yes to a row of another class, or there was no test part.",
+    )
 
 
 @commands.command()

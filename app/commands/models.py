@@ -22,7 +22,7 @@ from app.commands.output import (
     notes,
     upload_progress,
 )
-from app.commands.remote import AllowSchemaChange, RemoteServer, asks_server, segment
+from app.commands.remote import AllowSchemaChange, RemoteServer, asks_server, job_path, segment
 from app.domain.shown_figures import share
 from stms_client.calls import import_head
 
@@ -152,20 +152,40 @@ def publish(
     threshold: Annotated[
         list[str],
         typer.Option("--threshold", metavar="CLASS=NUMBER", help="Threshold of a class; may be repeated."),
-    ],
+    ] = [],  # noqa: B006
+    max_false_yes: Annotated[
+        list[str],
+        typer.Option(
+            "--max-false-yes",
+            metavar="CLASS=SHARE",
+            help="The class gets the lowest threshold that says yes to at most this share of the test rows of"
+            " other classes, 1% or 0.01; may be repeated.",
+        ),
+    ] = [],  # noqa: B006
     base: Annotated[str, typer.Option("--base", help="Number of a version, or an alias.")] = "latest",
 ) -> Answer:
     """Publish a version with other thresholds as a new version, without training. No alias is moved.
 
     `stms jobs curve` lists what a student would answer at other thresholds.
 
-    Example:  stms models publish letters --threshold A=0.25 --threshold B=-0.1
+    Examples:
+
+      stms models publish letters --threshold A=0.25 --threshold B=-0.1
+
+      stms models publish letters --max-false-yes A=1%
     """
-    thresholds = dict(map(_threshold, threshold))
-    version = cast(Json, client.calls.publish_thresholds(model, thresholds, base=base))
+    if not (threshold or max_false_yes):
+        raise CommandFailed("Give a --threshold CLASS=NUMBER or a --max-false-yes CLASS=SHARE.")
+    thresholds, rates = dict(map(_threshold, threshold)), dict(map(_rate, max_false_yes))
+    version = cast(
+        Json,
+        client.calls.publish_thresholds(model, thresholds, max_false_positive_rates=rates, base=base),
+    )
     number = version["version"]
     text = f"{escape(model)} version {number} is published; `stms models alias` points an alias to it."
-    return Answer(version, text)
+    record = client.get(job_path(version["job_id"]))["provenance"]["thresholds"]
+    chosen = [f"Class {escape(label)}: threshold {record[label]:.6g}." for label in rates]
+    return Answer(version, text, *chosen)
 
 
 def published(version: Json, alias: str, source: str) -> list[str]:
@@ -191,6 +211,12 @@ def _threshold(text: str) -> tuple[str, float]:
     if not sign or not label:
         raise CommandFailed(f"{text!r} is not of the form CLASS=NUMBER.")
     return label, value
+
+
+def _rate(text: str) -> tuple[str, float]:
+    """A class and a share, which may be per cent. Raises CommandFailed for anything else."""
+    label, value = _threshold(text.removesuffix("%"))
+    return label, value / 100 if text.endswith("%") else value
 
 
 @commands.command()

@@ -32,6 +32,7 @@ from app.domain.entities import Priority
 from app.domain.file_formats import in_words
 from app.domain.names import MODEL_NAME, NAME_RULES, is_model_name
 from app.domain.parameter_table import put
+from app.domain.training_spec import AUTO
 
 _DATASET_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -65,6 +66,13 @@ def train(
             show_default="those of --skip-lines",
         ),
     ] = None,
+    no_test: Annotated[
+        bool,
+        typer.Option(
+            "--no-test",
+            help="Hold out no rows: train on all of them. Without a test part nothing is measured then.",
+        ),
+    ] = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job to its end.")] = True,
     assignments: SetOption = [],  # noqa: B006
     params: ParamsOption = None,
@@ -92,7 +100,8 @@ def train(
     """Train a teacher and one student per class, and publish them as a version of a model.
 
     Features and C are chosen from the training rows, unless features, teacher, student, compact or tuning is
-    given; --set automatic=false takes the defaults of `stms hyperparameters`.
+    given; --set automatic=false takes the defaults of `stms hyperparameters`. Where there is no test part, a
+    fifth of the rows is held out to measure the students, which are published as they were measured.
 
     A new version of a model keeps the columns of the one in production and their kinds; what differs from the
     file alone is said as a warning. The alias stays where the new version refuses what the present one
@@ -102,7 +111,7 @@ def train(
 
     Examples:
 
-      stms train adult.csv --label-column income --model adult --set evaluation.test_fraction=0.2
+      stms train adult.csv --label-column income --model adult
 
       stms train train.csv --test test.csv --model letters
 
@@ -115,8 +124,13 @@ def train(
       stms train more.csv --model letters --like letters@stable
     """
     hyperparameters = read_hyperparameters(assignments, params, tune=tune)
-    if test is not None and hyperparameters.get("evaluation", {}).get("test_fraction") is not None:
+    fraction = hyperparameters.get("evaluation", {}).get("test_fraction", AUTO)
+    if test is not None and fraction not in (AUTO, None):
         raise typer.BadParameter("there is a test fraction, too; give one of them", param_hint="--test")
+    if no_test:
+        if test is not None or fraction not in (AUTO, None):
+            raise typer.BadParameter("there is a test part, too; give one of them", param_hint="--no-test")
+        put(hyperparameters, "evaluation.test_fraction", None)
     if like is not None:
         put(hyperparameters, "like", like)
     if allow_schema_change:

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import json
 import zlib
+from base64 import b64decode, b64encode
 from bisect import bisect_right
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+
+import numpy as np
 
 from app.domain.entities import Json
+from core.types import BoolArray
+
+MOST_PAIRED_CLASSES: Final = 100
+"""Answers row by row are stored for students of jobs with at most so many classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +103,37 @@ class Curve:
         """The counts of a point, by its number."""
         tp, fp = self.tp[point], self.fp[point]
         return Confusion(tp, fp, self.negatives - fp, self.positives - tp)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RowAnswers:
+    """Truth and answers of a student on each row of its test part, (n,), stored with its curve."""
+
+    truth: BoolArray
+    yes: BoolArray
+
+    @classmethod
+    def unpack(cls, stored: bytes) -> RowAnswers | None:
+        """What `pack` has packed with a curve; None if the curve has none."""
+        found = json.loads(zlib.decompress(stored)).get("row_answers")
+        if found is None:
+            return None
+        truth, yes = (
+            np.unpackbits(np.frombuffer(b64decode(found[name]), np.uint8), count=found["rows"]) > 0
+            for name in ("truth", "yes")
+        )
+        return cls(truth, yes)
+
+    def as_dict(self) -> Json:
+        """JSON-ready: a bit for each row."""
+        bits = {name: getattr(self, name) for name in ("truth", "yes")}
+        packed = {name: b64encode(np.packbits(one).tobytes()).decode() for name, one in bits.items()}
+        return {"rows": len(self.yes), **packed}
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Accepted rows of the class, and of others."""
+        return int((self.yes & self.truth).sum()), int((self.yes & ~self.truth).sum())
 
 
 def pack(curve: Json) -> bytes:

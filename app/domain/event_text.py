@@ -40,6 +40,24 @@ def describe_event(kind: str, data: Json) -> str | None:
             return kind.replace("_", " ")
 
 
+def test_part_text(part: Json) -> str:
+    """Which rows students are measured on; part: the provenance ``test_part`` of a job."""
+    rows = part["rows"]
+    if part["source"] == "held_out":
+        return f"measured on {rows} of {part['of']} labelled rows, which are held out of training"
+    return f"measured on {rows} rows of {_TEST_PARTS[part['source']]}"
+
+
+def threshold_text(metrics: Json) -> str | None:
+    """By which rule the threshold of a student was chosen; None if its job did not store the rule."""
+    rule = metrics.get("threshold_rule")
+    if rule == "fpr":
+        budget = metrics.get("false_positives", {}).get("budget")
+        told = "few" if budget is None else f"at most {100 * budget:.4g} %"
+        return f"{told} of the rows of other classes get a yes (fpr)"
+    return None if rule is None else f"{_RULES[rule]} ({rule})"
+
+
 def _stage_started(data: Json) -> str:
     seconds = data.get("expected_seconds")
     stage = str(data.get("stage"))
@@ -194,8 +212,18 @@ _STAGES: Final[Mapping[str, str]] = {
     "tuning_teacher": "choosing the strength of regularisation",
     "students": "training a small yes/no model for each class",
 }
+_TEST_PARTS: Final = {"data_set": "the data set's own test part", "other_data_set": "another data set"}
+_RULES: Final = {
+    "zero": "0, as the student was trained",
+    "accuracy": "most answers on held-out rows are right",
+    "f1": "F on held-out rows is largest",
+    "expected_f1": "the expected F is largest, of a rare class often at a probability below 0.5",
+    "shared": "one threshold for all classes, where their mean F on held-out rows is largest",
+    "given": "given by hand",
+}
 _DESCRIPTIONS: Final[Mapping[str, Callable[[Json], str]]] = {
     "stage_started": _stage_started,
+    "test_part": test_part_text,
     "labels_stored": _labels_stored,
     "teacher_finished": _teacher_finished,
     "setting_chosen": _setting_chosen,

@@ -203,10 +203,24 @@ class GuardParameters(SpecModel):
     )
 
 
+AUTO: Final = "auto"
+
+_TestFraction: TypeAlias = Annotated[
+    Annotated[float, Field(gt=0, lt=0.9), Tag("value")]
+    | Annotated[Literal["auto"], Tag("name")]
+    | Annotated[None, Tag("null")],
+    Discriminator(lambda value: {str: "name", type(None): "null"}.get(type(value), "value")),
+]
+
+_NO_FRACTION: dict[str, Any] = {
+    "properties": {"test_fraction": {"anyOf": [{"type": "null"}, {"const": AUTO}]}}
+}
+
+
 class EvaluationParameters(SpecModel):
     """What the students are measured on."""
 
-    model_config = _either(_absent("dataset_id"), _absent("test_fraction"))
+    model_config = _either(_absent("dataset_id"), _NO_FRACTION)
 
     dataset_id: str | None = Field(
         None, max_length=64, description="A data set to test on; null: the data set's own test part, if any."
@@ -222,8 +236,11 @@ class EvaluationParameters(SpecModel):
         description='Classes that dataset_id writes in another way, by their names there: {"<=50K.":'
         ' "<=50K"}.',
     )
-    test_fraction: float | None = Field(
-        None, gt=0, lt=0.9, description="Hold out this stratified share of the training rows instead."
+    test_fraction: _TestFraction = Field(
+        AUTO,
+        description="Hold out this stratified share of the training rows instead. auto: a fifth of each"
+        " class, if there is no other test part and 100 rows or more have labels; each class keeps two rows,"
+        " and equal rows stay together. null: hold out nothing.",
     )
     baselines: tuple[Annotated[str, NameOf(_students_by_name)], ...] = Field(
         (), max_length=8, description="Methods trained beside the student's own, for comparison only."
@@ -231,9 +248,20 @@ class EvaluationParameters(SpecModel):
 
     @model_validator(mode="after")
     def _one_test_part(self) -> EvaluationParameters:
-        if self.dataset_id is not None and self.test_fraction is not None:
+        if self.dataset_id is not None and self.given_fraction is not None:
             raise ValueError("give dataset_id or test_fraction, not both")
         return self
+
+    @property
+    def given_fraction(self) -> float | None:
+        """The share of the training rows that the job was told to hold out; None if none was named."""
+        return None if self.test_fraction == AUTO else self.test_fraction
+
+    def holds_out(self, *, has_test_part: bool) -> bool:
+        """Whether training rows are held out. has_test_part: whether the data set has one of its own."""
+        if self.test_fraction == AUTO:
+            return self.dataset_id is None and not has_test_part
+        return self.test_fraction is not None
 
 
 _STORED = "stored"
@@ -362,6 +390,7 @@ class TrainingSpec(SpecModel):
     def of_stored(cls, stored: dict[str, Any]) -> TrainingSpec:
         """The specification of a stored job; what is absent was not there when the job was accepted."""
         filled = {"guard": {"kind": "off"}, "automatic": False, **stored}
+        filled["evaluation"] = {"test_fraction": None, **filled.get("evaluation", {})}
         return cls.model_validate(filled, context=_STORED)
 
     @property

@@ -15,7 +15,7 @@ from core.data.dataset import LabelledData
 from core.data.labels import class_names
 from core.data.leaks import How, Leak, matrix_leaks, table_leaks
 from core.data.reading_hints import reading_hint
-from core.data.repeated_rows import repeated_rows, shared_rows, table_digests
+from core.data.repeated_rows import repeated_rows, shared_rows
 from core.data.schema import Kind
 from core.encoding.labelled_table import LabelledTable
 
@@ -61,8 +61,7 @@ def repetitions(train: LabelledTable) -> Json:
     # A column without two equal cells has no two equal rows.
     if not used or any(train.schema[k].distinct == train.n for k in used):
         return {}
-    digests = table_digests([train.table.cells[k] for k in used])
-    return repeated_rows(digests, train.y).described()
+    return repeated_rows(train.row_digests(), train.y).described()
 
 
 def row_warnings(raw: RawData, summary: Json, train: Data) -> list[tuple[str, str]]:

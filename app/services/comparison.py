@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import hypot
 from typing import Any, Final
 
+import numpy as np
+
+from app.domain.curves import MOST_PAIRED_CLASSES, RowAnswers
 from app.domain.entities import Job, Json, ModelVersion, StudentRow
 from app.domain.errors import Conflict, InputFault, InvalidRequest
+from app.services.version_metrics import standard_error
 from app.store.repositories.comparisons import Overview, Pair, PairCounts, Side
 from app.store.unit_of_work import Store, UnitOfWork
+from core.model_selection.metrics import mean_f1_shares, paired_error
 
 METRICS: Final = ("f1", "auc", "accuracy", "brier")
 SMALLER_IS_BETTER: Final = frozenset({"brier"})
@@ -73,6 +79,82 @@ def changed_classes(
     with store.read() as uow:
         page = uow.comparisons.pairs(sides, metric, limit=MAX_PAIRS + 1, largest=largest, offset=offset)
     return page[:MAX_PAIRS], len(page) > MAX_PAIRS
+
+
+def is_noise(change: float, error: float | None) -> bool:
+    """Whether a change is at most two of its standard errors, so that chance explains it."""
+    return error is not None and abs(change) <= 2 * error
+
+
+def mean_errors(store: Store, before: ModelVersion, after: ModelVersion) -> Mapping[str, float]:
+    """The standard error of the change of each mean of two versions, by metric, as far as they are known.
+
+    Of F and accuracy row by row, if both were measured on the same rows.
+    """
+    old, new = (
+        version.metrics.get("standard_errors", {}).get(version.method, {}) for version in (before, after)
+    )
+    errors = {name: hypot(old[name], new[name]) for name in METRICS if name in old and name in new}
+    labels = before.classes
+    if not (same_rows(before, after) and labels == after.classes and len(labels) <= MOST_PAIRED_CLASSES):
+        return errors
+    pairs = [_row_answers(store, before, after, label) for label in labels]
+    measured = [pair for pair in pairs if pair is not None]
+    return errors | (_paired_errors(measured) if 0 < len(measured) == len(pairs) else {})
+
+
+def class_error(
+    store: Store, before: ModelVersion, after: ModelVersion, label: str, metric: str
+) -> float | None:
+    """The standard error of the change of a metric of one class; None where it is not known."""
+    if same_rows(before, after) and metric in {"f1", "accuracy"}:
+        pair = _row_answers(store, before, after, label)
+        if pair is not None:
+            return _paired_errors([pair]).get(metric)
+    rows = [student_of(store, version, label) for version in (before, after)]
+    errors = [None if row is None else standard_error(row.metrics, metric) for row in rows]
+    known = [error for error in errors if error is not None]
+    return hypot(*known) if len(known) == len(errors) else None
+
+
+def same_rows(before: ModelVersion, after: ModelVersion) -> bool | None:
+    """Whether two versions were measured on the same rows; None where a version does not tell."""
+    digests = [version.metrics.get("test_part", {}).get("digest") for version in (before, after)]
+    return None if None in digests else digests[0] == digests[1]
+
+
+def _row_answers(
+    store: Store, before: ModelVersion, after: ModelVersion, label: str
+) -> tuple[RowAnswers, RowAnswers] | None:
+    """Answers of two students of a class on the same rows; None if they are not stored for both."""
+    found = []
+    for version in (before, after):
+        row = student_of(store, version, label)
+        if row is None:
+            return None
+        with store.read() as uow:
+            stored = uow.students.curve(row.job_id, row.class_index, row.method)
+        answers = None if stored is None else RowAnswers.unpack(stored)
+        # Stored are the answers at the threshold of training.
+        if answers is None or answers.counts != (row.metrics.get("tp"), row.metrics.get("fp")):
+            return None
+        found.append(answers)
+    old, new = found
+    return (old, new) if np.array_equal(old.truth, new.truth) else None
+
+
+def _paired_errors(pairs: Sequence[tuple[RowAnswers, RowAnswers]]) -> dict[str, float]:
+    """Standard errors of the changes of mean F and mean accuracy, from answers on the same rows."""
+    errors = {}
+    present = [pair for pair in pairs if pair[0].truth.any()]
+    if present:
+        shares = [
+            mean_f1_shares((one.truth, one.yes) for one in side)[1] for side in zip(*present, strict=True)
+        ]
+        errors["f1"] = paired_error(*shares)
+    gained = np.mean([(new.yes == new.truth) * 1.0 - (old.yes == old.truth) for old, new in pairs], axis=0)
+    errors["accuracy"] = float(gained.std() / np.sqrt(len(gained)))
+    return errors
 
 
 def parameter_differences(store: Store, before: ModelVersion, after: ModelVersion) -> list[Difference]:

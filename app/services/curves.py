@@ -24,7 +24,7 @@ MAX_THRESHOLDS: Final = 1000
 _AUDITED: Final = 20
 """Thresholds that the audit record names; the provenance of the new version's job has all."""
 _CLASSES_PER_PAGE: Final = 2000
-_BY_THRESHOLD: Final = ("guard", "false_positives", "own_rows")
+_BY_THRESHOLD: Final = ("guard", "false_positives", "own_rows", "weak", "yes_by_class", "beside_teacher")
 """Metrics that were found at another threshold and are not known at a new one."""
 _UNKNOWN: Final = "It was not measured at this threshold, which is not a point of the curve."
 
@@ -58,20 +58,28 @@ def publish_thresholds(
     base: int | str,
     thresholds: Mapping[str, float],
     created_by: str,
+    *,
+    max_false_positive_rates: Mapping[str, float] | None = None,
 ) -> ModelVersion:
     """Publish the next version of a model: ``base`` with other thresholds, by class. No alias is moved.
+
+    max_false_positive_rates: of further classes, whose thresholds are the lowest of their curves that accept
+    at most this share of the test rows of other classes.
 
     A succeeded job is stored as the record of the new version. It has rows of the students whose thresholds
     are not those of the job that trained them, and refers to that job for all others. Metrics that depend on
     the threshold are those of the curve, and undefined between its points.
 
-    Raises NotFound, also for unknown classes, InvalidRequest for a threshold that is not finite, and Conflict
-    for an imported version or beyond the quota of versions.
+    Raises NotFound, also for unknown classes and without a curve, InvalidRequest for a threshold that is not
+    finite and a rate that no threshold keeps, and Conflict for an imported version or beyond the quota of
+    versions.
     """
     version = get_version(store, model, base)
     if version.job_id is None:
         text = f"Version {version.version} of model {model!r} was imported; its thresholds cannot be changed."
         raise Conflict(text, code="imported_version")
+    rates = max_false_positive_rates or {}
+    thresholds = {**thresholds, **_keeping(store, files, version, rates, thresholds)}
     changed = _changed_students(store, files, version, thresholds)
     totals = _totals(store, version, changed)
     labels = [label for _, label in list_classes(store, files, version, limit=version.class_count)[0]]
@@ -95,10 +103,47 @@ def publish_thresholds(
             teacher_digest=version.teacher_digest,
             encoder_digest=version.encoder_digest,
             profile_digest=version.profile_digest,
-            metrics=totals.metrics() | ({"inputs": version.inputs} if version.inputs else {}),
+            metrics=totals.metrics()
+            | {name: version.metrics[name] for name in ("inputs", "test_part") if name in version.metrics},
             alias=None,
             facts={"base": version.version, "thresholds": dict(list(thresholds.items())[:_AUDITED])},
         )
+
+
+def _keeping(
+    store: Store,
+    files: BlobCache,
+    version: ModelVersion,
+    rates: Mapping[str, float],
+    thresholds: Mapping[str, float],
+) -> dict[str, float]:
+    """The lowest threshold of each class that keeps its false-positive rate on the test part.
+
+    thresholds: of other classes.
+    """
+    kept = {}
+    for label, rate in rates.items():
+        if label in thresholds:
+            text = f"Class {label!r:.100} has a threshold and a false-positive rate: give one of them."
+            raise InvalidRequest(text, faults=[InputFault(label, "given_twice", text)])
+        row = _served(store, version, label)
+        if row is None:
+            text = _no_student(store, files, version, label)
+            raise NotFound(
+                text, code="student_not_found", faults=[InputFault(label, "student_not_found", text)]
+            )
+        curve = student_curve(store, row.job_id, row.class_index, row.method)
+        point = curve.loosest_point(round(100 * rate, 9))
+        if point is None:
+            text = f"No threshold of class {label!r:.100} accepts at most {rate:.4g} of the other test rows."
+            raise InvalidRequest(text, faults=[InputFault(label, "rate_not_kept", text)])
+        kept[label] = curve.thresholds[point]
+    return kept
+
+
+def _served(store: Store, version: ModelVersion, label: str) -> StudentRow | None:
+    with store.read() as uow:
+        return uow.students.served(str(version.job_id), label, version.method)
 
 
 def _no_student(store: Store, files: BlobCache, version: ModelVersion, label: str) -> str:
@@ -120,10 +165,9 @@ def _changed_students(
     if infinite:
         message = f"The threshold of class {infinite[0]!r} is not finite."
         raise InvalidRequest(message, faults=[InputFault(infinite[0], "not_finite", message)])
-    job_id, faults, changed = str(version.job_id), [], []
+    faults, changed = [], []
     for label, threshold in thresholds.items():
-        with store.read() as uow:
-            row = uow.students.served(job_id, label, version.method)
+        row = _served(store, version, label)
         if row is None or row.digest is None:
             text = _no_student(store, files, version, label)
             faults.append(InputFault(label, "student_not_found", text))
@@ -141,13 +185,13 @@ def _with_threshold(
     data = files.with_refetch(lambda: bytes(open_blob(store, files, digest).whole()), digest)
     packed = dataclasses.replace(PackedStudent.from_bytes(data), threshold=threshold).to_bytes()
     metrics = {name: value for name, value in row.metrics.items() if name not in _BY_THRESHOLD}
+    metrics["threshold_rule"] = "given"
     curve = find_curve(store, row.job_id, row.class_index, row.method)
     if curve is not None and curve.is_point(threshold):
         metrics |= curve.confusion(curve.point_at(threshold)).metrics()
     elif "tp" in metrics:
         unknown = dict.fromkeys(("tp", "fp", "tn", "fn", "f1", "accuracy"))
         metrics |= unknown | {"reason": _UNKNOWN}
-    metrics.pop("beside_teacher", None)
     return dataclasses.replace(row, threshold=threshold, metrics=metrics), packed
 
 

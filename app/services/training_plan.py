@@ -19,6 +19,7 @@ from app.store.unit_of_work import UnitOfWork
 from core.data.extras import EXTRAS
 from core.data.reading_hints import reading_hint, setting_hint
 from core.data.schema import Kind
+from core.data.test_part import SHARE
 from core.packed.encoded_columns import MAX_VALUES
 from core.students.base import StudentSpec
 from core.teachers.base import TeacherSpec
@@ -106,7 +107,7 @@ def least_memory(dataset: Dataset, spec: TrainingSpec) -> int:
     The features of all training rows, the weights of the teacher for every class, and for Nyström features
     the kernel of the landmarks. The rows themselves are not counted, because they may be mapped from a file.
     """
-    rows = int(dataset.rows * (1.0 - (spec.evaluation.test_fraction or 0.0)))
+    rows = int(dataset.rows * (1.0 - _held_out_share(dataset, spec)))
     features = spec.features
     if features.kind == "linear":
         return 8 * class_count_of(spec, dataset) * dataset.columns if spec.teacher.model is None else 0
@@ -116,6 +117,13 @@ def least_memory(dataset: Dataset, spec: TrainingSpec) -> int:
     width = 4 if features.dtype == "float32" else 8
     kernel = 8 * components**2 if features.kind == "nystroem" else 0
     return width * rows * components + 8 * class_count_of(spec, dataset) * components + kernel
+
+
+def _held_out_share(dataset: Dataset, spec: TrainingSpec) -> float:
+    """The largest share of the training rows that the job holds out."""
+    if not spec.evaluation.holds_out(has_test_part=dataset.test_rows > 0):
+        return 0.0
+    return SHARE if spec.evaluation.given_fraction is None else spec.evaluation.given_fraction
 
 
 def check_memory(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
@@ -154,7 +162,7 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
         raise _bad_data(
             "dataset_id", "single_class", "The data set has a single class; there is nothing to tell apart."
         )
-    fraction = spec.evaluation.test_fraction
+    fraction = spec.evaluation.given_fraction
     if fraction is not None:
         held_out = int(labelled * fraction)
         if min(held_out, labelled - held_out) < dataset.class_count:
@@ -168,7 +176,8 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
     if dataset.summary.get("sparse") or _has_texts(dataset, spec):
         _check_sparse(spec, trees_have_columns=_has_more_than_texts(dataset, spec))
     _check_extras(dataset, spec)
-    rows = int((labelled if spec.labelling is None else dataset.rows) * (1.0 - (fraction or 0.0)))
+    rows = labelled if spec.labelling is None else dataset.rows
+    rows = int(rows * (1.0 - _held_out_share(dataset, spec)))
     if spec.tuning is not None and spec.tuning.folds > rows:
         raise _unfit(
             "hyperparameters.tuning.folds",
@@ -231,7 +240,8 @@ def lock_teacher(uow: UnitOfWork, spec: TrainingSpec) -> None:
 
 def _remote_bytes(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> int:
     """Bytes of the scores that a remote teacher gives: a float64 for each row and class."""
-    rows = dataset.rows + (dataset.test_rows if spec.evaluation.test_fraction is None else 0)
+    holds_out = spec.evaluation.holds_out(has_test_part=dataset.test_rows > 0)
+    rows = dataset.rows + (0 if holds_out else dataset.test_rows)
     if spec.evaluation.dataset_id is not None:
         rows = dataset.rows + uow.datasets.get(spec.evaluation.dataset_id).rows
     return 8 * rows * class_count_of(spec, dataset)
@@ -252,7 +262,7 @@ def _check_labelling(dataset: Dataset, spec: TrainingSpec, labelled: int) -> Non
     if not labelling.uses_labels and labelled:
         message = f"{labelling.name} is for rows of which none has a label, and {labelled} have one."
         raise _unfit(field, "has_labels", message)
-    if not labelling.uses_labels and spec.evaluation.test_fraction is not None:
+    if not labelling.uses_labels and spec.evaluation.given_fraction is not None:
         message = "There are no labels to measure students by, so no rows can be held out."
         raise _unfit("hyperparameters.evaluation.test_fraction", "no_labels", message)
 

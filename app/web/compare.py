@@ -50,8 +50,12 @@ def compare_page(
     store = context.store_of(caller)
     before, after = models.get_version(store, model, a), models.get_version(store, model, b)
     found, scatter, curves = None, {}, None
+    errors: dict[str, tuple[float | None, bool]] = {}
     if not (before.imported or after.imported):
         found = comparison.compare_classes(store, before, after, metric, listed=_LISTED, sampled=_SAMPLED)
+        for pair in (*found.losers, *found.winners):
+            error = comparison.class_error(store, before, after, pair.label, metric)
+            errors[pair.label] = error, comparison.is_noise(pair.change, error)
         scatter = scattered(found.sample, [*found.losers, *found.winners])
         first = next(iter([*found.losers, *found.winners, *found.sample]), None)
         label = label or ("" if first is None else first.label)
@@ -64,7 +68,9 @@ def compare_page(
         after=after,
         metric=metric,
         metrics=MEASURES,
-        means=differences(before, after),
+        means=differences(store, before, after),
+        same_rows=comparison.same_rows(before, after),
+        errors=errors,
         parameters=comparison.parameter_differences(store, before, after),
         schemas=compare_schemas(store, before, after),
         found=found,

@@ -8,6 +8,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from app.domain.event_text import test_part_text, threshold_text
 from app.domain.shown_figures import NOTHING, duration, percent, share, size
 
 _STATES: Final = {
@@ -111,6 +112,8 @@ FILTERS: Final = {
     "significant": significant,
     "percent": percent,
     "share": share,
+    "test_part": test_part_text,
+    "threshold_rule": threshold_text,
     "size": size,
     "words": words,
     "tone": tone,

@@ -16,6 +16,7 @@ from app.domain.entities import Alias, ModelVersion
 from app.domain.errors import NotFound
 from app.domain.names import check_alias, qualified
 from app.services import models
+from app.services.comparison import is_noise, mean_errors, same_rows
 from app.services.schema_changes import compare_schemas
 from app.serving.input_report import InputReport, input_report
 from app.store.unit_of_work import Store
@@ -176,7 +177,8 @@ def move_page(
         target=target,
         answering=before,
         schemas=compare_schemas(store, before or target, target),
-        differences=differences(source, target),
+        differences=differences(store, source, target),
+        same_rows=None if source is None else same_rows(source, target),
     )
 
 
@@ -230,17 +232,25 @@ def means_of(version: ModelVersion) -> dict[str, Any]:
     return means
 
 
-def differences(source: ModelVersion | None, target: ModelVersion) -> list[dict[str, Any]]:
-    """Each measure of two versions. better: whether the target's is better; None if equal or unknown."""
+def differences(store: Store, source: ModelVersion | None, target: ModelVersion) -> list[dict[str, Any]]:
+    """Each measure of two versions. error: standard error of the change; None if it is not known.
+
+    better: whether the target's is better; None if that is unknown or may be chance (`is_noise`).
+    """
     old, new = {} if source is None else means_of(source), means_of(target)
+    errors = {} if source is None else mean_errors(store, source, target)
     rows = []
     for name, title in MEASURES:
         before, after = old.get(name), new.get(name)
         if before is None and after is None:
             continue
         change = None if before is None or after is None else after - before
-        better = None if not change else (change < 0) == (name == "brier")
-        rows.append({"title": title, "before": before, "after": after, "change": change, "better": better})
+        error = errors.get(name)
+        better = None if not change or is_noise(change, error) else (change < 0) == (name == "brier")
+        rows.append(
+            {"title": title, "before": before, "after": after, "change": change, "error": error}
+            | {"better": better}
+        )
     return rows
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from core.data.column_layout import ColumnLayout
 from core.data.extras import NO_EXTRAS, NO_RAW_EXTRAS, Extras, RawExtras, View
 from core.data.labels import Coded, encode_labels, encode_with, missing_labels
+from core.data.repeated_rows import Digests, matrix_digests
 from core.data.validation import (
     MAX_FAULTS,
     as_dense,
@@ -146,6 +147,10 @@ class LabelledData(LabelledRows):
     def take(self, rows: IntArray) -> LabelledData:
         """Some of the rows, given by their numbers, with their extras; the classes stay."""
         return replace(self, X=self.X[rows], y=self.y[rows], extras=self.extras.take(rows))
+
+    def row_digests(self) -> Digests:
+        """A number for each row, (n,), equal for equal rows and almost certainly different for others."""
+        return matrix_digests(self.X)
 
     def of_classes(self, y: NDArray[np.int32], kept: IntArray) -> LabelledData:
         """The same rows with the codes y of the classes ``kept``, given by their codes before."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from core.data.column_kinds import infer_column
 from core.data.dataset import LabelledData, LabelledRows
 from core.data.extras import NO_EXTRAS, Extras, View
+from core.data.repeated_rows import Digests, table_digests
 from core.data.schema import ColumnSchema, Kind, KindSpec
 from core.data.table import NumberCells, Table
 from core.encoding.fit import fit_encoder, matrix_of
@@ -70,6 +71,13 @@ class LabelledTable(LabelledRows):
     def take(self, rows: IntArray) -> LabelledTable:
         """Some of the rows, given by their numbers, with their extras; classes and schema stay."""
         return replace(self, table=self.table.take(rows), y=self.y[rows], extras=self.extras.take(rows))
+
+    def row_digests(self) -> Digests:
+        """A number for each row, (n,), equal where all columns in use are; different where none is in use."""
+        used = [k for k, column in enumerate(self.schema) if column.kind is not Kind.IGNORE]
+        if not used:
+            return np.arange(self.n, dtype=np.uint64)
+        return table_digests([self.table.cells[k] for k in used])
 
     def of_classes(self, y: NDArray[np.int32], kept: IntArray) -> LabelledTable:
         """The same rows with the codes y of the classes ``kept``, given by their codes before."""

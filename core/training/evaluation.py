@@ -11,6 +11,7 @@ from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
 from core.features.examples import Examples
 from core.model_selection.calibration import Reliability, reliability
+from core.model_selection.class_answers import ClassAnswers
 from core.model_selection.curves import ScoreCurve, score_curve
 from core.model_selection.metrics import BinaryMetrics, MeanMetrics, binary_metrics, mean_metrics
 from core.packed.calibration import Calibration
@@ -35,6 +36,7 @@ class ClassResult:
     reliability: of a calibrated student's probabilities.
     curve: answers at other thresholds, if the evaluator draws curves.
     beside_teacher: of a student, rows by truth and by who says yes, see `Evaluator.student`.
+    answers: of a student, by the classes of the rows. decision: its answers row by row, (n,).
     """
 
     label: str
@@ -44,6 +46,8 @@ class ClassResult:
     reliability: Reliability | None = None
     curve: ScoreCurve | None = None
     beside_teacher: dict[str, dict[str, int]] | None = None
+    answers: ClassAnswers | None = None
+    decision: BoolArray | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready; ``reliability`` where there is one."""
@@ -147,7 +151,10 @@ class Evaluator:
             for name, rows in (("positive", truth), ("negative", ~truth))
         }
         trust = None if calibration is None else reliability(truth, calibration.probabilities(score))
-        return ClassResult(self.classes[target], method, metrics, 1.0, trust, curve, beside)
+        answers = ClassAnswers.of(self.labels, target, decision, self.classes)
+        return ClassResult(
+            self.classes[target], method, metrics, 1.0, trust, curve, beside, answers, decision
+        )
 
 
 def _agreement(student: BoolArray, teacher: BoolArray) -> dict[str, int]:

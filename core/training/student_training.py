@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from core.model_selection.class_answers import ClassAnswers
 from core.model_selection.folds import Folds
 from core.model_selection.guard import OwnRows, Verdict, alternatives, judge
 from core.model_selection.held_out import HeldOut, HeldOutF1, cautious_threshold, hold_out
@@ -33,7 +34,7 @@ from core.students.trees import Trees
 from core.teachers.forest import Forest
 from core.training.config import TrainingConfig
 from core.training.preparation import MOST_COPIED_BYTES, Preparation
-from core.types import BoolArray, FloatArray
+from core.types import BoolArray, FloatArray, IntArray
 
 SHARED: Final = "shared"
 """The rule of a threshold that a search has chosen for all classes, in the metadata of a student."""
@@ -53,7 +54,7 @@ class TrainedStudent:
     time, search, threshold, calibration and guard included. search: how hyper-parameters were chosen; None
     where they were given. verdict: the student beside its teacher on held-out rows; None without a guard.
     own_rows: its answers on the rows that it was trained on. promise: of the false-positive rate; None for a
-    threshold without a budget.
+    threshold without a budget. answers: on held-out rows; None without such rows.
     """
 
     target: int
@@ -67,6 +68,7 @@ class TrainedStudent:
     search: Report | None = None
     verdict: Verdict | None = None
     promise: Promise | None = None
+    answers: ClassAnswers | None = None
 
     @property
     def summary(self) -> Summary:
@@ -141,9 +143,8 @@ def train_student(
         chosen = spec if selection is None else selection.spec
         shared = _shared_report(preparation, spec)
         all_have = None if shared is None else shared.threshold
-        has_budget = config.threshold == "fpr"
-        held_out, verdict, promise = None, None, None
-        if selection is not None and not has_budget:
+        held_out, seen, verdict, promise = None, None, None, None
+        if selection is not None and config.threshold != "fpr":
             held_out = HeldOut(selection.held_out_scores)
         elif folds is not None and config.wants_held_out:
             folds.check_class(target)
@@ -154,17 +155,17 @@ def train_student(
         chosen = _without_rivals(preparation, target, chosen)
         problem = preparation.with_held_out(run).problem(target) if isinstance(chosen, Rivals) else problem
         fitted = chosen.fit(problem, run.stage("student"))
-        positive = truth = preparation.labelled.labels == target
+        codes = preparation.labelled.labels
         if config.wants_held_out and held_out is None:
-            held_out, truth = _held_out_of_teacher(preparation, fitted, positive)
-        threshold, calibration = _settled(config, fitted, truth, held_out)
+            held_out, codes = _held_out_of_teacher(preparation, fitted, codes)
+        threshold, calibration = _settled(config, fitted, codes == target, held_out)
         rule: str = config.threshold
         if all_have is not None and (verdict is None or verdict.replaced is None):
             threshold, rule = all_have, SHARED
         own = fitted.scores(preparation.labelled.examples)
-        if held_out is not None and has_budget:
+        if held_out is not None and config.threshold == "fpr":
             copied = threshold if folds is None else None
-            threshold, promise = _promised(config.budget, held_out, own, truth, copied)
+            threshold, promise = _promised(config.budget, held_out, own, codes == target, copied)
         n_folds = 0 if held_out is None else _fold_count(preparation, folds)
         report = shared if selection is None else selection.report
         packed = _pack(preparation, target, chosen, fitted, (threshold, rule), calibration, n_folds, report)
@@ -176,11 +177,23 @@ def train_student(
         fitted=fitted,
         spec=chosen,
         seconds=time.perf_counter() - started,
-        own_rows=OwnRows.of(positive, own >= threshold),
+        own_rows=OwnRows.of(preparation.labelled.labels == target, own >= threshold),
         search=report,
         verdict=verdict,
         promise=promise,
+        answers=_answers(preparation, target, codes, held_out or seen, threshold),
     )
+
+
+def _answers(
+    preparation: Preparation, target: int, codes: IntArray, held_out: HeldOut | None, threshold: float
+) -> ClassAnswers | None:
+    """Answers on the held-out rows, whose class codes are ``codes``, (n,); None without such rows."""
+    if held_out is None:
+        return None
+    known = ~np.isnan(held_out.scores)
+    accepted = held_out.scores[known] >= threshold
+    return ClassAnswers.of(codes[known], target, accepted, preparation.classes)
 
 
 def _settled(
@@ -254,18 +267,18 @@ def _without_rivals(preparation: Preparation, target: int, spec: StudentSpec) ->
 
 
 def _held_out_of_teacher(
-    preparation: Preparation, fitted: Student, positive: BoolArray
-) -> tuple[HeldOut | None, BoolArray]:
+    preparation: Preparation, fitted: Student, codes: IntArray
+) -> tuple[HeldOut | None, IntArray]:
     """Scores of a student that follow from the teacher's held-out ones, of the rows that have some.
 
-    positive: the truth, (n,). With the scores comes the truth of their rows. None if they do not follow.
+    codes: of the classes, (n,). With the scores come the codes of their rows. None if they do not follow.
     """
     held_out = preparation.held_out
     scores = None if held_out is None else fitted.of_teacher(held_out)
     if scores is None:
-        return None, positive
+        return None, codes
     known = ~np.isnan(scores)
-    return HeldOut(scores[known]), positive[known]
+    return HeldOut(scores[known]), codes[known]
 
 
 def _guarded(

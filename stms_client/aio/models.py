@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from stms_client import calls
 from stms_client.aio.connection import Connection
@@ -22,6 +22,9 @@ from stms_client.documents import (
 )
 from stms_client.errors import NotFound
 from stms_client.transport import Progress
+
+ByClass: TypeAlias = Mapping[str, float] | Mapping[int, float]
+"""Numbers by class."""
 
 
 class Models(Connection):
@@ -53,11 +56,26 @@ class Models(Connection):
         return await self.do(calls.get(path, Inputs, hours=hours))
 
     async def publish_thresholds(
-        self, model: str, thresholds: Mapping[str, float] | Mapping[int, float], *, base: int | str = "latest"
+        self,
+        model: str,
+        thresholds: ByClass | None = None,
+        *,
+        max_false_positive_rates: ByClass | None = None,
+        base: int | str = "latest",
     ) -> Version:
-        """Publish ``base`` with other thresholds, by class, as a new version. No alias is moved."""
-        numbers = {class_name(label): float(value) for label, value in thresholds.items()}
-        path, body = f"{calls.model_path(model)}/versions", {"base": str(base), "thresholds": numbers}
+        """Publish ``base`` with other thresholds, by class, as a new version. No alias is moved.
+
+        max_false_positive_rates: of further classes, which get the lowest threshold that accepts at most this
+        share of the test rows of other classes.
+        """
+        path = f"{calls.model_path(model)}/versions"
+        body: dict[str, Any] = {"base": str(base)}
+        for name, given in (
+            ("thresholds", thresholds),
+            ("max_false_positive_rates", max_false_positive_rates),
+        ):
+            if given:
+                body[name] = {class_name(label): float(value) for label, value in given.items()}
         return await self.do(calls.post(path, body, Version, repeatable=False))
 
     async def import_head(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 
 import pytest
 from matplotlib.figure import Figure
@@ -100,6 +101,16 @@ def test_a_curve_knows_the_shares_at_each_threshold_and_the_cheapest():
     assert CURVE.precision == [1.0, 0.75, 0.4]
     assert CURVE.f1 == pytest.approx([0.4, 0.75, 8 / 14])
     assert [CURVE.point_at(threshold) for threshold in (9, 2.0, 0.7, 0.5, -5)] == [0, 0, 0, 1, 2]
+    assert [CURVE.at(false_positive_rate=rate) for rate in (0.0, 0.09, 0.1, 0.5, 0.6)] == [
+        2.0,
+        2.0,
+        0.5,
+        0.5,
+        -1,
+    ]
+    strict = replace(CURVE, fp=[1, 1, 6])
+    with pytest.raises(ValueError, match="no threshold accepts"):
+        strict.at(false_positive_rate=0.05)
     assert [CURVE.cheapest(miss) for miss in (0.1, 1, 10)] == [2.0, 0.5, -1.0]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -19,6 +20,7 @@ from app.store.unit_of_work import Store
 from core.data.dataset import LabelledData
 from core.data.labels import encode_with
 from core.data.repeated_rows import shared_rows
+from core.data.test_part import held_out_rows
 from core.encoding.labelled_table import LabelledTable
 from core.errors import Fault, InvalidProblem
 from core.labelling.base import Labelling
@@ -35,11 +37,26 @@ Score: TypeAlias = Callable[[LabelledData, int], LabelledData]
 """Gives rows the scores of a remote teacher; 0 for the training part, 1 for the test part."""
 
 
+class TestPart(NamedTuple):
+    """Where the rows come from that students are measured on.
+
+    source: "held_out" of the training rows, the "data_set", or an "other_data_set" (evaluation.dataset_id).
+    rows: how many, ``of`` so many labelled ones. digest: the same for jobs that are measured on equal rows.
+    """
+
+    source: str
+    rows: int
+    of: int
+    digest: str
+
+
 class JobData(NamedTuple):
     """train: the training rows. test: those that students are measured on, with labels coded by the training
     classes, or None. encoder: that made numbers of the records of both; None where they were numbers.
     left_out: test rows of classes that training does not have.
     profile: of the rows that the encoder was fitted to; None if it was not fitted now.
+    test_part: of the test rows; None without any. may_repeat: whether test rows may equal training rows, as
+    where all rows have few different values.
     """
 
     train: LabelledData
@@ -47,11 +64,13 @@ class JobData(NamedTuple):
     encoder: Encoder | None = None
     left_out: int = 0
     profile: InputProfile | None = None
+    test_part: TestPart | None = None
+    may_repeat: bool = False
 
     @property
     def test_rows_in_training(self) -> int:
-        """Test rows that equal a training row, where they are many; 0 otherwise."""
-        if self.test is None:
+        """Test rows that equal a training row, where they are many and should not; 0 otherwise."""
+        if self.test is None or self.may_repeat:
             return 0
         shared = shared_rows(self.train.X, self.test.X)
         return shared.rows if shared.are_many else 0
@@ -74,23 +93,33 @@ def load_job_data(
     Raises NotFound, InvalidProblem, and what ``score`` raises.
     """
     train, test = _load(store, files, dataset_id, spec.inputs)
-    measured = _held_out_rows(train, spec)
+    measured = _held_out_rows(train, test, spec)
     left_out = 0
+    source = "data_set"
     if labels is not None:
         train = labels.applied_to(train)
     if spec.evaluation.dataset_id is not None:
+        source = "other_data_set"
         inputs = spec.inputs if isinstance(train, LabelledTable) else None
         given = _load(store, files, spec.evaluation.dataset_id, inputs)[0].labelled()
         known = _known_rows(train, given, spec)
         left_out = given.n - known.n
         test = _with_classes_of(train, known, spec)
     if score is not None:
-        train, test = _scored(score, train, test, wants_test=spec.evaluation.test_fraction is None)
+        train, test = _scored(score, train, test, wants_test=not len(measured))
+    labelled = train.n - train.unlabelled
     if len(measured):
+        source = "held_out"
         # The split takes scores along, so that which rows are asked for does not depend on it.
         train, test = train.take(_others(train, measured)), train.take(measured)
+    part = None
+    if test is not None:
+        of = labelled if source == "held_out" else test.n + left_out
+        part = TestPart(source, test.n, of, _digest(store, dataset_id, spec, test.n, measured))
+    may_repeat = source == "held_out" and spec.evaluation.given_fraction is None
     with _about_kept_kinds(spec.like):
-        return _encoded(train, test, spec.inputs, encoder)._replace(left_out=left_out)
+        encoded = _encoded(train, test, spec.inputs, encoder)
+    return encoded._replace(left_out=left_out, test_part=part, may_repeat=may_repeat)
 
 
 @contextmanager
@@ -126,8 +155,8 @@ def label_rows(
     """
     if spec.labelling is None:
         raise RuntimeError("the job has no labelling")
-    data, _ = _load(store, files, dataset_id, spec.inputs)
-    rows = _others(data, _held_out_rows(data, spec))
+    data, test = _load(store, files, dataset_id, spec.inputs)
+    rows = _others(data, _held_out_rows(data, test, spec))
     run = Run(spec.seed, n_threads=n_threads, progress=progress)
     numbers = _encoded(data.take(rows), None, spec.inputs, None).train
     return spec.labelling.label(numbers, run.stage("labelling")).of_rows(rows, data)
@@ -232,15 +261,29 @@ def _scored(
     return score(train, 0), score(test, 1) if test is not None and wants_test else None
 
 
+def _digest(store: Store, dataset_id: str, spec: TrainingSpec, rows: int, held_out: IntArray) -> str:
+    """A name of the test rows, by the content of their data set and, if they are held out, their numbers."""
+    with store.read() as uow:
+        data = uow.datasets.get(spec.evaluation.dataset_id or dataset_id)
+    named = f"{data.digest} {spec.evaluation.dataset_id is not None} {rows} ".encode()
+    return hashlib.sha256(named + held_out.astype("<i8").tobytes()).hexdigest()[:16]
+
+
 def _others(data: Rows, rows: IntArray) -> IntArray:
     return np.setdiff1d(np.arange(data.n), rows)
 
 
-def _held_out_rows(data: Rows, spec: TrainingSpec) -> IntArray:
-    """Ascending row numbers of a stratified part of the labelled rows, the same for the same seed."""
-    fraction, seed = spec.evaluation.test_fraction, spec.seed
-    if fraction is None or spec.evaluation.dataset_id is not None:
+def _held_out_rows(data: Rows, test: Rows | None, spec: TrainingSpec) -> IntArray:
+    """Ascending row numbers of a stratified part of the labelled rows, the same for the same seed.
+
+    test: the test part of the data set. Raises InvalidProblem where the share that was given cannot be held
+    out.
+    """
+    fraction, seed = spec.evaluation.given_fraction, spec.seed
+    if not spec.evaluation.holds_out(has_test_part=test is not None):
         return np.empty(0, dtype=np.intp)
+    if fraction is None:
+        return held_out_rows(data.y, data.row_digests(), seed)
     from sklearn.model_selection import StratifiedShuffleSplit  # a second of start that most jobs do not need
 
     splitter = StratifiedShuffleSplit(n_splits=1, test_size=fraction, random_state=seed)

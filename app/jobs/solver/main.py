@@ -148,6 +148,8 @@ class CommandHandler:
             head = load_head(self._store, self._files, self._spec, rows.train)
             session = TrainingSession.prepared(rows, self._spec, self._run(), head)
             report = session.teacher_report(command["targets"]) | {"threads": self._threads}
+            if rows.test_part is not None:
+                report["test_part"] = rows.test_part._asdict()
             if rows.left_out:
                 report["test_rows_left_out"] = rows.left_out
             if shared := rows.test_rows_in_training:

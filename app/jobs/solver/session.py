@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from app.domain.curves import MOST_PAIRED_CLASSES, RowAnswers
 from app.domain.entities import Json
 from app.domain.training_spec import TrainingSpec
 from app.jobs.solver.job_data import JobData
@@ -27,6 +28,7 @@ from core.training.rehearsal import with_gaps
 from core.training.student_training import TrainedStudent, class_batches, train_student
 from core.types import ProgressCallback
 
+_MOST_PAIRED_ROWS = 200_000
 MAX_CURVES = 20_000
 """Students of jobs with more classes have no curves, which take some kilobytes each."""
 
@@ -199,22 +201,37 @@ class TrainingSession:
     def _artifact(self, trained: TrainedStudent, row: Json) -> StudentArtifact:
         packed = trained.packed
         calibration = {} if packed.calibration is None else {"calibration": packed.calibration.kind}
+        rule = {"threshold_rule": packed.metadata["threshold_rule"]}
         checked = {} if trained.verdict is None else {"guard": trained.verdict.as_dict()}
         checked |= {} if trained.promise is None else {"false_positives": trained.promise.as_dict()}
         if trained.own_rows.warning is not None and "warning" not in checked.get("guard", {}):
             # The guard's figures are of rows that the student has not seen, and say more.
             checked["own_rows"] = trained.own_rows.as_dict()
         result = None if self.evaluator is None else measure(self.evaluator, trained)
+        answers, kind = (trained.answers, "held-out") if result is None else (result.answers, "test")
+        # With a budget of false positives, what is found and how much of it is right follow from the budget.
+        if answers is not None and self.config.threshold != "fpr" and (weak := answers.warning(kind)):
+            checked["weak"] = weak
         measured = {} if result is None else _metrics(result)
-        row |= {} if result is None else _curve(result)
+        row |= {} if result is None else _curve(result) | self._row_answers(result, trained.target)
         row |= {
             "seconds": trained.seconds,
             "threshold": packed.threshold,
-            "metrics": calibration | checked | measured,
+            "metrics": rule | calibration | checked | measured,
         }
         trace = trained.trace
         compressed = None if trace is None else zlib.compress(msgspec.json.encode(trace))
         return StudentArtifact(row, packed.to_bytes(), compressed)
+
+    def _row_answers(self, result: ClassResult, target: int) -> Json:
+        """Truth and answers row by row, for comparisons with other versions; nothing where they are many."""
+        evaluator = self.evaluator
+        if evaluator is None or result.decision is None or result.curve is None:
+            return {}
+        if len(evaluator.classes) > MOST_PAIRED_CLASSES or len(evaluator.labels) > _MOST_PAIRED_ROWS:
+            return {}
+        answers = RowAnswers(evaluator.labels == target, result.decision)
+        return {"curve": result.curve.as_dict() | {"row_answers": answers.as_dict()}}
 
 
 def _metrics(result: ClassResult) -> Json:
@@ -225,6 +242,8 @@ def _metrics(result: ClassResult) -> Json:
         metrics |= {"calibration_error": trust["error"], "reliability": trust["bins"]}
     if result.beside_teacher is not None:
         metrics["beside_teacher"] = result.beside_teacher
+    if result.answers is not None:
+        metrics["yes_by_class"] = result.answers.as_dict()
     return metrics
 
 

@@ -143,6 +143,7 @@ def _error(plan: JobPlan, totals: StudentTotals) -> dict[str, str] | None:
 
 def _publish(uow: UnitOfWork, job: Job, plan: JobPlan, totals: StudentTotals, labels: bytes | None) -> None:
     before, inputs = uow.models.of_job(job.id), plan.dataset.inputs
+    facts = {"inputs": inputs, "test_part": job.provenance.get("test_part")}
     version = publish(
         uow,
         job,
@@ -153,7 +154,7 @@ def _publish(uow: UnitOfWork, job: Job, plan: JobPlan, totals: StudentTotals, la
         teacher_digest=str(job.teacher_digest),
         encoder_digest=job.encoder_digest,
         profile_digest=job.profile_digest,
-        metrics=totals.metrics() | ({"inputs": inputs} if inputs else {}),
+        metrics=totals.metrics() | {name: value for name, value in facts.items() if value},
         alias=plan.spec.alias,
         packed_labels=labels,
         allow_schema_change=plan.spec.allow_schema_change,

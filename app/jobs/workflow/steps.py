@@ -35,6 +35,14 @@ from app.store.unit_of_work import UnitOfWork
 
 _MAX_RESTARTS: Final = 3
 _LIBRARIES: Final = ("numpy", "scipy", "numba", "scikit-learn", "stms")
+_REPORTED: Final = (
+    "threads",
+    "features",
+    "search",
+    "test_part",
+    "test_rows_left_out",
+    "test_rows_in_training",
+)
 _MEASURES: Final = ("objective", "gap", "iterations", "seconds", "status", "threshold")
 _SCORES: Final = ("accuracy", "f1", "auc")
 
@@ -131,12 +139,12 @@ def store_preparation(
     if result.profile is not None:
         digests["profile_digest"] = result.profile.finish(uow)
     provenance = {**job.provenance, **digests} | {
-        name: result.report[name]
-        for name in ("threads", "features", "search", "test_rows_left_out", "test_rows_in_training")
-        if name in result.report
+        name: result.report[name] for name in _REPORTED if name in result.report
     }
     uow.jobs.change(job_id, **digests, provenance=provenance)
     uow.jobs.advance(job_id)
+    if "test_part" in result.report:
+        uow.events.append(job_id, "test_part", result.report["test_part"])
     if "search" in result.report:
         uow.events.append(job_id, "setting_chosen", _chosen(result.report["search"]))
     if "test_rows_in_training" in result.report:

@@ -34,8 +34,6 @@ from app.web.training.snippets import snippets
 
 router = APIRouter(route_class=BorderRoute)
 
-_TEST_SHARE: Final = 0.2
-"""Suggested share of held-out rows of a data set without a test part: without one nothing is measured."""
 _LONGEST_KIND: Final = 1000
 
 Name = Annotated[str, Query(max_length=100)]
@@ -64,7 +62,7 @@ def train_page(
 ) -> Response:
     """The form for a job on a data set. kinds: of some columns, as they were chosen on its page."""
     dataset = datasets.get_dataset(context.store_of(caller), dataset_id)
-    values: Json = {} if dataset.test_rows else {"evaluation": {"test_fraction": _TEST_SHARE}}
+    values: Json = {}
     if chosen := chosen_kinds(kinds or ()):
         values["inputs"] = {"columns": {name: {"kind": kind} for name, kind in chosen.items()}}
     return _form(request, context, dataset, Filled(_model_name(dataset), "normal", texts_of(values), values))

@@ -113,6 +113,33 @@ def test_a_version_with_another_threshold_has_the_same_students_otherwise(
     assert event is not None
 
 
+def test_a_threshold_follows_from_the_false_positive_rate_that_it_keeps(
+    store: Store, version: ModelVersion, files: BlobCache, settings: Settings
+):
+    def published(base: int, thresholds: dict[str, float], **rates: float) -> ModelVersion:
+        return publish_thresholds(
+            store, files, settings, "pets", base, thresholds, "key_1", max_false_positive_rates=rates
+        )
+
+    made = published(1, {"dog": 0.5}, cat=0.04)
+    with store.read() as uow:
+        row = uow.students.served(str(made.job_id), "cat", "svm")
+        assert uow.jobs.get(str(made.job_id)).provenance["thresholds"] == {"dog": 0.5, "cat": 1.0}
+    assert row is not None
+    assert (row.threshold, row.metrics["fp"], row.metrics["threshold_rule"]) == (1.0, 3, "given")
+    with refused_as(NotFound, "curve_not_found"):
+        published(1, {}, dog=0.04)
+    with at_fault(NotFound, "student_not_found", field="bird"):
+        published(1, {}, bird=0.04)
+    with at_fault(InvalidRequest, "given_twice", field="cat"):
+        published(1, {"cat": 0.5}, cat=0.04)
+    with store.begin() as uow:
+        strict = CURVE | {"fp": [1, 3, 50]}
+        uow.students.keep_curves([((0, "svm"), pack(strict))], str(version.job_id))
+    with at_fault(InvalidRequest, "rate_not_kept", field="cat", match="at most 0.01 of the other"):
+        published(1, {}, cat=0.01)
+
+
 def test_between_the_points_of_a_curve_metrics_are_unknown(
     store: Store, version: ModelVersion, files: BlobCache, settings: Settings
 ):

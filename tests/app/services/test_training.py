@@ -526,7 +526,7 @@ def test_a_job_that_fits_into_no_worker_is_refused(store, queue):
     assert job.state is JobState.QUEUED, "without workers nothing is known"
     with store.begin() as uow:
         uow.workers.beat(Worker("small", "host", 1, 1.0, uow.workers.clock(), solver_bytes=2 * 10**9))
-    with refused_as(Unprocessable, "not_enough_memory", match=r"at least 803\.2 GB of memory") as refused:
+    with refused_as(Unprocessable, "not_enough_memory", match=r"at least 643\.2 GB of memory") as refused:
         submit(store, queue, wide, spec=spec)
     assert refused.value.faults[0].field == "hyperparameters.features.n_components"
     submit(store, queue, wide, spec=TrainingSpec())

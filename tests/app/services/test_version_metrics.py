@@ -5,10 +5,13 @@ from __future__ import annotations
 import random
 from statistics import fmean
 
+import numpy as np
 import pytest
 
 from app.domain.entities import StudentRow, StudentState
-from app.services.version_metrics import StudentTotals
+from app.services.version_metrics import StudentTotals, standard_error
+from core.model_selection.calibration import reliability
+from core.model_selection.metrics import binary_metrics
 
 
 def row(index: int, method: str = "gsvm", state: StudentState = StudentState.SUCCEEDED, **metrics: object):
@@ -74,3 +77,36 @@ def test_a_student_may_have_two_warnings_and_counts_once():
     assert totals.warned == 1
     assert [one["code"] for one in totals.warnings] == [guard["warning"], budget["warning"]]
     assert totals.warnings[1]["message"] == "It takes 999 rows."
+
+
+def test_standard_errors_are_those_of_samples_of_test_rows():
+    random = np.random.default_rng(0)
+    measured = []
+    for _ in range(400):
+        truth = random.random(300) < 0.3
+        score = random.normal(size=300) + 1.5 * truth
+        chance = 1 / (1 + np.exp(-(1.5 * score - 1.125 - np.log(7 / 3))))
+        metrics = binary_metrics(truth, score >= 0.75, score).as_dict()
+        trust = reliability(truth, chance).as_dict()
+        measured.append(metrics | {"brier": trust["brier"], "reliability": trust["bins"]})
+    for name in ("f1", "accuracy", "auc", "brier"):
+        told = fmean(standard_error(one, name) for one in measured)
+        assert told == pytest.approx(np.std([one[name] for one in measured]), rel=0.15), name
+    assert standard_error({"f1": 0.5}, "f1") is None, "without counts"
+
+
+def test_the_error_of_a_mean_is_stored_beside_it():
+    counts = {"tp": 30, "fp": 10, "fn": 10, "tn": 50, "f1": 0.75, "accuracy": 0.8, "auc": None}
+    totals = StudentTotals("gsvm")
+    totals.add([row(index, **counts) for index in range(8)])
+    one = standard_error(counts, "f1")
+    errors = totals.metrics()["standard_errors"]["gsvm"]
+    assert errors["f1"] == pytest.approx(one * (2 / 8) ** 0.5), "a wrong answer counts in two classes"
+    assert set(errors) == {"f1", "accuracy"}
+
+
+def test_a_weak_class_is_a_warning():
+    weak = {"warning": "weak_class", "message": "F 30 %."}
+    totals = StudentTotals("gsvm")
+    totals.add([row(0, weak=weak), row(1)])
+    assert totals.warnings == [{"code": "weak_class", "label": "c0", "class_index": 0, "message": "F 30 %."}]

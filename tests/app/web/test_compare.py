@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 
+from app.domain.curves import RowAnswers, pack
+from app.domain.entities import ModelVersion, StudentRow, StudentState
+from app.services.version_metrics import StudentTotals
 from app.store.repositories.comparisons import Pair
 from app.store.tables import job_students, jobs, model_versions
 from app.store.unit_of_work import Store
 from app.web.charts import SIDE
 from app.web.compare import scattered
 from tests.app.api.conftest import publish_pets
+from tests.app.students import change_student
 from tests.app.web.conftest import Page, Person, Things
 
 Enter = Callable[..., Person]
@@ -41,6 +46,48 @@ def test_losers_and_winners_are_those_of_the_second_version(sign_in: Enter, thin
     assert person.get(f"{PATH}?a=1&b=2&metric=luck").status_code == 400
     assert person.get(f"{PATH}?a=1&b=9").status_code == 404
     assert "These are the same version" in person.get(f"{PATH}?a=1&b=1").text
+
+
+def measured(store: Store, version: ModelVersion, digest: str, tp: int, fp: int) -> None:
+    """Let each class of a version have been measured on 100 rows of it and 100 others, with every answer."""
+    truth = np.repeat([True, False], 100)
+    totals = StudentTotals(version.method)
+    with store.begin() as uow:
+        for number, label in enumerate(version.classes):
+            yes = np.repeat([True, False, True, False], [tp, 100 - tp, fp, 100 - fp])
+            metrics = {"tp": tp, "fp": fp, "fn": 100 - tp, "tn": 100 - fp, "f1": 2 * tp / (tp + fp + 100)}
+            curve = {"positives": 100, "negatives": 100, "thresholds": [0.0], "tp": [tp], "fp": [fp]}
+            curve["row_answers"] = RowAnswers(truth, yes).as_dict()
+            change_student(uow, str(version.job_id), number, version.method, metrics=metrics)
+            uow.students.keep_curves([((number, version.method), pack(curve))], str(version.job_id))
+            totals.add(
+                [StudentRow("", number, label, version.method, StudentState.SUCCEEDED, metrics=metrics)]
+            )
+        values = totals.metrics() | {"test_part": {"digest": digest}}
+        is_version = (model_versions.c.model == "pets") & (model_versions.c.version == version.version)
+        uow.connection.execute(model_versions.update().where(is_version).values(metrics=values))
+
+
+def test_a_change_within_noise_has_no_colour_and_other_test_rows_are_said(
+    sign_in: Enter, things: Things, store: Store
+) -> None:
+    person = sign_in("train")
+    pages = {}
+    for digest in ("same", "other"):
+        before, after = publish_pets(store, alias=digest), publish_pets(store, alias=None)
+        measured(store, before, "same", 90, 10)
+        measured(store, after, digest, 84, 10)
+        two = f"a={before.version}&b={after.version}"
+        moved = person.get(f"/ui/models/pets/move?version={after.version}&alias={digest}").text
+        pages[digest] = section(person.get(f"{PATH}?{two}").text, "Biggest losers"), moved
+    losers, move = pages["other"]
+    assert "other test rows" in move
+    assert 'class="num">-0.0340 <span class="muted">± 0.0343</span>' in losers
+    assert 'class="num">-0.0340 <span class="muted">± 0.0242</span></td>' in move
+    losers, move = pages["same"]
+    assert "measured on the same test rows" in move
+    assert 'class="num worse">-0.0340 <span class="muted">± 0.0138</span>' in losers
+    assert 'class="num worse">-0.0340 <span class="muted">± 0.0138</span> (worse)' in move
 
 
 def test_classes_are_compared_again_when_a_job_was_retried(

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from app.domain.training_spec import TrainingSpec
-from app.jobs.solver.job_data import load_job_data
+from app.jobs.solver.job_data import JobData, load_job_data
 from app.jobs.solver.session import TrainingSession
 from app.services.datasets import register_dataset
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
+from core.data.repeated_rows import shared_rows
 from core.errors import InvalidProblem
 from core.packed.encoder import Encoder
 from core.run import Run
@@ -119,6 +120,52 @@ def test_a_part_too_small_for_every_class_is_refused(sqlite_store: Store, files:
     small = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.001}})
     with at_fault(InvalidProblem, "cannot_split", match="cannot be split"):
         load_job_data(sqlite_store, files, colours, small)
+
+
+def test_a_test_part_is_held_out_where_none_is_given(sqlite_store: Store, files: BlobCache, colours: str):
+    def parts(**evaluation: object) -> JobData:
+        said = TrainingSpec.model_validate({"evaluation": evaluation})
+        return load_job_data(sqlite_store, files, colours, said)
+
+    held_out = parts()
+    assert held_out.test is not None
+    assert held_out.test_part is not None
+    assert held_out.test_part[:3] == ("held_out", 40, 200)
+    assert (held_out.train.n, held_out.test.class_counts.tolist()) == (160, [24, 16])
+    again, other, given = parts(), parts(test_fraction=0.3), parts(test_fraction=None)
+    assert again.test_part == held_out.test_part
+    assert other.test_part is not None
+    assert other.test_part.digest != held_out.test_part.digest
+    assert (given.test, given.test_part, given.train.n) == (None, None, 200)
+    small = stored(
+        sqlite_store, files, b"size,label\n" + b"".join(b"%d,%d\n" % (k, k % 2) for k in range(99))
+    )
+    assert load_job_data(sqlite_store, files, small, TrainingSpec()).test is None
+
+
+def test_jobs_of_earlier_releases_hold_out_what_they_were_told(
+    sqlite_store: Store, files: BlobCache, colours: str
+):
+    for evaluation in ({}, {"evaluation": {}}, {"evaluation": {"test_fraction": None, "dataset_id": None}}):
+        old = TrainingSpec.of_stored(evaluation)
+        assert load_job_data(sqlite_store, files, colours, old).test is None
+    new = TrainingSpec.of_stored(TrainingSpec().model_dump(mode="json"))
+    assert load_job_data(sqlite_store, files, colours, new).test is not None
+
+
+def test_equal_rows_are_held_out_together(sqlite_store: Store, files: BlobCache):
+    rng = np.random.default_rng(0)
+    for kind in ("number", "name"):
+        first = [
+            f"{rng.normal():.6f}" if kind == "number" else f"name {rng.normal():.6f}" for _ in range(100)
+        ]
+        rows = [f"{value},{'yes' if k % 3 else 'no'}" for k, value in enumerate(first)]
+        twice = stored(sqlite_store, files, "\n".join(["value,label", *rows, *rows]).encode())
+        said = {"inputs": {"columns": {"value": {"kind": "category"}}}} if kind == "name" else {}
+        found = load_job_data(sqlite_store, files, twice, TrainingSpec.model_validate(said))
+        assert found.test is not None
+        assert found.test.n == 40
+        assert not shared_rows(found.train.X, found.test.X).rows
 
 
 def test_what_is_said_of_columns_is_checked():

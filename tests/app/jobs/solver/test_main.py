@@ -453,15 +453,46 @@ def test_stages_are_reported(conversation):
     assert {step["label"] for step in reported if step["stage"] == "tuning"} <= {"0", "2"}
 
 
-def test_without_a_test_part_nothing_is_measured(conversation, sqlite_store, tmp_path, iris):
+def test_without_a_test_part_a_fifth_of_the_rows_is_measured(conversation, sqlite_store, tmp_path):
     X, y = load_iris(return_X_y=True)
     plain = register(sqlite_store, tmp_path, "plain", X=X, y=y)
-    opened, prepared, *answers = conversation(
-        {"type": "open", **_order(sqlite_store, plain)}, PREPARE, TRAIN, spec=SPEC
-    )[1:]
-    assert opened.type == "opened"
+    spec = SPEC | {"evaluation": {"test_fraction": "auto", "baselines": ["svm"]}}
+    _, prepared, *answers = conversation(PREPARE, TRAIN, spec=spec, dataset_id=plain.id)
+    part = prepared.header["test_part"]
+    assert (part["source"], part["rows"], part["of"]) == ("held_out", 30, 150)
+    metrics = student(answers)[2, "gsvm"].header["metrics"]
+    assert (metrics["tp"] + metrics["fn"], metrics["fp"] + metrics["tn"]) == (10, 20)
+    listed = metrics["yes_by_class"]["classes"]
+    assert sum(one["yes"] for one in listed) == metrics["fp"]
+    assert {one["rows"] for one in listed} <= {10}
+    assert metrics["threshold_rule"] == "zero"
+
+
+def test_where_no_rows_may_be_held_out_nothing_is_measured(conversation, sqlite_store, tmp_path):
+    X, y = load_iris(return_X_y=True)
+    plain = register(sqlite_store, tmp_path, "plain", X=X, y=y)
+    _, prepared, *answers = conversation(PREPARE, TRAIN, spec=SPEC, dataset_id=plain.id)
     assert prepared.header["metrics"] == []
-    assert student(answers)[0, "gsvm"].header["metrics"] == {}
+    assert "test_part" not in prepared.header
+    assert student(answers)[0, "gsvm"].header["metrics"] == {"threshold_rule": "zero"}
+
+
+def test_a_weak_class_has_a_warning_on_the_test_part_or_on_held_out_rows(
+    conversation, sqlite_store, tmp_path
+):
+    random = np.random.default_rng(0)
+    noise = register(sqlite_store, tmp_path, "noise", X=random.normal(size=(1000, 2)), y=np.arange(1000) % 5)
+    kinds = {"threshold": {"rule": "expected_f1", "folds": 3}}
+    for fraction, rows in (("auto", "On 200 test rows, 40 "), (None, "On 1000 held-out rows, 200 ")):
+        spec = SPEC | kinds | {"evaluation": {"test_fraction": fraction}}
+        command = {"type": "train", "students": [[0, "gsvm"]]}
+        _, _, *answers = conversation(PREPARE, command, spec=spec, dataset_id=noise.id)
+        weak = student(answers)[0, "gsvm"].header["metrics"]["weak"]
+        assert weak["warning"] == "weak_class"
+        assert weak["message"].startswith(rows)
+    budget = SPEC | {"threshold": {"rule": "fpr", "max_false_positive_rate": 0.1, "folds": 3}}
+    _, _, *answers = conversation(PREPARE, command, spec=budget, dataset_id=noise.id)
+    assert "weak" not in student(answers)[0, "gsvm"].header["metrics"], "the budget decides what is found"
 
 
 def _order(store: Store, dataset: Dataset) -> dict[str, Any]:

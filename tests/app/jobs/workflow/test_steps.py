@@ -213,6 +213,14 @@ def test_test_rows_that_stand_in_the_training_part_are_an_event_of_the_job(servi
     assert service.job(job).provenance["test_rows_in_training"] == 3
 
 
+def test_the_test_part_of_a_job_is_an_event_and_provenance(service):
+    job = running(service)
+    part = {"source": "held_out", "rows": 30, "of": 150, "digest": "ab"}
+    step(service, steps.store_preparation, job.id, 0, replace(PREPARED, report=REPORT | {"test_part": part}))
+    assert service.events(job, "test_part") == [("test_part", part)]
+    assert service.job(job).provenance["test_part"] == part
+
+
 def test_a_student_is_stored_once(service):
     job = running(service)
     for _ in range(2):
