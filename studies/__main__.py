@@ -9,7 +9,7 @@ from benchmarks.programs import run
 
 PROGRAMS: Final = (
     *("accuracy", "budgets", "compact", "defaults", "false_positives", "learners", "rejections"),
-    *("studies.rejections.heads", "studies.rejections.queries", "tuning"),
+    *("studies.rejections.heads", "studies.rejections.queries", "texts", "tuning"),
     *("experiments.reproduce", "experiments.protocol_2"),
 )
 

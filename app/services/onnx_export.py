@@ -26,7 +26,7 @@ def export_onnx(store: Store, files: BlobCache, version: ModelVersion, label: st
 
     A large student is read from the file of the cache while the model is written, and is not kept in memory.
     Raises NotFound for a class without a student, Unprocessable (``no_onnx_form``, ``reserved_name``) naming
-    the column that ONNX cannot say, TooLarge beyond `MAX_BYTES` and `MAX_ENCODER_BYTES`, and Unavailable.
+    every column that ONNX cannot say, TooLarge beyond `MAX_BYTES` and `MAX_ENCODER_BYTES`, and Unavailable.
     """
     try:
         student = _student(store, files, version, label)
@@ -47,7 +47,7 @@ def export_onnx(store: Store, files: BlobCache, version: ModelVersion, label: st
         fault = error.faults[0]
         if fault.code == "too_large":
             raise TooLarge(fault.message, code="onnx_too_large") from error
-        faults = [InputFault(fault.field, fault.code, fault.message)]
+        faults = [InputFault(one.field, one.code, one.message) for one in error.faults]
         raise Unprocessable(fault.message, code=fault.code, faults=faults) from error
 
 

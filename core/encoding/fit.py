@@ -17,7 +17,7 @@ from core.data.cell_values import microseconds_of
 from core.data.schema import ColumnSchema, Kind, cells_as
 from core.data.table import NumberCells, Table, TextCells, VectorCells
 from core.encoding.gaps import fit_gap_fill
-from core.encoding.rules import USUAL_RULES, ColumnRules
+from core.encoding.rules import USUAL_RULES, ColumnRules, most_terms
 from core.errors import Fault, InvalidProblem
 from core.packed.encoded_columns import (
     CYCLES,
@@ -51,13 +51,15 @@ def fit_encoder(
     *,
     takes_others: bool = False,
     answers_gaps: bool = True,
+    n_classes: int = 0,
 ) -> Encoder:
     """The encoder of the rows of a table.
 
     schema: of its columns. rules: of some columns by name. ignored: further columns that rows may have, such
     as that of the labels. takes_others: whether rows may have any other columns. answers_gaps: whether rows
     may have gaps in columns where the table has none; of a single column there is nothing to fill them from.
-    Raises InvalidProblem where no column is left, and for cells that are nothing of the kind that was said.
+    n_classes: limits the number of terms (``most_terms``). Raises InvalidProblem where no column is left, and
+    for cells that are nothing of the kind that was said.
     """
     chosen = dict(rules or {})
     columns: list[ColumnEncoder] = []
@@ -77,7 +79,7 @@ def fit_encoder(
             "No column of the table says anything: each is constant, without values, or identifies rows."
         )
         raise InvalidProblem(Fault("X", "no_columns", message))
-    kept = _within_limit(columns)
+    kept = _most_frequent_of_all(_within_limit(columns), most_terms(n_classes))
     if answers_gaps and len(kept) > 1:
         kept = [_filling(column, chosen.get(column.name, USUAL_RULES)) for column in kept]
     names = {column.name for column in kept}
@@ -227,13 +229,31 @@ def _within_limit(columns: Sequence[ColumnEncoder]) -> list[ColumnEncoder]:
     if sum(sizes) <= MAX_TERMS:
         return list(columns)
     # The largest limit of a table with which all fit.
-    limit = _equal_limit(sizes)
+    return _with_limits(columns, [_equal_limit(sizes)] * len(sizes))
+
+
+def _most_frequent_of_all(columns: Sequence[ColumnEncoder], most: int) -> list[ColumnEncoder]:
+    """The columns with at most so many terms together, the most frequent ones of all families."""
+    tables = [table for column in columns for table in column.tables]
+    if sum(map(len, tables)) <= most:
+        return list(columns)
+    # The rarer a term, the larger its idf.
+    idf = np.concatenate([table.idf for table in tables])
+    table_of = np.repeat(np.arange(len(tables)), [*map(len, tables)])
+    kept = np.bincount(table_of[np.argsort(idf, kind="stable")[:most]], minlength=len(tables))
+    return _with_limits(columns, kept.tolist())
+
+
+def _with_limits(columns: Sequence[ColumnEncoder], limits: Sequence[int]) -> list[ColumnEncoder]:
+    """The columns with the most frequent terms of each of their tables, which have a limit each."""
+    of_table = iter(limits)
     limited: list[ColumnEncoder] = []
     for column in columns:
         if not isinstance(column, TextColumn | CategoryColumn):
             limited.append(column)
             continue
-        limited.append(replace(column, term_tables=tuple(_limited(one, limit) for one in column.tables)))
+        tables = tuple(_limited(one, next(of_table)) for one in column.tables)
+        limited.append(replace(column, term_tables=tables))
     return limited
 
 

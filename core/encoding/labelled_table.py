@@ -121,6 +121,7 @@ class LabelledTable(LabelledRows):
             self.known,
             takes_others=takes_others,
             answers_gaps=answers_gaps,
+            n_classes=len(self.classes),
         )
 
     def profile(self, encoder: Encoder) -> InputProfile:

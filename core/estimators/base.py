@@ -78,7 +78,7 @@ class Estimator(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels = column_or_1d(_labels(y), warn=True)
         check_classification_targets(labels)
         check_consistent_length(range(table.n), labels)
-        self.encoder_ = fit_encoder(table, infer_schema(table))
+        self.encoder_ = fit_encoder(table, infer_schema(table), n_classes=len(np.unique(np.asarray(labels))))
         self.n_features_in_ = len(table.names)
         self.feature_names_in_ = np.array(table.names, dtype=object)
         return matrix_of(self.encoder_.encode(table), self.encoder_), np.asarray(labels)

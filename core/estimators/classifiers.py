@@ -127,8 +127,11 @@ def _check_counts(data: LabelledData, config: TrainingConfig) -> None:
 
 
 def _is_calibrated(estimator: _StudentEstimator) -> bool:
-    """Whether ``predict_proba`` exists."""
-    return estimator.calibration != "none"
+    """True, since ``predict_proba`` exists. Raises AttributeError for an estimator without a calibration."""
+    if estimator.calibration == "none":
+        message = "Probabilities need a calibration: fit with calibration='sigmoid', 'isotonic' or 'auto'."
+        raise AttributeError(message)
+    return True
 
 
 class GatedSVMClassifier(_StudentEstimator):

@@ -18,10 +18,10 @@ from typing import Final, NoReturn
 import numpy as np
 
 from core.data.row_scaling import RowScaling
-from core.data.validation import MAX_MAGNITUDE
+from core.data.validation import MAX_MAGNITUDE, refuse
 from core.errors import Fault, InvalidProblem
 from core.packed.calibration import Calibration, IsotonicCalibration, ProbitCalibration, SigmoidCalibration
-from core.packed.encoded_columns import CategoryColumn, NumberColumn
+from core.packed.encoded_columns import CategoryColumn, ColumnEncoder, NumberColumn
 from core.packed.encoder import Encoder
 from core.packed.forms import Form, GaussianForm, LinearForm, PolytopeForm
 from core.packed.maps import (
@@ -119,25 +119,36 @@ def _all_usable(graph: Graph, values: str) -> str:
 
 
 def _encoded(graph: Graph, encoder: Encoder) -> tuple[str, str]:
-    """The dense columns of records, [rows, d], and whether their values are usable, [rows]."""
+    """The dense columns of records, [rows, d], and whether their values are usable, [rows].
+
+    Raises InvalidProblem naming every column that ONNX cannot say.
+    """
     dense: list[str] = []
     usable: list[str] = []
+    refuse(*filter(None, map(_column_fault, encoder.columns)))
     for column in encoder.columns:
-        if column.name in OUTPUTS or column.name.startswith("/") or not column.name:
-            text = f"Column {column.name!r:.80} has a name that the graph uses itself."
-            _refuse(column.name, "reserved_name", text)
-        if column.tables or not isinstance(column, NumberColumn | CategoryColumn):
-            text = (
-                f"Column {column.name!r:.80} is of kind {column.kind}: ONNX has numbers, truth values and "
-                "categories of few values, but neither dates nor terms of texts nor vectors."
-            )
-            _refuse(column.name, "no_onnx_form", text)
         encode = _category if isinstance(column, CategoryColumn) else _number
         parts, condition = encode(graph, column)  # type: ignore[arg-type]
         dense += parts
         usable.append(condition)
     row = dense[0] if len(dense) == 1 else graph.op("Concat", *dense, axis=1)
     return row, _all(graph, usable[0] if len(usable) == 1 else graph.op("Concat", *usable, axis=1))
+
+
+def _column_fault(column: ColumnEncoder) -> Fault | None:
+    """What keeps a column from being an input of a graph, if there is something."""
+    if column.name in OUTPUTS or column.name.startswith("/") or not column.name:
+        text = f"Column {column.name!r:.80} has a name that the graph uses itself."
+        return Fault(column.name, "reserved_name", text)
+    if column.tables or not isinstance(column, NumberColumn | CategoryColumn):
+        text = (
+            f"Column {column.name!r:.80} is of kind {column.kind}: ONNX has numbers, truth values and "
+            "categories of few values, but neither dates nor terms of texts nor vectors. Evaluate the "
+            "student in a program (local evaluation) or serve a bundle, which have all kinds, or train "
+            f"without the column ({column.name:.80}:ignore)."
+        )
+        return Fault(column.name, "no_onnx_form", text)
+    return None
 
 
 def _number(graph: Graph, column: NumberColumn) -> tuple[list[str], str]:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 
+from core.encoding.rules import BYTES_OF_STUDENTS
 from core.errors import Fault, InvalidProblem
 from core.packed import LinearForm, PolytopeForm
 from core.parameters import Doc, Ge, Le, check_parameters
@@ -30,9 +31,7 @@ if TYPE_CHECKING:
     from core.students.base import Problem
     from core.types import BoolArray, FloatArray
 
-_MOST, _FEWEST = 32, 4
-_BYTES_OF_ALL: Final = 128 * 1024**2
-"""Of the packages of all classes with coefficients of float32, unless the fewest rivals take more."""
+_FEWEST: Final = 4
 _NEAR_ROWS: Final = 50
 """Rivals are chosen on at least so many rows of other classes, and on three times the rows of the class."""
 
@@ -56,8 +55,8 @@ class Rivals(StudentSpec):
         Ge(0),
         Le(64),
         Doc(
-            "p, the number of rivals, at most one for each other class. null: as many, from 4 to 32,"
-            " as the students of all classes have in 128 MiB."
+            "p, the number of rivals, at most one for each other class. null: as many, at least 4,"
+            " as the students of all classes have in 192 MiB."
         ),
     ] = None
 
@@ -170,9 +169,8 @@ def _number(spec: Rivals, n_classes: int, n_features: int) -> int:
     """How many rivals a student has."""
     if n_classes == 2:
         return 0
-    fitting = _BYTES_OF_ALL // (4 * n_classes * n_features) - 1
-    usual = max(_FEWEST, min(_MOST, fitting))
-    return min(usual if spec.rivals is None else spec.rivals, n_classes - 1)
+    fitting = max(_FEWEST, BYTES_OF_STUDENTS // (4 * n_classes * n_features) - 1)
+    return min(fitting if spec.rivals is None else spec.rivals, n_classes - 1)
 
 
 def _least(scores: FloatArray, target: int, rivals: tuple[int, ...], own: float | None) -> FloatArray:

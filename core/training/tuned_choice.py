@@ -1,5 +1,7 @@
 """What a job takes that is tuned as a whole: what ``automatic`` takes, or a setting that is better.
 
+Of texts ``automatic`` compares C with three times as much (``with_heavier_loss``).
+
 1. ``automatic`` chooses, families included. Copies of trees have nothing that is searched: they are kept.
 2. Of the rows, thirds of the classes are held out (``contest_rows``). The search sees the others only, some
    2000 of them (``model_selection.setting_search``).
@@ -18,7 +20,7 @@ from joblib import Parallel, delayed
 
 from core.data.dataset import LabelledData
 from core.data.fold_assignment import fold_assignment
-from core.model_selection.contest import mean_f1
+from core.model_selection.contest import Contest, Entry, is_better, mean_f1
 from core.model_selection.family_choice import can_have_trees, choose_family
 from core.model_selection.metrics import paired_error
 from core.model_selection.quick_choice import QuickChoice, best_of_maps, choose_quickly, measure_maps
@@ -39,6 +41,9 @@ from core.types import BoolArray, FloatArray, IntArray
 
 MOST_HELD_OUT: Final = 6000
 """Held-out rows that both are measured on, about."""
+LOSS_ROWS: Final = 10_000
+"""Rows of texts that two values of C are compared on, about."""
+HEAVIER: Final = 3.0
 _PARTS: Final = 3
 _FEWEST: Final = 6
 """Classes with fewer rows have none of them held out, since two thirds would be too few to learn from."""
@@ -105,10 +110,31 @@ def choose_automatically(
     stages.begin("choice", 1)
     compared = measure_maps(config.features, data.X, data.y, data.K, stages.run)
     choice = best_of_maps(compared.measured, data.X, compared.rows)
-    if not (config.compares_families and can_have_trees(data)):
-        return choice, None
-    stages.begin("families", 1)
-    return choose_family(data, choice, stages.run, compared.scores)
+    fitted: Teacher | None = None
+    if config.compares_families and can_have_trees(data):
+        stages.begin("families", 1)
+        choice, fitted = choose_family(data, choice, stages.run, compared.scores)
+    return with_heavier_loss(data, choice, stages.run), fitted
+
+
+def with_heavier_loss(data: LabelledData, choice: QuickChoice, run: Run) -> QuickChoice:
+    """The choice for rows of texts with three times its C where structural SVMs of folds say so.
+
+    Least squares choose λ, and hence C, from some 2000 rows. Of many classes these are few rows of each, and
+    the C that follows is too small for all rows: 77 intents gain three points of held-out F by three times as
+    much, while of few classes (news, reviews) it costs one. It is taken where the mean F of three folds is
+    larger by two standard errors of the difference. Linear features only: of others each fold takes long.
+    Raises Cancelled.
+    """
+    features = choice.features
+    if not features.has_terms or features.kind != "linear" or choice.teacher is not None or data.K == 2:
+        return choice
+    part = data.take(some_rows(data.y, LOSS_ROWS, run.seed))
+    given = Entry(features, choice.C_per_row, choice.ridge)
+    usual, heavier = Contest(part, run).rate(given, (1.0, HEAVIER))
+    if is_better(heavier.f1, heavier.shares, usual.f1, usual.shares):
+        return replace(choice, C_per_row=heavier.entry.C_per_row)
+    return choice
 
 
 def contest_rows(labels: IntArray, seed: int) -> tuple[IntArray, IntArray]:
@@ -133,6 +159,7 @@ def hold_final(
     """
     config = replace(config, students=config.students[:1])
     choice = choose_quickly(config.features, learnt.X, learnt.y, learnt.K, run)
+    choice = with_heavier_loss(learnt, choice, run)
     targets = [code for code in some_targets(learnt, run.seed) if (measured.y == code).any()]
     automatic_f1, automatic = _f1_of(config.with_choice(choice, learnt.n), learnt, measured, targets, run)
     run.report("contest", 1, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date, timedelta
 from functools import cache
 from math import cos, pi, sin
@@ -17,9 +18,11 @@ from core.data.column_kinds import infer_schema
 from core.data.schema import Kind, KindSpec
 from core.data.table import NumberCells, Table, TextCells, VectorCells
 from core.encoding.fit import fit_encoder, matrix_of
-from core.encoding.rules import ColumnRules
+from core.encoding.labelled_table import LabelledTable
+from core.encoding.rules import FEWEST_TERMS, ColumnRules, most_terms
 from core.errors import InvalidPackage, InvalidProblem
 from core.packed.encoder import Encoder
+from core.packed.term_table import MAX_TERMS
 
 N = 300
 
@@ -247,6 +250,22 @@ def test_the_most_frequent_terms_are_kept(monkeypatch: pytest.MonkeyPatch):
     )
     assert encoder.layout.terms <= 12
     assert sorted(len(one) for column in encoder.columns for one in column.tables) == [3, 3, 3, 3]
+
+
+def test_tables_of_many_classes_have_so_many_terms_that_all_classes_can_be_rivals():
+    assert most_terms(2) == most_terms(20) == MAX_TERMS
+    assert FEWEST_TERMS < most_terms(77) < MAX_TERMS // 4
+    assert most_terms(10_000) == FEWEST_TERMS
+    texts = [f"word{k} word{k + 1} word{3 * k}" for k in range(6000)]
+    rows = LabelledTable(
+        Table(("a",), (TextCells.of(texts),)),
+        infer_schema(Table(("a",), (TextCells.of(texts),)), {"a": KindSpec(Kind.TEXT)}),
+        np.arange(6000, dtype=np.int32) % 77,
+        tuple(map(str, range(77))),
+    )
+    few = replace(rows, y=rows.y % 3, classes=("0", "1", "2"))
+    assert few.encoder().layout.terms > most_terms(77)
+    assert 0 < rows.encoder().layout.terms <= most_terms(77)
 
 
 def test_long_texts_have_words_and_pairs_and_short_ones_runs_of_characters_too():

@@ -108,6 +108,9 @@ def test_a_calibrated_student_tells_probabilities(iris):
     np.testing.assert_allclose(probability[:, 1], classifier.student_.probabilities(X), atol=1e-9)
     assert probability[y == "virginica", 1].mean() > 0.8
     assert not hasattr(GatedSVMClassifier(), "predict_proba")
+    with pytest.raises(AttributeError) as refused:
+        GatedSVMClassifier().predict_proba(X)
+    assert "calibration='sigmoid'" in str(refused.value.__cause__)
     unsure = GatedSVMClassifier(target_class="virginica", calibration="auto").fit(X, y)
     with at_fault(InvalidProblem, "not_calibrated", match="not calibrated"):
         unsure.predict_proba(X)

@@ -299,6 +299,18 @@ def test_what_onnx_cannot_say_is_refused_by_name(make: Callable[[], Encoder], co
     assert refused.value.faults[0].field in {"born", "note", "match"}
 
 
+def test_every_column_that_onnx_cannot_say_is_named_with_the_ways_out():
+    encoder = of_columns(NUMBERS[0], date("born"), TextColumn("note", False, ()))
+    d = encoder.layout.columns
+    student = PackedStudent(LinearBasis(d), LinearForm(np.ones(d), 1.0, np.zeros(d), 0.0), 0.0, "a")
+    with at_fault(InvalidProblem, "no_onnx_form") as refused:
+        onnx_bytes(student, encoder)
+    assert [fault.field for fault in refused.value.faults] == ["born", "note"]
+    for fault in refused.value.faults:
+        assert f"{fault.field}:ignore" in fault.message
+        assert "local evaluation" in fault.message
+
+
 def test_a_model_is_written_without_a_copy_of_its_numbers(monkeypatch: pytest.MonkeyPatch):
     """Landmarks are written transposed; pieces of any size are the same model."""
     landmarks = rng().normal(size=(4000, 1000))

@@ -9,6 +9,7 @@ from sklearn.metrics import f1_score
 
 from core.data.column_layout import ColumnLayout
 from core.data.dataset import LabelledData
+from core.encoding.rules import most_terms
 from core.errors import InvalidProblem
 from core.features.spec import FeatureSpec
 from core.model_selection.threshold import choose_threshold
@@ -183,7 +184,14 @@ def test_automatic_copies_scores_of_texts_and_not_of_numbers():
 
 @pytest.mark.parametrize(
     ("n_classes", "n_features", "expected"),
-    [(17, 65_536, 16), (77, 26_070, 15), (1000, 65_536, 4), (3, 100, 2), (2, 100, 0)],
+    [
+        (17, 65_536, 16),
+        (77, 26_070, 24),
+        (77, most_terms(77), 76),
+        (1000, 65_536, 4),
+        (3, 100, 2),
+        (2, 100, 0),
+    ],
 )
 def test_students_of_many_classes_have_fewer_rivals(n_classes, n_features, expected):
     assert _number(Rivals(), n_classes, n_features) == expected

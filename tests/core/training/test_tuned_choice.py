@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from core.data.column_layout import ColumnLayout
 from core.data.dataset import LabelledData
+from core.data.scaling_kind import Scaling
+from core.features.spec import FeatureSpec
 from core.model_selection.quick_choice import QuickChoice
 from core.model_selection.setting_search import Setting
 from core.model_selection.tuning_spec import TuningSpec
@@ -20,7 +23,13 @@ from core.training import tuned_choice
 from core.training.config import AUTOMATIC_STUDENT, TrainingConfig
 from core.training.pipeline import Preparation, TrainedModel, prepare, train
 from core.training.stages import Stages
-from core.training.tuned_choice import FinalContest, choose_tuned, contest_rows
+from core.training.tuned_choice import (
+    HEAVIER,
+    FinalContest,
+    choose_tuned,
+    contest_rows,
+    with_heavier_loss,
+)
 
 AUTOMATIC = TrainingConfig(
     students=(AUTOMATIC_STUDENT,),
@@ -151,3 +160,37 @@ def test_words_are_searched_too():
     contest = choice.search()["contest"]
     assert contest["rows"] == 80
     assert min(contest["automatic_f1"], contest["searched_f1"]) > 0.6
+
+
+def intents(K: int) -> LabelledData:
+    """Texts of classes of 6 to 6K rows, each with a few terms of its own among those that all have."""
+    rng = np.random.default_rng(0)
+    codes = np.repeat(np.arange(K), 6 * np.arange(1, K + 1))
+    n = len(codes)
+    terms = rng.random((n, 4 * K)) < 0.03
+    terms |= (np.arange(4 * K) // 4 == codes[:, None]) & (rng.random((n, 4 * K)) < 0.3)
+    rows = sp.csr_array(terms / np.sqrt(np.maximum(1, terms.sum(axis=1)))[:, None])
+    return replace(LabelledData.from_arrays(rows, codes), layout=ColumnLayout(4 * K, 0, ()))
+
+
+def test_texts_take_a_larger_loss_weight_only_where_held_out_rows_say_so():
+    data = intents(20)
+    features = FeatureSpec(kind="linear", scaling=Scaling.NONE, layout=data.layout)
+    small, enough = (QuickChoice(features, C, 0.5, 600, 1, 0.1) for C in (0.3, 2.0))
+    assert with_heavier_loss(data, small, Run()) == replace(small, C_per_row=0.3 * HEAVIER)
+    assert with_heavier_loss(data, enough, Run()) == enough
+
+
+def test_loss_weights_of_numbers_trees_and_two_classes_are_not_compared(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delattr(tuned_choice, "Contest")
+    data = intents(20)
+    features = FeatureSpec(kind="linear", scaling=Scaling.NONE, layout=data.layout)
+    choice = QuickChoice(features, 0.05, 0.5, 600, 1, 0.1)
+    two = replace(data, y=data.y % 2, classes=data.classes[:2])
+    assert with_heavier_loss(two, choice, Run()) is choice
+    for other in (
+        replace(choice, features=replace(features, layout=None)),
+        replace(choice, features=replace(features, kind="kernel")),
+        replace(choice, teacher={"method": "forest"}),
+    ):
+        assert with_heavier_loss(data, other, Run()) is other
