@@ -133,7 +133,7 @@ def students(
     certificate = ("objective", "gap", "iterations") if any(map(has_certificate, rows)) else ()
     names = ("label", "method", "state", *certificate, "seconds")
     columns = [*map(field, names), *(_metric(*of) for of in _METRICS), field("threshold")]
-    columns.append(("chosen so that", lambda row: threshold_text(row["metrics"])))
+    columns.append(("threshold rule", lambda row: threshold_text(row["metrics"])))
     if any("weak" in row["metrics"] for row in rows):
         columns.append(("", lambda row: "weak" if "weak" in row["metrics"] else None))
     if any(map(_chosen, rows)):

@@ -183,7 +183,7 @@ def publish(
     )
     number = version["version"]
     text = f"{escape(model)} version {number} is published; `stms models alias` points an alias to it."
-    record = client.get(job_path(version["job_id"]))["provenance"]["thresholds"]
+    record = client.get(job_path(version["job_id"]))["provenance"]["thresholds"] if rates else {}
     chosen = [f"Class {escape(label)}: threshold {record[label]:.6g}." for label in rates]
     return Answer(version, text, *chosen)
 

@@ -36,56 +36,62 @@ from app.domain.training_spec import AUTO
 
 _DATASET_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
+Dataset = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="DATASET...",
+        help="Id of a data set on the server, or a file to upload; several files, or a folder of them, of"
+        " one format with the same columns are one data set.",
+    ),
+]
+TestOption = Annotated[
+    str | None,
+    typer.Option(
+        "--test",
+        metavar="FILE",
+        help="File with the test part, read with the same options, or the id of a data set. Columns are"
+        " matched by name. Classes that it writes in another way: --set 'evaluation.class_names={…}'.",
+    ),
+]
+TestSkipLines = Annotated[
+    int | None,
+    typer.Option(
+        "--test-skip-lines",
+        min=0,
+        help="Lines above the table of the test file.",
+        show_default="those of --skip-lines",
+    ),
+]
+NoTest = Annotated[
+    bool,
+    typer.Option(
+        "--no-test",
+        help="Hold out no rows: train on all of them. Without a test part nothing is measured then.",
+    ),
+]
+LikeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--like",
+        metavar="MODEL[@ALIAS]",
+        help="Version whose used columns and their kinds the job takes, or none: those of the file.",
+        show_default="the one in production, otherwise the newest of the model",
+    ),
+]
+
 
 @takes_reading()
 def train(
-    dataset: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="DATASET...",
-            help="Id of a data set on the server, or a file to upload; several files, or a folder of them, of"
-            " one format with the same columns are one data set.",
-        ),
-    ],
+    dataset: Dataset,
     model: Annotated[str, typer.Option("--model", help="Name of the model to publish.")],
-    test: Annotated[
-        str | None,
-        typer.Option(
-            "--test",
-            metavar="FILE",
-            help="File with the test part, read with the same options, or the id of a data set. Columns are"
-            " matched by name. Classes that it writes in another way: --set 'evaluation.class_names={…}'.",
-        ),
-    ] = None,
-    test_skip_lines: Annotated[
-        int | None,
-        typer.Option(
-            "--test-skip-lines",
-            min=0,
-            help="Lines above the table of the test file.",
-            show_default="those of --skip-lines",
-        ),
-    ] = None,
-    no_test: Annotated[
-        bool,
-        typer.Option(
-            "--no-test",
-            help="Hold out no rows: train on all of them. Without a test part nothing is measured then.",
-        ),
-    ] = False,
+    test: TestOption = None,
+    test_skip_lines: TestSkipLines = None,
+    no_test: NoTest = False,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job to its end.")] = True,
     assignments: SetOption = [],  # noqa: B006
     params: ParamsOption = None,
     tune: TuneOption = False,
-    like: Annotated[
-        str | None,
-        typer.Option(
-            "--like",
-            metavar="MODEL[@ALIAS]",
-            help="Version whose used columns and their kinds the job takes, or none: those of the file.",
-            show_default="the one in production, otherwise the newest of the model",
-        ),
-    ] = None,
+    like: LikeOption = None,
     allow_schema_change: AllowSchemaChange = False,
     priority: Annotated[
         str, typer.Option("--priority", help="low, normal or high; high needs an operator key.")
@@ -124,20 +130,14 @@ def train(
       stms train more.csv --model letters --like letters@stable
     """
     hyperparameters = read_hyperparameters(assignments, params, tune=tune)
-    fraction = hyperparameters.get("evaluation", {}).get("test_fraction", AUTO)
-    if test is not None and fraction not in (AUTO, None):
-        raise typer.BadParameter("there is a test fraction, too; give one of them", param_hint="--test")
-    if no_test:
-        if test is not None or fraction not in (AUTO, None):
-            raise typer.BadParameter("there is a test part, too; give one of them", param_hint="--no-test")
-        put(hyperparameters, "evaluation.test_fraction", None)
-    if like is not None:
-        put(hyperparameters, "like", like)
-    if allow_schema_change:
-        put(hyperparameters, "allow_schema_change", True)
+    _settle_test_part(hyperparameters, test, no_test)
+    settled = {"like": like, "allow_schema_change": allow_schema_change or None}
+    for name, value in settled.items():
+        if value is not None:
+            put(hyperparameters, name, value)
     _check_names(model, priority)
-    for source in (dataset, [] if test is None else [test]):
-        _check_source(source)
+    _check_source(dataset)
+    _check_source([] if test is None else [test])
     with connect(server, api_key, tenant) as client:
         uploaded = _uploaded(client, dataset, reading, file_format)
         dataset_id = dataset[0] if uploaded is None else uploaded["id"]
@@ -149,6 +149,17 @@ def train(
         if wait:
             job = _followed(client, job["id"])
         _print(client, job, wait, as_json)
+
+
+def _settle_test_part(hyperparameters: Json, test: str | None, no_test: bool) -> None:
+    """Put into hyper-parameters that no rows are held out. Raises BadParameter for two test parts."""
+    fraction = hyperparameters.get("evaluation", {}).get("test_fraction", AUTO)
+    if test is not None and fraction not in (AUTO, None):
+        raise typer.BadParameter("there is a test fraction, too; give one of them", param_hint="--test")
+    if no_test:
+        if test is not None or fraction not in (AUTO, None):
+            raise typer.BadParameter("there is a test part, too; give one of them", param_hint="--no-test")
+        put(hyperparameters, "evaluation.test_fraction", None)
 
 
 def _followed(client: RemoteServer, job_id: str) -> Json:

@@ -45,7 +45,10 @@ def read_arrow(path: Path, limits: DatasetLimits, options: ReadingOptions) -> Ra
     columns = cells.columns
     if not cells.labels:
         raise invalid_file("The file has no rows of data.", code="no_rows")
-    if columns.label_is_guessed and (doubt := label_doubt(cells.labels)) is not None:
+    if (
+        columns.label_is_guessed
+        and (doubt := label_doubt(cells.labels, may_lack=columns.labels_may_lack)) is not None
+    ):
         raise ambiguous(schema, columns, doubt)
     warnings = tuple(renamed_warning(schema.names, columns.names or ()))
     return data_of_columns(columns, cells.read(), cells.labels, options, limits, warnings=warnings)

@@ -70,7 +70,7 @@ class Columns:
     have none. features, privileged, scores: positions. views: name, first feature and end of each. index:
     position of the column that numbers the rows. ignored: positions of columns that are not read.
     decisions: how label and index were found. label_is_default: whether the label is the last column that is
-    no extra.
+    no extra. labels_may_lack: whether the sender said that rows may have no label.
     """
 
     names: tuple[str, ...] | None
@@ -84,6 +84,7 @@ class Columns:
     ignored: tuple[int, ...] = ()
     decisions: tuple[Decision, ...] = ()
     label_is_default: bool = True
+    labels_may_lack: bool = False
 
     @classmethod
     def of(
@@ -126,6 +127,7 @@ class Columns:
             views=() if names is None else _views([named[k] for k in features]),
             index=tuple(left_out),
             label_is_default=label == last,
+            labels_may_lack=options.unlabelled is not None,
         )
         _check_kept_names(columns)
         decided = [Decision("index_column", columns.name(k), reason) for k, reason in left_out.items()]
@@ -414,12 +416,15 @@ def counting_columns(X: NDArray[Any]) -> list[int]:
     return [int(k) for k in likely if counts(X[:, k])]
 
 
-def label_doubt(labels: Sequence[Any]) -> str | None:
-    """Why a column hardly holds classes, as a clause; None if it may. labels: texts or numbers."""
+def label_doubt(labels: Sequence[Any], *, may_lack: bool = False) -> str | None:
+    """Why a column hardly holds classes, as a clause; None if it may. labels: texts or numbers.
+
+    may_lack: whether gaps are no doubt.
+    """
     distinct = {str(label).strip() for label in set(labels) if label is not None} - {"", "nan"}
     n = len(labels) - sum(label is None or label == "" for label in labels)
     different = len(distinct)
-    if len(labels) - n > 0:
+    if len(labels) - n > 0 and not may_lack:
         return f"{len(labels) - n} of its {len(labels)} cells are empty"
     if different > max(3, n / 2):
         return f"it has {different} different values in {n} rows"

@@ -66,7 +66,10 @@ def read_jsonl(path: Path, limits: DatasetLimits, options: ReadingOptions) -> Ra
     if file.has("vector", label):
         text = f"The label column {columns.label_name!r:.80} has lists."
         raise invalid_rows([InputFault("y", "bad_label_type", text)])
-    if columns.label_is_guessed and (doubt := label_doubt(labels)) is not None:
+    if (
+        columns.label_is_guessed
+        and (doubt := label_doubt(labels, may_lack=columns.labels_may_lack)) is not None
+    ):
         texts = [k for k, name in enumerate(names) if k != columns.label and file.has("text", name)]
         reason = f"{columns.doubtful_label}: {doubt}."
         raise ambiguous_label(names, texts, reason, len(names))

@@ -141,7 +141,10 @@ def _read_cells(path: Path, schema: pa.Schema, cells: ArrowCells) -> None:
 
 
 def _check_label(schema: pa.Schema, columns: Columns, labels: list[Any]) -> None:
-    if columns.label_is_guessed and (doubt := label_doubt(labels)) is not None:
+    if (
+        columns.label_is_guessed
+        and (doubt := label_doubt(labels, may_lack=columns.labels_may_lack)) is not None
+    ):
         raise ambiguous(schema, columns, doubt)
 
 

@@ -454,7 +454,7 @@ def _check_label(layout: CsvLayout, labels: list[str]) -> None:
     """Raise InvalidRequest where the last column, taken for want of a better one, hardly holds classes."""
     columns = layout.columns
     if columns.label_is_guessed and columns.label is not None:
-        doubt = label_doubt(labels)
+        doubt = label_doubt(labels, may_lack=columns.labels_may_lack)
         if doubt is not None:
             raise _ambiguous(layout, doubt)
     _check_first_label(layout, labels)
@@ -472,7 +472,7 @@ def _check_label_of_sample(layout: CsvLayout) -> None:
         if cells
         and not any(layout.is_value(row[k], k) or not row[k] for row in sample if len(row) == columns.count)
     ]
-    doubt = label_doubt(cells)
+    doubt = label_doubt(cells, may_lack=columns.labels_may_lack)
     if texts and doubt is not None:
         raise _ambiguous(layout, doubt)
 

@@ -76,7 +76,7 @@ def test_extras_of_a_data_set_are_shown(client):
 
 @pytest.mark.parametrize("place", ["query", "form"])
 def test_rows_without_a_label_are_kept_where_that_is_asked_for(client, place):
-    content = b"a,b,answer\n1,2,no\n2,3,yes\n3,4,\n4,5,no\n5,6,yes\n"
+    content = b"a,b,label\n1,2,no\n2,3,yes\n3,4,\n4,5,no\n5,6,yes\n"
     refused = client.post("/v1/datasets", content=content, headers=HEADERS)
     wrong = client.post("/v1/datasets", params={"unlabelled": "yes"}, content=content, headers=HEADERS)
     options = {"unlabelled": "accept"}

@@ -87,7 +87,8 @@ def test_an_explained_record_says_what_training_did_not_have(ask, people):
 
 def test_an_explained_record_says_what_each_column_adds(ask, people):
     shown = ask("query", "people", "b", "--record", json.dumps(RECORD | {"job": "judge"}), "--explain").stdout
-    verdict, unseen, title, header, *lines = shown.splitlines()
+    verdict, missing, unseen, title, header, *lines = shown.splitlines()
+    assert missing == "Without a value, which the other columns tell: age."
     assert "gate" not in verdict
     assert unseen == "No row of training had the value of: job."
     assert title.startswith("A typical row has the score ")
@@ -237,7 +238,8 @@ def test_a_test_part_is_a_second_file_whose_columns_are_found_by_name(ask, peopl
     again = trained(
         ask, "measured", str(people), "--test", job["hyperparameters"]["evaluation"]["dataset_id"]
     )
-    assert again["hyperparameters"] == job["hyperparameters"]
+    # The second job keeps the columns of the first one's version.
+    assert again["hyperparameters"] == job["hyperparameters"] | {"like": "measured@1"}
 
 
 @pytest.mark.long

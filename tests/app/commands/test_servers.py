@@ -68,7 +68,7 @@ def test_the_curve_of_a_student_is_a_table_of_thresholds(run, written):
     assert shown.exit_code == 0, shown.output
     lines = [" ".join(line.split()) for line in shown.stdout.splitlines()]
     assert "other rows 10" in lines
-    assert "0.5 3 1 75.00 10.00 75.00 75.00" in lines
+    assert "0.5 3 1 0.7500 0.1000 0.7500 0.7500" in lines
     assert written.requests[0].path == f"{students}?label=A"
     found = run("jobs", "curve", "job_1", "A", "--json", STMS_URL=written.address)
     assert json.loads(found.stdout) == points

@@ -268,18 +268,25 @@ ASKED = ("predict", "predict_proba", "decision_function", "student_scores")
 
 @pytest.mark.parametrize("ask", ASKED)
 @pytest.mark.parametrize("gap", [None, np.nan, np.datetime64("NaT"), "NA", Decimal("NaN")])
-def test_a_gap_that_training_did_not_have_is_refused_as_in_queries(ask: str, gap: Any):
+def test_a_gap_that_training_did_not_have_is_answered_as_in_queries(ask: str, gap: Any):
+    size = [k % 11 * 1.5 for k in range(N)]
+    y = ["high" if one > 7 else "low" for one in size]
+    colours = ["red" if one > 7 else "blue" for one in size]
+    model = STMSClassifier(automatic=False).fit({"size": size, "colour": colours}, y)
+    assert model.encoder_ is not None
+    assert [column.fills for column in model.encoder_.columns] == [True, True]
+    asked = {"size": [gap, gap, 15.0], "colour": ["red", "blue", gap]}
+    assert len(getattr(model, ask)(asked)) == 3
+    # The other column says what the missing one would.
+    assert model.predict(asked).tolist() == ["high", "low", "high"]
+
+
+@pytest.mark.parametrize("ask", ASKED)
+@pytest.mark.parametrize("gap", [None, np.nan, np.datetime64("NaT"), "NA", Decimal("NaN")])
+def test_a_gap_of_the_only_column_is_refused_as_in_queries(ask: str, gap: Any):
     size = [k % 11 * 1.5 for k in range(N)]
     y = ["high" if one > 7 else "low" for one in size]
     words = r"row 1 \(counted from 0\), has no value for 'size', which had one in every training row"
-    with_text = STMSClassifier(automatic=False).fit({"size": size, "colour": ["red", "blue"] * 60}, y)
-    asked = {"size": [1.0, gap], "colour": ["red", "green"]}
-    with at_fault(InvalidProblem, "missing_value", match=words):
-        getattr(with_text, ask)(asked)
-    with at_fault(InvalidProblem, "missing_value", match=words):
-        with_text.score(asked, ["high", "low"])
-    with at_fault(InvalidProblem, "missing_value", match="for 'colour'"):
-        getattr(with_text, ask)({"size": [1.0], "colour": [gap]})
     numbers = STMSClassifier(automatic=False).fit({"size": size}, y)
     with at_fault(InvalidProblem, "missing_value", match=words):
         getattr(numbers, ask)({"size": [1.0, None if gap == "NA" else gap]})

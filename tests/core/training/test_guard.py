@@ -238,7 +238,7 @@ def test_a_student_that_errs_once_and_finds_nothing_is_named_too():
     accidental = np.arange(300) == 200
     verdict = compare(truth, np.zeros(300, bool), accidental)
     assert verdict.warning == MISSES
-    assert "F 0.0 %" in verdict.message
+    assert "F 0.000" in verdict.message
     one_found = compare(truth, np.zeros(300, bool), np.arange(300) == 0)
     assert one_found.warning is None
 
@@ -279,7 +279,7 @@ def test_a_student_whose_ranking_is_clearly_worse_is_named_with_its_areas():
     assert verdict(0.9, 0.9, error=0.06).warning is None, "a loss within one standard error"
     assert verdict(0.5, 0.9).warning == WORSE
     assert verdict(0.9, 0.9, accepted=0).warning == NEVER
-    assert verdict(0.9, 0.9).message.endswith("Its ROC area is 90.0 %, the teacher's 95.0 %.")
+    assert verdict(0.9, 0.9).message.endswith("Its ROC area is 0.900, the teacher's 0.950.")
     assert verdict(0.9, 0.9).as_dict()["student_auc"] == 0.9
 
 
