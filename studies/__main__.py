@@ -8,7 +8,7 @@ from typing import Final
 from benchmarks.programs import run
 
 PROGRAMS: Final = (
-    *("accuracy", "budgets", "compact", "defaults", "false_positives", "learners", "rejections"),
+    *("accuracy", "budgets", "compact", "defaults", "false_positives", "gaps", "learners", "rejections"),
     *("studies.rejections.heads", "studies.rejections.queries", "texts", "tuning"),
     *("experiments.reproduce", "experiments.protocol_2"),
 )
