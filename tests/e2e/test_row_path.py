@@ -14,7 +14,7 @@ from benchmarks.deployment import QUICK_SOLVERS, Deployment
 from tests.e2e.conftest import csv_bytes
 from tests.trace_processes import Trace, tracing
 
-MAX_FILES = 76
+MAX_FILES = 80
 PASSED_BY_EVERY_REQUEST = (
     "app/server/",
     "app/gate/",
