@@ -166,7 +166,6 @@ def query(
             model, known = _known(client, model)
             table = _read(file, options, known)
             _warn_of_absent(table, known)
-            body = table.body
         labels = [label, *(more or ())]
         if table is None:
             answer = _asked(client, model, labels, body | more_fields)
@@ -205,7 +204,7 @@ def _asked_about_file(
 def _of_file(fault: Json, table: FeatureRows) -> InputFault:
     """A fault of a row of a query, whose message has the line of the file."""
     row, numbers = fault["row"], table.numbers
-    place = f"row {row if numbers is None else numbers[row]}"
+    place = f"row {row if numbers is None else numbers[row]} (counted from 0)"
     if table.lines is not None:
         place = f"line {table.lines[row]}"
     message = re.sub(rf"\b\w+, row {row} \(counted from 0\),?", place, fault["message"])

@@ -111,7 +111,7 @@ def record_rows(
 def _of_kind(
     name: str, cells: Cells, spec: KindSpec, lines_of: LinesOf | None
 ) -> tuple[Cells, list[InputFault]]:
-    """The cells of a column, those of another kind as gaps, and the faults of these by their lines.
+    """The cells of a column, those of another kind as gaps, and the faults of these by their rows.
 
     Raises InvalidRequest for faults of the whole column, and for very many.
     """

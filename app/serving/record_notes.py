@@ -32,7 +32,7 @@ class RecordNotes:
     def __init__(self, rows: RecordRows) -> None:
         place_of = {column.name: place for place, column in enumerate(rows.columns)}
         self._columns = [(place_of[column.name], column) for column in rows.encoder.columns]
-        self._tests = [(place, column, _noteworthy_test(column)) for place, column in self._columns]
+        self._tests = [(place, _noteworthy_test(column)) for place, column in self._columns]
         self._fills = rows.encoder.filling > 0
         self._has_categories = any(isinstance(column, CategoryColumn) for column in rows.columns)
 
@@ -53,8 +53,12 @@ class RecordNotes:
 
     def unusual(self, values: Values) -> RecordNote | None:
         """The same without ``known_terms``, of a record in which something is unusual; None for others."""
-        odd = [place for place, _, is_noteworthy in self._tests if is_noteworthy(values[place])]
+        odd = [place for place, is_noteworthy in self._tests if is_noteworthy(values[place])]
         return self._note(values, odd) if odd else None
+
+    def is_unusual(self, values: Values) -> bool:
+        """Whether anything is unusual about a record."""
+        return any(is_noteworthy(values[place]) for place, is_noteworthy in self._tests)
 
     def unusual_of_columns(
         self, columns: Sequence[Sequence[Any]], unsure: Collection[int] | None
@@ -64,7 +68,7 @@ class RecordNotes:
         unsure: places of the columns that must be looked at; None for all.
         """
         odd: dict[int, list[int]] = {}
-        for place, _, is_noteworthy in self._tests:
+        for place, is_noteworthy in self._tests:
             if unsure is None or place in unsure:
                 for row, value in enumerate(columns[place]):
                     if is_noteworthy(value):

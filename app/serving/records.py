@@ -298,7 +298,7 @@ class Records(Decoders):
                     return found
             try:
                 values = self.decode_one(data)
-                if self.notes.unusual(values) is not None:
+                if self.notes.is_unusual(values):
                     return None
                 found = score(values)
             except REFUSED:

@@ -107,7 +107,6 @@ class RecordRows:
             if column.tables
         ]
         self._blank = [0.0] * dense
-        self._has_filling = encoder.filling > 0
         self._number_starts = self.starts[: self.numbers]
         self._places = [
             _places(column, start)

@@ -45,7 +45,6 @@ _FEWEST: Final = 5
 """Held-out rows of the class, and of the rest, from which anything is concluded."""
 _STEPS: Final = 30
 _PRIOR: Final = 1e-2
-_HALVINGS: Final = 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -158,7 +157,7 @@ def with_gaps(
 
 
 def _as_chosen(config: TrainingConfig) -> TrainingConfig:
-    """What was chosen, with as few further fits as the teacher takes."""
+    """The configuration with nothing left to choose; trees take the fewest folds that they may."""
     teacher: Any = config.teacher
     few = replace(teacher, folds=2) if config.teacher.grows_trees else teacher
     return replace(config, teacher=few, automatic=False, tuning=None, guard="off")
