@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
-from functools import partial
+from contextlib import contextmanager
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
@@ -87,6 +89,39 @@ def _trusted(ca: str | Path | ssl.SSLContext | None, *, is_encrypted: bool) -> s
     return ca or True
 
 
+_unforked = threading.RLock()
+"""Held while a thread may hold a lock of OpenSSL that the child of a fork needs, and by whoever forks."""
+_seeds = threading.local()
+
+
+@cache
+def _let_forks_wait() -> None:
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(
+            before=_unforked.acquire, after_in_parent=_unforked.release, after_in_child=_unforked.release
+        )
+
+
+@contextmanager
+def _no_fork() -> Iterator[None]:
+    """No thread of this process forks meanwhile.
+
+    Contexts take locks that all threads share, and so does the first random number of a thread, which
+    OpenSSL seeds from those of the process, again after each fork. In a child nobody would release them.
+    """
+    _let_forks_wait()
+    with _unforked:
+        if not _is_seeded():
+            # It seeds both generators of this thread.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            _seeds.process = os.getpid()
+        yield
+
+
+def _is_seeded() -> bool:
+    return getattr(_seeds, "process", None) == os.getpid()
+
+
 class OfProcess:
     """A client of httpx for each process that asks.
 
@@ -100,10 +135,15 @@ class OfProcess:
         self._made: dict[int, httpx.Client] = {}
 
     def here(self) -> httpx.Client:
-        """The client of this process. Threads may ask at the same time, without a lock."""
+        """The client of this process. Threads may ask at the same time."""
         process = os.getpid()
         made = self._made.get(process)
-        return self._made.setdefault(process, self._make()) if made is None else made
+        if made is None or not _is_seeded():
+            with _no_fork():
+                made = self._made.get(process)
+                if made is None:
+                    made = self._made[process] = self._make()
+        return made
 
     def close(self) -> None:
         """Close the connections of this process."""
@@ -128,7 +168,8 @@ class OfLoop:
         made = self._made.get(place)
         if made is None:
             self._forget_ended(place[0])
-            http = self._make()
+            with _no_fork():
+                http = self._make()
             made = self._made[place] = http, _open_until_closed(http)
             await anext(made[1])
         return made[0]
