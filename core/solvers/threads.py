@@ -43,6 +43,13 @@ def one_blas_thread() -> Iterator[None]:
                 _limit = None
 
 
+@contextmanager
+def one_openmp_thread() -> Iterator[None]:
+    """Limit OpenMP to one thread for what this thread starts within the block."""
+    with _libraries(len(sys.modules)).limit(limits=1, user_api="openmp"):
+        yield
+
+
 @lru_cache(maxsize=1)
 def _libraries(_modules: int) -> ThreadpoolController:
     """The loaded libraries with threads. They are looked for after an import only, since it takes 5 ms."""

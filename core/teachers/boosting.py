@@ -5,9 +5,8 @@ Every fit runs in a single thread, since sums over several depend on their numbe
 
 from __future__ import annotations
 
-import threading
-import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
@@ -16,9 +15,9 @@ from core.data.fold_assignment import fold_assignment
 from core.errors import Fault, InvalidProblem
 from core.packed import TreesBasis
 from core.parameters import Doc, Ge, Gt, Le, check_parameters
-from core.teachers.base import Task, Teacher
+from core.teachers.base import Task
 from core.teachers.binning import Bins
-from core.teachers.grown_trees import GrownTree, TreeSpec, assembled
+from core.teachers.grown_trees import GrownTree, TreeFits, TreeSpec, assembled
 from core.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
 
 _STEP: Final = 10
 """Iterations between two looks at a cancel."""
+_PATIENCE: Final = 2
+"""Steps without a smaller loss, after which boosting is stopped early."""
 _ABSENT: Final = -100.0
 """The score of a class without rows."""
 
@@ -54,43 +55,9 @@ class Boosting(TreeSpec):
     def __post_init__(self) -> None:
         check_parameters(self, "teacher")
 
-    def fit(self, task: Task, run: Run, start: Teacher | None = None) -> TreeTeacher:
-        """Bin the columns, and boost on all rows and without each fold.
-
-        run: reports stage ``"trees"`` in iterations. Raises InvalidProblem, Cancelled.
-        """
-        from joblib import Parallel, delayed
-
-        from core.features.tree_columns import tree_rows
-        from core.solvers.solution import Summary
-        from core.teachers.tree_teacher import TreeTeacher, error_rate
-
-        del start
-        started = time.perf_counter()
-        (columns, X), labels = tree_rows(task.examples), task.labels
-        if len(np.unique(labels)) < 2:
-            raise InvalidProblem(Fault("y", "single_class", "boosting needs rows of two classes at least"))
-        bins = Bins.of(X, self.bins)
-        codes = bins.codes(X)
-        fold_of = fold_assignment(labels, min(self.folds, len(labels)), run.seed)
-        rows = [np.arange(len(labels)), *(np.flatnonzero(fold_of != fold) for fold in np.unique(fold_of))]
-        fits = _Fits(self, codes, task, run, len(rows) * self.iterations)
-        pool = Parallel(n_jobs=run.threads, prefer="threads")
-        final, *of_folds = pool(delayed(fits.boosted)(one) for one in rows)
-        left_out = np.full((len(labels), task.n_classes), np.nan)
-        for fold, boosted in enumerate(of_folds):
-            held_out = np.flatnonzero(fold_of == fold)
-            left_out[held_out] = boosted.scores(codes[held_out])
-        summary = Summary(
-            objective=error_rate(left_out, labels),
-            gap=None,
-            relative_gap=None,
-            iterations=self.iterations,
-            seconds=time.perf_counter() - started,
-            status=None,
-        )
-        trees = final.as_sums(bins).on_columns(columns, task.examples.X.shape[1])
-        return TreeTeacher(trees, left_out, summary)
+    def fits(self, task: Task, seed: int) -> BoostingFits:
+        """Boosting on all rows, and without each fold."""
+        return BoostingFits(self, task, seed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,15 +67,24 @@ class _Boosted:
     classifier: Any
     present: IntArray
     n_classes: int
+    iterations: int
 
     def scores(self, codes: FloatArray) -> FloatArray:
         """S of binned rows, (n, K)."""
+        from core.solvers.threads import one_openmp_thread
+
         scores = np.full((len(codes), self.n_classes), _ABSENT)
-        known = 0.0 if self.classifier is None else self.classifier.decision_function(codes)
+        with one_openmp_thread():
+            known = 0.0 if self.classifier is None else self.classifier.decision_function(codes)
         if len(self.present) == 2:
             known = np.column_stack([-known, known])
         scores[:, self.present] = known
         return scores
+
+    def depths(self) -> list[int]:
+        """Of all trees."""
+        rounds = [] if self.classifier is None else self.classifier._predictors
+        return [tree.get_max_depth() for trees in rounds for tree in trees] or [0]
 
     def as_sums(self, bins: Bins) -> TreesBasis:
         """The same as sums of trees: of each class first the constant that boosting starts from."""
@@ -129,23 +105,79 @@ class _Boosted:
         return assembled(grown, bins, sums=K, output=output)
 
 
-class _Fits:
-    """Fits on some of the rows, whose iterations are reported together."""
+class BoostingFits(TreeFits):
+    """Boosting on all rows, and without each fold, each time in one thread."""
 
-    def __init__(self, spec: Boosting, codes: FloatArray, task: Task, run: Run, total: int) -> None:
-        self._spec, self._codes, self._task, self._run = spec, codes, task, run
-        self._lock, self._done, self._total = threading.Lock(), 0, total
+    def __init__(self, spec: Boosting, task: Task, seed: int) -> None:
+        n = len(task.labels)
+        if len(np.unique(task.labels)) < 2:
+            raise InvalidProblem(Fault("y", "single_class", "boosting needs rows of two classes at least"))
+        super().__init__(spec, task, seed, fold_assignment(task.labels, min(spec.folds, n), seed))
+        self._spec = spec
 
-    def boosted(self, rows: IntArray) -> _Boosted:
-        """A classifier of these rows. Raises Cancelled."""
-        from sklearn.ensemble import HistGradientBoostingClassifier
-        from threadpoolctl import threadpool_limits
+    @property
+    def spec(self) -> Boosting:
+        """The hyper-parameters of fits from now on."""
+        return self._spec
 
-        spec, labels = self._spec, self._task.labels[rows]
+    @property
+    def cost(self) -> float:
+        """The mean depth of the trees so far, and their leaves."""
+        classes = self.left_out.shape[1]
+        trees, sums = (1, classes) if classes == 2 else (classes, 1)
+        return self._spec.iterations * trees * (float(np.mean(self._steps)) + sums) + classes
+
+    def score_fold(self, fold: int, run: Run) -> None:
+        """Boost without the rows of a fold, and score these. Raises Cancelled."""
+        held_out = self.rows_of(fold)
+        *_, boosted = self._boosted(np.flatnonzero(self._fold_of != fold), run)
+        self._steps += boosted.depths()
+        self.left_out[held_out] = boosted.scores(self._codes[held_out])
+
+    def score_first_fold(self, run: Run) -> None:
+        """Score the first fold after the iterations that suit its rows best, which all fits have from now on.
+
+        These have the least mean logarithmic loss. Boosting ends where ``_PATIENCE`` steps have not lessened
+        it. Raises Cancelled.
+        """
+        held_out, best, since = self.rows_of(0), np.inf, 0
+        for boosted in self._boosted(np.flatnonzero(self._fold_of != 0), run):
+            scores = boosted.scores(self._codes[held_out])
+            loss = _logarithmic_loss(scores, self._labels[held_out])
+            since += 1
+            if loss < best:
+                best, since = loss, 0
+                self.left_out[held_out] = scores
+                self._spec = replace(self._spec, iterations=boosted.iterations)
+            if since == _PATIENCE:
+                break
+        self._steps += boosted.depths()
+
+    def teacher(self, run: Run) -> TreeTeacher:
+        """The teacher, after the fits that are still missing. Raises Cancelled."""
+        from joblib import Parallel, delayed
+
+        folds = self._missing_folds()
+        pool = Parallel(n_jobs=run.threads, prefer="threads")
+        grown, *_ = pool([delayed(self._grown)(run), *(delayed(self.score_fold)(one, run) for one in folds)])
+        return self._teacher(grown, self._spec.iterations)
+
+    def _grown(self, run: Run) -> TreesBasis:
+        """The trees of all rows, on the columns that were binned."""
+        *_, boosted = self._boosted(np.arange(len(self._labels)), run)
+        return boosted.as_sums(self._bins)
+
+    def _boosted(self, rows: IntArray, run: Run) -> Iterator[_Boosted]:
+        """A classifier of these rows after every step, in the end after all iterations. Raises Cancelled."""
+        from core.solvers.threads import one_openmp_thread
+        from core.teachers.binned_boosting import BinnedBoosting
+
+        spec, labels, n_classes = self._spec, self._labels[rows], self.left_out.shape[1]
         present = np.unique(labels)
         if len(present) < 2:
-            return _Boosted(None, present, self._task.n_classes)
-        classifier = HistGradientBoostingClassifier(
+            yield _Boosted(None, present, n_classes, spec.iterations)
+            return
+        classifier = BinnedBoosting(
             learning_rate=spec.learning_rate,
             max_leaf_nodes=spec.leaves,
             max_depth=spec.max_depth,
@@ -154,22 +186,26 @@ class _Fits:
             categorical_features=None,
             early_stopping=False,
             warm_start=True,
-            random_state=self._run.seed,
+            random_state=self._seed,
         )
         codes, done = self._codes[rows].astype(np.float64), 0
-        with threadpool_limits(1, user_api="openmp"):
-            while done < spec.iterations:
-                self._run.check_cancel()
-                step = min(_STEP, spec.iterations - done)
-                done += step
+        while done < spec.iterations:
+            run.check_cancel()
+            step = min(_STEP, spec.iterations - done)
+            done += step
+            with one_openmp_thread():
                 classifier.set_params(max_iter=done).fit(codes, labels)
-                self._report(step)
-        return _Boosted(classifier, present, self._task.n_classes)
+            self._report(step, spec.iterations, run)
+            yield _Boosted(classifier, present, n_classes, done)
 
-    def _report(self, iterations: int) -> None:
-        with self._lock:
-            self._done += iterations
-            self._run.report("trees", self._done, self._total)
+
+def _logarithmic_loss(scores: FloatArray, labels: IntArray) -> float:
+    """Mean of −log p of the rows' classes by scores (n, K), which of two classes are ± the logit of p."""
+    from scipy.special import logsumexp
+
+    logits = scores / 2.0 if scores.shape[1] == 2 else scores
+    own = np.take_along_axis(logits, labels[:, np.newaxis], axis=1)[:, 0]
+    return float(np.mean(logsumexp(logits, axis=1) - own))
 
 
 def _grown(nodes: Any, bins: Bins, signs: FloatArray) -> GrownTree:

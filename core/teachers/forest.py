@@ -6,7 +6,6 @@ number of threads. Its share in the scores of rows that it has not seen is added
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
@@ -15,9 +14,9 @@ import numpy as np
 
 from core.data.fold_assignment import fold_assignment
 from core.parameters import Doc, Ge, Gt, Le, check_parameters
-from core.teachers.base import Task, Teacher
+from core.teachers.base import Task
 from core.teachers.binning import Bins
-from core.teachers.grown_trees import GrownTree, TreeSpec, assembled
+from core.teachers.grown_trees import GrownTree, TreeFits, TreeSpec, assembled
 from core.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -70,43 +69,9 @@ class Forest(TreeSpec):
     def __post_init__(self) -> None:
         check_parameters(self, "teacher")
 
-    def fit(self, task: Task, run: Run, start: Teacher | None = None) -> TreeTeacher:
-        """Bin the columns, grow the trees, and score the rows by trees that have not seen them.
-
-        run: reports stage ``"trees"`` in trees of all fits. Raises InvalidProblem, Cancelled.
-        """
-        from core.features.tree_columns import tree_rows
-        from core.solvers.solution import Summary
-        from core.teachers.tree_teacher import TreeTeacher, error_rate
-
-        del start
-        started = time.perf_counter()
-        columns, X = tree_rows(task.examples)
-        bins = Bins.of(X, self.bins)
-        codes = bins.codes(X)
-        present, labels = np.unique(task.labels, return_inverse=True)
-        votes, voters = np.zeros((len(codes), len(present))), np.zeros(len(codes))
-        grown, growth = [], _Growth(self, bins, codes, labels, run)
-        for done, (tree, outside, shares) in enumerate(growth.trees(), 1):
-            votes[outside] += shares
-            voters[outside] += 1.0
-            if tree is not None:
-                grown.append(tree.spread(present, task.n_classes))
-            run.report("trees", done, self.trees * (1 + growth.n_folds))
-        left_out = np.zeros((len(codes), task.n_classes))
-        with np.errstate(invalid="ignore"):
-            left_out[:, present] = votes / voters[:, np.newaxis]
-        left_out[voters == 0.0] = np.nan
-        summary = Summary(
-            objective=error_rate(left_out, task.labels),
-            gap=None,
-            relative_gap=None,
-            iterations=self.trees,
-            seconds=time.perf_counter() - started,
-            status=None,
-        )
-        trees = assembled(grown, bins, sums=task.n_classes, divisor=float(self.trees))
-        return TreeTeacher(trees.on_columns(columns, task.examples.X.shape[1]), left_out, summary)
+    def fits(self, task: Task, seed: int) -> ForestFits:
+        """The forest, and those of the folds where each tree is grown on all rows."""
+        return ForestFits(self, task, seed)
 
     def metadata(self) -> dict[str, str | float | int]:
         """Name and what the trees depend on."""
@@ -121,51 +86,87 @@ def grown_tree(nodes: Any, bins: Bins) -> GrownTree:
     return GrownTree.of_nodes(children, test, nodes.weighted_n_node_samples, nodes.value[:, 0, :])
 
 
-class _Growth:
-    """The trees of the forest, and of the forests of the folds where each tree is grown on all rows.
+class ForestFits(TreeFits):
+    """The forest, whose trees leave out rows themselves, or those of folds where they see all rows."""
 
-    n_folds: 0 for bootstrap samples.
-    """
-
-    def __init__(self, spec: Forest, bins: Bins, codes: FloatArray, labels: IntArray, run: Run) -> None:
-        self._spec, self._bins, self._codes, self._labels, self._run = spec, bins, codes, labels, run
-        n = len(codes)
-        self._fold_of = np.full(n, -1)
+    def __init__(self, spec: Forest, task: Task, seed: int) -> None:
+        n = len(task.labels)
+        fold_of = np.full(n, -1)
         if spec.sample == "all" and n > 1:
-            self._fold_of = fold_assignment(labels, min(spec.folds, n), run.seed)
-        self.n_folds = int(self._fold_of.max()) + 1
+            fold_of = fold_assignment(task.labels, min(spec.folds, n), seed)
+        super().__init__(spec, task, seed, fold_of)
+        self._spec = spec
+        self._present, codes = np.unique(task.labels, return_inverse=True)
+        self._class_column = codes.astype(np.float64)[:, np.newaxis]
 
-    def trees(self) -> Iterator[tuple[GrownTree | None, IntArray, FloatArray]]:
-        """Of every tree, in order: the tree, rows that it has not seen, and its shares of their classes.
+    @property
+    def spec(self) -> Forest:
+        """The hyper-parameters."""
+        return self._spec
 
-        Of trees of folds, which come behind those of the forest, there are scores only. Raises Cancelled.
+    @property
+    def cost(self) -> float:
+        """The mean depth of the trees so far, and their leaves."""
+        trees, classes = self._spec.trees, len(self._present)
+        return trees * (float(np.mean(self._steps)) + classes) + self.left_out.shape[1]
+
+    def score_fold(self, fold: int, run: Run) -> None:
+        """Grow a forest without the rows of a fold, and score these. Raises Cancelled."""
+        for _ in self._trees(fold, run):
+            pass
+
+    def teacher(self, run: Run) -> TreeTeacher:
+        """The teacher, after the fits that are still missing. Raises Cancelled."""
+        sums, trees = self.left_out.shape[1], self._trees(-1, run)
+        grown = [grown_tree(tree, self._bins).spread(self._present, sums) for tree in trees]
+        for fold in self._missing_folds():
+            self.score_fold(fold, run)
+        whole = assembled(grown, self._bins, sums=sums, divisor=float(self._spec.trees))
+        return self._teacher(whole, self._spec.trees)
+
+    def _trees(self, fold: int, run: Run) -> Iterator[Any]:
+        """The trees of a fold in their order, −1: of the forest itself, and in the end the scores.
+
+        Raises Cancelled.
         """
         from joblib import Parallel, delayed
 
-        pool = Parallel(n_jobs=self._run.threads, prefer="threads", return_as="generator")
+        votes, voters = np.zeros((len(self._codes), len(self._present))), np.zeros(len(self._codes))
+        pool = Parallel(n_jobs=run.threads, prefer="threads", return_as="generator")
         numbers = range(self._spec.trees)
-        folds = range(-1, self.n_folds)
-        yield from pool(delayed(self._grown)(fold, number) for fold in folds for number in numbers)
+        for tree, outside, shares in pool(delayed(self._fitted)(fold, number, run) for number in numbers):
+            votes[outside] += shares
+            voters[outside] += 1.0
+            self._steps.append(tree.max_depth)
+            self._report(1, self._spec.trees, run)
+            yield tree
+        scored = np.flatnonzero(voters)
+        self.left_out[scored] = 0.0
+        self.left_out[np.ix_(scored, self._present)] = votes[scored] / voters[scored, np.newaxis]
 
-    def _grown(self, fold: int, number: int) -> tuple[GrownTree | None, IntArray, FloatArray]:
-        """Tree ``number`` of a fold; −1: of the forest itself."""
-        from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
+    def _fitted(self, fold: int, number: int, run: Run) -> tuple[Any, IntArray, FloatArray]:
+        """Tree ``number`` of a fold, rows that it has not seen, and its shares of their classes."""
+        from core.teachers.single_trees import grow_tree
 
-        self._run.check_cancel()
+        run.check_cancel()
         spec, n = self._spec, len(self._codes)
-        kind = DecisionTreeClassifier if spec.splits == "best" else ExtraTreeClassifier
-        rng = np.random.default_rng((self._run.seed, number) if fold < 0 else (self._run.seed, number, fold))
+        rng = np.random.default_rng((self._seed, number) if fold < 0 else (self._seed, number, fold))
         weight = np.ones(n)
         if spec.sample == "bootstrap":
             weight = np.bincount(rng.integers(n, size=n), minlength=n).astype(np.float64)
         elif fold >= 0:
             weight[self._fold_of == fold] = 0.0
-        fitted = kind(
-            max_features="sqrt" if spec.max_features is None else spec.max_features,
-            min_samples_leaf=spec.min_leaf,
+        d = self._codes.shape[1]
+        tree = grow_tree(
+            self._codes,
+            self._class_column,
+            weight,
+            classes=len(self._present),
+            splits=spec.splits,
+            columns=max(1, int(np.sqrt(d) if spec.max_features is None else spec.max_features * d)),
+            min_leaf=spec.min_leaf,
             max_depth=spec.max_depth,
-            random_state=int(rng.integers(2**31)),
-        ).fit(self._codes, self._labels, sample_weight=weight, check_input=False)
+            seed=int(rng.integers(2**31)),
+        )
         outside = np.flatnonzero(weight == 0.0)
-        shares = fitted.tree_.predict(self._codes[outside])
-        return (grown_tree(fitted.tree_, self._bins) if fold < 0 else None), outside, shares
+        return tree, outside, tree.predict(self._codes[outside])

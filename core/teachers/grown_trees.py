@@ -1,7 +1,10 @@
-"""Trees as scikit-learn has grown them on binned columns, put together as sums for queries."""
+"""Fits of teachers of trees, which scikit-learn grows on binned columns, and the trees as sums."""
 
 from __future__ import annotations
 
+import threading
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -11,12 +14,13 @@ from numpy.typing import NDArray
 
 from core.packed.tree_references import distinct_rows
 from core.packed.trees import TreesBasis
-from core.teachers.base import TeacherSpec
+from core.teachers.base import Task, Teacher, TeacherSpec
 from core.teachers.binning import Bins
 from core.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from core.packed.codec import Arrays
+    from core.run import Run
     from core.solvers.solution import Summary
     from core.teachers.tree_teacher import TreeTeacher
 
@@ -27,6 +31,20 @@ class TreeSpec(TeacherSpec):
     needs: ClassVar[frozenset[Literal["teacher_scores", "dense"]]] = frozenset({"dense"})
     grows_trees: ClassVar[bool] = True
 
+    bins: int
+
+    @abstractmethod
+    def fits(self, task: Task, seed: int) -> TreeFits:
+        """The fits that make the teacher, none of them made yet. Raises InvalidProblem."""
+
+    def fit(self, task: Task, run: Run, start: Teacher | None = None) -> TreeTeacher:
+        """Bin the columns, grow the trees, and score the rows by trees that have not seen them.
+
+        run: reports stage ``"trees"`` in trees or iterations of all fits. Raises InvalidProblem, Cancelled.
+        """
+        del start
+        return self.fits(task, run.seed).teacher(run)
+
     def restore(
         self, arrays: Arrays, n_classes: int, n_features: int, summary: Summary | None
     ) -> TreeTeacher:
@@ -35,6 +53,77 @@ class TreeSpec(TeacherSpec):
 
         del n_features
         return TreeTeacher.restore(arrays, n_classes, summary)
+
+
+class TreeFits(ABC):
+    """The fits of a teacher of trees, which can be made one by one: of all rows, and without each fold's.
+
+    left_out: S of the rows by trees that have not seen them, (n, K); NaN of rows that no fit has left out so
+    far. n_folds: of the scores; 0 where the fit of all rows gives them.
+    """
+
+    def __init__(self, spec: TreeSpec, task: Task, seed: int, fold_of: IntArray) -> None:
+        """fold_of: the fold of each row, (n,); −1: of none."""
+        from core.features.tree_columns import tree_rows
+
+        self._started = time.perf_counter()
+        self._columns, X = tree_rows(task.examples)
+        self._width = task.examples.X.shape[1]
+        self._bins = Bins.of(X, spec.bins)
+        self._codes = self._bins.codes(X)
+        self._labels, self._seed, self._fold_of = task.labels, seed, fold_of
+        self._lock, self._done, self._steps = threading.Lock(), 0, list[int]()
+        self.left_out = np.full((len(fold_of), task.n_classes), np.nan)
+        self.n_folds = int(fold_of.max()) + 1
+
+    @property
+    @abstractmethod
+    def spec(self) -> TreeSpec:
+        """The hyper-parameters of fits from now on."""
+
+    @property
+    @abstractmethod
+    def cost(self) -> float:
+        """``TreesBasis.cost`` of the teacher, as far as the fits so far tell. One has to be made."""
+
+    @abstractmethod
+    def score_fold(self, fold: int, run: Run) -> None:
+        """Fit without the rows of a fold, and score these. Several threads may do so. Raises Cancelled."""
+
+    def score_first_fold(self, run: Run) -> None:
+        """As ``score_fold``; what can be chosen by the rows of a fold is chosen. Raises Cancelled."""
+        self.score_fold(0, run)
+
+    @abstractmethod
+    def teacher(self, run: Run) -> TreeTeacher:
+        """The teacher, after the fits that are still missing. Raises Cancelled."""
+
+    def rows_of(self, fold: int) -> IntArray:
+        """The rows of a fold, rising."""
+        return np.flatnonzero(self._fold_of == fold)
+
+    def _missing_folds(self) -> list[int]:
+        return [fold for fold in range(self.n_folds) if np.isnan(self.left_out[self.rows_of(fold)]).all()]
+
+    def _report(self, done: int, size: int, run: Run) -> None:
+        """Report trees or iterations that were made now, of ``size`` in each fit."""
+        with self._lock:
+            self._done += done
+            run.report("trees", self._done, size * (1 + self.n_folds))
+
+    def _teacher(self, grown: TreesBasis, iterations: int) -> TreeTeacher:
+        from core.solvers.solution import Summary
+        from core.teachers.tree_teacher import TreeTeacher, error_rate
+
+        summary = Summary(
+            objective=error_rate(self.left_out, self._labels),
+            gap=None,
+            relative_gap=None,
+            iterations=iterations,
+            seconds=time.perf_counter() - self._started,
+            status=None,
+        )
+        return TreeTeacher(grown.on_columns(self._columns, self._width), self.left_out, summary)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

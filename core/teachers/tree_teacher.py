@@ -49,8 +49,7 @@ class TreeTeacher(Teacher):
     @property
     def own_scores(self) -> FloatArray:
         """``left_out``, with scores that prefer no class where there are none."""
-        known = ~np.isnan(self.left_out)
-        return np.where(known, self.left_out, 1.0 / self.left_out.shape[1])
+        return neutral_scores(self.left_out)
 
     @property
     def trees(self) -> TreesBasis:
@@ -74,6 +73,11 @@ class TreeTeacher(Teacher):
         """Trees and scores of the rows of the fit."""
         columns = np.array([self.grown.columns], dtype=np.int64)
         return {**self.grown.arrays(), "columns": columns, "left_out": self.left_out}
+
+
+def neutral_scores(left_out: FloatArray) -> FloatArray:
+    """Held-out scores (n, K), with scores that prefer no class where there are none."""
+    return np.where(np.isnan(left_out), 1.0 / left_out.shape[1], left_out)
 
 
 def error_rate(left_out: FloatArray, labels: Any) -> float:
