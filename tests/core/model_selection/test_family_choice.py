@@ -169,6 +169,34 @@ def test_rules_are_learnt_by_trees_and_planes_by_planes():
         json.dumps(choice.as_dict())
 
 
+def test_a_family_that_is_behind_in_one_fold_is_not_fitted_in_the_others():
+    data = planes(900)
+    choice, fitted = choose_family(data, choose_quickly(FeatureSpec(), data.X, data.y, data.K))
+    assert fitted is None
+    figures = {one["family"]: one for one in choice.families}
+    behind = [one for one in figures.values() if "rows" in one]
+    assert {one["family"] for one in behind} <= {"forest, random splits", "boosting"}
+    assert behind
+    # The rows of one of five folds.
+    assert {one["rows"] for one in behind} == {180}
+    assert not any(one["taken"] for one in behind)
+    assert f"boosted trees {figures['boosting']['f1']:.3f} on 180 of them" in choice.reason
+
+
+def test_the_families_that_last_are_scored_as_a_fit_of_their_own_scores_them():
+    data = ruled(600)
+    choice, fitted = choose_family(data, choose_quickly(FeatureSpec(), data.X, data.y, data.K))
+    assert fitted is not None
+    alone = of_trees(data, choice.tree_teacher, Run())
+    taken = next(one for one in choice.families if one["taken"])
+    assert taken["f1"] == alone.f1
+    assert taken["brier"] == alone.brier
+    assert taken["cost"] == pytest.approx(alone.cost, rel=0.1)
+    np.testing.assert_array_equal(fitted.held_out, alone.fitted.held_out)
+    again = [choose_family(data, choice, Run(0, threads))[0].families for threads in (1, 2)]
+    assert again[0] == again[1]
+
+
 @pytest.mark.long
 def test_a_table_of_one_column_has_a_model():
     X = np.random.default_rng(0).random(90)[:, None]

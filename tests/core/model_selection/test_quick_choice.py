@@ -17,11 +17,12 @@ from core.features.spec import FeatureSpec
 from core.model_selection import quick_choice, row_samples
 from core.model_selection.quick_choice import (
     CHOICE_FOLDS,
+    RIDGES,
     FoldChoices,
     MeasuredMap,
     QuickChoice,
-    _best_ridge,
     _mean_f1,
+    _measured,
     best_of_maps,
     choose_quickly,
     measure_maps,
@@ -58,7 +59,9 @@ def test_leave_one_out_predictions_are_those_of_refits():
     rng = np.random.default_rng(1)
     rows, labels = rng.normal(size=(30, 4)), np.arange(30) % 3
     kernel = rows @ rows.T + 1.0
-    found, ridge = _best_ridge(kernel, labels, 3)
+    best, predictions = _measured((FeatureSpec(), kernel), labels, 3)
+    found, ridge = best.f1, best.ridge
+    assert len(predictions) == len(RIDGES)
     targets = np.where(labels[:, None] == np.arange(3), 1.0, -1.0)
     predicted = np.empty(30, dtype=int)
     for left_out in range(30):
@@ -75,7 +78,7 @@ def test_rows_that_planes_cannot_separate_get_a_scaled_kernel():
     assert choice.features.scaling != "none"
     assert choice.f1 > 0.95
     assert choice.reason.startswith("Chosen: an RBF kernel, with a mean F of ")
-    assert choice.reason.endswith(" on 240 rows, each left out once, the best of 17 that were compared.")
+    assert choice.reason.endswith(" on 240 rows, each left out once, the best of 9 that were compared.")
     assert choice.as_dict()["gamma"] == choice.features.gamma
 
 
