@@ -104,17 +104,17 @@ def mean_f1(labels: IntArray, accepted: BoolArray, targets: Sequence[int]) -> tu
 class Contest:
     """Entries rated by the same folds of the same rows, which are dealt ``repeats`` times."""
 
-    def __init__(self, data: LabelledData, run: Run) -> None:
-        """data: checked rows. run: folds are fitted in its threads."""
+    def __init__(self, data: LabelledData, run: Run, folds: int = FOLDS) -> None:
+        """data: checked rows. run: folds are fitted in its threads. folds: of three that are held out."""
         self._data, self._run = data, run.silent()
         repeats = min(max(1, ENOUGH_ROWS // data.n), MOST_REPEATS)
         self._folds = [
             assignment == fold
             for repeat in range(repeats)
             for assignment in [fold_assignment(data.y, FOLDS, (run.seed + repeat) % 2**32)]
-            for fold in range(FOLDS)
+            for fold in range(folds)
         ]
-        self.repeats = repeats
+        self.repeats, self._n_folds = repeats, folds
         self._learnt: dict[tuple[FeatureSpec, float, int], tuple[float, ...]] = {}
         self.rated: list[Rated] = []
 
@@ -136,11 +136,13 @@ class Contest:
         for place, one in enumerate(entries):
             values, shares = [], []
             for repeat in range(self.repeats):
-                predicted = np.empty(data.n, dtype=np.int64)
-                for number in range(repeat * FOLDS, (repeat + 1) * FOLDS):
+                predicted = np.full(data.n, -1)
+                for number in range(repeat * self._n_folds, (repeat + 1) * self._n_folds):
                     predicted[self._folds[number]] = answers[number][place]
-                accepted = predicted == np.arange(data.K)[:, None]
-                f1, of_rows = mean_f1(data.y, accepted, range(data.K))
+                rows = predicted >= 0
+                accepted = predicted[rows] == np.arange(data.K)[:, None]
+                present = np.unique(data.y[rows]).tolist()
+                f1, of_rows = mean_f1(data.y[rows], accepted[present], present)
                 values.append(f1)
                 shares.append(of_rows)
             rated.append(Rated(one, float(np.mean(values)), np.mean(shares, axis=0)))

@@ -279,11 +279,14 @@ def measure_maps(
     is_all = len(rows) == len(labels) and len(classes) == n_classes
     choices = FoldChoices(codes, n_classes, run.seed) if is_all else None
     measured: list[MeasuredMap] = []
+    is_over = False
 
     def admitted(maps: Iterable[_Map]) -> Iterator[Any]:
+        nonlocal is_over
         for one in maps:
             run.check_cancel()
-            if measured and admits is not None and not admits():
+            is_over = is_over or bool(measured and admits is not None and not admits())
+            if is_over:
                 return
             yield delayed(_measured)(one, codes, len(classes))
 

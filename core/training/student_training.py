@@ -162,7 +162,7 @@ def train_student(
         rule: str = config.threshold
         if all_have is not None and (verdict is None or verdict.replaced is None):
             threshold, rule = all_have, SHARED
-        own = fitted.scores(preparation.labelled.examples)
+        own = _own_scores(preparation, fitted)
         if held_out is not None and config.threshold == "fpr":
             copied = threshold if folds is None else None
             threshold, promise = _promised(config.budget, held_out, own, codes == target, copied)
@@ -183,6 +183,16 @@ def train_student(
         promise=promise,
         answers=_answers(preparation, target, codes, held_out or seen, threshold),
     )
+
+
+def _own_scores(preparation: Preparation, fitted: Student) -> FloatArray:
+    """Scores of the labelled rows, (n,); of a copy they follow from the teacher's, which are known."""
+    labelled = preparation.labelled
+    if preparation.teacher.own_scores is None:
+        copied = fitted.of_teacher(preparation.scores[: len(labelled.labels)])
+        if copied is not None:
+            return copied
+    return fitted.scores(labelled.examples)
 
 
 def _answers(
