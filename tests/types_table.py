@@ -418,7 +418,7 @@ TYPES: Final = (
         "bad_type",
         _except((*FILES, "polars", "pyarrow", "mapping", "numpy", "array")),
         pandas="interval",
-        words="each of their ends",
+        words="make a column of each of",
     ),
     Type(
         "nothing",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import ConfigDict, Field, StringConstraints
+from pydantic.config import JsonDict
 from starlette.concurrency import run_in_threadpool
 
 from app.api.border import BorderRoute
@@ -27,7 +28,7 @@ from app.api.schemas import (
 from app.auth.authenticator import authorise
 from app.domain.entities import ModelSummary
 from app.domain.figures import KEPT_INPUTS_DAYS
-from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME, qualified
+from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME, USABLE, qualified
 from app.services import curves, models
 from app.services.models import DEFAULT_ALIAS
 from app.serving.input_report import input_report
@@ -107,6 +108,7 @@ def get_model(
 
 
 _Label: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CLASS_NAME)]
+_LABELS: Final[JsonDict] = {"propertyNames": {"minLength": 1, "maxLength": MAX_CLASS_NAME, "pattern": USABLE}}
 
 
 class DeriveVersion(Body):
@@ -128,10 +130,10 @@ class DeriveVersion(Body):
 
     base: Annotated[str, StringConstraints(pattern=MODEL_NAME)] = DEFAULT_ALIAS
     thresholds: dict[_Label, Annotated[float, Field(allow_inf_nan=False)]] = Field(
-        {}, max_length=curves.MAX_THRESHOLDS
+        {}, max_length=curves.MAX_THRESHOLDS, json_schema_extra=_LABELS
     )
     max_false_positive_rates: dict[_Label, Annotated[float, Field(ge=0, lt=1)]] = Field(
-        {}, max_length=curves.MAX_THRESHOLDS
+        {}, max_length=curves.MAX_THRESHOLDS, json_schema_extra=_LABELS
     )
 
 

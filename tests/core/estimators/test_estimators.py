@@ -127,7 +127,7 @@ def test_students_of_all_classes_are_tuned_and_calibrated(iris):
 def test_without_parameters_features_and_c_are_chosen(iris, automatic):
     chosen = train(LabelledData.from_arrays(*iris), automatic._config())
     assert automatic.choice_ == chosen.preparation.choice
-    assert "leave-one-out" in automatic.choice_.reason
+    assert "on held-out rows" in automatic.choice_.reason
     for label, student in automatic.students_.items():
         assert student.calibration.kind == "sigmoid"
         assert student.to_bytes() == chosen.students[label].to_bytes()
