@@ -12,6 +12,7 @@ PROGRAMS: Final = (
         "bundles",
         "cluster",
         "dashboard",
+        "first_model",
         "inputs",
         "query",
         "reach",

@@ -20,8 +20,7 @@ Brier score.
 
 Most of the time would go to families that are not taken. Hence those with folds are fitted in one of these
 first, and race: one that is more than a standard error behind the best of the others there, on the same
-rows, is not fitted again. Boosting ends in this fold where its loss no longer falls, and has as many
-iterations from then on.
+rows, is not fitted again.
 """
 
 from __future__ import annotations
@@ -143,9 +142,6 @@ def choose_family(
     fits = next(one.fits for one in families if one.family is taken)
     if fits is not None and part.n == data.n:
         taken = replace(taken, fitted=taken.fitted or fits.teacher(run.silent()))
-    elif fits is not None:
-        # Fewer iterations that suit a part of the rows would be too few for all.
-        taken = replace(taken, teacher=next(one for one in specs if family_name(one) == taken.name))
     return with_family(replace(choice, families=compared), taken, data.n)
 
 
@@ -225,7 +221,7 @@ def _first_fit(fits: TreeFits, run: Run) -> Teacher | None:
     """The teacher, where it has no folds; otherwise the first of these is scored."""
     if not fits.n_folds:
         return fits.teacher(run)
-    fits.score_first_fold(run)
+    fits.score_fold(0, run)
     return None
 
 

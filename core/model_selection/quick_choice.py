@@ -13,7 +13,7 @@ classes are separated. The factor and its least values were set by hand on third
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -268,46 +268,32 @@ def measure_maps(
     run: Run = Run(),
     admits: Callable[[], bool] | None = None,
 ) -> MapComparison:
-    """Maps with their leave-one-out F; see ``choose_quickly``.
+    """Every map with its leave-one-out F; see ``choose_quickly``.
 
-    Linear maps come first, then each scaling with the usual width, and the best of these with other widths.
-    admits: asked before each map but the first; once it is False, no more are measured.
+    Linear maps come first. admits: asked before each map but the first; once it is False, no more are
+    measured.
     """
-    spec = replace(spec, gamma=None)
     rows = comparison_rows(labels, n_classes, run.seed, ROWS_WITH_TERMS if spec.has_terms else None)
     classes, codes = np.unique(labels[rows], return_inverse=True)
     is_all = len(rows) == len(labels) and len(classes) == n_classes
     choices = FoldChoices(codes, n_classes, run.seed) if is_all else None
     measured: list[MeasuredMap] = []
-    is_over = False
 
-    def admitted(maps: Iterable[_Map]) -> Iterator[Any]:
-        nonlocal is_over
-        for one in maps:
+    def admitted() -> Iterator[Any]:
+        for one in _kernels(replace(spec, gamma=None), X, rows):
             run.check_cancel()
-            is_over = is_over or bool(measured and admits is not None and not admits())
-            if is_over:
+            if measured and admits is not None and not admits():
                 return
             yield delayed(_measured)(one, codes, len(classes))
 
     # With a budget, which is asked after each map, they are measured one by one.
     pool = Parallel(n_jobs=run.threads if admits is None else 1, prefer="threads", return_as="generator")
-
-    def measure(maps: Iterable[_Map]) -> None:
-        for one, predictions in pool(admitted(maps)):
+    with one_blas_thread():
+        for one, predictions in pool(admitted()):
             measured.append(one)
             if choices is not None:
                 for scores in predictions:
                     choices.offer(scores)
-
-    with one_blas_thread():
-        measure(_linear_kernels(spec, X, rows))
-        kernels = _RbfKernels(spec, X, rows)
-        linear = len(measured)
-        measure(one for scaling in kernels.scalings for one in kernels.maps(scaling, (1.0,)))
-        if len(measured) > linear:
-            best = max(measured[linear:], key=lambda one: one.f1).features.scaling
-            measure(kernels.maps(best, [factor for factor in WIDTHS if factor != 1.0]))
     return MapComparison(measured, len(rows), None if choices is None else choices.scores)
 
 
@@ -321,40 +307,31 @@ def sized(spec: FeatureSpec, X: Matrix, *, richer: bool = False) -> FeatureSpec:
     return rbf_features(spec, X.shape[0], (2 if richer else 1) * USUAL_LANDMARKS)
 
 
-def _linear_kernels(spec: FeatureSpec, X: Matrix, rows: IntArray) -> Iterator[_Map]:
-    """Every linear map that is compared."""
+def _squared_distances(X: Matrix, spec: FeatureSpec, rows: IntArray) -> tuple[float, FloatArray]:
+    """γ of the map, and the squared distances between the scaled rows."""
+    standardisation, gamma = kernel_standardisation(X, spec)
+    scaled = standardisation.apply(X[rows])
+    dense = scaled if isinstance(scaled, np.ndarray) else scaled.toarray()
+    return gamma, cdist(dense, dense, "sqeuclidean")
+
+
+def _kernels(spec: FeatureSpec, X: Matrix, rows: IntArray) -> Iterator[_Map]:
+    """Every map that is compared."""
     for scaling in _linear_scalings(spec, X):
         scaled = fit_standardisation(X, scaling, spec.layout).apply(X[rows])
         yield replace(spec, kind="linear", scaling=scaling), _products(scaled) + 1.0
-
-
-class _RbfKernels:
-    """RBF maps of dense columns, beside which terms of texts are linear.
-
-    scalings: that are compared; none where kernels are too dear.
-    """
-
-    def __init__(self, spec: FeatureSpec, X: Matrix, rows: IntArray) -> None:
-        self._spec, self._rows, self.scalings = spec, rows, tuple[Scaling, ...]()
-        if X.shape[0] > MOST_KERNEL_ROWS:
-            return
-        self._dense, self._of_dense = before_terms(X, spec)
-        if not 0 < self._dense.shape[1] <= WIDE:
-            return
-        is_all = self._dense is X
-        self._beside = 1.0 if is_all else _products(X[rows][:, self._dense.shape[1] :]) + 1.0
-        self.scalings = (Scaling.ZSCORE, Scaling.MINMAX, Scaling.NONE)
-
-    def maps(self, scaling: Scaling, factors: Sequence[float]) -> Iterator[_Map]:
-        """The maps of a scaling, whose γ are ``factors`` times the usual one."""
-        standardisation, gamma = kernel_standardisation(self._dense, replace(self._of_dense, scaling=scaling))
-        scaled = standardisation.apply(self._dense[self._rows])
-        dense = scaled if isinstance(scaled, np.ndarray) else scaled.toarray()
-        distances = cdist(dense, dense, "sqeuclidean")
-        for factor in factors:
+    if X.shape[0] > MOST_KERNEL_ROWS:
+        return
+    dense, of_dense = before_terms(X, spec)
+    if not 0 < dense.shape[1] <= WIDE:
+        return
+    beside = 1.0 if dense is X else _products(X[rows][:, dense.shape[1] :]) + 1.0
+    for scaling in (Scaling.ZSCORE, Scaling.MINMAX, Scaling.NONE):
+        gamma, distances = _squared_distances(dense, replace(of_dense, scaling=scaling), rows)
+        for factor in WIDTHS:
             width = min(factor * gamma, MAX_GAMMA)
-            spec = replace(self._spec, kind="kernel", scaling=scaling, gamma=width)
-            yield spec, np.exp(-width * distances) + self._beside
+            kernel = np.exp(-width * distances) + beside
+            yield replace(spec, kind="kernel", scaling=scaling, gamma=width), kernel
 
 
 def _linear_scalings(spec: FeatureSpec, X: Matrix) -> tuple[Scaling, ...]:

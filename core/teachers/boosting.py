@@ -5,8 +5,7 @@ Every fit runs in a single thread, since sums over several depend on their numbe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
 
 _STEP: Final = 10
 """Iterations between two looks at a cancel."""
-_PATIENCE: Final = 2
-"""Steps without a smaller loss, after which boosting is stopped early."""
 _ABSENT: Final = -100.0
 """The score of a class without rows."""
 
@@ -67,7 +64,6 @@ class _Boosted:
     classifier: Any
     present: IntArray
     n_classes: int
-    iterations: int
 
     def scores(self, codes: FloatArray) -> FloatArray:
         """S of binned rows, (n, K)."""
@@ -116,11 +112,6 @@ class BoostingFits(TreeFits):
         self._spec = spec
 
     @property
-    def spec(self) -> Boosting:
-        """The hyper-parameters of fits from now on."""
-        return self._spec
-
-    @property
     def cost(self) -> float:
         """The mean depth of the trees so far, and their leaves."""
         classes = self.left_out.shape[1]
@@ -130,28 +121,9 @@ class BoostingFits(TreeFits):
     def score_fold(self, fold: int, run: Run) -> None:
         """Boost without the rows of a fold, and score these. Raises Cancelled."""
         held_out = self.rows_of(fold)
-        *_, boosted = self._boosted(np.flatnonzero(self._fold_of != fold), run)
+        boosted = self._boosted(np.flatnonzero(self._fold_of != fold), run)
         self._steps += boosted.depths()
         self.left_out[held_out] = boosted.scores(self._codes[held_out])
-
-    def score_first_fold(self, run: Run) -> None:
-        """Score the first fold after the iterations that suit its rows best, which all fits have from now on.
-
-        These have the least mean logarithmic loss. Boosting ends where ``_PATIENCE`` steps have not lessened
-        it. Raises Cancelled.
-        """
-        held_out, best, since = self.rows_of(0), np.inf, 0
-        for boosted in self._boosted(np.flatnonzero(self._fold_of != 0), run):
-            scores = boosted.scores(self._codes[held_out])
-            loss = _logarithmic_loss(scores, self._labels[held_out])
-            since += 1
-            if loss < best:
-                best, since = loss, 0
-                self.left_out[held_out] = scores
-                self._spec = replace(self._spec, iterations=boosted.iterations)
-            if since == _PATIENCE:
-                break
-        self._steps += boosted.depths()
 
     def teacher(self, run: Run) -> TreeTeacher:
         """The teacher, after the fits that are still missing. Raises Cancelled."""
@@ -164,19 +136,18 @@ class BoostingFits(TreeFits):
 
     def _grown(self, run: Run) -> TreesBasis:
         """The trees of all rows, on the columns that were binned."""
-        *_, boosted = self._boosted(np.arange(len(self._labels)), run)
+        boosted = self._boosted(np.arange(len(self._labels)), run)
         return boosted.as_sums(self._bins)
 
-    def _boosted(self, rows: IntArray, run: Run) -> Iterator[_Boosted]:
-        """A classifier of these rows after every step, in the end after all iterations. Raises Cancelled."""
+    def _boosted(self, rows: IntArray, run: Run) -> _Boosted:
+        """A classifier of these rows. Raises Cancelled."""
         from core.solvers.threads import one_openmp_thread
         from core.teachers.binned_boosting import BinnedBoosting
 
         spec, labels, n_classes = self._spec, self._labels[rows], self.left_out.shape[1]
         present = np.unique(labels)
         if len(present) < 2:
-            yield _Boosted(None, present, n_classes, spec.iterations)
-            return
+            return _Boosted(None, present, n_classes)
         classifier = BinnedBoosting(
             learning_rate=spec.learning_rate,
             max_leaf_nodes=spec.leaves,
@@ -196,16 +167,7 @@ class BoostingFits(TreeFits):
             with one_openmp_thread():
                 classifier.set_params(max_iter=done).fit(codes, labels)
             self._report(step, spec.iterations, run)
-            yield _Boosted(classifier, present, n_classes, done)
-
-
-def _logarithmic_loss(scores: FloatArray, labels: IntArray) -> float:
-    """Mean of −log p of the rows' classes by scores (n, K), which of two classes are ± the logit of p."""
-    from scipy.special import logsumexp
-
-    logits = scores / 2.0 if scores.shape[1] == 2 else scores
-    own = np.take_along_axis(logits, labels[:, np.newaxis], axis=1)[:, 0]
-    return float(np.mean(logsumexp(logits, axis=1) - own))
+        return _Boosted(classifier, present, n_classes)
 
 
 def _grown(nodes: Any, bins: Bins, signs: FloatArray) -> GrownTree:

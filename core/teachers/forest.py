@@ -100,11 +100,6 @@ class ForestFits(TreeFits):
         self._class_column = codes.astype(np.float64)[:, np.newaxis]
 
     @property
-    def spec(self) -> Forest:
-        """The hyper-parameters."""
-        return self._spec
-
-    @property
     def cost(self) -> float:
         """The mean depth of the trees so far, and their leaves."""
         trees, classes = self._spec.trees, len(self._present)

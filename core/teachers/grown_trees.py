@@ -58,15 +58,15 @@ class TreeSpec(TeacherSpec):
 class TreeFits(ABC):
     """The fits of a teacher of trees, which can be made one by one: of all rows, and without each fold's.
 
-    left_out: S of the rows by trees that have not seen them, (n, K); NaN of rows that no fit has left out so
-    far. n_folds: of the scores; 0 where the fit of all rows gives them.
+    spec: hyper-parameters. left_out: S of the rows by trees that have not seen them, (n, K); NaN of rows that
+    no fit has left out so far. n_folds: of the scores; 0 where the fit of all rows gives them.
     """
 
     def __init__(self, spec: TreeSpec, task: Task, seed: int, fold_of: IntArray) -> None:
         """fold_of: the fold of each row, (n,); −1: of none."""
         from core.features.tree_columns import tree_rows
 
-        self._started = time.perf_counter()
+        self._started, self.spec = time.perf_counter(), spec
         self._columns, X = tree_rows(task.examples)
         self._width = task.examples.X.shape[1]
         self._bins = Bins.of(X, spec.bins)
@@ -78,21 +78,12 @@ class TreeFits(ABC):
 
     @property
     @abstractmethod
-    def spec(self) -> TreeSpec:
-        """The hyper-parameters of fits from now on."""
-
-    @property
-    @abstractmethod
     def cost(self) -> float:
         """``TreesBasis.cost`` of the teacher, as far as the fits so far tell. One has to be made."""
 
     @abstractmethod
     def score_fold(self, fold: int, run: Run) -> None:
         """Fit without the rows of a fold, and score these. Several threads may do so. Raises Cancelled."""
-
-    def score_first_fold(self, run: Run) -> None:
-        """As ``score_fold``; what can be chosen by the rows of a fold is chosen. Raises Cancelled."""
-        self.score_fold(0, run)
 
     @abstractmethod
     def teacher(self, run: Run) -> TreeTeacher:

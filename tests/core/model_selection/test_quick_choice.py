@@ -78,7 +78,7 @@ def test_rows_that_planes_cannot_separate_get_a_scaled_kernel():
     assert choice.features.scaling != "none"
     assert choice.f1 > 0.95
     assert choice.reason.startswith("Chosen: an RBF kernel, with a mean F of ")
-    assert choice.reason.endswith(" on 240 rows, each left out once, the best of 9 that were compared.")
+    assert choice.reason.endswith(" on 240 rows, each left out once, the best of 17 that were compared.")
     assert choice.as_dict()["gamma"] == choice.features.gamma
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from sklearn.ensemble import HistGradientBoostingClassifier
-from sklearn.metrics import log_loss
 
 from core.data.fold_assignment import fold_assignment
 from core.errors import Cancelled, InvalidProblem
@@ -117,32 +116,14 @@ def test_progress_is_reported_in_iterations_of_all_fits_and_a_cancel_stops_betwe
     assert len(asked) == 3
 
 
-def test_boosting_that_is_stopped_early_has_the_iterations_that_suit_the_first_fold():
-    rng = np.random.default_rng(3)
-    noise = rng.normal(size=(300, 4))
-    codes = np.where(noise[:, 0] + 2.0 * rng.normal(size=300) > 0, 1, 0)
-    spec = replace(SPEC, iterations=200)
-    fits = spec.fits(task_of(noise, codes, 2), 0)
-    fits.score_first_fold(Run())
-    # Labels are noise mostly: hundreds of iterations would learn that by heart.
-    assert fits.spec.iterations < 60
-    held_out = fits.rows_of(0)
-    assert not np.isnan(fits.left_out[held_out]).any()
+def test_fits_can_be_made_one_by_one():
+    task = task_of(X, CODES)
+    fits = SPEC.fits(task, 0)
+    fits.score_fold(0, Run())
+    assert not np.isnan(fits.left_out[fits.rows_of(0)]).any()
     assert np.isnan(fits.left_out[fits.rows_of(1)]).all()
-    losses = {
-        count: log_loss(codes[held_out], of_first_fold(noise, codes, replace(spec, iterations=count)))
-        for count in range(10, 100, 10)
-    }
-    assert fits.spec.iterations == min(losses, key=losses.get)
-    teacher = fits.teacher(Run())
-    np.testing.assert_array_equal(teacher.left_out, fits.spec.fit(task_of(noise, codes, 2), Run()).left_out)
-    assert teacher.summary.iterations == fits.spec.iterations
-
-
-def of_first_fold(X, codes, spec: Boosting) -> np.ndarray:
-    """Probabilities of the rows of the first fold by scikit-learn, fitted to the others."""
-    held_out = fold_assignment(codes, 3, 0) == 0
-    classifier, bins = of_scikit_learn(X[~held_out], codes[~held_out], spec)
-    bins = Bins.of(X, spec.bins)
-    classifier.fit(bins.codes(X)[~held_out].astype(float), codes[~held_out])
-    return classifier.predict_proba(bins.codes(X)[held_out])
+    teacher, whole = fits.teacher(Run()), SPEC.fit(task, Run())
+    np.testing.assert_array_equal(teacher.left_out, whole.left_out)
+    for name, array in whole.arrays().items():
+        np.testing.assert_array_equal(teacher.arrays()[name], array)
+    assert fits.cost == pytest.approx(teacher.grown.cost, rel=0.2)

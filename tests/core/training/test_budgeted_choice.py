@@ -88,7 +88,7 @@ def test_a_large_budget_compares_all_and_leaves_nothing_out():
     choice = choice_within(1e6, 0.001)
     assert families_of(choice) >= {"forest, best splits", "forest, random splits", "boosting"}
     assert len(choice.families) == 4
-    assert choice.maps == 9
+    assert choice.maps == 17
     assert choice.budget is not None
     assert choice.budget["left_out"] == []
     assert "left out nothing" in choice.reason
