@@ -41,7 +41,7 @@ from stms_client.documents import (
     Key,
 )
 from stms_client.errors import InvalidInput, Json, StmsError
-from stms_client.results import Decision, Decisions, Explain, Package
+from stms_client.results import Decision, Decisions, Explain, FaultyRows, Package
 from stms_client.tables import column_names, columns_of, number, parquet_of, records_of
 
 T = TypeVar("T")
@@ -118,16 +118,19 @@ def query_classes(
     return _post(f"{model_path(model)}:query", body, read)
 
 
-def query_rows(model: str, label: ClassName, rows: Rows, explain: Explain) -> Call[Decisions]:
+def query_rows(
+    model: str, label: ClassName, rows: Rows, explain: Explain, faulty_rows: FaultyRows
+) -> Call[Decisions]:
     """Query of many rows and one class.
 
-    An array is sent, and answered, as raw numbers, but for an explanation by columns, which only JSON has.
+    An array is sent, and answered, as raw numbers, but for what only JSON has: an explanation by columns, and
+    faulty rows beside others.
     """
     path = _query_path(model, label)
     if not is_array(rows):
-        return _decisions(path, rows_body(rows), explain)
-    if explain not in (False, True):
-        return _decisions(path, {"rows": numbers(rows, 2).tolist()}, explain)
+        return _decisions(path, rows_body(rows), explain, faulty_rows)
+    if explain not in (False, True) or faulty_rows == "report":
+        return _decisions(path, {"rows": numbers(rows, 2).tolist()}, explain, faulty_rows)
     dtype, shape, content = raw_bytes(rows)
     headers = {
         "Content-Type": _BINARY,
@@ -139,21 +142,26 @@ def query_rows(model: str, label: ClassName, rows: Rows, explain: Explain) -> Ca
     return Call("POST", path, _read_numbers, params, headers, content)
 
 
-def query_texts(model: str, label: ClassName, texts: Iterable[str], explain: Explain) -> Call[Decisions]:
+def query_texts(
+    model: str, label: ClassName, texts: Iterable[str], explain: Explain, faulty_rows: FaultyRows
+) -> Call[Decisions]:
     """Query of many texts and one class."""
-    return _decisions(_query_path(model, label), {"texts": list(texts)}, explain)
+    return _decisions(_query_path(model, label), {"texts": list(texts)}, explain, faulty_rows)
 
 
-def query_columns(model: str, label: ClassName, frame: Frame, explain: Explain) -> Call[Decisions]:
-    """Query of the rows of a data frame and one class. Without ``explain`` its answer is raw numbers."""
+def query_columns(
+    model: str, label: ClassName, frame: Frame, explain: Explain, faulty_rows: FaultyRows
+) -> Call[Decisions]:
+    """Query of the rows of a data frame and one class. Its answer is raw numbers unless only JSON can be."""
     path, body = _query_path(model, label), {"columns": columns_of(frame)}
-    return (
-        _decisions(path, body, explain) if explain else _post(path, body, _read_numbers, {"Accept": _BINARY})
-    )
+    if explain or faulty_rows == "report":
+        return _decisions(path, body, explain, faulty_rows)
+    return _post(path, body, _read_numbers, {"Accept": _BINARY})
 
 
-def _decisions(path: str, body: dict[str, Any], explain: Explain) -> Call[Decisions]:
-    return _post(path, body | _explained(explain), lambda response: Decisions.of(decoded(response)))
+def _decisions(path: str, body: dict[str, Any], explain: Explain, faulty_rows: FaultyRows) -> Call[Decisions]:
+    said = {} if faulty_rows == "refuse" else {"faulty_rows": faulty_rows}
+    return _post(path, body | _explained(explain) | said, lambda response: Decisions.of(decoded(response)))
 
 
 def predict(model: str, x: Row | None, text: str | None) -> Call[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 
 Explain: TypeAlias = bool | Literal["columns"]
+FaultyRows: TypeAlias = Literal["refuse", "report"]
 """Whether an answer has its parts, or also what each column adds to its score."""
 NOTES = ("outside", "outside_count", "unseen", "cut", "known_terms", "missing")
 """What an answer says of a row besides its decision, by the names of the fields."""
@@ -85,7 +87,8 @@ class Decisions(Shown, Sequence[Decision]):
     probabilities: None if the student is not calibrated, and for arrays without ``explain``. outside,
     outside_counts: of each row as in `Decision`; None for arrays. notes: of each record what `Decision` has
     as unseen, cut, known_terms and missing. effects: of each row as in `Decision`; None without
-    ``explain="columns"``.
+    ``explain="columns"``. errors: where ``faulty_rows="report"`` was asked for, the first fault of each row
+    that cannot be answered, with its number as ``row``; its score is NaN.
     """
 
     scores: Sequence[float] | NDArray[Any]
@@ -101,6 +104,7 @@ class Decisions(Shown, Sequence[Decision]):
     outside_counts: Sequence[int | None] | None = None
     notes: Sequence[Mapping[str, Any]] | None = None
     effects: Sequence[Mapping[str, Any] | None] | None = None
+    errors: Sequence[Mapping[str, Any]] = ()
 
     @property
     def matches(self) -> Any:
@@ -153,8 +157,9 @@ class Decisions(Shown, Sequence[Decision]):
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Decisions:
         """From JSON."""
-        results = document["results"]
-        first = results[0]
+        first = next(result for result in document["results"] if result is not None)
+        faulty: Json = dict.fromkeys(("score", "probability", "gate", "rejection"), math.nan) | {"piece": -1}
+        results = [faulty if result is None else result for result in document["results"]]
         probabilities, gates, rejections, pieces = (
             [result[name] for result in results] if name in first else None
             for name in ("probability", "gate", "rejection", "piece")
@@ -179,7 +184,8 @@ class Decisions(Shown, Sequence[Decision]):
             notes if any(notes) else None,
             effects if any(effects) else None,
         )
-        return cls(scores, first["threshold"], document["model"], document["version"], *columns)
+        errors = document.get("errors", ())
+        return cls(scores, first["threshold"], document["model"], document["version"], *columns, errors)
 
 
 def _effects(document: Mapping[str, Any]) -> Mapping[str, Any] | None:

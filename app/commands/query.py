@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from http import HTTPStatus
 from itertools import zip_longest
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -33,7 +32,6 @@ from app.commands.remote import (
     KeyOption,
     RemoteServer,
     ServerOption,
-    ServerProblem,
     connect,
     segment,
 )
@@ -190,15 +188,17 @@ def _question(row: str | None, record: str | None, text: str | None) -> Json:
 def _asked_about_file(
     client: RemoteServer, model: str, labels: Sequence[str], table: FeatureRows, more: Json
 ) -> tuple[Json, FeatureRows]:
-    """The answer about a file, and its rows without those that the service refuses."""
-    while True:
-        try:
-            return _asked(client, model, labels, table.body | more), table
-        except ServerProblem as error:
-            faults = [_of_file(fault, table) for fault in error.faults if fault.get("row") is not None]
-            if not faults or error.status != HTTPStatus.BAD_REQUEST:
-                raise
-            table = table.without(faults)
+    """The answer about a file, and its rows without those that the service cannot answer."""
+    answer = _asked(client, model, labels, table.body | more | {"faulty_rows": "report"})
+    faults = [_of_file(fault, table) for fault in answer.pop("errors", ())]
+    if not faults:
+        return answer, table
+    left_out = {fault.row for fault in faults}
+    for entry in (*answer.get("classes", ()), answer):
+        for name in ("results", "rows"):
+            if name in entry:
+                entry[name] = [one for row, one in enumerate(entry[name]) if row not in left_out]
+    return answer, table.without(faults)
 
 
 def _of_file(fault: Json, table: FeatureRows) -> InputFault:

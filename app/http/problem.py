@@ -157,6 +157,11 @@ def _described(fault: InputFault) -> dict[str, object]:
     return described
 
 
+def faults_as_json(faults: Sequence[InputFault]) -> bytes:
+    """All faults as the ``errors`` of a problem document."""
+    return _encoded([*map(_shortened, faults)])
+
+
 def _first_faults(faults: Sequence[InputFault]) -> Iterator[InputFault]:
     """The first faults, at most `MAX_FAULTS`, and as many as fit into `MAX_FAULT_BYTES`."""
     room = MAX_FAULT_BYTES

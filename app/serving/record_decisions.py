@@ -11,8 +11,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from app.domain.errors import InvalidRequest
 from app.http.types import Body
 from app.serving.decision import Decisions, RowDecision
+from app.serving.faulty_rows import FaultyRows
 from app.serving.record_notes import RecordNote
 from app.serving.record_sources import RecordSource
 from app.serving.records import REFUSED, Records
@@ -78,6 +80,36 @@ def decide_records(
     )
     said_of_rows = notes if any(note is not None for note in notes) else None
     return Decided(joined, said_of_rows, [list(of_one) for of_one in zip(*said, strict=True)] or None)
+
+
+def decide_others(
+    students: Sequence[ServableStudent],
+    source: RecordSource,
+    *,
+    explain: bool = False,
+    effects: Callable[[Values], list[bytes]] | None = None,
+) -> tuple[Decided, FaultyRows]:
+    """As `decide_records`, on the records that can be answered.
+
+    Raises InvalidRequest where none can be, and for very many that cannot.
+    """
+    decide, left_out = _decider(students, source.records, explain=explain, effects=effects), FaultyRows()
+    found = []
+    for number in range(len(source)):
+        try:
+            found += source.each(decide, [number])
+            left_out.numbers.append(number)
+        except InvalidRequest as error:
+            left_out.add(number, error)
+    left_out.check()
+    decisions = [
+        _of_rows(served, [one[place] for one, _, _ in found]) for place, served in enumerate(students)
+    ]
+    notes = [note for _, note, _ in found]
+    said = [of_record for _, _, of_record in found if of_record is not None]
+    of_classes = [list(of_one) for of_one in zip(*said, strict=True)] or None
+    has_notes = any(note is not None for note in notes)
+    return Decided(decisions, notes if has_notes else None, of_classes), left_out
 
 
 def decide_at_once(

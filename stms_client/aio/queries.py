@@ -10,7 +10,7 @@ from stms_client.aio.local import AsyncLocal, OnStale
 from stms_client.arrays import ClassName, Row, Rows, in_order
 from stms_client.documents import Version
 from stms_client.errors import InvalidInput
-from stms_client.results import Decision, Decisions, Explain, Package
+from stms_client.results import Decision, Decisions, Explain, FaultyRows, Package
 from stms_client.tables import is_table
 
 
@@ -55,16 +55,18 @@ class Queries(Connection):
         *,
         texts: Sequence[str] | None = None,
         explain: Explain = False,
+        faulty_rows: FaultyRows = "refuse",
     ) -> Decisions:
         """The decisions on many rows or texts.
 
         An array (n, d) is sent, and its scores returned, as raw numbers. For a data frame the version is read
         first: of a model of records its columns are sent by name, of a model of numbers they are put into
         order. Raises InvalidInput where one is missing or unknown, unless the service says so. explain: as in
-        `query`, of each row; by columns of at most 100 rows.
+        `query`, of each row; by columns of at most 100 rows. faulty_rows: ``"report"`` answers the rows that
+        can be answered, with the faults of the others as ``errors``; ``"refuse"`` raises for the first.
         """
         if rows is None and texts is not None:
-            return await self.do(calls.query_texts(model, label, texts, explain))
+            return await self.do(calls.query_texts(model, label, texts, explain, faulty_rows))
         if rows is None or texts is not None:
             raise InvalidInput("A query is about rows or about texts: give one of them.")
         if is_table(rows):
@@ -73,9 +75,9 @@ class Queries(Connection):
             # The version that answers is the one whose columns were read.
             model = f"{name}@{version['version']}"
             if version.get("encoder_digest") is not None:
-                return await self.do(calls.query_columns(model, label, rows, explain))
+                return await self.do(calls.query_columns(model, label, rows, explain, faulty_rows))
             rows = in_order(rows, version["inputs"].get("columns"))
-        return await self.do(calls.query_rows(model, label, rows, explain))
+        return await self.do(calls.query_rows(model, label, rows, explain, faulty_rows))
 
     async def query_classes(
         self,

@@ -11,6 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from app.domain.errors import InputFault, InvalidRequest
 from app.http.types import Body
 from app.serving.decision import COLUMNS, Decisions, RowDecision, decide_all, decide_row
 from app.serving.explanations import (
@@ -18,6 +19,7 @@ from app.serving.explanations import (
     numbers_explainer,
     record_explainer,
 )
+from app.serving.faulty_rows import FaultyRows
 from app.serving.outside import Outside
 from app.serving.query import responses
 from app.serving.query.negotiation import DEFAULT_FORMAT, MediaType, RequestFormat
@@ -26,7 +28,7 @@ from app.serving.query.record_requests import RecordRequest, parse_records
 from app.serving.query.requests import CLASS, QueryRequest, parse_request, request_of
 from app.serving.query.responses import JSON_HEADERS, NO_NOTES, Answer, Notes
 from app.serving.query.rows import Row, SparseRow, decode, dense_row, row_error
-from app.serving.record_decisions import Decided, decide_at_once, decide_records
+from app.serving.record_decisions import Decided, decide_at_once, decide_others, decide_records
 from app.serving.records import Records
 from app.serving.servable import ServableStudent
 from app.serving.work import RequestLimits, check_work
@@ -110,17 +112,26 @@ def answer_parsed(
     if isinstance(request, QueryRequest):
         return answer(students, request, media_type, limits, named=named)
     check_explained(request.explain, limits, is_json=media_type is MediaType.JSON)
+    _check_reported(request, media_type)
     source, explain = request.source, bool(request.explain)
     if len(source) * len(students) > 1:
         packed = [served.student for served in students]
         per_record = record_work(packed, source.records.rows, explain=explain)
         check_work(len(source), per_record, limits.max_work, classes=len(students))
     explainer = record_explainer(students, source, limits) if request.explain == COLUMNS else None
-    decided = decide_records(students, source, explain=explain, effects=explainer)
+    left_out = None
+    try:
+        decided = decide_records(students, source, explain=explain, effects=explainer)
+    except InvalidRequest:
+        if source.single or not request.reports_faults:
+            raise
+        decided, left_out = decide_others(students, source, explain=explain, effects=explainer)
     decisions, notes = decided.of_students, _notes(decided, explained=explain)
     if source.single and media_type is MediaType.JSON:
         return _encode_one(students, [one.first for one in decisions], notes, named=named), 1, JSON_HEADERS
-    return encode_all(students, decisions, notes, media_type, single=source.single, named=named)
+    return encode_all(
+        students, decisions, notes, media_type, single=source.single, named=named, left_out=left_out
+    )
 
 
 def _notes(decided: Decided, *, explained: bool) -> Notes:
@@ -146,18 +157,36 @@ def answer(
     named: whether each decision names its class. Raises InvalidRequest and TooLarge.
     """
     check_explained(request.explain, limits, is_json=media_type is MediaType.JSON)
+    _check_reported(request, media_type)
     if request.n_rows * len(students) > 1:
         packed = [servable.student for servable in students]
         per_row = students_work(packed, explain=bool(request.explain))
         check_work(request.n_rows, per_row, limits.max_work, classes=len(students))
     if request.single and media_type is MediaType.JSON:
         return _answer_row(students, request, limits, named=named), 1, JSON_HEADERS
-    decisions, outside = _decide(students, request)
+    left_out = None
+    try:
+        decisions, outside = _decide(students, request)
+    except InvalidRequest:
+        if not request.reports_faults:
+            raise
+        request, left_out = request.without_faults(students[0].inputs)
+        decisions, outside = _decide(students, request)
     notes = Notes(
         None if outside is None else [*map(responses.note_of_outside, outside)],
         _effects(students, request, limits) if request.explain == COLUMNS else None,
     )
-    return encode_all(students, decisions, notes, media_type, single=request.single, named=named)
+    return encode_all(
+        students, decisions, notes, media_type, single=request.single, named=named, left_out=left_out
+    )
+
+
+def _check_reported(request: QueryRequest | RecordRequest, media_type: MediaType) -> None:
+    """Refuse to leave rows out of an answer that is a tensor."""
+    if request.reports_faults and media_type is not MediaType.JSON:
+        text = "faulty_rows: report is answered in JSON, and the request accepts none."
+        fault = InputFault("faulty_rows", "bad_parameter", text)
+        raise InvalidRequest(text, code="bad_parameter", faults=[fault])
 
 
 def encode_all(
@@ -168,16 +197,17 @@ def encode_all(
     *,
     single: bool,
     named: bool,
+    left_out: FaultyRows | None = None,
 ) -> Answer:
-    """The answer of the decisions of each student. notes: for JSON."""
+    """The answer of the decisions of each student. notes: for JSON. left_out: rows without decisions."""
     n_rows = len(decisions[0].scores)
     if media_type is not MediaType.JSON:
         body, headers = responses.encode_tensor(students, decisions, media_type, single=single, named=named)
         return body, n_rows, headers
     if named:
-        body = responses.encode_rows_of_classes(students, decisions, notes)
+        body = responses.encode_rows_of_classes(students, decisions, notes, left_out)
     else:
-        body = responses.encode_rows(students[0], decisions[0], notes)
+        body = responses.encode_rows(students[0], decisions[0], notes, left_out)
     return body, n_rows, JSON_HEADERS
 
 

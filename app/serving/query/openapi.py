@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, NotRequired, TypedDict
 from msgspec import Meta
 
 from app.domain.entities import Json
+from app.domain.errors import InputFault
 from app.http.json_schema import one_of, ref, schema_of, schemas_of
 from app.serving.decision import COLUMNS
 from app.serving.query.negotiation import DTYPES, MediaType
@@ -109,10 +110,16 @@ class RowAnswer(RangedDecision, AnsweredBy):
     """The answer for one row."""
 
 
-class RowsAnswer(AnsweredBy):
-    """The answer for many rows, in their order."""
+class WithFaults(TypedDict):
+    """What is answered where `faulty_rows` is `report` and some rows are faulty."""
 
-    results: list[RangedDecision]
+    errors: NotRequired[Annotated[list[InputFault], Meta(description="The first fault of each such row.")]]
+
+
+class RowsAnswer(AnsweredBy, WithFaults):
+    """The answer for many rows, in their order; null for a faulty row, which has an entry of `errors`."""
+
+    results: list[RangedDecision | None]
 
 
 class ExplainedDecision(Decision, ColumnEffects):
@@ -129,10 +136,10 @@ class ClassRowAnswer(ExplainedDecision, _OfClass):
 class ClassRowsAnswer(_OfClass):
     """The decisions of one class among several on many rows."""
 
-    results: list[ExplainedDecision]
+    results: list[ExplainedDecision | None]
 
 
-class ClassesQueryAnswer(AnsweredBy, OutsideRange, RecordNotes):
+class ClassesQueryAnswer(AnsweredBy, OutsideRange, RecordNotes, WithFaults):
     """The answers of several classes, in the order requested. rows: of many rows, what is outside."""
 
     classes: Annotated[

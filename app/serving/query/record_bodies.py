@@ -15,7 +15,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -59,6 +59,7 @@ class ClassRecords(RecordBody):
     """Body of a query of one class."""
 
     explain: Explain = False
+    faulty_rows: Literal["refuse", "report"] = "refuse"
 
 
 class ClassesRecords(ClassRecords):

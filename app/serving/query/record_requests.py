@@ -47,6 +47,7 @@ class RecordRequest:
     source: RecordSource
     explain: Explain
     classes: tuple[str, ...] = ()
+    reports_faults: bool = False
 
     @property
     def single(self) -> bool:
@@ -120,4 +121,5 @@ def parse_records(
         return request_of(decode(plain, data, limits.max_rows), format_)
     named = body.classes if isinstance(body, ClassesRecords) else None
     classes = format_.classes if named is None else tuple(named)
-    return RecordRequest(form.source, body.explain or format_.explain, classes)
+    explain = body.explain or format_.explain
+    return RecordRequest(form.source, explain, classes, body.faulty_rows == "report")

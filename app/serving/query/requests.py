@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
@@ -16,6 +16,7 @@ from app.domain.names import MAX_CLASS_NAME, is_class_label
 from app.http.decompression import decompress
 from app.http.types import Body
 from app.serving.decision import MAX_CLASSES, Explain
+from app.serving.faulty_rows import FaultyRows
 from app.serving.inputs import Inputs
 from app.serving.query.negotiation import MediaType, RequestFormat
 from app.serving.query.rows import (
@@ -37,6 +38,10 @@ from core.errors import InvalidProblem
 EXPLAIN_DOC: Final = (
     "Include the gate, the rejection and its piece; with `columns` also what each column adds to the score."
 )
+FAULTY_DOC: Final = (
+    "Of many rows, where some cannot be answered: `report` answers the others, with null and an entry of"
+    " `errors` for each of these; `refuse` answers none. Only in JSON."
+)
 MAX_SCORES: Final = 2_000_000
 """Largest number of scores, rows times classes, in one answer."""
 
@@ -49,6 +54,7 @@ class ClassQuery(QueryBody):
     """JSON body of a query for one class."""
 
     explain: Annotated[Explain, Meta(description=EXPLAIN_DOC)] = False
+    faulty_rows: Annotated[Literal["refuse", "report"], Meta(description=FAULTY_DOC)] = "refuse"
 
 
 class ClassesQuery(ClassQuery):
@@ -66,7 +72,8 @@ class QueryRequest:
     """A parsed request whose rows are not yet validated.
 
     x: a single row (d,). rows: many rows, as JSON texts or as a table (n, d) of float32 or float64. columns:
-    names of the numbers in lists, if they are not in the order of the model.
+    names of the numbers in lists, if they are not in the order of the model. reports_faults: whether faulty
+    rows are left out. numbers: of the rows in the request, if some were.
     """
 
     x: Row | NDArray[Any] | None
@@ -74,6 +81,8 @@ class QueryRequest:
     explain: Explain
     classes: tuple[str, ...] = ()
     columns: Sequence[str] | None = None
+    reports_faults: bool = False
+    numbers: Sequence[int] | None = None
 
     @property
     def single(self) -> bool:
@@ -101,7 +110,25 @@ class QueryRequest:
 
     def error(self, error: InvalidProblem, first: int = 0) -> InvalidRequest:
         """The request error for an error of the core in a block that begins at row ``first``."""
-        return row_error(error) if self.single else block_error(error, first)
+        if self.single:
+            return row_error(error)
+        return block_error(error, (self.numbers or range(self.n_rows))[first:])
+
+    def without_faults(self, inputs: Inputs) -> tuple[QueryRequest, FaultyRows]:
+        """The request without the rows that cannot be read.
+
+        Raises InvalidRequest where none is left, and for very many.
+        """
+        rows, left_out = self.rows if isinstance(self.rows, list) else [], FaultyRows()
+        for number, row in enumerate(rows):
+            try:
+                for _ in dense_blocks([row], inputs, 1, self.columns, first=number):
+                    left_out.numbers.append(number)
+            except InvalidRequest as error:
+                left_out.add(number, error)
+        left_out.check()
+        kept = [rows[number] for number in left_out.numbers]
+        return replace(self, rows=kept, numbers=left_out.numbers), left_out
 
 
 def parse_request(
@@ -123,7 +150,8 @@ def request_of(body: ClassQuery, format_: RequestFormat) -> QueryRequest:
     """The request of a decoded JSON body."""
     named = body.classes if isinstance(body, ClassesQuery) else None
     classes = format_.classes if named is None else tuple(named)
-    return QueryRequest(body.x, body.rows, body.explain or format_.explain, classes, body.columns)
+    explain = body.explain or format_.explain
+    return QueryRequest(body.x, body.rows, explain, classes, body.columns, body.faulty_rows == "report")
 
 
 def parse_tensor(data: Body, format_: RequestFormat, limits: RequestLimits) -> QueryRequest:

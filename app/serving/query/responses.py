@@ -9,6 +9,8 @@ first columns of the row that are outside, and how many are; of several classes 
 are many rows. Of records there are also "missing", "unseen", "cut" and "known_terms", see `RecordNote`;
 without a request each but the last where it names a column. Of rows that are explained by columns there are
 the fields of ``app.serving.explanations``, in each decision.
+Rows that cannot be answered have null in place of a decision where "faulty_rows" is "report", and an entry of
+"errors", as problem documents have them.
 "probability" is present for calibrated students; on request "gate" and "rejection", and for students with
 several rejections "piece", the number of the largest one from 0, with "rival" where it is a class's score.
 """
@@ -24,6 +26,7 @@ from numpy.typing import NDArray
 
 from app.http.problem import NO_STORE
 from app.serving.decision import Decisions, RowDecision
+from app.serving.faulty_rows import FaultyRows
 from app.serving.outside import Outside
 from app.serving.query.negotiation import MediaType
 from app.serving.query.tensors import write_tensor
@@ -93,23 +96,35 @@ def encode_row_of_classes(
     return b'{"classes":[' + b",".join(parts) + b"]" + fields + students[0].json_model_fields
 
 
-def encode_rows(servable: ServableStudent, decisions: Decisions, notes: Notes = NO_NOTES) -> bytes:
-    """The answer for many rows and one class."""
-    return b"{" + _results(servable, decisions, notes.of_only_class()) + servable.json_model_fields
+def encode_rows(
+    servable: ServableStudent,
+    decisions: Decisions,
+    notes: Notes = NO_NOTES,
+    left_out: FaultyRows | None = None,
+) -> bytes:
+    """The answer for many rows and one class. left_out: rows without decisions."""
+    results = _results(servable, decisions, notes.of_only_class(), left_out)
+    return b"{" + results + _errors(left_out) + servable.json_model_fields
 
 
 def encode_rows_of_classes(
     students: Sequence[ServableStudent],
     decided: Sequence[Decisions],
     notes: Notes = NO_NOTES,
+    left_out: FaultyRows | None = None,
 ) -> bytes:
-    """The answer for many rows and several classes."""
+    """The answer for many rows and several classes. left_out: rows without decisions."""
     parts = [
-        servable.json_class + _results(servable, decisions, notes.of_class(place)) + b"}"
+        servable.json_class + _results(servable, decisions, notes.of_class(place), left_out) + b"}"
         for place, (servable, decisions) in enumerate(zip(students, decided, strict=True))
     ]
-    rows = b"" if notes.of_rows is None else b',"rows":[{' + b"},{".join(notes.of_rows) + b"}]"
-    return b'{"classes":[' + b",".join(parts) + b"]" + rows + students[0].json_model_fields
+    rows = b""
+    if notes.of_rows is not None:
+        of_rows = list(notes.of_rows) if left_out is None else left_out.spread([*notes.of_rows], b"")
+        rows = b',"rows":[{' + b"},{".join(of_rows) + b"}]"
+    return (
+        b'{"classes":[' + b",".join(parts) + b"]" + rows + _errors(left_out) + students[0].json_model_fields
+    )
 
 
 def encode_tensor(
@@ -199,8 +214,17 @@ def note_of_record(note: RecordNote | None, *, explained: bool) -> bytes:
     return b",".join(parts)
 
 
-def _results(servable: ServableStudent, decisions: Decisions, notes: Sequence[bytes] | None = None) -> bytes:
-    """The JSON list of all decisions of one student, with its name."""
+def _errors(left_out: FaultyRows | None) -> bytes:
+    return b"" if left_out is None else b',"errors":' + left_out.errors
+
+
+def _results(
+    servable: ServableStudent,
+    decisions: Decisions,
+    notes: Sequence[bytes] | None = None,
+    left_out: FaultyRows | None = None,
+) -> bytes:
+    """The JSON list of all decisions of one student, with its name; null for rows that were left out."""
     texts = [
         _DECISION_START[match] + score
         for match, score in zip(decisions.match.tolist(), _texts(decisions.scores), strict=True)
@@ -226,6 +250,8 @@ def _results(servable: ServableStudent, decisions: Decisions, notes: Sequence[by
         ]
         start = b""
     close = start + b"}"
+    if left_out is not None:
+        return b'"results":[' + b",".join(left_out.spread([text + close for text in texts])) + b"]"
     return b'"results":[' + (close + b",").join(texts) + close + b"]"
 
 

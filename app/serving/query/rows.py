@@ -250,19 +250,23 @@ def dense_row(row: Row | NDArray[Any], n_columns: int) -> list[float] | NDArray[
 
 
 def dense_blocks(
-    rows: Sequence[msgspec.Raw], inputs: Inputs, width: int = 1, columns: Sequence[str] | None = None
+    rows: Sequence[msgspec.Raw],
+    inputs: Inputs,
+    width: int = 1,
+    columns: Sequence[str] | None = None,
+    first: int = 0,
 ) -> Iterator[Block]:
     """All rows in order as tables (block, d). Raises InvalidRequest and Unprocessable.
 
     width: numbers per row that the caller computes; the size of a block is bounded for these as well.
-    columns: names of the numbers in lists.
+    columns: names of the numbers in lists. first: number of the first row in messages.
     """
     order = None if columns is None else inputs.order(columns, "columns")
     for part in row_blocks(len(rows), max(inputs.n_columns, width)):
         if order is None:
-            yield part, _table(rows[part], inputs, inputs.n_columns, part.start)
+            yield part, _table(rows[part], inputs, inputs.n_columns, first + part.start)
         else:
-            yield part, _table(rows[part], None, len(columns or ()), part.start)[:, order]
+            yield part, _table(rows[part], None, len(columns or ()), first + part.start)[:, order]
 
 
 def row_error(error: InvalidProblem) -> InvalidRequest:
@@ -270,10 +274,10 @@ def row_error(error: InvalidProblem) -> InvalidRequest:
     return invalid([_named(fault, "x", 0) for fault in error.faults])
 
 
-def block_error(error: InvalidProblem, first: int) -> InvalidRequest:
-    """The request error for an error of the core in a block of ``rows`` that begins at row ``first``."""
+def block_error(error: InvalidProblem, numbers: Sequence[int]) -> InvalidRequest:
+    """The request error for an error of the core in a block of ``rows``. numbers: of its rows, at least."""
     return invalid(
-        [_named(fault, "rows", None if fault.row is None else first + fault.row) for fault in error.faults]
+        [_named(fault, "rows", None if fault.row is None else numbers[fault.row]) for fault in error.faults]
     )
 
 

@@ -135,7 +135,8 @@ def test_the_rules_that_generators_cannot_read_are_in_extensions(document: Any):
     forms = ["record", "records", "columns", "text", "texts"]
     assert [form["required"] for form in of_records] == [[name] for name in forms]
     assert all(
-        form["properties"].keys() == {name, "explain"} for form, name in zip(of_records, forms, strict=True)
+        form["properties"].keys() == {name, "explain", "faulty_rows"}
+        for form, name in zip(of_records, forms, strict=True)
     )
     assert known["InferenceRows"]["x-rules"]["oneOf"][0]["properties"]["parameters"]["anyOf"][0][
         "properties"
