@@ -13,7 +13,7 @@ classes are separated. The factor and its least values were set by hand on third
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -41,6 +41,8 @@ ROWS_WITH_TERMS: Final = 2000
 """The same where there are terms of texts: what they are worth shows on more rows."""
 MOST_KERNEL_ROWS: Final = 500_000
 """Beyond so many rows the features are linear: kernel features would take too much memory."""
+_LAST_MAPS: Final = 3
+"""RBF maps beside terms that are compared on all rows that maps are compared on."""
 WIDTHS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Factors of γ = 1/(d·variance)."""
 RIDGES: Final = tuple(10.0 ** (power / 2) for power in range(-6, 1))
@@ -271,16 +273,38 @@ def measure_maps(
     """Every map with its leave-one-out F; see ``choose_quickly``.
 
     Linear maps come first. admits: asked before each map but the first; once it is False, no more are
-    measured.
+    measured. Without it, of many rows with terms of texts, RBF maps are measured on a part of the rows first,
+    and the best of them on all.
     """
+    spec = replace(spec, gamma=None)
     rows = comparison_rows(labels, n_classes, run.seed, ROWS_WITH_TERMS if spec.has_terms else None)
-    classes, codes = np.unique(labels[rows], return_inverse=True)
-    is_all = len(rows) == len(labels) and len(classes) == n_classes
-    choices = FoldChoices(codes, n_classes, run.seed) if is_all else None
+    few = comparison_rows(labels, n_classes, run.seed)
+    wanted = None
+    if admits is None and len(few) < len(rows):
+        measured = _compare(_kernels(spec, X, few), labels[few], n_classes, run).measured
+        rising = sorted(measured, key=lambda one: one.f1)
+        best = [one for one in rising if one.features.kind != "linear"][-_LAST_MAPS:]
+        wanted = [one.features for one in measured if one.features.kind == "linear" or one in best]
+    is_all = len(rows) == len(labels)
+    return _compare(_kernels(spec, X, rows, wanted), labels[rows], n_classes, run, admits, is_all=is_all)
+
+
+def _compare(
+    maps: Iterable[_Map],
+    labels: IntArray,
+    n_classes: int,
+    run: Run,
+    admits: Callable[[], bool] | None = None,
+    *,
+    is_all: bool = False,
+) -> MapComparison:
+    """Maps measured on the rows of their kernel matrices, with class codes (n,). is_all: no row is left."""
+    classes, codes = np.unique(labels, return_inverse=True)
+    choices = FoldChoices(codes, n_classes, run.seed) if is_all and len(classes) == n_classes else None
     measured: list[MeasuredMap] = []
 
     def admitted() -> Iterator[Any]:
-        for one in _kernels(replace(spec, gamma=None), X, rows):
+        for one in maps:
             run.check_cancel()
             if measured and admits is not None and not admits():
                 return
@@ -294,7 +318,7 @@ def measure_maps(
             if choices is not None:
                 for scores in predictions:
                     choices.offer(scores)
-    return MapComparison(measured, len(rows), None if choices is None else choices.scores)
+    return MapComparison(measured, len(labels), None if choices is None else choices.scores)
 
 
 def sized(spec: FeatureSpec, X: Matrix, *, richer: bool = False) -> FeatureSpec:
@@ -315,8 +339,10 @@ def _squared_distances(X: Matrix, spec: FeatureSpec, rows: IntArray) -> tuple[fl
     return gamma, cdist(dense, dense, "sqeuclidean")
 
 
-def _kernels(spec: FeatureSpec, X: Matrix, rows: IntArray) -> Iterator[_Map]:
-    """Every map that is compared."""
+def _kernels(
+    spec: FeatureSpec, X: Matrix, rows: IntArray, wanted: Collection[FeatureSpec] | None = None
+) -> Iterator[_Map]:
+    """Every map that is compared, or those of them that are wanted."""
     for scaling in _linear_scalings(spec, X):
         scaled = fit_standardisation(X, scaling, spec.layout).apply(X[rows])
         yield replace(spec, kind="linear", scaling=scaling), _products(scaled) + 1.0
@@ -330,8 +356,9 @@ def _kernels(spec: FeatureSpec, X: Matrix, rows: IntArray) -> Iterator[_Map]:
         gamma, distances = _squared_distances(dense, replace(of_dense, scaling=scaling), rows)
         for factor in WIDTHS:
             width = min(factor * gamma, MAX_GAMMA)
-            kernel = np.exp(-width * distances) + beside
-            yield replace(spec, kind="kernel", scaling=scaling, gamma=width), kernel
+            features = replace(spec, kind="kernel", scaling=scaling, gamma=width)
+            if wanted is None or features in wanted:
+                yield features, np.exp(-width * distances) + beside
 
 
 def _linear_scalings(spec: FeatureSpec, X: Matrix) -> tuple[Scaling, ...]:

@@ -236,3 +236,25 @@ def test_scores_of_chosen_maps_are_repeatable_and_of_all_rows_only():
     first, second = (measure_maps(FeatureSpec(), X[:50], labels[:50], 2, Run(3)).scores for _ in range(2))
     assert first.shape == (50, 2)
     np.testing.assert_array_equal(first, second)
+
+
+def test_beside_terms_the_last_maps_are_compared_on_more_rows():
+    rng = np.random.default_rng(5)
+    n, terms = 2600, 30
+    angles, codes = rng.uniform(0.0, 2.0 * np.pi, n), np.arange(n) % 2
+    circle = (1.0 + codes)[:, None] * np.column_stack([np.cos(angles), np.sin(angles)])
+    words = (rng.random((n, terms)) < 0.1).astype(float)
+    X = sp.csr_array(np.hstack([circle + 0.1 * rng.normal(size=(n, 2)), words]))
+    spec = FeatureSpec(layout=ColumnLayout(2 + terms, 2, (0, 1)))
+    compared = measure_maps(spec, X, codes, 2)
+    kinds = [one.features.kind for one in compared.measured]
+    assert kinds == ["linear", "linear", "kernel", "kernel", "kernel"]
+    assert compared.rows == pytest.approx(2000, abs=10)
+    assert compared.scores is None
+    choice = best_of_maps(compared.measured, X, compared.rows)
+    assert choice.features.kind != "linear"
+    # All of them are compared where these are all rows.
+    few = np.arange(800)
+    whole = measure_maps(spec, X[few], codes[few], 2)
+    assert len(whole.measured) == 17
+    assert whole.scores is not None
