@@ -1,4 +1,4 @@
-"""From a file to the first model by `stms train`, beside scikit-learn, and the service while it waits.
+"""From a file to the first model by `stms train`, beside scikit-learn.
 
     python -m benchmarks first_model [part …] [--sets NAME …] [--quick]
 
@@ -6,15 +6,12 @@ parts:
   jobs     seconds of `stms train FILE --test FILE` on a server that waits, and F, beside a linear model,
            extra trees and gradient boosting of scikit-learn on the same encoded rows and all processors
   cold     how much longer the first job takes where no kernel was ever compiled
-  service  seconds and processor seconds until `stms serve` is ready, what it takes while it waits
-  busy     a job beside eight programs that take all processors, and queries beside a job
-  image    size and start of an installation that only serves
 
 Sets are made in a temporary folder, from $STMS_RAW or ../shared/raw and $STMS_DATA or ../shared/data.
---quick: three small sets, and short measurements. The last line is a JSON object: ``NAME_s`` of every set;
+--quick: three small sets. The last line is a JSON object: ``NAME_s`` of every set;
 ``worst_ratio_to_best_peer``, the largest seconds of a job over those of the fit of its set's best classifier,
 of the sets where that takes more than a second; ``mean_f1_vs_best_peer``, in points; ``by_set``;
-``cold_extra_s``; and the figures of the other parts. What was not measured is null.
+and ``cold_extra_s``. What was not measured is null.
 """
 
 from __future__ import annotations
@@ -26,7 +23,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,8 +33,7 @@ from benchmarks.first_model.files import FILES
 from benchmarks.first_model.jobs import peers, trained
 
 Json = dict[str, Any]
-_MODULES: Final = {"service": "service", "busy": "busy", "image": "serving_image"}
-PARTS: Final = ("jobs", "cold", *_MODULES)
+PARTS: Final = ("jobs", "cold")
 _QUICK_SETS: Final = ("titanic", "telco", "sms")
 _LONG: Final = 1.0
 """Seconds of the best classifier's fit from which on ratios to it say something."""
@@ -118,15 +113,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"There is no part {unknown[0]}; the parts are {', '.join(PARTS)}.", file=sys.stderr)
         return 2
     names = given.sets or (list(_QUICK_SETS) if given.quick else list(FILES))
-    result: Json = {f"{name}_s": None for name in FILES}
+    result: Json = {f"{name}_s": None for name in FILES} | {"cold_extra_s": None}
     with tempfile.TemporaryDirectory() as folder:
         if "jobs" in parts:
             result |= summary(of_jobs(names, Path(folder)))
         if "cold" in parts:
             result["cold_extra_s"] = round(cold_extra(Path(folder)), 2)
-        for part, module in _MODULES.items():
-            if part in parts:
-                result |= import_module(f"benchmarks.first_model.{module}").measure(given.quick)
     print(json.dumps(result))
     return 0
 
