@@ -99,7 +99,14 @@ def infer_schema(
             doubts[number] = error
         except InvalidProblem as error:
             faults += [replace(fault, column=number) for fault in error.faults]
-    others = {*usage, *(_usage(column.pattern) for column in columns.values() if column.pattern is not None)}
+    others = {
+        *usage,
+        *(
+            _usage(KindSpec(column.kind, column.pattern))
+            for column in columns.values()
+            if column.pattern is not None
+        ),
+    }
     for number, doubt in doubts.items():
         name = table.names[number]
         try:
@@ -287,7 +294,7 @@ def _pattern(name: str, kind: Kind, written: CellFormat, usage: Collection[str])
     patterns = written.patterns
     if len(patterns) == 1:
         return patterns[0]
-    usual = [pattern for pattern in patterns if _usage(pattern) in usage]
+    usual = [pattern for pattern in patterns if _usage(KindSpec(kind, pattern)) in usage]
     if len(usual) == 1 or not written.is_doubtful:
         return usual[0] if len(usual) == 1 else patterns[0]
     options = " or ".join(reading_hint("columns", f"{name:.60}:{kind}:{pattern}") for pattern in patterns)
@@ -301,12 +308,17 @@ def _pattern(name: str, kind: Kind, written: CellFormat, usage: Collection[str])
     raise _DoubtfulFormat(Fault("X", code, message))
 
 
-def _usage(pattern: str | None) -> str:
-    """What columns of one table usually share: the mark of decimals, or whether the day comes first."""
+def _usage(spec: KindSpec) -> str:
+    """What columns of one table usually share: the mark of decimals, or whether the day comes first.
+
+    Nothing for dates without a day or a month.
+    """
+    pattern = spec.pattern
     if pattern is None:
         return "."
-    if "%" in pattern and ("%d" in pattern or "%m" in pattern):
-        return "day" if pattern.find("%d") < max(pattern.find("%m"), pattern.find("%b")) else "month"
+    if spec.kind is Kind.DATE:
+        day, month = pattern.find("%d"), max(pattern.find("%m"), pattern.find("%b"))
+        return "" if min(day, month) < 0 else "day" if day < month else "month"
     return NumberFormat.parse(pattern).decimal
 
 

@@ -247,3 +247,12 @@ def test_other_names_are_no_ids(name: str):
 )
 def test_an_id_is_whole_different_in_each_row_and_never_missing(values: np.ndarray):
     assert infer_column("id", NumberCells(values)).kind == "number"
+
+
+def test_a_pattern_of_dates_without_a_day_says_nothing_of_others():
+    table = Table(
+        ("year", "day"),
+        (TextCells.of(["2021", "2022"] * 20), TextCells.of([f"{13 + k % 10}/02/2021" for k in range(40)])),
+    )
+    columns = infer_schema(table, {"year": KindSpec(Kind.DATE, "%Y")})
+    assert [column.pattern for column in columns] == ["%Y", "%d/%m/%Y"]
