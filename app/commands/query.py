@@ -275,7 +275,7 @@ def _say_verdict(answer: Json) -> None:
     verdict = "[bold green]yes[/]" if answer["match"] else "[bold]no[/]"
     say(f"{verdict} ({', '.join(numbers)}, {answer['model']} version {answer['version']})")
     if answer.get("missing"):
-        say(escape(f"Without a value, which the other columns tell: {', '.join(answer['missing'])}."))
+        say(escape(f"Missing, and estimated from the other columns: {', '.join(answer['missing'])}."))
     if answer.get("outside"):
         say(escape(f"Outside the range of the training rows: {_outside(answer)}."))
     if answer.get("unseen"):

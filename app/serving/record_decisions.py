@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -24,6 +24,10 @@ from core.packed.record_rows import Values, record_decider
 
 _BLOCK: Final = 256
 """Records that are read and scored together."""
+
+
+_OfRecord: TypeAlias = tuple[list[RowDecision], RecordNote | None, list[bytes] | None]
+"""What each student decided, what is said of the record, and of each student what explains it."""
 
 
 class Decided(NamedTuple):
@@ -53,33 +57,18 @@ def decide_records(
     """
     by_columns = [served.score_columns for served in students]
     decide = _decider(students, source.records, explain=explain, effects=effects)
-    parts: list[list[Decisions]] = []
-    notes: list[RecordNote | None] = []
-    said: list[list[bytes]] = []
+    gathered = _Gathered(students)
     some = range(len(source)) if rows is None else rows
     for first in range(0, len(some), _BLOCK):
         block = some[first : first + _BLOCK]
         one_by_one = explain or source.single or not isinstance(block, range)
         at_once = None if one_by_one else _by_columns(by_columns, source, block[0], block[-1] + 1)
         if at_once is None:
-            found = source.each(decide, block)
-            parts.append(
-                [
-                    _of_rows(served, [one[place] for one, _, _ in found])
-                    for place, served in enumerate(students)
-                ]
-            )
-            notes += [note for _, note, _ in found]
-            said += [of_record for _, _, of_record in found if of_record is not None]
+            gathered.add_records(source.each(decide, block))
         else:
-            scores, of_rows = at_once
-            parts.append([of_scores(served, own) for served, own in zip(students, scores, strict=True)])
-            notes += of_rows or [None] * len(block)
-    joined = (
-        parts[0] if len(parts) == 1 else [Decisions.joined(of_one) for of_one in zip(*parts, strict=True)]
-    )
-    said_of_rows = notes if any(note is not None for note in notes) else None
-    return Decided(joined, said_of_rows, [list(of_one) for of_one in zip(*said, strict=True)] or None)
+            scores, notes = at_once
+            gathered.add_scores(scores, notes or [None] * len(block))
+    return gathered.decided()
 
 
 def decide_others(
@@ -94,22 +83,55 @@ def decide_others(
     Raises InvalidRequest where none can be, and for very many that cannot.
     """
     decide, left_out = _decider(students, source.records, explain=explain, effects=effects), FaultyRows()
-    found = []
+    answered: list[_OfRecord] = []
     for number in range(len(source)):
         try:
-            found += source.each(decide, [number])
+            answered += source.each(decide, [number])
             left_out.numbers.append(number)
         except InvalidRequest as error:
             left_out.add(number, error)
     left_out.check()
-    decisions = [
-        _of_rows(served, [one[place] for one, _, _ in found]) for place, served in enumerate(students)
-    ]
-    notes = [note for _, note, _ in found]
-    said = [of_record for _, _, of_record in found if of_record is not None]
-    of_classes = [list(of_one) for of_one in zip(*said, strict=True)] or None
-    has_notes = any(note is not None for note in notes)
-    return Decided(decisions, notes if has_notes else None, of_classes), left_out
+    gathered = _Gathered(students)
+    gathered.add_records(answered)
+    return gathered.decided(), left_out
+
+
+class _Gathered:
+    """What students decided on blocks of records, one block after the other."""
+
+    def __init__(self, students: Sequence[ServableStudent]) -> None:
+        self._students = students
+        self._blocks: list[list[Decisions]] = []
+        self._notes: list[RecordNote | None] = []
+        self._effects: list[list[bytes]] = []
+
+    def add_records(self, records: Sequence[_OfRecord]) -> None:
+        """Add a block of records that were decided one after the other."""
+        self._blocks.append(
+            [
+                _of_rows(served, [decisions[place] for decisions, _, _ in records])
+                for place, served in enumerate(self._students)
+            ]
+        )
+        self._notes += [note for _, note, _ in records]
+        self._effects += [effects for _, _, effects in records if effects is not None]
+
+    def add_scores(self, scores: Sequence[Sequence[float]], notes: Sequence[RecordNote | None]) -> None:
+        """Add a block of records by the scores of each student."""
+        pairs = zip(self._students, scores, strict=True)
+        self._blocks.append([of_scores(served, of_student) for served, of_student in pairs])
+        self._notes += notes
+
+    def decided(self) -> Decided:
+        """All blocks as one."""
+        blocks = self._blocks
+        joined = len(blocks) > 1
+        of_students = (
+            [Decisions.joined(parts) for parts in zip(*blocks, strict=True)] if joined else blocks[0]
+        )
+        notes = self._notes if any(note is not None for note in self._notes) else None
+        effects = [list(of_student) for of_student in zip(*self._effects, strict=True)]
+        return Decided(of_students, notes, effects or None)
 
 
 def decide_at_once(
@@ -162,14 +184,14 @@ def _decider(
     *,
     explain: bool,
     effects: Callable[[Values], list[bytes]] | None,
-) -> Callable[[Values], tuple[list[RowDecision], RecordNote | None, list[bytes] | None]]:
+) -> Callable[[Values], _OfRecord]:
     """From the values of a record to the decisions of some students, and on request to what explains them.
 
     It raises InvalidProblem.
     """
     decide = record_decider([served.student for served in students], records.rows, explain=explain)
 
-    def decided(values: Values) -> tuple[list[RowDecision], RecordNote | None, list[bytes] | None]:
+    def decided(values: Values) -> _OfRecord:
         found = [RowDecision(*one) for one in decide(values)]
         said = None if effects is None else effects(values)
         return found, records.note(values) if explain else records.notes.unusual(values), said

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from core.packed.encoded_columns import Floats
 from core.packed.encoder import Encoder
@@ -62,7 +61,7 @@ def _errors(
     errors = dict.fromkeys((*_RIDGES, np.inf), 0.0)
     for _ in range(_PATTERNS):
         hidden = rng.choice(filling, max(1, round(_SHARE * len(filling))), replace=False)
-        missing = _dense_places(encoder, hidden)[:MOST_MISSING]
+        missing = np.array(encoder.dense_places(hidden)[:MOST_MISSING], dtype=np.int64)
         known = np.setdiff1d(np.arange(len(usual)), missing)
         for ridge, precision in precisions.items():
             right = precision[np.ix_(missing, known)] @ measured[:, known].T
@@ -75,12 +74,3 @@ def _errors(
 def _usual_row(encoder: Encoder) -> Floats:
     """The dense columns (k,) of gaps in all columns, without anything to fill them from."""
     return np.array([number for column in encoder.columns for number in column.row(None)])
-
-
-def _dense_places(encoder: Encoder, columns: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The dense columns of some columns, ascending."""
-    parts = [
-        np.arange(encoder.starts[place], encoder.starts[place] + encoder.columns[place].width)
-        for place in sorted(columns)
-    ]
-    return np.concatenate(parts).astype(np.int64)

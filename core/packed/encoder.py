@@ -14,6 +14,7 @@ encoded to the same bits alone and among others.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -146,16 +147,20 @@ class Encoder:
             first += sum(map(len, column.tables))
         return EncodedRows(dense, Entries.joined(parts))
 
+    def dense_places(self, columns: Iterable[int]) -> list[int]:
+        """The dense columns of some columns, ascending."""
+        spans = ((self.starts[place], self.columns[place].width) for place in sorted(columns))
+        return [place for start, width in spans for place in range(start, start + width)]
+
     def fill_gaps(self, dense: Floats, is_gap: NDArray[np.bool_]) -> None:
         """Fill gaps in dense rows (n, k). is_gap: (n, columns), of columns that fill gaps only."""
         for row in np.flatnonzero(is_gap.any(axis=1)):
-            places: list[int] = []
-            for number in np.flatnonzero(is_gap[row]):
+            missing = np.flatnonzero(is_gap[row]).tolist()
+            for number in missing:
                 column, start = self.columns[number], self.starts[number]
                 dense[row, start : start + column.width] = column.row(None)
-                places += range(start, start + column.width)
             if self.gaps is not None:
-                self.gaps.fill(dense[row], places)
+                self.gaps.fill(dense[row], self.dense_places(missing))
 
     def _cells(self, table: Table) -> list[Cells]:
         faults: list[Fault] = []

@@ -123,7 +123,8 @@ class Students:
     ) -> tuple[Sequence[StudentRow], int]:
         """Rows ``offset`` and following of one method, and how many there are in all.
 
-        order: one of `ORDERS`, after which rows are sorted by class; "failed" puts failed rows first.
+        order: one of `ORDERS`, after which rows are sorted by class; "failed" puts failed rows first, then
+        those of weak classes.
         search: part of the label, in any case.
         """
         students = rows_of(self._connection, job_id)
@@ -282,7 +283,9 @@ def _order(rows: sa.Subquery, order: str) -> sa.ColumnElement[Any]:
     if order in _METRICS:
         key = rows.c.metrics[order].as_float()
     elif order == "failed":
-        key = sa.case((rows.c.state == StudentState.FAILED.value, 0), else_=1)
+        failed = rows.c.state == StudentState.FAILED.value
+        weak = rows.c.metrics[("weak", "message")].as_string().is_not(None)
+        key = sa.case((failed, 0), (weak, 1), else_=2)
     return key
 
 

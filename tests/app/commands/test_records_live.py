@@ -82,13 +82,13 @@ def test_an_explained_record_says_what_training_did_not_have(ask, people):
     plain = ask("query", "people", "b", "--record", json.dumps({"age": 99, "job": "judge"})).stdout
     assert "Outside the range of the training rows: age." in plain
     assert "No row of training had the value of: job." in plain
-    assert "Without a value, which the other columns tell: since, member." in plain
+    assert "Missing, and estimated from the other columns: since, member." in plain
 
 
 def test_an_explained_record_says_what_each_column_adds(ask, people):
     shown = ask("query", "people", "b", "--record", json.dumps(RECORD | {"job": "judge"}), "--explain").stdout
     verdict, missing, unseen, title, header, *lines = shown.splitlines()
-    assert missing == "Without a value, which the other columns tell: age."
+    assert missing == "Missing, and estimated from the other columns: age."
     assert "gate" not in verdict
     assert unseen == "No row of training had the value of: job."
     assert title.startswith("A typical row has the score ")
