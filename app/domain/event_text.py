@@ -210,6 +210,7 @@ _STAGES: Final[Mapping[str, str]] = {
     "teacher": "training the model of all classes",
     "scores": "scoring the training rows",
     "tuning_teacher": "choosing the strength of regularisation",
+    "student_kinds": "comparing kinds of yes/no models on held-out rows",
     "students": "training a small yes/no model for each class",
 }
 _TEST_PARTS: Final = {"data_set": "the data set's own test part", "other_data_set": "another data set"}

@@ -32,6 +32,8 @@ from core.model_selection.row_samples import comparison_rows
 from core.model_selection.time_budget import budget_text
 from core.run import Run
 from core.solvers.threads import one_blas_thread
+from core.students.automatic import Automatic
+from core.students.base import StudentSpec
 from core.teachers.base import TeacherSpec
 from core.teachers.boosting import Boosting
 from core.teachers.forest import Forest
@@ -137,6 +139,32 @@ class MapComparison:
 
 
 @dataclass(frozen=True, slots=True)
+class StudentKinds:
+    """Mean F of polytopes, and of copies of the teacher's scores, as students of some classes.
+
+    Of ``classes`` classes on held-out rows, in [0, 1]. standard_error: of the difference, paired.
+    """
+
+    classes: int
+    polytope_f1: float
+    copy_f1: float
+    standard_error: float
+
+    @property
+    def are_copies(self) -> bool:
+        """Whether students are copies: polytopes are not better by a standard error."""
+        return self.polytope_f1 - self.copy_f1 <= self.standard_error
+
+    @property
+    def text(self) -> str:
+        """One sentence with the figures."""
+        copies = f"copies of the teacher's scores, with a mean F of {self.copy_f1:.3f}"
+        polytopes = f"polytopes, with {self.polytope_f1:.3f}"
+        first, second = (copies, polytopes) if self.are_copies else (polytopes, copies)
+        return f"Students are {first} on held-out rows of {self.classes} classes ({second})."
+
+
+@dataclass(frozen=True, slots=True)
 class QuickChoice:
     """features: the map. C_per_row: C/n of teacher and students. f1: mean leave-one-out F, in [0, 1].
 
@@ -147,6 +175,7 @@ class QuickChoice:
     tuning: where a search was asked for, what it found and the contest that it lost (``Setting.search``);
     empty where there was nothing to search. None: no search was asked for.
     budget: of seconds, and what was left out for want of time (``TimeBudget.as_dict``); None without one.
+    student_kinds: how students of many classes were compared (``core.training.student_kinds``); None: not.
     """
 
     features: FeatureSpec
@@ -159,10 +188,13 @@ class QuickChoice:
     families: tuple[dict[str, Any], ...] = ()
     tuning: dict[str, Any] | None = None
     budget: dict[str, Any] | None = None
+    student_kinds: StudentKinds | None = None
 
     def __post_init__(self) -> None:
-        # JSON has lists.
+        # JSON has lists and mappings.
         object.__setattr__(self, "families", tuple(self.families))
+        if isinstance(self.student_kinds, dict):
+            object.__setattr__(self, "student_kinds", StudentKinds(**self.student_kinds))
 
     @property
     def tree_teacher(self) -> TeacherSpec | None:
@@ -173,10 +205,18 @@ class QuickChoice:
         values = dict(self.teacher)
         return kinds[values.pop("method")](**values)
 
+    def student(self, spec: StudentSpec) -> StudentSpec:
+        """``spec``, or copies of the teacher's scores in its place where these were chosen."""
+        if isinstance(spec, Automatic) and self.student_kinds is not None and self.student_kinds.are_copies:
+            return spec.copying(spec.pieces)
+        return spec
+
     @property
     def reason(self) -> str:
-        """One sentence to four."""
+        """One sentence to five."""
         said = [self._of_families() if self.families else self._of_maps()]
+        if self.student_kinds is not None:
+            said.append(self.student_kinds.text)
         if self.tuning is not None:
             said.append(self._kept())
         if self.budget is not None:

@@ -23,8 +23,9 @@ class Automatic(StudentSpec):
 
     With ``automatic`` the teacher is chosen, too, where it is of kind ssvm: a structural SVM, a forest or
     boosted trees, whichever is best on held-out rows (``core.model_selection.family_choice``). For rows
-    with texts, students copy the teacher's scores, ``rivals``. of_scores: what is fitted to a teacher that
-    is no trees, in place of a polytope of ``pieces`` and C. Raises InvalidProblem naming every wrong field.
+    with texts, and of many classes where it is as good, students copy the teacher's scores, ``rivals``.
+    of_scores: what is fitted to a teacher that is no trees, in place of a polytope of ``pieces`` and C.
+    Raises InvalidProblem naming every wrong field.
     """
 
     name: ClassVar[str] = "automatic"
@@ -54,9 +55,9 @@ class Automatic(StudentSpec):
         """With a polytope of these hyper-parameters."""
         return replace(self, of_scores=Polytope(**values)) if values else self
 
-    def of_texts(self) -> Automatic:
-        """For rows with texts."""
-        return replace(self, of_scores=Rivals())
+    def copying(self, rivals: int | None = None) -> Automatic:
+        """With copies of the scores of a teacher that is no trees. rivals: as of `Rivals`."""
+        return replace(self, of_scores=Rivals(rivals))
 
     def fit(self, problem: Problem, run: Run) -> Student:
         """The student that suits the teacher. Raises InvalidProblem, Cancelled."""

@@ -137,13 +137,13 @@ class TrainingConfig:
         students = self.students
         # A teacher of all rows may give larger scores than those of the folds, which a budget relies on.
         if self.automatic and self.tuning is None and layout.terms and self.threshold != "fpr":
-            students = tuple(spec.of_texts() if isinstance(spec, Automatic) else spec for spec in students)
+            students = tuple(spec.copying() if isinstance(spec, Automatic) else spec for spec in students)
         return replace(self, features=replace(self.features, layout=layout), students=students)
 
     def with_choice(self, choice: QuickChoice, n: int) -> TrainingConfig:
         """The same with features, teacher and loss weights as they were chosen for n training rows."""
         C = min(choice.C_per_row * n, _LARGEST_C)
-        students = tuple(_with_loss_weight(spec, C) for spec in self.students)
+        students = tuple(choice.student(_with_loss_weight(spec, C)) for spec in self.students)
         teacher = choice.tree_teacher or _with_loss_weight(self.teacher, C)
         return replace(
             self,

@@ -28,6 +28,7 @@ from core.training.config import TrainingConfig
 from core.training.evaluation import ClassResult, Evaluation, Evaluator
 from core.training.preparation import Preparation, checked_config, fit_preparation, with_rest
 from core.training.stages import Stages
+from core.training.student_kinds import with_student_kinds
 from core.training.student_training import TrainedStudent, class_batches, train_student
 from core.training.tuned_choice import choose_automatically, choose_tuned
 from core.types import Progress, ProgressCallback
@@ -81,8 +82,8 @@ def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run =
     label take part as ``with_unlabelled`` says. Where the configuration needs held-out scores, a teacher is
     fitted for each fold, too.
     run: fold teachers are fitted in its threads; reports those of
-        ``core.training.tuned_choice``, ``"features"``, ``"teacher"``, ``"scores"`` and ``"tuning_teacher"``
-        (in folds). The seed is the configuration's.
+        ``core.training.tuned_choice``, ``"features"``, ``"teacher"``, ``"scores"``, ``"tuning_teacher"``
+        (in folds) and ``"student_kinds"`` (in classes). The seed is the configuration's.
 
     Raises InvalidProblem, also where a search meets a class with one row, or where data or teacher do not
     offer what a student needs; Cancelled.
@@ -108,7 +109,7 @@ def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run =
         config = config.with_setting(choice)
     elif choice is not None:
         config = config.with_choice(choice, known.n)
-    made = fit_preparation(known, config, stages, choice, fitted)
+    made = with_student_kinds(fit_preparation(known, config, stages, choice, fitted), stages)
     return made if known is data else with_rest(made, data, data_digest(data), run)
 
 

@@ -179,7 +179,7 @@ def test_automatic_copies_scores_of_texts_and_not_of_numbers():
     assert budget.students[0].suited(SSVM()).name == "polytope"
     assert Automatic().suited(SSVM()).name == "polytope"
     assert Automatic().suited(Forest()).name == "trees"
-    assert Automatic().of_texts().suited(Forest()).name == "trees"
+    assert Automatic().copying().suited(Forest()).name == "trees"
 
 
 @pytest.mark.parametrize(

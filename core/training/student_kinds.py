@@ -1,0 +1,90 @@
+"""Whether students of many classes are polytopes or copies of their teacher's scores.
+
+A polytope is fitted once in each fold and once more to all rows, for every class. A copy of a teacher that is
+linear in the features costs nothing: rivals and threshold follow from held-out scores of the folds' teachers,
+which exist. Of many classes, polytopes of `COMPARED` classes are fitted in the folds, and all classes have
+copies unless the polytopes have the larger mean F by one standard error of the difference, which is paired.
+Both answer a query at the cost of the same number of rejections.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from joblib import Parallel, delayed
+
+from core.model_selection.contest import mean_f1
+from core.model_selection.held_out import hold_out
+from core.model_selection.metrics import paired_error
+from core.model_selection.quick_choice import QuickChoice, StudentKinds
+from core.run import Run
+from core.solvers.threads import one_blas_thread
+from core.students.automatic import Automatic
+from core.students.rivals import Rivals
+from core.training.preparation import Preparation
+from core.training.stages import Stages
+from core.types import BoolArray
+
+FEWEST_CLASSES: Final = 10
+"""Students of fewer classes are trained about as quickly as they are compared."""
+COMPARED: Final = 8
+
+
+def with_student_kinds(made: Preparation, stages: Stages) -> Preparation:
+    """The preparation with copies of the teacher's scores as students where these are as good.
+
+    Nothing changes where students are given, are copies already or have a budget of false positives, nor
+    where there are no folds. Reports stage ``"student_kinds"`` in classes. Raises Cancelled.
+    """
+    config, choice = made.config, made.choice
+    spec = config.students[0]
+    if not isinstance(choice, QuickChoice) or not isinstance(spec, Automatic) or spec.of_scores is not None:
+        return made
+    if len(config.students) > 1 or config.teacher.grows_trees or made.teacher.class_weights is None:
+        return made
+    if not config.needs_all_folds or config.tuning is not None or config.threshold == "fpr":
+        return made
+    if len(made.classes) < FEWEST_CLASSES:
+        return made
+    stages.begin("student_kinds", COMPARED)
+    kinds = _compared(made, spec, stages.run)
+    made = replace(made, seconds=made.seconds | stages.end())
+    choice = replace(choice, student_kinds=kinds)
+    if not kinds.are_copies:
+        return replace(made, choice=choice)
+    copying = replace(config, students=(choice.student(spec),))
+    return replace(made, choice=choice, config=copying).with_held_out(stages.run)
+
+
+def _compared(made: Preparation, spec: Automatic, run: Run) -> StudentKinds:
+    """Held-out F of both kinds of students of some classes."""
+    labels, config = made.labelled.labels, made.config
+    counts = np.bincount(labels, minlength=len(made.classes))
+    learnable = np.flatnonzero(counts >= config.n_folds)
+    drawn = np.random.default_rng(config.seed).permutation(learnable)[:COMPARED]
+    targets: list[int] = np.sort(drawn).tolist()
+    if not targets:
+        return StudentKinds(0, 0.0, 0.0, 0.0)
+    silent = run.silent()
+    folds = made.folds(targets, silent)
+    scored = made.with_held_out(silent)
+    polytope, copy = spec.suited(config.teacher), Rivals(spec.pieces)
+
+    def answers(target: int) -> tuple[BoolArray, BoolArray]:
+        run.check_cancel()
+        assert scored.held_out is not None  # noqa: S101 - it has just been made
+        held_out = hold_out(folds, target, polytope, silent).scores
+        copied = copy.fit(scored.problem(target), silent).of_teacher(scored.held_out)
+        truth = labels == target
+        return held_out >= config.settle(truth, held_out)[0], copied >= config.settle(truth, copied)[0]
+
+    with one_blas_thread():
+        pool = Parallel(n_jobs=run.threads, prefer="threads")
+        answered = pool(delayed(answers)(target) for target in targets)
+    of_polytopes, of_copies = (
+        mean_f1(labels, np.array(of_kind), targets) for of_kind in zip(*answered, strict=True)
+    )
+    error = paired_error(of_polytopes[1], of_copies[1])
+    return StudentKinds(len(targets), of_polytopes[0], of_copies[0], error)
