@@ -348,12 +348,13 @@ class Settings(BaseSettings):
     )
 
     solver_threads: int = Field(0, ge=0, description="Threads of one solver process; 0: all cores.")
-    solver_niceness: int = Field(
-        19,
+    solver_niceness: int | None = Field(
+        None,
         ge=0,
         le=20,
-        description="Niceness of solver processes; servers have 0. 20: they compute only while nothing else "
-        "in their session or container does (SCHED_IDLE of Linux), which delays queries least.",
+        description="Niceness of solver processes and their session; servers have 0. Empty: 5 of `stms"
+        " serve`, 0 of `stms worker`. 20: they compute only while nothing else in their session or container"
+        " does (SCHED_IDLE of Linux), which delays queries least.",
     )
     solver_memory_bytes: int = Field(
         0,

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
@@ -64,6 +64,9 @@ NoKeysOption = Annotated[
         show_default="STMS_REQUIRE_KEYS",
     ),
 ]
+
+_BESIDE_QUERIES: Final = 5
+"""Niceness of solvers beside query processes: a third of the weight of these."""
 
 
 def serve(
@@ -205,8 +208,13 @@ def own_address(settings: Settings, port: int) -> str:
 
 
 def _environment(settings: Settings, port: int) -> dict[str, str]:
-    """Environment of the child processes: this one, with the options of the command line."""
+    """Environment of the child processes: this one, with the options of the command line.
+
+    A worker among them has query processes beside it, so that its solvers have a smaller share.
+    """
+    niceness = _BESIDE_QUERIES if settings.solver_niceness is None else settings.solver_niceness
     return os.environ | {
+        "STMS_SOLVER_NICENESS": str(niceness),
         "STMS_HOST": settings.host,
         "STMS_PORT": str(port),
         "STMS_DATA_DIR": str(settings.data_dir.absolute()),

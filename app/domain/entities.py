@@ -158,6 +158,9 @@ class Resources:
 
 
 WAITING = "waiting"
+STARVES = "solver_starves"
+"""Code of the warning that a running job's solver waits for the processor; in its provenance, whether."""
+BUSY_PROCESSOR = "other programs use the processor"
 """Stage of a queued job that has not been admitted to the queue of jobs yet."""
 
 
@@ -219,8 +222,14 @@ class Job:
 
     @property
     def warnings(self) -> list[Json]:
-        """What is doubtful of its columns, then of its first students. Only the latter name a class."""
-        return [*self.provenance.get("schema_warnings", ()), *self.provenance.get("warnings", ())]
+        """What is doubtful of its columns, then of its first students. Only the latter name a class.
+
+        Between them, while it runs, that its solver waits for the processor.
+        """
+        provenance, starves = self.provenance, []
+        if self.state is JobState.RUNNING and provenance.get(STARVES):
+            starves = [{"code": STARVES, "message": f"The solver waits: {BUSY_PROCESSOR}."}]
+        return [*provenance.get("schema_warnings", ()), *starves, *provenance.get("warnings", ())]
 
 
 def workflow_id(job_id: str, attempt: int) -> str:

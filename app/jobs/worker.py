@@ -52,7 +52,7 @@ _SPARE_CONNECTIONS = 12
 """For heartbeat, reconciler and coordinators, whose transactions are short."""
 _NOTIFICATION_SECONDS = 0.5
 _NICENESS = 2
-"""API processes have priority, but not much: a worker whose heartbeat is late counts as dead."""
+"""API processes beside it have priority, but not much: a worker whose heartbeat is late counts as dead."""
 
 
 class Worker:
@@ -242,7 +242,8 @@ def run_worker(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
     raise_open_files()
-    set_niceness(_NICENESS)
+    if settings.solver_niceness:
+        set_niceness(_NICENESS)
     worker = Worker(settings, on_lost=on_lost)
     try:
         worker.start()

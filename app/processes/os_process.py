@@ -38,6 +38,8 @@ _BUSY_SHARE: Final = 0.001
 _BUSY_SECONDS: Final = 0.03
 """Processor time below which a process counts as idle: its own timers use a little, too."""
 _LONGEST_POLL: Final = 1.0
+_SESSION_ATTEMPTS: Final = 20
+_SESSION_PAUSE: Final = 0.05
 _STATM_BYTES: Final = 256
 
 
@@ -109,13 +111,45 @@ def deprioritise(niceness: int) -> None:
         for thread in _threads():
             with contextlib.suppress(ProcessLookupError):
                 os.sched_setscheduler(thread, policy, os.sched_param(0))
-        # With autogroups the kernel weighs sessions, by a niceness of their own.
-        with contextlib.suppress(OSError):
-            Path("/proc/self/autogroup").write_text(str(niceness), encoding="ascii")
+        set_session_niceness(niceness)
         # Some sandboxes forbid this; the OOM killer then decides by size alone, which usually selects the
         # solver as well.
         with contextlib.suppress(OSError):
             Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE, encoding="ascii")
+
+
+def set_session_niceness(niceness: int) -> bool:
+    """Set the weight of this process's session, 0 to 19; returns whether it could.
+
+    With autogroups the kernel shares the processor between sessions, by a niceness of their own. Unlike that
+    of a process it may be lowered again.
+    """
+    for _ in range(_SESSION_ATTEMPTS):
+        try:
+            Path("/proc/self/autogroup").write_text(str(niceness), encoding="ascii")
+        except BlockingIOError:
+            # The kernel changes at most ten sessions a second for processes without privileges.
+            time.sleep(_SESSION_PAUSE)
+        except OSError:
+            return False
+        else:
+            return True
+    return False
+
+
+def processor_times() -> dict[int, tuple[int, int]]:
+    """Nanoseconds that each thread of this process has run, and has waited for the processor, by its id.
+
+    Empty where the system does not count them.
+    """
+    times: dict[int, tuple[int, int]] = {}
+    if sys.platform == "linux":
+        for thread in _threads():
+            # The thread has just ended, or the kernel was built without schedstat.
+            with contextlib.suppress(OSError):
+                ran, waited, _ = Path(f"/proc/self/task/{thread}/schedstat").read_text("ascii").split()
+                times[thread] = int(ran), int(waited)
+    return times
 
 
 def compute_in_background(niceness: int) -> None:

@@ -13,6 +13,7 @@ either of these two          → scored {part, first, rows} + [scores], for each
 train {students}             → started, progress…, student {…} + [packed, trace of its search if there is one]
                                or student_failed {…}…, trained
 
+With {stage, starves} a progress says that the solver waits for the processor, or no longer does.
 Any of them may be answered by failed {code, message, retryable}; waiting may cure a retryable failure. The
 process reads the database and never writes to it. Killing it at any moment loses only the work since its last
 answer.
@@ -45,6 +46,7 @@ from app.jobs.solver.messages import (
     read_message,
     write_message,
 )
+from app.jobs.solver.processor_share import ProcessorShare
 from app.logs import mask_logs
 from app.plugins import load_plugins
 from app.processes.os_process import deprioritise, limit_memory
@@ -73,14 +75,25 @@ class Answers:
         self._stream = stream
         self._lock = threading.Lock()
         self._sent_at: dict[str, float] = {}
+        self._stage = ""
+        self._starves = False
 
     def send(self, kind: str, header: Json | None = None, *blobs: bytes) -> None:
         with self._lock:
             write_message(self._stream, {"type": kind, **(header or {})}, blobs)
 
+    def processor(self, starves: bool) -> None:
+        """Report whether the solver waits for the processor. A spare one does so with its first progress."""
+        self._starves = starves
+        if self._stage:
+            self.send("progress", {"stage": self._stage, "starves": starves})
+
     def progress(self, step: Progress, **about: str) -> None:
         """Report progress, at most four times a second for each stage. The gap is sent relative."""
         now = time.monotonic()
+        is_first, self._stage = not self._stage, step.stage
+        if is_first and self._starves:
+            self.processor(True)
         if now - self._sent_at.get(step.stage, -_PROGRESS_SECONDS) < _PROGRESS_SECONDS:
             return
         self._sent_at[step.stage] = now
@@ -339,7 +352,7 @@ def main() -> int:
     """Reserve standard output for messages, and serve.
 
     A solver for which a job waits loads its libraries first and lowers its priority afterwards. A spare one
-    lowers it first and reports when it is ready.
+    lowers it first and reports when it is ready. From then on it looks whether it starves.
     """
     niceness, when = int(sys.argv[2]), sys.argv[3]
     load_plugins()
@@ -349,11 +362,13 @@ def main() -> int:
     os.dup2(2, 1)
     if when == "later":
         deprioritise(niceness)
+        ProcessorShare(niceness, answers.processor).start()
         warm_up()
         answers.send("ready")
     else:
         import app.jobs.solver.session  # noqa: F401 - loaded before the priority is lowered
 
         deprioritise(niceness)
+        ProcessorShare(niceness, answers.processor).start()
     serve(commands, answers)
     return 0

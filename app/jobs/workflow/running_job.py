@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeVar
 
-from app.domain.entities import ACTIVE_STATES, Dataset, JobState, Json
+from app.domain.entities import ACTIVE_STATES, BUSY_PROCESSOR, STARVES, Dataset, JobState, Json
 from app.domain.errors import Unavailable
 from app.domain.figures import COUNTED_EVENTS
 from app.domain.training_spec import TrainingSpec
@@ -176,6 +176,9 @@ class ProgressReporter:
             data = {name: value for name, value in progress.items() if name != "type"}
             self._store_event(progress["type"], data, None)
             return
+        if "starves" in progress:
+            self._store_starving(progress)
+            return
         now = time.monotonic()
         stage = shown = str(progress["stage"])
         if stage in STUDENT_STAGES:
@@ -192,7 +195,13 @@ class ProgressReporter:
             self._stored_at = now
             self._store_event("stage_progress", data, None)
 
-    def _store_event(self, event: str, data: Json, stage: str | None) -> None:
+    def _store_starving(self, progress: Json) -> None:
+        """Store that the solver waits for the processor, or that it no longer does."""
+        stage, starves = str(progress["stage"]), bool(progress["starves"])
+        data = {"stage": STUDENT_STAGES.get(stage, stage)} | ({"waiting": BUSY_PROCESSOR} if starves else {})
+        self._store_event("stage_progress", data, None, starves=starves)
+
+    def _store_event(self, event: str, data: Json, stage: str | None, *, starves: bool | None = None) -> None:
         try:
             with self._store.begin() as uow:
                 job = uow.jobs.status(self._job_id, lock=True)
@@ -201,5 +210,8 @@ class ProgressReporter:
                 uow.events.append(self._job_id, event, data)
                 if stage is not None:
                     uow.jobs.change(self._job_id, stage=stage)
+                if starves is not None:
+                    provenance = uow.jobs.get(self._job_id).provenance
+                    uow.jobs.change(self._job_id, provenance=provenance | {STARVES: starves})
         except Unavailable as error:
             logger.warning("job %s: progress not stored: %s", self._job_id, error)

@@ -18,7 +18,7 @@ from importlib import metadata
 from typing import Final
 
 from app.domain.curves import pack
-from app.domain.entities import ACTIVE_STATES, Job, JobState, Json, StudentRow, StudentState
+from app.domain.entities import ACTIVE_STATES, STARVES, Job, JobState, Json, StudentRow, StudentState
 from app.jobs.engine.step_runner import durable_step
 from app.jobs.errors import JobStopped
 from app.jobs.solver.messages import (
@@ -91,7 +91,7 @@ def begin_job(uow: UnitOfWork, job_id: str, attempt: int, executor: str) -> Json
     """Set the job running."""
     job = lock_job(uow, job_id, attempt, ACTIVE_STATES)
     if job.state is JobState.QUEUED:
-        started = {"executor": executor, "versions": versions(), "students_since": None}
+        started = {"executor": executor, "versions": versions(), "students_since": None, STARVES: False}
         since = {} if job.started_at is None else {"started_at": job.started_at}
         uow.jobs.move(job_id, JobState.RUNNING, provenance={**job.provenance, **started}, **since)
         uow.events.append(job_id, "job_started", {"attempt": attempt, "executor": executor})

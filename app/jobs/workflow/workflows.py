@@ -66,7 +66,7 @@ class TrainingWorkflows:
             SolverHandle.start,
             solver_command or SOLVER_COMMAND,
             settings.solver_threads,
-            settings.solver_niceness,
+            settings.solver_niceness or 0,
         )
         self._pool = SolverPool(
             settings.worker_concurrency + settings.idle_solvers,

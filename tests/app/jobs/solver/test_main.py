@@ -558,6 +558,22 @@ def test_progress_is_limited_in_rate_and_its_gap_relative():
     assert (reported[-1]["stage"], reported[-1]["gap"]) == ("scores", None)
 
 
+def test_a_solver_that_starves_says_so_in_the_stage_of_its_job():
+    stream = io.BytesIO()
+    answers = Answers(stream)
+    answers.processor(True)
+    assert not stream.getvalue(), "a spare solver's first message is that it is ready"
+    answers.progress(Progress("teacher", 1, 2))
+    answers.processor(False)
+    stream.seek(0)
+    reported = [message.header for message in messages(stream)]
+    assert [(header["type"], header["stage"], header.get("starves")) for header in reported] == [
+        ("progress", "teacher", True),
+        ("progress", "teacher", None),
+        ("progress", "teacher", False),
+    ]
+
+
 def test_a_share_of_the_rows_is_held_out_and_stays_the_same(sqlite_store, iris, files):
     spec = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.2}, "seed": 1})
     train_part, test_part, *_ = load_job_data(sqlite_store, files, iris.id, spec)
@@ -646,7 +662,10 @@ def test_a_solver_lowers_its_priority(asked: int, expected: int, policy: str):
         "set_niceness(3)\n"
         f"print(os.getpriority(os.PRIO_PROCESS, 0), os.sched_getscheduler(0) == os.{policy})\n"
     )
-    reported = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    # In a session of its own, since it changes the weight of its session.
+    reported = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, start_new_session=True
+    ).stdout
     niceness, same = reported.split()
     assert int(niceness) == max(expected, os.getpriority(os.PRIO_PROCESS, 0))
     assert same == str(sys.platform == "linux")

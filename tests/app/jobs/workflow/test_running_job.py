@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from app.domain.entities import JobState
+from app.domain.event_text import describe_event
 from app.jobs.workflow import running_job
 from app.jobs.workflow.running_job import ProgressReporter
 
@@ -33,3 +34,25 @@ def test_searches_are_reported_within_the_stage_of_students(service, monkeypatch
     report(header | {"stage": "tuning_teacher"})
     assert service.job(job).stage == "tuning_teacher"
     assert service.events(job, "stage_started")[1:] == [("stage_started", {"stage": "tuning_teacher"})]
+
+
+def test_a_running_job_warns_while_its_solver_waits_for_the_processor(service):
+    job = service.submit()
+    report = ProgressReporter(service.store, job.id, 0)
+    header = {"type": "progress", "stage": "student"}
+    report(header | {"starves": True})
+    assert service.job(job).warnings == [], "it does not run"
+    with service.store.begin() as uow:
+        uow.jobs.move(job.id, JobState.RUNNING, stage="students")
+    report(header | {"starves": True})
+    assert service.job(job).warnings == [
+        {"code": "solver_starves", "message": "The solver waits: other programs use the processor."}
+    ]
+    report(header | {"starves": False})
+    assert service.job(job).warnings == []
+    events = service.events(job, "stage_progress")
+    assert [describe_event(*event) for event in events] == ["waiting: other programs use the processor", None]
+    report(header | {"starves": True})
+    with service.store.begin() as uow:
+        uow.jobs.move(job.id, JobState.FAILED)
+    assert service.job(job).warnings == []
