@@ -158,10 +158,10 @@ class Resources:
 
 
 WAITING = "waiting"
+"""Stage of a queued job that has not been admitted to the queue of jobs yet."""
 STARVES = "solver_starves"
 """Code of the warning that a running job's solver waits for the processor; in its provenance, whether."""
 BUSY_PROCESSOR = "other programs use the processor"
-"""Stage of a queued job that has not been admitted to the queue of jobs yet."""
 
 
 @dataclass(frozen=True, slots=True)
