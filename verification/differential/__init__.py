@@ -1,1 +1,0 @@
-"""Compares how two servers answer the same bytes, see `__main__`."""
