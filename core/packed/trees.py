@@ -141,10 +141,10 @@ class TreesBasis(PackedMap):
         divisor: float,
     ) -> TreesBasis:
         """The same trees without tests and values that they do not use; equal values are kept once."""
-        used, test = np.unique(test, return_inverse=True)
+        used, test = _renumbered(test, len(feature))
         references = np.concatenate([roots, children.ravel()])
         is_leaf = references < 0
-        rows, row = np.unique(~references[is_leaf], return_inverse=True)
+        rows, row = _renumbered(~references[is_leaf], len(values))
         distinct, value = distinct_rows(values[rows])
         references[is_leaf] = ~value[row]
         return cls(
@@ -204,7 +204,8 @@ class TreesBasis(PackedMap):
         """How many trees have inner nodes at each depth."""
         tree, counts = np.flatnonzero(self.roots >= 0), []
         for level in self.levels():
-            counts.append(len(np.unique(tree)))
+            # The trees of a level are in their order.
+            counts.append(1 + int(np.count_nonzero(np.diff(tree))))
             tree = np.repeat(tree, 2)[self.children[level].ravel() >= 0]
         return counts
 
@@ -385,6 +386,13 @@ def _frozen(value: Any, field: str, kind: type[np.generic], shape: tuple[int, ..
     _require(bool((frozen == array).all()) or kind is np.float32, field, f"numbers of type {np.dtype(kind)}")
     frozen.setflags(write=False)
     return frozen
+
+
+def _renumbered(numbers: NDArray[Any], size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The distinct ones of numbers below ``size`` (n,), rising, and the place of each number there, (n,)."""
+    used = np.zeros(size, dtype=np.bool_)
+    used[numbers] = True
+    return np.flatnonzero(used), (np.cumsum(used) - 1)[numbers]
 
 
 def _is_within(numbers: NDArray[Any], low: int, high: int) -> bool:
