@@ -26,14 +26,15 @@ COPY container/clean.sh container/warm.py container/
 COPY pyproject.toml README.md ./
 COPY core core
 COPY app app
+COPY stms stms
 COPY stms_client stms_client
 COPY migrations migrations
 # Compiled kernels are checked against the time and size of their source. Layers keep whole seconds only, and a new
 # build must have a new time: a volume may still hold kernels of the last one.
 RUN pip install --quiet --no-compile --no-deps --no-build-isolation . \
- && /opt/venv/bin/python3 -P -B -c "from app.serving import _row_decoder; from core.packed import _text_terms, _tree_walks" \
+ && /opt/venv/bin/python3 -P -B -c "from stms.app.serving import _row_decoder; from stms.core.packed import _text_terms, _tree_walks" \
  && apt-get purge -y -qq --auto-remove binutils gcc libc6-dev libpython3-dev >/dev/null \
- && find /opt/venv -path '*/site-packages/core/*' -name '*.py' -exec touch --date="$(date --utc +%Y-%m-%dT%H:%M:%SZ)" {} + \
+ && find /opt/venv -path '*/site-packages/stms/core/*' -name '*.py' -exec touch --date="$(date --utc +%Y-%m-%dT%H:%M:%SZ)" {} + \
  && useradd --uid 10001 --user-group --no-create-home --home-dir /data --shell /usr/sbin/nologin stms \
  && sh container/clean.sh
 # One run of the main job leaves the byte code of those modules that the service loads, the standard library's among

@@ -68,7 +68,7 @@ for place in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
         words = place.read_text().split("\\0")
     except OSError:
         continue
-    if "app.cli" in words and "worker" in words:
+    if "stms.app.cli" in words and "worker" in words:
         os.kill(int(place.parent.name), signal.%s)
         break
 else:
@@ -81,7 +81,7 @@ def ticks():
     found = {}
     for place in pathlib.Path("/proc").glob("[0-9]*"):
         try:
-            if "app.jobs.solver" in (place / "cmdline").read_text().split("\\0"):
+            if "stms.app.jobs.solver" in (place / "cmdline").read_text().split("\\0"):
                 fields = (place / "stat").read_text().rpartition(")")[2].split()
                 found[place.name] = int(fields[11]) + int(fields[12])
         except OSError:

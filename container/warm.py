@@ -15,11 +15,11 @@ from importlib.util import find_spec
 OTHERS = ("psycopg_binary.pq", "sqlalchemy.dialects.postgresql.psycopg", "alembic.command")
 """Imported by name at run time when the database is PostgreSQL."""
 OF_EXTRAS = {
-    "app.auth.jwks": "jwt",
-    "app.auth.tokens": "jwt",
-    "app.ingest.bundle_signature": "cryptography",
-    "app.server.grpc_listener": "grpc",
-    "app.serving.open_inference.grpc": "grpc",
+    "stms.app.auth.jwks": "jwt",
+    "stms.app.auth.tokens": "jwt",
+    "stms.app.ingest.bundle_signature": "cryptography",
+    "stms.app.server.grpc_listener": "grpc",
+    "stms.app.serving.open_inference.grpc": "grpc",
 }
 """Modules and packages that only an image with an extra can load, and a module of that extra."""
 
@@ -27,12 +27,9 @@ OF_EXTRAS = {
 def main() -> None:
     """Raises CalledProcessError if the main job fails, and ImportError if a module is missing."""
     subprocess.run(["stms", "demo"], check=True)
-    import app
-    import core
-
-    for package in (app, core):
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            needed = [extra for name, extra in OF_EXTRAS.items() if module.name.startswith(name)]
+    for name in ("stms.app", "stms.core"):
+        for module in pkgutil.walk_packages(import_module(name).__path__, f"{name}."):
+            needed = [extra for place, extra in OF_EXTRAS.items() if module.name.startswith(place)]
             if not module.name.endswith("__main__") and all(map(find_spec, needed)):
                 import_module(module.name)
     for name in OTHERS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from functools import lru_cache
-from importlib import resources
+from pathlib import Path
 
 import sqlalchemy as sa
 from alembic import command
@@ -24,6 +24,7 @@ from app.store.repositories.audit import Audit
 
 logger = logging.getLogger(__name__)
 
+_REVISIONS = Path(__file__).parents[2] / "migrations"
 _UPGRADE_LOCK = 0x53544D53
 """Key of the advisory lock ("STMS" in ASCII) that serialises migrations."""
 
@@ -119,6 +120,6 @@ def _newest_revision() -> str | None:
 
 def _config(connection: Connection | None) -> Config:
     config = Config()
-    config.set_main_option("script_location", str(resources.files("migrations")).replace("%", "%%"))
+    config.set_main_option("script_location", str(_REVISIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
     return config

@@ -1,0 +1,3 @@
+"""The command ``stms``."""
+
+from app.cli import main as main
