@@ -24,7 +24,7 @@ class Cluster(Deployment):
 
     def __init__(self, workers: int, database: str) -> None:
         keys = {"one": {"train"}, "other": {"train"}, "administrator": {"admin"}}
-        settings = {"STMS_SOLVER_THREADS": "1", "STMS_LOG_LEVEL": "WARNING"}
+        settings = {"STMS_SOLVER_THREADS": "1", "STMS_LOG_LEVEL": "WARNING", "STMS_SOLVER_NICENESS": "5"}
         super().__init__(api=1, workers=workers, database=database, keys=keys, settings=settings)
         self.workers = [process for process in self.processes.values() if process.name != "api-0"]
 

@@ -6,12 +6,15 @@ parts:
   jobs     seconds of `stms train FILE --test FILE` on a server that waits, and F, beside a linear model,
            extra trees and gradient boosting of scikit-learn on the same encoded rows and all processors
   cold     how much longer the first job takes where no kernel was ever compiled
+  busy     the job of titanic beside eight busy loops, and queries beside a job
 
 Sets are made in a temporary folder, from $STMS_RAW or ../shared/raw and $STMS_DATA or ../shared/data.
 --quick: three small sets. The last line is a JSON object: ``NAME_s`` of every set;
 ``worst_ratio_to_best_peer``, the largest seconds of a job over those of the fit of its set's best classifier,
 of the sets where that takes more than a second; ``mean_f1_vs_best_peer``, in points; ``by_set``;
-and ``cold_extra_s``. What was not measured is null.
+``cold_extra_s``; ``busy_ratio``, seconds of a job beside eight busy loops of one session over its quiet ones;
+and p99 of queries at 200 a second, ``query_p99_quiet_ms``, ``query_p99_beside_job_ms`` and, with solvers of
+niceness 19, ``query_p99_beside_job_formerly_ms``. What was not measured is null.
 """
 
 from __future__ import annotations
@@ -29,12 +32,17 @@ from typing import Any, Final
 import numpy as np
 
 from app.commands.demo.temporary_server import TemporaryServer, temporary_server
+from benchmarks.first_model.busy import busy_ratio, query_p99s
 from benchmarks.first_model.files import FILES
 from benchmarks.first_model.jobs import peers, trained
 
 Json = dict[str, Any]
-PARTS: Final = ("jobs", "cold")
+PARTS: Final = ("jobs", "cold", "busy")
 _QUICK_SETS: Final = ("titanic", "telco", "sms")
+_SINGLE: Final = (
+    *("cold_extra_s", "busy_ratio", "query_p99_quiet_ms"),
+    *("query_p99_beside_job_ms", "query_p99_beside_job_formerly_ms"),
+)
 _LONG: Final = 1.0
 """Seconds of the best classifier's fit from which on ratios to it say something."""
 
@@ -113,12 +121,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"There is no part {unknown[0]}; the parts are {', '.join(PARTS)}.", file=sys.stderr)
         return 2
     names = given.sets or (list(_QUICK_SETS) if given.quick else list(FILES))
-    result: Json = {f"{name}_s": None for name in FILES} | {"cold_extra_s": None}
+    result: Json = {f"{name}_s": None for name in FILES} | dict.fromkeys(_SINGLE)
     with tempfile.TemporaryDirectory() as folder:
         if "jobs" in parts:
             result |= summary(of_jobs(names, Path(folder)))
         if "cold" in parts:
             result["cold_extra_s"] = round(cold_extra(Path(folder)), 2)
+        if "busy" in parts:
+            result["busy_ratio"] = round(busy_ratio(Path(folder)), 2)
+            result |= query_p99s(Path(folder))
     print(json.dumps(result))
     return 0
 
