@@ -7,6 +7,8 @@ parts:
            extra trees and gradient boosting of scikit-learn on the same encoded rows and all processors
   cold     how much longer the first job takes where no kernel was ever compiled
   busy     the job of titanic beside eight busy loops, and queries beside a job
+  service  what `stms serve` costs before a job: ready_s and ready_cpu_s until it is ready, idle_share of a core
+           and idle_mb while nobody asks
 
 Sets are made in a temporary folder, from $STMS_RAW or ../shared/raw and $STMS_DATA or ../shared/data.
 --quick: three small sets. The last line is a JSON object: ``NAME_s`` of every set;
@@ -14,7 +16,8 @@ Sets are made in a temporary folder, from $STMS_RAW or ../shared/raw and $STMS_D
 of the sets where that takes more than a second; ``mean_f1_vs_best_peer``, in points; ``by_set``;
 ``cold_extra_s``; ``busy_ratio``, seconds of a job beside eight busy loops of one session over its quiet ones;
 and p99 of queries at 200 a second, ``query_p99_quiet_ms``, ``query_p99_beside_job_ms`` and, with solvers of
-niceness 19, ``query_p99_beside_job_formerly_ms``. What was not measured is null.
+niceness 19, ``query_p99_beside_job_formerly_ms``; and the four figures of the service. What was not measured is
+null.
 """
 
 from __future__ import annotations
@@ -35,14 +38,18 @@ from app.commands.demo.temporary_server import TemporaryServer, temporary_server
 from benchmarks.first_model.busy import busy_ratio, query_p99s
 from benchmarks.first_model.files import FILES
 from benchmarks.first_model.jobs import peers, trained
+from benchmarks.first_model.service import service
 
 Json = dict[str, Any]
-PARTS: Final = ("jobs", "cold", "busy")
+PARTS: Final = ("jobs", "cold", "busy", "service")
 _QUICK_SETS: Final = ("titanic", "telco", "sms")
 _SINGLE: Final = (
     *("cold_extra_s", "busy_ratio", "query_p99_quiet_ms"),
     *("query_p99_beside_job_ms", "query_p99_beside_job_formerly_ms"),
+    *("ready_s", "ready_cpu_s", "idle_share", "idle_mb"),
 )
+_IDLE_SECONDS: Final = 60.0
+_QUICK_IDLE_SECONDS: Final = 10.0
 _LONG: Final = 1.0
 """Seconds of the best classifier's fit from which on ratios to it say something."""
 
@@ -130,6 +137,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "busy" in parts:
             result["busy_ratio"] = round(busy_ratio(Path(folder)), 2)
             result |= query_p99s(Path(folder))
+    if "service" in parts:
+        result |= service(_QUICK_IDLE_SECONDS if given.quick else _IDLE_SECONDS)
     print(json.dumps(result))
     return 0
 
