@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from app.commands.output import CommandFailed, print_failure
-from app.domain.errors import ServiceError, SetupError
+from app.commands.output import CommandFailed, failures_printed, print_failure
+from app.domain.errors import SetupError
 from app.plugins import load_plugins
 
 _ABOUT = """Single-teacher multi-student classification: train one teacher and a small student for each class,
@@ -32,16 +32,8 @@ class _Commands(TyperGroup):
     """Prints expected errors as a message with exit code 1; other exceptions are bugs and are not caught."""
 
     def invoke(self, ctx: Any) -> object:
-        try:
+        with failures_printed():
             return super().invoke(ctx)
-        except CommandFailed as failure:
-            print_failure(failure)
-        except SetupError as error:
-            print_failure(CommandFailed(str(error)))
-        except ServiceError as error:
-            more = [fault for fault in error.faults if fault.message not in error.message]
-            print_failure(CommandFailed(error.message, [f"{one.field}: {one.message}" for one in more]))
-        raise typer.Exit(1)
 
 
 class _Entry(NamedTuple):

@@ -23,7 +23,7 @@ from app.processes.command import KILL_SECONDS
 from app.processes.listener import ProcessContext
 from app.processes.metrics import Metrics
 from app.processes.open_files import affordable_connections, raise_open_files
-from app.processes.os_process import kill_after_parent
+from app.processes.os_process import ProcessName, kill_after_parent, set_process_name
 from app.processes.periodic import PeriodicWork
 from app.processes.scoreboard import Scoreboard, State
 from app.processes.tuning import favour_event_loop, favour_others, keep_freed_memory, limit_blas_threads
@@ -132,6 +132,7 @@ async def open_query_parts(
 
 def prepare_process(process: ProcessContext, settings: Settings, *, is_control: bool) -> None:
     """Claim the slot of this process, and set memory, threads and logging up."""
+    set_process_name(ProcessName.CONTROL if is_control else ProcessName.QUERY)
     kill_after_parent(settings.drain_seconds + KILL_SECONDS)
     # The time to read a whole number grows with the square of its digits; Python permits no lower limit.
     sys.set_int_max_str_digits(sys.int_info.str_digits_check_threshold)

@@ -212,6 +212,20 @@ def command_line(pid: int) -> str:
         return ""
 
 
+def process_name(pid: int) -> str:
+    """What `ps` calls a process; empty if it has ended. Those of the service have names of their own."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").rstrip("\n")
+    except OSError:
+        return ""
+
+
+def parent_of(pid: int) -> int:
+    """Process id of the parent. Raises FileNotFoundError if the process has ended."""
+    status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return int(status.rpartition(")")[2].split()[1])
+
+
 def is_alive(pid: int) -> bool:
     """Whether the process runs and is not a zombie."""
     return _state(pid) not in "ZX"

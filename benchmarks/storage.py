@@ -26,7 +26,9 @@ from typing import Any
 import httpx
 import numpy as np
 
+from app.processes.os_process import ProcessName
 from benchmarks.deployment import Deployment
+from benchmarks.processes import process_name
 
 COLUMNS = 100
 _BLOCK = 10_000
@@ -115,16 +117,8 @@ def pieces_of(path: Path) -> Iterator[bytes]:
 
 
 def api_of(server: Deployment) -> int:
-    """Process id of the API."""
-    for status in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = status.read_bytes().split(b"\0")
-            environment = (status.parent / "environ").read_bytes()
-        except OSError:
-            continue
-        if b"api" in words and f"STMS_DATA_DIR={server.data}".encode() in environment.split(b"\0"):
-            return int(status.parent.name)
-    raise RuntimeError("there is no API process")
+    """Process id of the API, which is the control process. Raises StopIteration if it does not run."""
+    return next(pid for pid in server.pids if process_name(pid) == ProcessName.CONTROL)
 
 
 def memory(pid: int) -> dict[str, int]:

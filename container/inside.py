@@ -63,12 +63,12 @@ print(next(open(name).read() for name in names if os.path.exists(name)))
 
 _SIGNAL: Final = """
 import os, pathlib, signal
-for place in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+for place in pathlib.Path("/proc").glob("[0-9]*/comm"):
     try:
-        words = place.read_text().split("\\0")
+        name = place.read_text().strip()
     except OSError:
         continue
-    if "stms.app.cli" in words and "worker" in words:
+    if name == "stms worker":
         os.kill(int(place.parent.name), signal.%s)
         break
 else:

@@ -25,6 +25,7 @@ from rich.progress import (
 )
 from rich.table import Table as RichTable
 
+from app.domain.errors import ServiceError, SetupError
 from app.domain.event_text import text
 from app.domain.moments import NotAMoment, moment_of
 
@@ -97,6 +98,23 @@ def print_failure(failure: CommandFailed) -> None:
     err.print(f"[bold red]Error:[/] {escape(cli_words(failure.message))}")
     for line in failure.details:
         err.print(f"  {escape(cli_words(line))}")
+
+
+@contextmanager
+def failures_printed() -> Iterator[None]:
+    """Print expected errors as messages, and raise typer.Exit (1). Other exceptions are bugs and pass."""
+    try:
+        yield
+    except CommandFailed as failure:
+        print_failure(failure)
+    except SetupError as error:
+        print_failure(CommandFailed(str(error)))
+    except ServiceError as error:
+        more = [fault for fault in error.faults if fault.message not in error.message]
+        print_failure(CommandFailed(error.message, [f"{one.field}: {one.message}" for one in more]))
+    else:
+        return
+    raise typer.Exit(1)
 
 
 def print_json(value: object) -> None:

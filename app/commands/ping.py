@@ -35,13 +35,11 @@ class ServiceCommand:
     def parse(cls, arguments: Sequence[str]) -> ServiceCommand:
         """Parse a command line, ignoring everything before the command. Raises CommandFailed for others."""
         for position, argument in enumerate(arguments):
-            # The manager, which `stms serve` and `stms api` become, has it as its name.
-            command = argument.removeprefix("stms ")
-            if command in _SERVES | _TRAINS:
+            if argument in _SERVES | _TRAINS:
                 options = arguments[position + 1 :]
                 port, folder = _value(options, "--port"), _value(options, "--data-dir")
                 return cls(
-                    command,
+                    argument,
                     _value(options, "--host"),
                     None if port is None else int(port),
                     None if folder is None else Path(folder),

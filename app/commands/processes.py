@@ -11,11 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
+from rich.markup import escape
 
 from app.commands.options import DataOption, read_settings
-from app.commands.output import CommandFailed, error_console
+from app.commands.output import CommandFailed, error_console, failures_printed
 from app.logs import message_line
-from app.processes.listener import CannotListen, ProcessContext, require_free
+from app.processes.listener import CannotListen, ProcessContext, listen, require_free
+from app.processes.manager import Manager
+from app.processes.tuning import leave_out_of_collections
 from app.settings import Settings
 
 if TYPE_CHECKING:
@@ -108,7 +111,7 @@ def serve(
     if has_file:
         trusted = "" if settings.tls_certificate is None else f"--cacert {settings.tls_certificate} "
         _report(f'Try: curl {trusted}-H "Authorization: Bearer $(cat {file})" {address}/v1/models')
-    _become_manager(settings, free_port, "stms serve", "--worker", "--address", address)
+    _manage(settings, free_port, "stms serve", address, worker=True)
 
 
 def api(
@@ -139,19 +142,18 @@ def api(
     )
     _check_certificate(settings)
     if context is not None:
-        process = ProcessContext.inherited(*map(int, context.split(":")))
-        raise typer.Exit(_run_process(settings, process, control_socket))
+        raise typer.Exit(_serve_process(settings, context, control_socket))
     _check_grpc(settings)
     if settings.bundle is not None:
         _serve_bundles(settings)
     from app.database_check import check_database
 
     _report_first_key(check_database(settings), _reporter(settings, "stms api"))
-    _become_manager(settings, require_free(settings.host, settings.port), "stms api")
+    _manage(settings, require_free(settings.host, settings.port), "stms api")
 
 
 def _serve_bundles(settings: Settings) -> NoReturn:
-    """Store models and keys of files in a new database; become the manager, which deletes it at the end."""
+    """Store models and keys of files in a new database, which is deleted at the end, and serve them."""
     from app.bundle_server import open_bundle_server
     from app.commands.database import upgrade_database
 
@@ -162,14 +164,14 @@ def _serve_bundles(settings: Settings) -> NoReturn:
         upgrade_database(settings.app_database_url)
         with open_bundle_server(settings, _reporter(settings, "stms api")):
             pass
-        _become_manager(settings, port, "stms api", "--temporary", str(folder))
-    except BaseException:
+        _manage(settings, port, "stms api")
+    finally:
         shutil.rmtree(folder, ignore_errors=True)
-        raise
 
 
-def _run_process(settings: Settings, process: ProcessContext, control_socket: Path | None) -> int:
+def _serve_process(settings: Settings, context: str, control_socket: Path | None) -> int:
     """Run a query process, or without the socket of the control process that process itself."""
+    process = ProcessContext.inherited(*map(int, context.split(":")))
     if control_socket is None:
         from app.main import run_control
 
@@ -179,17 +181,46 @@ def _run_process(settings: Settings, process: ProcessContext, control_socket: Pa
     return run_query_process(settings, process, control_socket)
 
 
-def _become_manager(settings: Settings, port: int, name: str, *options: str) -> NoReturn:
-    """Replace this program by the manager of all processes, which needs little memory."""
-    command = [sys.executable, "-P", "-m", "app.processes.manager", "--name", name]
-    command += ["--host", settings.host, "--port", str(port), "--size", str(settings.api_processes)]
-    command += ["--grace", str(settings.drain_seconds), "--data-dir", str(settings.data_dir.absolute())]
-    command += options
-    if settings.log_format == "json":
-        command.append("--json")
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os.execve(sys.executable, command, _environment(settings, port))  # noqa: S606
+class _Forks:
+    """The processes of a manager, which are forks of this one."""
+
+    def serve(self, context: str, control: Path | None) -> int:
+        """A server process."""
+        return _exit_code(lambda: _serve_process(read_settings(), context, control))
+
+    def work(self) -> int:
+        """A worker."""
+        from app.jobs.worker import run_worker
+
+        return _exit_code(lambda: run_worker(read_settings()))
+
+
+def _exit_code(run: Callable[[], int]) -> int:
+    try:
+        with failures_printed():
+            return run()
+    except typer.Exit as ended:
+        return ended.exit_code
+
+
+def _manage(settings: Settings, port: int, name: str, address: str = "", *, worker: bool = False) -> NoReturn:
+    """Run the processes of a server until a signal, and exit."""
+    # What all of them need, once: they are forks of this process.
+    import app.query_process  # noqa: F401
+
+    leave_out_of_collections()
+    listener = listen(settings.host, port)
+    manager = Manager(
+        listener,
+        _environment(settings, listener.getsockname()[1]),
+        _reporter(settings, name),
+        size=settings.api_processes,
+        grace=settings.drain_seconds,
+        worker=worker,
+        address=address,
+        forks=_Forks(),
+    )
+    raise typer.Exit(manager.run())
 
 
 def worker(data_dir: DataOption = None) -> None:
@@ -319,7 +350,7 @@ def _reporter(settings: Settings, name: str) -> Callable[[str], None]:
     """Writes messages of a parent process to standard error, in the format of the log."""
     if settings.log_format == "json":
         return lambda line: print(message_line(name, line), file=sys.stderr, flush=True)
-    return lambda line: error_console().print(f"[bold]{name}[/] {line}")
+    return lambda line: error_console().print(f"[bold]{name}[/] {escape(line)}")
 
 
 def _report(line: str) -> None:

@@ -38,7 +38,7 @@ from app.jobs.workflow.workflows import TrainingWorkflows
 from app.logs import Repeats, mask_logs
 from app.plugins import load_plugins
 from app.processes.open_files import raise_open_files
-from app.processes.os_process import set_niceness
+from app.processes.os_process import ProcessName, set_niceness, set_process_name
 from app.services.retention import Cleaner
 from app.settings import Settings
 from app.store.engine import open_database, open_engine
@@ -241,6 +241,7 @@ def run_worker(settings: Settings) -> int:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, on_signal)
+    set_process_name(ProcessName.WORKER)
     raise_open_files()
     if settings.solver_niceness:
         set_niceness(_NICENESS)
@@ -251,16 +252,17 @@ def run_worker(settings: Settings) -> int:
     finally:
         worker.stop()
     if lost.is_set():
-        _reexec()
+        _reexec(settings)
     _exit_despite_threads()
     return 0
 
 
-def _reexec() -> None:
-    """Replace this process by a new worker: the same command under another name."""
+def _reexec(settings: Settings) -> None:
+    """Replace this process by a new worker, which takes another name."""
     logger.warning("restarting under another name")
     logging.shutdown()
-    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
+    environment = os.environ | {"STMS_DATA_DIR": str(settings.data_dir.absolute())}
+    os.execve(sys.executable, [sys.executable, "-P", "-m", "app.cli", "worker"], environment)  # noqa: S606
 
 
 def _exit_despite_threads() -> None:

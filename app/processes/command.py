@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from app.processes.os_process import terminate_with_parent
@@ -16,22 +20,41 @@ KILL_SECONDS: Final = 5.0
 _FIRST_PAUSE, _LONGEST_PAUSE, _HEALTHY_AFTER = 1.0, 30.0, 60.0
 
 
+_HANDLED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+"""Signals that a manager handles, and its forks in their own way."""
+
+
 class Command:
-    """A command of this program in a child process. files: file descriptors that it inherits."""
+    """A command of this program in a child process. files: file descriptors that it inherits.
+
+    fork: does the same in a fork of this process, which has loaded most of it, and returns its exit code;
+    None: the child is a new program. others: sockets of this process that a fork closes.
+    """
 
     def __init__(
-        self, command: str, environment: Mapping[str, str], *arguments: str, files: Sequence[int] = ()
+        self,
+        command: str,
+        environment: Mapping[str, str],
+        *arguments: str,
+        files: Sequence[int] = (),
+        fork: Callable[[], int] | None = None,
+        others: Sequence[socket.socket] = (),
     ) -> None:
         self.command = command
+        self.fork = fork
         self._arguments = arguments
         self._files = tuple(files)
+        self._others = tuple(others)
         self._environment = dict(environment)
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | Fork | None = None
         self._started = 0.0
 
     def start(self) -> None:
         """Start it in its own process group, so that Ctrl-C reaches it only through this process."""
         self._started = time.monotonic()
+        if self.fork is not None:
+            self._process = Fork(self.fork, self._environment, self._others)
+            return
         self._process = subprocess.Popen(  # noqa: S603
             [sys.executable, "-P", "-m", "app.cli", self.command, *self._arguments],
             env=self._environment,
@@ -70,6 +93,72 @@ class Command:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+
+class Fork:
+    """A fork of this process, which has no other thread: `run` in its own process group and environment.
+
+    It gets SIGTERM when this process ends. others: sockets that it closes. The methods are those of
+    `subprocess.Popen`.
+    """
+
+    def __init__(
+        self,
+        run: Callable[[], int],
+        environment: Mapping[str, str],
+        others: Sequence[socket.socket] = (),
+    ) -> None:
+        self._process = multiprocessing.get_context("fork").Process(
+            target=_run_fork, args=(run, environment, others, terminate_with_parent())
+        )
+        # A signal to the fork must wait until it no longer has the handlers of this process.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _HANDLED)
+        try:
+            self._process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid or 0
+
+    def poll(self) -> int | None:
+        """Exit code; None while it runs."""
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Send SIGKILL if it runs."""
+        self._process.kill()
+
+    def wait(self) -> None:
+        """Wait for its end."""
+        self._process.join()
+
+
+def _run_fork(
+    run: Callable[[], int],
+    environment: Mapping[str, str],
+    others: Sequence[socket.socket],
+    end_with_parent: Callable[[], None] | None,
+) -> None:
+    os.setpgid(0, 0)
+    if end_with_parent is not None:
+        end_with_parent()
+    signal.set_wakeup_fd(-1)
+    for number in _HANDLED:
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HANDLED)
+    for other in others:
+        other.close()
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.exit(run())
 
 
 class RestartPolicy:

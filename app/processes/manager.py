@@ -6,35 +6,39 @@ manager keeps both sockets open, so that no connection is refused while processe
 that dies, or whose event loop hangs, is restarted with exponential back-off. SIGHUP is a rolling restart:
 each process is stopped only after its successor serves, and the restart is abandoned when a successor fails
 to start. SIGTERM drains and stops the query processes and the worker, and then the control process. All end
-with this process even when it is killed (on Linux, by PR_SET_PDEATHSIG). It imports hardly anything, so that
-it takes little memory.
+with this process even when it is killed (on Linux, by PR_SET_PDEATHSIG).
+
+The processes are forks of this one, which has loaded what they share: they start fast, and have this memory
+in common. After SIGHUP they are new programs, with the code that is installed then.
 """
 
 from __future__ import annotations
 
-import argparse
 import math
 import os
-import shutil
+import select
 import signal
 import socket
-import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, Protocol
 
-from app.logs import message_line
 from app.processes.command import KILL_SECONDS, Command, RestartPolicy
-from app.processes.listener import CannotListen, listen, listen_locally
+from app.processes.listener import listen_locally
 from app.processes.open_files import raise_open_files
 from app.processes.periodic import PeriodicWork
 from app.processes.scoreboard import Scoreboard, Slot, State
 
 _POLL_SECONDS: Final = 0.05
+"""While a process starts or ends."""
+_LONG_POLL_SECONDS: Final = 1.0
+"""While all serve: the end of a process and signals are noticed at once, this finds hung event loops."""
 _START_SECONDS: Final = 180.0
 """Longest time from the start of a process until it serves: a busy machine imports it for over a minute."""
 _HANG_SECONDS: Final = 30.0
@@ -46,6 +50,18 @@ FOLDER_PREFIX: Final = "stms-c-"
 """Of the folder with the socket of the control process."""
 _AT_ONCE: Final = 2
 """So many signals to stop end everything without delay."""
+
+
+class Forks(Protocol):
+    """What the processes do; each returns the exit code. They run in forks of the manager."""
+
+    def serve(self, context: str, control: Path | None) -> int:
+        """A server process, see `ProcessContext.inherited`. control: None for the control process."""
+        ...
+
+    def work(self) -> int:
+        """A worker."""
+        ...
 
 
 class Child:
@@ -91,7 +107,8 @@ class Manager:
     """Runs ``size`` query processes and the control process.
 
     report: called with messages for the operator. grace: drain period of a process in seconds. worker:
-    whether a worker runs beside them. address: of the service, reported once it serves.
+    whether a worker runs beside them. address: of the service, reported once it serves. forks: what they do
+    in forks of this process; None: all are new programs.
     """
 
     def __init__(
@@ -104,6 +121,7 @@ class Manager:
         grace: float,
         worker: bool = False,
         address: str = "",
+        forks: Forks | None = None,
     ) -> None:
         # A process and its successor need a slot each; twice the number leaves some for slow shutdowns.
         self._scoreboard = Scoreboard.shared(2 * (size + 1))
@@ -116,7 +134,8 @@ class Manager:
         self._report = report
         self._grace = grace + KILL_SECONDS
         self._address = address
-        self._worker = Command("worker", environment) if worker else None
+        self._forks = forks
+        self._worker = self._worker_command() if worker else None
         self._worker_policy, self._worker_start_at = RestartPolicy(), 0.0 if worker else math.inf
         self._children: list[Child] = []
         self._stopping: list[Child] = []
@@ -135,19 +154,22 @@ class Manager:
             signal.SIGTERM: self._on_stop,
             signal.SIGINT: self._on_stop,
             signal.SIGHUP: self._on_hangup,
+            # Only to be woken by it.
+            signal.SIGCHLD: lambda _number, _frame: None,
         }
         raise_open_files()
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
-            for child in self._children:
-                child.start()
-            while not self._stop_signals:
-                self._periodic.run("processes", self._restart_dead)
-                if self._cannot_start:
-                    return 1
-                self._periodic.run("rolling restart", self._step_rolling_restart)
-                self._periodic.run("worker", self._restart_worker)
-                time.sleep(_POLL_SECONDS)
+            with _woken_by_signals() as wait:
+                for child in self._children:
+                    child.start()
+                while not self._stop_signals:
+                    self._periodic.run("processes", self._restart_dead)
+                    if self._cannot_start:
+                        return 1
+                    self._periodic.run("rolling restart", self._step_rolling_restart)
+                    self._periodic.run("worker", self._restart_worker)
+                    wait(_LONG_POLL_SECONDS if self._is_settled() else _POLL_SECONDS)
         finally:
             self._stop_all()
             for number, handler in before.items():
@@ -160,9 +182,31 @@ class Manager:
         listener = self._control_listener if is_control else self._listener
         files = (listener.fileno(), self._scoreboard.file or 0)
         context = ":".join(map(str, (*files, slot.index)))
-        options = [] if is_control else ["--control-socket", str(self._control)]
-        command = Command("api", self._environment, *options, "--process-context", context, files=files)
+        control = None if is_control else self._control
+        options = [] if control is None else ["--control-socket", str(control)]
+        command = Command(
+            "api",
+            self._environment,
+            *options,
+            "--process-context",
+            context,
+            files=files,
+            fork=None if self._forks is None else partial(self._forks.serve, context, control),
+            others=[self._listener if is_control else self._control_listener],
+        )
         return Child(command, slot, RestartPolicy(_FIRST_PAUSE), is_control=is_control)
+
+    def _worker_command(self) -> Command:
+        fork = None if self._forks is None else self._forks.work
+        others = [self._listener, self._control_listener]
+        return Command("worker", self._environment, fork=fork, others=others)
+
+    def _is_settled(self) -> bool:
+        """Whether all processes serve, and none is about to start or to end."""
+        if self._stopping or self._to_replace or self._hangups or self._successor is not None:
+            return False
+        worker = self._worker is None or self._worker.running
+        return worker and all(child.slot.state is State.SERVING for child in self._children)
 
     def _restart_dead(self) -> None:
         """Kill hung processes and restart dead ones. One that cannot even be started counts as dead."""
@@ -219,6 +263,10 @@ class Manager:
         if self._hangups and not self._to_replace:
             self._hangups = 0
             self._to_replace = deque(self._children)
+            # The code that this process has loaded may have been replaced.
+            self._forks = None
+            if self._worker is not None:
+                self._worker.fork = None
             self._report("Replacing the processes one after the other.")
         if self._stopping or not self._to_replace:
             return
@@ -280,47 +328,22 @@ class Manager:
         self._hangups += 1
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run a manager; returns its exit code. arguments: of the command line, see `command_line`."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--name", required=True)
-    parser.add_argument("--host", required=True)
-    parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--size", type=int, required=True)
-    parser.add_argument("--grace", type=float, required=True)
-    parser.add_argument("--address", default="")
-    parser.add_argument("--data-dir", help="of its processes, for those who look at the command line")
-    parser.add_argument("--worker", action="store_true")
-    parser.add_argument("--temporary", help="a folder to delete at the end")
-    parser.add_argument("--json", action="store_true")
-    options = parser.parse_args(arguments)
+@contextmanager
+def _woken_by_signals() -> Iterator[Callable[[float], None]]:
+    """Yields what sleeps for so many seconds, or until this process gets a signal that it handles."""
+    reader, writer = os.pipe()
+    for end in (reader, writer):
+        os.set_blocking(end, False)
 
-    def report(line: str) -> None:
-        bold = ("\033[1m", "\033[0m") if sys.stderr.isatty() and "NO_COLOR" not in os.environ else ("", "")
-        text = (
-            message_line(options.name, line) if options.json else f"{bold[0]}{options.name}{bold[1]} {line}"
-        )
-        print(text, file=sys.stderr, flush=True)
+    def wait(seconds: float) -> None:
+        if select.select([reader], [], [], seconds)[0]:
+            with suppress(BlockingIOError):
+                os.read(reader, 4096)
 
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     try:
-        listener = listen(options.host, options.port)
-        manager = Manager(
-            listener,
-            os.environ | {"STMS_PORT": str(listener.getsockname()[1])},
-            report,
-            size=options.size,
-            grace=options.grace,
-            worker=options.worker,
-            address=options.address,
-        )
-        return manager.run()
-    except CannotListen as error:
-        report(str(error))
-        return 1
+        yield wait
     finally:
-        if options.temporary:
-            shutil.rmtree(options.temporary, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+        signal.set_wakeup_fd(before)
+        os.close(reader)
+        os.close(writer)

@@ -7,6 +7,7 @@ import ctypes
 import os
 import platform
 import resource
+import select
 import signal
 import struct
 import sys
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from enum import StrEnum
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -49,7 +51,7 @@ def die_with_parent(parent: int) -> None:
         _set_parent_death_signal(ctypes.CDLL(None, use_errno=True), signal.SIGKILL)
     # The parent may have died before the signal was set; the thread notices that too.
     _exit_if_orphaned(parent)
-    threading.Thread(target=_poll_parent, args=(parent,), name="parent-watch", daemon=True).start()
+    threading.Thread(target=_end_with, args=(parent,), name="parent-watch", daemon=True).start()
 
 
 def terminate_with_parent() -> Callable[[], None] | None:
@@ -71,6 +73,23 @@ def terminate_with_parent() -> Callable[[], None] | None:
     return before_exec
 
 
+class ProcessName(StrEnum):
+    """What `ps` and `top` call the processes of the service, whose command lines may be that of their parent.
+
+    The system keeps 15 bytes.
+    """
+
+    QUERY = "stms query"
+    CONTROL = "stms control"
+    WORKER = "stms worker"
+
+
+def set_process_name(name: ProcessName) -> None:
+    """Name this process. To be called in the main thread."""
+    if sys.platform == "linux":
+        Path("/proc/self/comm").write_text(name, encoding="ascii")
+
+
 def kill_after_parent(seconds: float) -> None:
     """Kill this process ``seconds`` after its parent has ended.
 
@@ -79,8 +98,7 @@ def kill_after_parent(seconds: float) -> None:
     parent = os.getppid()
 
     def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_POLL_SECONDS)
+        _wait_for_end_of(parent)
         time.sleep(seconds)
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -220,9 +238,24 @@ def _threads() -> list[int]:
     return [0]
 
 
-def _poll_parent(parent: int) -> None:
-    while True:
-        _exit_if_orphaned(parent)
+def _end_with(parent: int) -> None:
+    _wait_for_end_of(parent)
+    os._exit(1)
+
+
+def _wait_for_end_of(parent: int) -> None:
+    """Return when this process has another parent than ``parent``: at once on Linux, else by polling."""
+    if sys.platform == "linux":
+        # Without permission in a sandbox, or if the parent has ended already.
+        with suppress(OSError):
+            descriptor = os.pidfd_open(parent)
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            # The id may have been given to another process before it was opened.
+            if os.getppid() == parent:
+                poll.poll()
+            os.close(descriptor)
+    while os.getppid() == parent:
         time.sleep(_POLL_SECONDS)
 
 

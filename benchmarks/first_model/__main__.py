@@ -7,8 +7,8 @@ parts:
            extra trees and gradient boosting of scikit-learn on the same encoded rows and all processors
   cold     how much longer the first job takes where no kernel was ever compiled
   busy     the job of titanic beside eight busy loops, and queries beside a job
-  service  what `stms serve` costs before a job: ready_s and ready_cpu_s until it is ready, idle_share of a core
-           and idle_mb while nobody asks
+  service  what `stms serve` costs before a job: ready_s and ready_cpu_s until it is ready, idle_share of a
+           core and idle_mb while nobody asks
 
 Sets are made in a temporary folder, from $STMS_RAW or ../shared/raw and $STMS_DATA or ../shared/data.
 --quick: three small sets. The last line is a JSON object: ``NAME_s`` of every set;
@@ -16,8 +16,8 @@ Sets are made in a temporary folder, from $STMS_RAW or ../shared/raw and $STMS_D
 of the sets where that takes more than a second; ``mean_f1_vs_best_peer``, in points; ``by_set``;
 ``cold_extra_s``; ``busy_ratio``, seconds of a job beside eight busy loops of one session over its quiet ones;
 and p99 of queries at 200 a second, ``query_p99_quiet_ms``, ``query_p99_beside_job_ms`` and, with solvers of
-niceness 19, ``query_p99_beside_job_formerly_ms``; and the four figures of the service. What was not measured is
-null.
+niceness 19, ``query_p99_beside_job_formerly_ms``; and the four figures of the service. What was not measured
+is null.
 """
 
 from __future__ import annotations

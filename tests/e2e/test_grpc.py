@@ -22,10 +22,11 @@ import grpc
 import numpy as np
 import pytest
 
+from app.processes.os_process import ProcessName
 from app.services.bundle_export import open_bundle
 from app.serving.open_inference.grpc.descriptors import message_classes
 from app.store.unit_of_work import Store
-from benchmarks.processes import family, free_port, memory
+from benchmarks.processes import family, free_port, memory, parent_of, process_name
 from tests.app.api.conftest import publish_pets
 from tests.certificates import make_certificate
 from tests.clients.conftest import Service, running_service
@@ -234,11 +235,10 @@ def processes(served: Served) -> tuple[int, list[int]]:
     for pid in family(os.getpid()):
         # It may have ended meanwhile.
         with suppress(FileNotFoundError):
-            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
             if str(served.service.log.parent) in Path(f"/proc/{pid}/cwd").readlink().as_posix():
-                found[pid] = command
-    [manager] = [pid for pid, command in found.items() if "app.processes.manager" in command]
-    return manager, [pid for pid, command in found.items() if "--control-socket" in command]
+                found[pid] = process_name(pid)
+    [manager] = [parent_of(pid) for pid, name in found.items() if name == ProcessName.CONTROL]
+    return manager, [pid for pid, name in found.items() if name == ProcessName.QUERY]
 
 
 def test_processes_are_replaced_and_killed_without_an_answer_lost(served: Served):

@@ -227,8 +227,9 @@ def test_a_stopped_worker_is_continued(event_log: EventLog, sleeper, monkeypatch
 
 SERVER = """
 import subprocess, sys, time
-asleep = [sys.executable, "-c", "import time; time.sleep(600)", "app.cli", "api"]
-children = [subprocess.Popen(asleep), subprocess.Popen([*asleep, "--control-socket", "a"])]
+asleep = "import time; open('/proc/self/comm', 'w').write(%r); time.sleep(600)"
+names = ("stms control", "stms query")
+children = [subprocess.Popen([sys.executable, "-c", asleep % name]) for name in names]
 try:
     time.sleep(600)
 finally:

@@ -10,9 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from app.processes.os_process import ProcessName
 from benchmarks.deployment import environment, prepare_database, stms
 from benchmarks.postgres import Postgres
-from benchmarks.processes import answers, command_line, descendants, free_port
+from benchmarks.processes import answers, descendants, free_port, process_name
 from verification.chaos.event_log import EventLog, Interval, Intervals
 from verification.chaos.isolation import Clock, Disk, Network, NotSupported
 from verification.chaos.power import PowerRecorder
@@ -32,8 +33,7 @@ class Instance:
 
     disconnected: intervals in which it could not reach the running database or, for a worker, was stopped.
     url: address of a server. proxy: proxy before its database. network: network namespace in which it runs.
-    clock: its fake clock. child: subcommand of the child process that is meant, where ``program`` starts
-    several.
+    clock: its fake clock. child: name of the child process that is meant, where ``program`` starts several.
     """
 
     program: Program
@@ -55,18 +55,13 @@ class Instance:
         pid = self.program.pid
         if pid is None or not self.child:
             return pid
-        ending = f"app.cli {self.child}"
-        return next((each for each in descendants(pid) if ending in command_line(each)), None)
+        return next((each for each in descendants(pid) if process_name(each) == self.child), None)
 
     def server_processes(self, *, control: bool) -> list[int]:
         """Ids of the query processes of a server, or of its control process."""
         pid = self.program.pid
-        lines = {} if pid is None else {each: command_line(each) for each in descendants(pid)}
-        return [
-            each
-            for each, line in lines.items()
-            if "app.cli api" in line and ("--control-socket" in line) is not control
-        ]
+        name = ProcessName.CONTROL if control else ProcessName.QUERY
+        return [] if pid is None else [each for each in descendants(pid) if process_name(each) == name]
 
 
 @dataclass(slots=True)
@@ -257,7 +252,7 @@ def embedded_deployment(folder: Path, event_log: EventLog, mark: str) -> Iterato
         program = Program("serve", command, environ, folder, event_log)
         deployment.programs.append(program)
         deployment.apis.append(Instance(program, Intervals(event_log), f"http://127.0.0.1:{port}"))
-        deployment.workers.append(Instance(program, Intervals(event_log), child="worker"))
+        deployment.workers.append(Instance(program, Intervals(event_log), child=ProcessName.WORKER))
         yield deployment
 
 

@@ -23,8 +23,10 @@ import pytest
 from app.auth.authenticator import InsecureBinding
 from app.database_check import check_database
 from app.domain.errors import Unavailable
+from app.processes.os_process import ProcessName
 from app.settings import Settings
 from app.store.migrate import SchemaOutdated
+from benchmarks.processes import process_name
 
 ROOT = Path(__file__).parents[3]
 
@@ -97,7 +99,7 @@ def test_a_process_that_answers_queries_loads_neither_training_code_nor_the_api(
     [queries] = [
         text
         for pid, text in zip(server.children(), libraries, strict=True)
-        if "--control-socket" in Path(f"/proc/{pid}/cmdline").read_text()
+        if process_name(pid) == ProcessName.QUERY
     ]
     for library in ("sklearn", "scipy", "numba", "llvmlite", "pyarrow"):
         assert f"/{library}" not in queries

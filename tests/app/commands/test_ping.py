@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from app.commands import ping, processes
+from app.commands import ping
 from app.commands.output import CommandFailed
 from app.commands.ping import ServiceCommand
 from app.domain.entities import Worker
-from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
@@ -64,21 +63,6 @@ def run(*arguments: str) -> Result:
 )
 def test_what_a_container_runs_is_read_from_its_first_command_line(line, started):
     assert ServiceCommand.parse(line.split()) == started
-
-
-@pytest.mark.parametrize("command", ["serve", "api"])
-def test_the_command_line_of_what_a_server_becomes_is_read_too(command, folder, monkeypatch):
-    """Once it has started, process 1 of a container is the manager."""
-    became: list[list[str]] = []
-
-    def stop(_program: str, line: list[str], _environment: object) -> None:
-        became.append(line)
-        raise SystemExit(0)
-
-    monkeypatch.setattr(processes.os, "execve", stop)
-    with pytest.raises(SystemExit):
-        processes._become_manager(Settings(host="0.0.0.0", data_dir=folder), 9000, f"stms {command}")
-    assert ServiceCommand.parse(became[0]) == ServiceCommand(command, "0.0.0.0", 9000, folder)
 
 
 def test_a_container_that_runs_something_else_has_no_health():

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -62,9 +63,7 @@ class Program(Command):
 
     stage = "well"
 
-    def __init__(
-        self, command: str, environment: object, *arguments: str, files: tuple[int, ...] = ()
-    ) -> None:
+    def __init__(self, command: str, environment: object, *arguments: str, **_options: object) -> None:
         super().__init__(command, {})
         if command == "worker":
             return
@@ -102,10 +101,11 @@ def _programs(monkeypatch):
 class Parent:
     """A manager of two query processes, and a thread that runs the test's story against it."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, environment: dict[str, str] | None = None, **options: Any) -> None:
         self.lines: list[str] = []
         self.listener = socket.create_server(("127.0.0.1", 0))
-        self.manager = Manager(self.listener, {}, self.lines.append, size=2, grace=1.0, **options)
+        report = self.lines.append
+        self.manager = Manager(self.listener, environment or {}, report, size=2, grace=1.0, **options)
         self.failure: BaseException | None = None
 
     def run(self, story: Callable[[], None]) -> int:
@@ -386,17 +386,11 @@ def test_a_command_that_was_never_started_can_be_stopped():
     assert not child.running
 
 
-def test_a_port_in_use_is_reported(capfd):
+def test_a_port_in_use_is_reported():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(CannotListen, match=f"port {port}: Address already in use"):
             require_free("127.0.0.1", port)
-        options = ["--name", "stms api", "--host", "127.0.0.1", "--port", str(port), "--size", "1"]
-        assert module.main([*options, "--grace", "1"]) == 1
-        assert module.main([*options, "--grace", "1", "--json"]) == 1
-    plain, as_json = capfd.readouterr().err.splitlines()
-    assert plain.startswith(f"stms api Cannot listen at 127.0.0.1 port {port}: Address already in use")
-    assert json.loads(as_json)["msg"].startswith("Cannot listen at")
 
 
 def test_port_0_selects_a_free_port():
@@ -404,10 +398,100 @@ def test_port_0_selects_a_free_port():
     assert require_free("::1", 0) > 1024
 
 
-def test_the_manager_imports_hardly_anything():
-    listed = "import app.processes.manager, sys; print(*sys.modules)"
-    modules = set(subprocess.check_output([sys.executable, "-c", listed], text=True).split())
-    assert modules.isdisjoint({"pydantic", "sqlalchemy", "typer", "rich", "numpy", "uvicorn", "httpx"})
+class Forks:
+    """Processes as forks: they serve, and say so in a file each, with what they have of their parent."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def serve(self, context: str, control: Path | None) -> int:
+        listener, scoreboard, slot = map(int, context.split(":"))
+        kind = "control" if control is None else "query"
+        own = Scoreboard.inherited(scoreboard).slots[slot]
+        own.claim(State.SERVING)
+        return self._say(kind, [os.fstat(listener).st_ino, os.environ["GREETING"]], own.heartbeat)
+
+    def work(self) -> int:
+        return self._say("worker", [os.environ["GREETING"]], lambda: None)
+
+    def _say(self, kind: str, what: list[Any], beat: Callable[[], None]) -> int:
+        files = [int(each.name) for each in Path("/proc/self/fd").iterdir()]
+        sockets = [os.fstat(each).st_ino for each in files if _is_socket(each)]
+        says = {"kind": kind, "what": what, "sockets": sockets, "group": os.getpgid(0)}
+        says["handlers"] = [str(signal.getsignal(each)) for each in (signal.SIGTERM, signal.SIGHUP)]
+        (self.folder / str(os.getpid())).write_text(json.dumps(says))
+        while True:
+            time.sleep(0.02)
+            beat()
+
+
+def _is_socket(descriptor: int) -> bool:
+    try:
+        return stat.S_ISSOCK(os.fstat(descriptor).st_mode)
+    except OSError:
+        return False
+
+
+def test_processes_are_forks_until_sighup_and_then_new_programs(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "Command", Command)
+    started = []
+
+    def start(command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        started.append(command[4:])
+        *_, context = command
+        _, scoreboard, slot = context.split(":")
+        program = [sys.executable, "-c", PROGRAM, scoreboard, slot, "well"]
+        return Popen(program, stdout=subprocess.DEVNULL, **options)
+
+    Popen = subprocess.Popen
+    monkeypatch.setattr("app.processes.command.subprocess.Popen", start)
+    parent = Parent(worker=True, forks=Forks(tmp_path), environment={**os.environ, "GREETING": "hello"})
+    inodes = [os.fstat(each.fileno()).st_ino for each in (parent.listener, parent.manager._control_listener)]
+
+    def said() -> list[dict[str, Any]]:
+        # A fork may be about to write.
+        return [json.loads(each.read_text() or "{}") for each in tmp_path.iterdir()]
+
+    def story() -> None:
+        parent.wait_for(parent.reported("2 query processes serve."))
+        parent.wait_for(lambda: len(said()) == 4)
+        victim = parent.pids()[1]
+        os.kill(victim, signal.SIGKILL)
+        parent.wait_for(lambda: len(said()) == 5)
+        parent.wait_for(lambda: len(parent.manager._scoreboard.serving()) == 2)
+        assert not started
+        stop(signal.SIGHUP)
+        parent.wait_for(parent.reported("has replaced process", 3))
+        assert [line[0] for line in started] == ["api"] * 3
+        assert parent.manager._worker.running
+        stop()
+
+    assert parent.run(story) == 0
+    kinds = Counter(each["kind"] for each in said())
+    assert kinds == {"control": 1, "query": 3, "worker": 1}
+    for each in said():
+        assert each["what"][-1] == "hello"
+        assert each["handlers"] == [str(signal.SIG_DFL)] * 2
+        # No process keeps a socket open that another one serves.
+        own = {"query": inodes[0], "control": inodes[1]}.get(each["kind"])
+        assert set(inodes) & set(each["sockets"]) == ({own} if own else set())
+    assert {each["group"] for each in said()} == {int(file.name) for file in tmp_path.iterdir()}
+
+
+def test_a_fork_ends_with_the_code_of_what_it_does_or_by_an_error(capfd):
+    def fail() -> int:
+        raise ZeroDivisionError
+
+    codes = []
+    for run in (lambda: 0, lambda: 7, fail):
+        command = Command("worker", os.environ, fork=run)
+        command.start()
+        assert command.pid
+        while command.running:
+            time.sleep(0.01)
+        codes.append(command.exit_code)
+    assert codes == [0, 7, 1]
+    assert "ZeroDivisionError" in capfd.readouterr().err
 
 
 # The real command

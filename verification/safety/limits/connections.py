@@ -12,6 +12,7 @@ from typing import Final
 
 import httpx
 
+from app.processes.os_process import ProcessName
 from verification.safety.fairness import crowd
 from verification.safety.limits.judgement import Judgement
 from verification.safety.limits.stage import ENDED, Stage, small_csv, submit, upload
@@ -45,7 +46,7 @@ def _measure(
         return
     with running.client("neighbour") as client:
         dataset = upload(client, small_csv(0)).raise_for_status().json()["id"]
-    files = running.files("query")
+    files = running.files(ProcessName.QUERY)
     latencies = Latencies()
     prober = running.prober(rate=_QUICK_RATE if quick else _QUERIES / seconds, new_connections=True)
     with crowd(running.target(), way, MODULE) as statuses, ThreadPoolExecutor(1) as threads:
@@ -80,6 +81,6 @@ def finish_job(running: Stage, dataset: str, model: str) -> str:
 def _files_left(running: Stage, before: int) -> int:
     """Files that are open in excess of ``before`` once the connections of a crowd are closed."""
     deadline = time.monotonic() + _FREE_SECONDS
-    while (left := running.files("query") - before) > _MORE_FILES and time.monotonic() < deadline:
+    while (left := running.files(ProcessName.QUERY) - before) > _MORE_FILES and time.monotonic() < deadline:
         time.sleep(0.2)
     return left

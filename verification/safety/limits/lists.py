@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import httpx
 
+from app.processes.os_process import ProcessName
 from benchmarks.processes import memory, reset_peaks
 from verification.safety.limits.grower import head, many_classes
 from verification.safety.limits.judgement import Judgement
@@ -83,7 +84,7 @@ def _at_once(
     running: Stage, prober: Prober, clients: subprocess.Popen[str], path: str, headers: Mapping[str, str]
 ) -> tuple[int, int, Latencies]:
     """Bytes of the largest of several answers at once, growth of the server's peak, and queries meanwhile."""
-    server, beside = [running.process("control"), running.process("query")], Latencies()
+    server, beside = [running.process(ProcessName.CONTROL), running.process(ProcessName.QUERY)], Latencies()
     assert clients.stdin is not None
     assert clients.stdout is not None
     reset_peaks(server)

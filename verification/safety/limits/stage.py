@@ -11,11 +11,12 @@ from typing import Any, Final
 import httpx
 import numpy as np
 
+from app.processes.os_process import ProcessName
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
 from benchmarks.deployment import Deployment
 from benchmarks.postgres import postgres
-from benchmarks.processes import answers, command_line, open_files
+from benchmarks.processes import answers, open_files, process_name
 from benchmarks.published import publish_linear
 from verification.safety.crowds import Target
 from verification.safety.prober import COLUMNS, Prober
@@ -87,27 +88,17 @@ class Stage(Deployment):
             raise RuntimeError(answer.text)
         return answer.headers["set-cookie"].partition(";")[0]
 
-    def process(self, command: str) -> int:
-        """Process id of a worker, the control process or a query process. Raises LookupError without one.
+    def process(self, name: ProcessName) -> int:
+        """Process id of a process with this name. Raises LookupError without one."""
+        return next(pid for pid in self.pids if process_name(pid) == name)
 
-        command: worker, control or query.
-        """
-        return next(pid for pid in self.pids if _is(command, command_line(pid)))
-
-    def files(self, command: str) -> int:
+    def files(self, name: ProcessName) -> int:
         """Number of the open files of a process."""
-        return len(open_files(self.process(command)))
+        return len(open_files(self.process(name)))
 
     def is_alive(self) -> bool:
         """Whether the service runs and is ready."""
         return all(process.is_running and answers(process.url, 10.0) for process in self.processes.values())
-
-
-def _is(command: str, line: str) -> bool:
-    """Whether a command line is that of a kind of process, see `Stage.process`."""
-    if command == "worker":
-        return "app.cli worker" in line
-    return "--process-context" in line and ("--control-socket" in line) == (command == "query")
 
 
 def all_cores() -> str:

@@ -683,11 +683,12 @@ def test_a_process_polls_its_parent(monkeypatch):
         raise Ended
 
     monkeypatch.setattr(os_process.os, "_exit", leave)
+    monkeypatch.setattr(os_process.sys, "platform", "darwin")
     monkeypatch.setattr(os_process.os, "getppid", lambda: next(looks))
     monkeypatch.setattr(os_process.time, "sleep", lambda _seconds: None)
     parent = os.getppid()
     with pytest.raises(Ended):
-        os_process._poll_parent(parent)
+        os_process._end_with(parent)
     assert ended == [1]
 
 
