@@ -6,7 +6,8 @@
 ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS root
-# What is installed: runtime; oidc for a server that accepts tokens of issuers; grpc for one with a port for gRPC.
+# What is installed: runtime; oidc for a server that accepts tokens of issuers; grpc for one with a port for gRPC;
+# serving for `stms api` alone, which answers queries and neither reads data sets nor trains.
 ARG LOCK=runtime
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_PYTHON=/opt/venv/bin/python3
 WORKDIR /src
@@ -39,9 +40,10 @@ RUN pip install --quiet --no-compile --no-deps --no-build-isolation . \
  && sh container/clean.sh
 # One run of the main job leaves the byte code of those modules that the service loads, the standard library's among
 # them, and the compiled kernels: they are found on the first start by machines with this processor, others compile their own.
+# For serving there is no job: the modules are loaded without it.
 ENV PATH=/opt/venv/bin:$PATH PYTHONPYCACHEPREFIX=/opt/bytecode NUMBA_CACHE_DIR=/data/numba
 # The commands create files that only their own user reads; byte code is for all.
-RUN python3 container/warm.py && chmod -R a+rX /opt/bytecode && rm -rf /src /tmp/*
+RUN mkdir -p /data && python3 container/warm.py && chmod -R a+rX /opt/bytecode && rm -rf /src /tmp/*
 
 FROM scratch
 # hadolint ignore=DL3067

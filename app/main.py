@@ -35,6 +35,7 @@ from app.auth.proxy_users import ProxyUsers
 from app.auth.sessions import Sessions
 from app.bundle_server import open_bundle_server
 from app.database_check import check_database
+from app.domain.installation import only_serves
 from app.domain.ports import JobQueue
 from app.gate.peer import RelayedRequests
 from app.http.client_address import TrustedProxies
@@ -195,7 +196,10 @@ def _open_probes(
     return probes
 
 
-def _open_queue(settings: Settings, stack: AsyncExitStack) -> JobQueue:
+def _open_queue(settings: Settings, stack: AsyncExitStack) -> JobQueue | None:
+    """The durable queue of jobs; None for a server that only answers queries."""
+    if settings.bundle is not None or only_serves():
+        return None
     from app.jobs.engine.client import DbosQueue
 
     queue = DbosQueue(settings)

@@ -3,14 +3,16 @@
     python -m container.smoke
 
 Uploads real data in every format, trains with every method, follows events, compares decisions with
-scikit-learn's and with those after a restart on the same volume, and checks the restrictions from inside. The
-last line is a JSON object. Exit code 3: there is no engine or no base image.
+scikit-learn's and with those after a restart on the same volume, and checks the restrictions from inside. An
+image for serving answers the same from a bundle. The last line is a JSON object. Exit code 3: there is no
+engine or no base image.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import subprocess
 import sys
 import tempfile
 import time
@@ -77,27 +79,35 @@ def smoke(report: Report) -> None:
     report.holds(lint() == "", "hadolint has nothing against the Dockerfile.")
     image = build(engine)
     look_at(image, report)
+    small = build(engine, "serving")
+    look_at(small, report, "serving_")
     remove_volume(engine, VOLUME)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            main_job(engine, image, Path(folder), report)
+            main_job(engine, image, small, Path(folder), report)
     finally:
         remove_volume(engine, VOLUME)
 
 
-def look_at(image: Image, report: Report) -> None:
-    """Checks of the image that do not start the service."""
+def look_at(image: Image, report: Report, prefix: str = "") -> None:
+    """Checks of the image that do not start the service. prefix: of the names of its figures."""
     size, base = round(image.size_mb, 1), round(image.base_mb, 1)
-    report.figure(image_mb=size, base_mb=base, build_s=round(image.seconds, 1))
-    report.holds(size <= LARGEST_MB, f"The image has {size:.0f} MB, its base image {base:.0f} MB.")
+    report.figure(**{f"{prefix}image_mb": size, f"{prefix}build_s": round(image.seconds, 1)}, base_mb=base)
+    report.holds(
+        size <= LARGEST_MB[image.lock],
+        f"The image of {image.lock} has {size:.0f} MB, its base image {base:.0f} MB.",
+    )
     version = image.labels.get("org.opencontainers.image.version")
     report.holds(version == project_version(), f"It is labelled version {version}.")
     report.holds(image.config["User"] == "10001:10001", "It is made to run as user 10001.")
     report.holds(bool(image.config["Healthcheck"]), "It has a health check.")
 
 
-def main_job(engine: Engine, image: Image, folder: Path, report: Report) -> None:
-    """Start with an empty volume, train and query, then restart on the same volume and query again."""
+def main_job(engine: Engine, image: Image, small: Image, folder: Path, report: Report) -> None:
+    """Start with an empty volume, train and query, then restart on the same volume and query again.
+
+    small: the image for serving, which then answers from a bundle.
+    """
     digits, flowers = write_digits(folder), write_flowers(folder)
     with serving(engine, image, report) as (container, client, key):
         report.say("An empty volume became a database, and a key was made.")
@@ -113,6 +123,40 @@ def main_job(engine: Engine, image: Image, folder: Path, report: Report) -> None
         same = all(np.array_equal(before[label], after[label]) for label in before)
         report.holds(same, "After a restart on the same volume every answer is the same.")
         report.holds(len(list(client.models())) == 1 + len(JOBS), "All models are still there.")
+        client.export_bundle("digits", folder / "digits.tar")
+    serve_bundle(engine, small, folder, digits, before, report)
+
+
+def serve_bundle(
+    engine: Engine,
+    image: Image,
+    folder: Path,
+    digits: Digits,
+    before: Mapping[str, NDArray[np.bool_]],
+    report: Report,
+) -> None:
+    """Serve the bundle of the folder with the image for serving, and ask it as before."""
+    keys = folder / "keys.jsonl"
+    made = [sys.executable, "-P", "-m", "app.cli", "keys", "create", "smoke", "--offline", str(keys)]
+    key = subprocess.run(made, check=True, capture_output=True, text=True).stdout.split()[-1]
+    for path in (folder, folder / "digits.tar", keys):
+        path.chmod(0o755)
+    command = ("api", "--bundle", "/models/digits.tar")
+    environ = OPEN | {"STMS_KEYS_FILE": "/models/keys.jsonl"}
+    options = (f"--volume={folder}:/models:ro",)
+    started = time.monotonic()
+    with running(
+        engine, NAME, image.name, *command, volume=VOLUME, environ=environ, options=options
+    ) as container:
+        until("the server of the bundle is ready", lambda: is_ready(container.address()))
+        report.figure(serving_ready_s=round(time.monotonic() - started, 2))
+        with Client(container.address(), key) as client:
+            after = ask(client, digits)
+        same = all(np.array_equal(before[label], after[label]) for label in before)
+        report.holds(same, "The image for serving gives the same answers from a bundle.")
+        report.figure(serving_memory_peak_mb=round(inside.memory_peak(container) / 1e6))
+        container.kill("SIGTERM")
+        report.holds(container.wait() == 0, "After SIGTERM its exit code is 0.")
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """Creates byte code and compiled kernels during the image build.
 
-Runs the main job in separate processes, as users do, and imports the modules that it does not load. The
-variables PYTHONPYCACHEPREFIX and NUMBA_CACHE_DIR choose the folders.
+Runs the main job in separate processes, as users do, and imports the modules that it does not load. An
+installation that only serves makes a database instead, and imports what it can. The variables
+PYTHONPYCACHEPREFIX and NUMBA_CACHE_DIR choose the folders.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import subprocess
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from tempfile import TemporaryDirectory
 
 OTHERS = ("psycopg_binary.pq", "sqlalchemy.dialects.postgresql.psycopg", "alembic.command")
 """Imported by name at run time when the database is PostgreSQL."""
@@ -25,16 +27,28 @@ OF_EXTRAS = {
 
 
 def main() -> None:
-    """Raises CalledProcessError if the main job fails, and ImportError if a module is missing."""
-    subprocess.run(["stms", "demo"], check=True)
-    for name in ("stms.app", "stms.core"):
+    """Raises CalledProcessError if a command fails, and ImportError if a module is missing."""
+    serves: bool = import_module("stms.app.domain.installation").only_serves()
+    with TemporaryDirectory() as folder:
+        command = ["stms", "db", "upgrade", "--data-dir", folder] if serves else ["stms", "demo"]
+        subprocess.run(command, check=True)
+    for name in ["stms.app"] if serves else ["stms.app", "stms.core"]:
         for module in pkgutil.walk_packages(import_module(name).__path__, f"{name}."):
             needed = [extra for place, extra in OF_EXTRAS.items() if module.name.startswith(place)]
             if not module.name.endswith("__main__") and all(map(find_spec, needed)):
-                import_module(module.name)
+                load(module.name, serves)
     for name in OTHERS:
         import_module(name)
     sys.stdout.write("Everything could be loaded.\n")
+
+
+def load(name: str, is_optional: bool) -> None:
+    """Import a module. is_optional: it may need packages that are not installed."""
+    try:
+        import_module(name)
+    except ModuleNotFoundError as error:
+        if not is_optional or str(error.name).partition(".")[0] == "stms":
+            raise
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ def test_the_list_agrees_with_what_the_packages_declare():
 
 @pytest.mark.parametrize(
     "lock",
-    [LOCKS / f"{name}.txt" for name in ("runtime", "oidc", "grpc", "dev", "docs")],
+    [LOCKS / f"{name}.txt" for name in ("runtime", "serving", "oidc", "grpc", "dev", "docs")],
     ids=lambda lock: lock.stem,
 )
 def test_packages_are_locked_with_the_extras_that_others_need(lock: Path):
@@ -101,6 +102,15 @@ def test_an_image_with_an_extra_has_two_packages_more_in_the_versions_of_the_tes
     more = locked(LOCKS / f"{extra}.txt") - locked()
     assert {name for name, _ in more} == packages
     assert more <= locked(LOCKS / "dev.txt")
+
+
+def test_what_serves_is_a_part_of_the_whole():
+    serving = locked(LOCKS / "serving.txt")
+    assert serving < locked()
+    assert not {name for name, _ in serving} & {"dbos", "joblib", "numba", "pyarrow", "scikit-learn", "scipy"}
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    named = {Requirement(line).name for line in document["dependency-groups"]["serving"]}
+    assert named < {Requirement(line).name for line in document["project"]["dependencies"]} | {"setuptools"}
 
 
 @pytest.mark.long

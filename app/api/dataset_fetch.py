@@ -13,6 +13,7 @@ from app.api.datasets import READING, register_file, registered_view
 from app.api.dependencies import AppContext, Context, Trainer
 from app.api.schemas import Body, DatasetView
 from app.domain.errors import InputFault, InvalidRequest
+from app.domain.installation import require_training
 from app.domain.names import MAX_DISPLAY_NAME
 from app.domain.origins import AllowedServers
 from app.remote.download import MAX_URL, split_url
@@ -58,6 +59,7 @@ async def fetch_dataset(
     The answer comes when the file was fetched, validated and stored, as that of an upload. An interrupted
     transfer goes on where it broke off. Asking again for the same file changes nothing.
     """
+    require_training()
     _check_source(context, body.url)
     context.reader.check_queue(caller.tenant)
     said = {"name": body.name, "filename": body.filename, "format": body.format, **body.reading}

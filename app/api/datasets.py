@@ -30,6 +30,7 @@ from app.api.schemas import (
 )
 from app.domain.entities import ApiKey, Caller, Dataset
 from app.domain.file_formats import MEDIA_TYPES, FileFormat, in_words
+from app.domain.installation import require_training
 from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME, USABLE
 from app.ingest.dataset_rows import StoredRow
 from app.ingest.orders import DatasetContent
@@ -276,8 +277,9 @@ def receive_file(
     request: Request, context: AppContext, caller: ApiKey
 ) -> AbstractAsyncContextManager[uploads.Upload]:
     """The file in a request, with the fields of its form; raises as `uploads.receive_upload`, and Overloaded
-    where too many files wait to be read.
+    where too many files wait to be read, and OnlyServes.
     """
+    require_training()
     context.reader.check_queue(caller.tenant)
     limit = context.settings.max_upload_bytes
     return uploads.receive_upload(request, context, caller, "datasets", limit, _PARAMETERS, _LISTS)

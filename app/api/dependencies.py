@@ -15,6 +15,7 @@ from app.auth.authenticator import Authenticator, authorise
 from app.auth.sessions import Sessions
 from app.auth.shares import Budgets
 from app.domain.entities import ApiKey
+from app.domain.errors import OnlyServes
 from app.domain.names import MODEL_NAME
 from app.domain.ports import JobQueue
 from app.processes.file_reader import FileReader
@@ -34,11 +35,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class AppContext:
-    """The open parts of one server process, created by the composition root at start-up."""
+    """The open parts of one server process, created by the composition root at start-up.
+
+    opened_queue: None on a server that only answers queries.
+    """
 
     settings: Settings
     store: Store
-    queue: JobQueue
+    opened_queue: JobQueue | None
     authenticator: Authenticator
     cache: ModelCache
     refresher: Refresher
@@ -53,6 +57,13 @@ class AppContext:
     sessions: Sessions
     tracer: Tracer | None
     schemas: EncodedSchemas = field(default_factory=EncodedSchemas)
+
+    @property
+    def queue(self) -> JobQueue:
+        """The queue of jobs. Raises OnlyServes."""
+        if self.opened_queue is None:
+            raise OnlyServes
+        return self.opened_queue
 
     def store_of(self, caller: ApiKey) -> Store:
         """The store of the caller's tenant."""

@@ -14,6 +14,7 @@ from app.api.dependencies import Context, Trainer
 from app.api.models import AllowSchemaChange, ImportAlias
 from app.api.schemas import VersionView, View
 from app.domain.entities import Caller
+from app.domain.installation import require_training
 from app.domain.names import ModelName
 from app.ingest.orders import HeadContent
 from app.services import models
@@ -93,6 +94,7 @@ async def import_teacher(
     refuses questions which the present version of the alias answers, nothing is imported unless
     ``allow_schema_change`` is true: 409 ``schema_change``.
     """
+    require_training()
     store, wanted = context.store_of(caller), alias or None
     seen = await run_in_threadpool(models.alias_revision, store, model, wanted)
     limit = context.settings.max_head_bytes

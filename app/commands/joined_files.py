@@ -12,6 +12,7 @@ from app.commands.output import CommandFailed
 from app.commands.reading_options import UNSAID, Reading
 from app.domain.errors import ServiceError
 from app.domain.file_formats import TRAITS, FileFormat, in_words
+from app.domain.installation import require_training
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -126,6 +127,7 @@ def _other_columns(path: Path, first: Path) -> CommandFailed:
 
 def _join_parquet(files: Sequence[Path], target: Path) -> None:
     """Write the rows of all files under one schema: numbers of different types become the wider one."""
+    require_training()
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from app.commands.options import DataOption, read_settings
 from app.commands.output import CommandFailed, error_console, failures_printed
+from app.domain.installation import require_training
 from app.logs import message_line
 from app.processes.listener import CannotListen, ProcessContext, listen, require_free
 from app.processes.manager import Manager
@@ -90,6 +91,7 @@ def serve(
     from app.database_check import check_database
     from app.services.first_key import FILE_NAME
 
+    require_training()
     settings = _read_settings(host, port, data_dir, api_processes, no_keys)
     if settings.bundle is not None:
         # The keys of the file would replace those of the database.
@@ -225,6 +227,7 @@ def _manage(settings: Settings, port: int, name: str, address: str = "", *, work
 
 def worker(data_dir: DataOption = None) -> None:
     """Start only a worker process, which runs queued training jobs until it receives SIGTERM."""
+    require_training()
     from app.jobs.worker import run_worker
 
     raise typer.Exit(run_worker(read_settings(data_dir=data_dir)))

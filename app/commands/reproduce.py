@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 import typer
 
 from app.commands.output import CommandFailed, error_console, say
+from app.domain.installation import require_training
 
 if TYPE_CHECKING:
     from experiments.plans import Effort
@@ -75,6 +76,7 @@ def reproduce(
 
       stms reproduce --data ../shared/data --parts compact,probabilities
     """
+    require_training()
     if find_spec("matplotlib") is None:
         raise CommandFailed("The report needs matplotlib.", ["Install it with: pip install 'stms[reports]'"])
     # Solvers are imported here and not with the command line: other commands need none of them.

@@ -10,6 +10,7 @@ ServiceError
 ├── UnsupportedFormat   a file in an unsupported format
 ├── Unprocessable       a well-formed request that contradicts an earlier one
 ├── NotAuthenticated / NotAuthorised
+├── OnlyServes          this installation has no packages for training
 ├── Overloaded          load was shed; has retry_after in seconds
 │   └── RateLimited     the caller exceeded its rate limit; has its quota
 └── Unavailable         a component that the service needs cannot be reached; nothing was changed
@@ -96,6 +97,16 @@ class NotAuthenticated(ServiceError):
 
 class NotAuthorised(ServiceError):
     code = "not_authorised"
+
+
+class OnlyServes(ServiceError):
+    code = "only_serves"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "This installation only answers queries. Data sets, heads and jobs need a full one:"
+            " the packages of requirements/runtime.txt, or an image that is built without LOCK=serving."
+        )
 
 
 class Overloaded(ServiceError):

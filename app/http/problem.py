@@ -35,6 +35,7 @@ STATUS_OF: Final[dict[type[ServiceError], int]] = {
     errors.PreconditionRequired: 428,
     errors.Overloaded: 429,
     errors.RateLimited: 429,
+    errors.OnlyServes: 501,
     errors.Unavailable: 503,
     errors.OutcomeUnknown: 502,
 }

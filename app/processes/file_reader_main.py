@@ -24,6 +24,7 @@ from typing import Final
 import msgspec
 
 from app.domain.errors import ServiceError, Unavailable
+from app.domain.installation import only_serves
 from app.ingest.orders import Order
 from app.ingest.reading import carry_out
 from app.logs import mask_logs
@@ -32,10 +33,10 @@ from app.processes.os_process import deprioritise, die_with_parent
 
 logger = logging.getLogger(__name__)
 
+_FOR_BUNDLES: Final = ("app.ingest.bundle",)
 _LIBRARIES: Final = (
     "app.ingest.arff",
     "app.ingest.arrow_file",
-    "app.ingest.bundle",
     "app.ingest.csv.reader",
     "app.ingest.dataset_format",
     "app.ingest.jsonl",
@@ -59,7 +60,7 @@ def main() -> int:
     mask_logs(os.environ.get("STMS_LOG_FORMAT", "text"))
     # Loading the libraries takes a second of a core; the forked processes inherit the priority.
     deprioritise(_NICENESS)
-    for library in _LIBRARIES:
+    for library in _FOR_BUNDLES if only_serves() else (*_FOR_BUNDLES, *_LIBRARIES):
         importlib.import_module(library)
     # The forked processes share these objects; the collector would copy their pages.
     gc.collect()

@@ -84,22 +84,23 @@ class ComputedOncePerSecond(Generic[Value]):
         self._value = None if computed.cancelled() or error is not None else computed.result()
 
 
-def database_health(store: Store, queue: JobQueue, takeover_seconds: float) -> DatabaseHealth:
-    """Run the checks that need the database. Blocks."""
+def database_health(store: Store, queue: JobQueue | None, takeover_seconds: float) -> DatabaseHealth:
+    """Run the checks that need the database. Blocks.
+
+    queue: None on a server that only answers queries, which says nothing about jobs.
+    """
     database = check("database", lambda: _database(store))
     if not database.ok:
         # Each further check would wait for the database again.
         unknown = "is unknown while the database does not answer"
-        needed = {"schema": True, "job_engine": False, "workers": False}
+        needed = {"schema": True} | ({} if queue is None else {"job_engine": False, "workers": False})
         others = [Check(name, False, is_needed, unknown) for name, is_needed in needed.items()]
         return DatabaseHealth((database, *others), None)
-    checks = (
-        database,
-        check("schema", lambda: _schema(store)),
-        check("job_engine", lambda: _job_engine(queue), needed=False),
-        check("workers", lambda: _workers(store, takeover_seconds), needed=False),
-    )
-    return DatabaseHealth(checks, _figures(store, takeover_seconds))
+    checks = [database, check("schema", lambda: _schema(store))]
+    if queue is not None:
+        checks.append(check("job_engine", lambda: _job_engine(queue), needed=False))
+        checks.append(check("workers", lambda: _workers(store, takeover_seconds), needed=False))
+    return DatabaseHealth(tuple(checks), _figures(store, takeover_seconds))
 
 
 def _database(store: Store) -> str:

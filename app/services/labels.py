@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from app.domain.entities import Dataset, new_id
 from app.domain.errors import InputFault, InvalidRequest, NotFound, Unprocessable
+from app.domain.installation import require_training
 from app.domain.near_names import known_names
 from app.domain.training_spec import TrainingSpec
 from app.ingest.raw import unlabelled_warning
@@ -108,8 +109,10 @@ def corrected_dataset(
     corrections. keep: all labels, or only those of the data set and the corrections, from which a job can
     label the rest again. The same labels of the same rows are the same data set.
 
-    Raises NotFound, InvalidRequest, Unprocessable, Conflict beyond the tenant's quota, Unavailable.
+    Raises NotFound, InvalidRequest, Unprocessable, Conflict beyond the tenant's quota, OnlyServes,
+    Unavailable.
     """
+    require_training()
     labels, source = load_labels(store, files, job_id)
     _check(labels, source, corrections, rename)
     texts = np.array([rename.get(one, one) for one in labels.classes], dtype=object)

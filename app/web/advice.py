@@ -55,6 +55,7 @@ _BY_STATUS: Final = {
     428: "Go back, reload, and look at the present state first.",
     429: "Wait a moment, then reload the page.",
     500: "The server's log names this request by its id.",
+    501: "Do it on a server that trains.",
     503: "Wait a moment, then reload the page. The page Health shows what is missing.",
 }
 _BY_CHECK: Final = {

@@ -14,6 +14,7 @@ from app.api.dependencies import AppContext, Context, Trainer
 from app.domain.entities import ApiKey, Caller
 from app.domain.errors import InvalidRequest, TooLarge, UnsupportedFormat
 from app.domain.file_formats import ENDINGS, LABELS, TABLES, FileFormat, in_words
+from app.domain.installation import require_training
 from app.ingest.orders import DatasetContent
 from app.services.example_data import register_example
 from app.web.column_kinds import chosen_kinds, listed_kinds, shown_columns
@@ -82,6 +83,7 @@ def upload_form(context: AppContext, sent: Mapping[str, str], *, is_open: bool) 
 @router.post(f"{PATH}/example")
 async def example(context: Context, caller: Trainer, tenant: Name = "") -> Response:
     """Store the example data set, and show it."""
+    require_training()
     context.reader.check_queue(caller.tenant)
     dataset, created = await run_in_threadpool(
         register_example,

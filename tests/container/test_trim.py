@@ -24,6 +24,12 @@ def test_a_pattern_that_finds_nothing_ends_the_build(tmp_path, monkeypatch):
         list(trim.unused(tmp_path))
 
 
+def test_packages_that_are_not_installed_are_passed_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(trim, "UNUSED", ("pyarrow/*flight*", "numpy/distutils"))
+    package_tree(tmp_path, "numpy/distutils/a.py")
+    assert list(trim.unused(tmp_path)) == [tmp_path / "numpy/distutils"]
+
+
 def test_tests_go_whole_and_only_those_of_named_packages(tmp_path, monkeypatch):
     monkeypatch.setattr(trim, "UNUSED", ())
     package_tree(tmp_path, "numpy/lib/tests/tests/a.py", "numpy/testing/a.py", "app/tests/a.py")

@@ -1,0 +1,24 @@
+"""Whether this installation trains: `requirements/serving.txt` has only what answers queries."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from typing import Final
+
+from app.domain.errors import OnlyServes
+
+_ENGINE: Final = "dbos"
+"""The package that runs jobs; installations that only answer queries have none."""
+
+
+@cache
+def only_serves() -> bool:
+    """Whether this installation has none of the packages that read files of data and train."""
+    return find_spec(_ENGINE) is None
+
+
+def require_training() -> None:
+    """Raise OnlyServes where `only_serves`."""
+    if only_serves():
+        raise OnlyServes
