@@ -17,6 +17,8 @@ from core.types import BoolArray, IntArray
 
 def class_copy(trees: TreesBasis, classes: IntArray) -> TreesBasis:
     """The sums of ``classes`` (q,) of ``trees``, in this order."""
+    from core.students.tree_merge import mark_below, merge_equal_leaves
+
     values, place = trees.values, np.full(trees.sums, -1)
     place[classes] = np.arange(len(classes))
     kept = np.ones(len(trees.roots), dtype=np.bool_)
@@ -27,11 +29,13 @@ def class_copy(trees: TreesBasis, classes: IntArray) -> TreesBasis:
         output = place[output]
         kept = output >= 0
     values, row = distinct_rows(values)
-    children, roots, merged = _merged(trees, row)
+    children, roots = _with_values(trees.children, row), _with_values(trees.roots, row)
+    merged, inside = np.zeros((2, len(children)), dtype=np.bool_)
+    merge_equal_leaves(children, roots, merged)
     adds: BoolArray = np.asarray(values.any(axis=1))
     kept &= ~((roots < 0) & ~adds[np.where(roots < 0, ~roots, 0)])
     kept[0] |= not kept.any()
-    inside = ~merged & _below(children, roots[kept])
+    mark_below(children, roots[kept], inside)
     number = np.cumsum(inside) - 1
     return TreesBasis.tidy(
         columns=trees.columns,
@@ -48,38 +52,12 @@ def class_copy(trees: TreesBasis, classes: IntArray) -> TreesBasis:
     )
 
 
-def _merged(trees: TreesBasis, row: IntArray) -> tuple[IntArray, IntArray, BoolArray]:
-    """Children, roots, and which nodes are gone, once nodes with two equal leaves have become that leaf.
-
-    row: of the distinct values, for each row of the trees', (V,).
-    """
-    children, roots = trees.children.astype(np.int64), trees.roots.astype(np.int64)
-    for references in (children, roots):
-        leaf = references < 0
-        references[leaf] = ~row[~references[leaf]]
-    merged = np.zeros(len(children), dtype=np.bool_)
-    for level in reversed(list(trees.levels())):
-        below = children[level]
-        inner = below >= 0
-        gone = inner & merged[np.where(inner, below, 0)]
-        below[gone] = children[below[gone], 0]
-        children[level] = below
-        merged[level] = (below[:, 0] < 0) & (below[:, 0] == below[:, 1])
-    gone = roots >= 0
-    gone[gone] = merged[roots[gone]]
-    roots[gone] = children[roots[gone], 0]
-    return children, roots, merged
-
-
-def _below(children: IntArray, roots: IntArray) -> BoolArray:
-    """Which nodes are below the roots, or roots themselves, (M,)."""
-    found = np.zeros(len(children), dtype=np.bool_)
-    level = roots[roots >= 0]
-    while len(level):
-        found[level] = True
-        level = children[level].ravel()
-        level = level[level >= 0]
-    return found
+def _with_values(references: NDArray[np.integer], row: IntArray) -> IntArray:
+    """References to leaves by the rows of other values, of each row of the trees' (V,)."""
+    leaf = references < 0
+    changed = references.astype(np.int64)
+    changed[leaf] = ~row[~references[leaf]]
+    return changed
 
 
 def _renumbered(references: NDArray[np.integer], number: IntArray) -> IntArray:
