@@ -66,7 +66,9 @@ def run_query_process(settings: Settings, process: ProcessContext, control: Path
             await parts.refresher.follow_signals()
             decoder = "compiled code" if IS_COMPILED else "Python, for want of a C compiler at installation"
             logger.info("Rows and texts are decoded by %s.", decoder)
-            await _wait_for_start(process.scoreboard)
+            if settings.bundle is None:
+                # The models of bundles are checked before any process starts, and most requests are queries.
+                await _wait_for_start(process.scoreboard)
             if grpc_listener is not None:
                 limits = ServerContext(
                     process.slot,

@@ -157,13 +157,13 @@ def api(
 def _serve_bundles(settings: Settings) -> NoReturn:
     """Store models and keys of files in a new database, which is deleted at the end, and serve them."""
     from app.bundle_server import open_bundle_server
-    from app.commands.database import upgrade_database
+    from app.store.schema import create_schema
 
     port = require_free(settings.host, settings.port)
     folder = Path(tempfile.mkdtemp(prefix="stms-bundle-"))
     try:
         settings = settings.model_copy(update={"data_dir": folder, "dashboard": False})
-        upgrade_database(settings.app_database_url)
+        create_schema(settings.app_database_url)
         with open_bundle_server(settings, _reporter(settings, "stms api")):
             pass
         _manage(settings, port, "stms api")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from functools import lru_cache
-from pathlib import Path
 
 import sqlalchemy as sa
 from alembic import command
@@ -21,10 +19,10 @@ from app.store.db_errors import unavailable_of
 from app.store.dialect import on_postgresql
 from app.store.engine import UNLIMITED, open_engine
 from app.store.repositories.audit import Audit
+from app.store.schema import REVISIONS, newest_revision
 
 logger = logging.getLogger(__name__)
 
-_REVISIONS = Path(__file__).parents[2] / "migrations"
 _UPGRADE_LOCK = 0x53544D53
 """Key of the advisory lock ("STMS" in ASCII) that serialises migrations."""
 
@@ -64,9 +62,9 @@ def _try_upgrade(engine: Engine, revision: str, *, last: bool) -> bool:
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = {round(1000 * _LOCK_SECONDS)}")
             before = MigrationContext.configure(connection).get_current_revision()
             command.upgrade(_config(connection), revision)
-            if revision == "head" and before not in (None, _newest_revision()):
+            if revision == "head" and before not in (None, newest_revision()):
                 Audit(connection, tenant="").append(
-                    "database.upgrade", str(_newest_revision()), details={"from": before}
+                    "database.upgrade", newest_revision(), details={"from": before}
                 )
     except DBAPIError as error:
         cause = unavailable_of(error)
@@ -91,7 +89,7 @@ def downgrade(address: str, revision: str) -> None:
 def schema_is_current(engine: Engine) -> bool:
     """Whether the database has every table and column this version of the program expects."""
     with engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision() == _newest_revision()
+        return MigrationContext.configure(connection).get_current_revision() == newest_revision()
 
 
 def schema_is_newer(engine: Engine) -> bool:
@@ -113,13 +111,8 @@ def is_known_revision(revision: str) -> bool:
     return revision in {script.revision for script in scripts.walk_revisions()}
 
 
-@lru_cache(maxsize=1)
-def _newest_revision() -> str | None:
-    return ScriptDirectory.from_config(_config(None)).get_current_head()
-
-
 def _config(connection: Connection | None) -> Config:
     config = Config()
-    config.set_main_option("script_location", str(_REVISIONS).replace("%", "%%"))
+    config.set_main_option("script_location", str(REVISIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
     return config

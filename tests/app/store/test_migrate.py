@@ -19,6 +19,7 @@ from app.domain.figures import InputRow
 from app.store.engine import open_engine, use_wal
 from app.store.migrate import downgrade, schema_is_current, upgrade
 from app.store.repositories.models import ALIAS_BYTES
+from app.store.schema import create_schema
 from app.store.tables import aliases, blobs, metadata, model_versions
 from app.store.unit_of_work import Store
 
@@ -30,6 +31,27 @@ def test_the_migrations_make_exactly_the_tables_of_the_program(database_address:
         checks = sa.inspect(connection).get_check_constraints("registry_clock")
     assert [check["name"] for check in checks] == ["ck_registry_clock_one_row"]
     engine.dispose()
+
+
+def test_a_new_database_is_as_the_migrations_make_it(empty_database_address: str, tmp_path: Path) -> None:
+    upgrade(empty_database_address)
+    made = f"sqlite:///{tmp_path / 'new' / 'stms.sqlite'}"
+    create_schema(made)
+    states = []
+    for address in (empty_database_address, made):
+        engine = open_engine(address)
+        assert schema_is_current(engine)
+        with engine.connect() as connection:
+            assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+            inspector = sa.inspect(connection)
+            names = sorted(inspector.get_table_names())
+            rows = {name: connection.execute(sa.text(f'SELECT * FROM "{name}"')).all() for name in names}
+            checks = {
+                name: sorted(one["name"] for one in inspector.get_check_constraints(name)) for name in names
+            }
+        states.append((rows, checks))
+        engine.dispose()
+    assert states[0] == states[1]
 
 
 def test_a_database_is_current_only_after_the_upgrade(empty_database_address: str) -> None:

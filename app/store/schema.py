@@ -1,0 +1,45 @@
+"""The newest schema: its name, and a new database with it.
+
+It imports nothing of Alembic: a server of bundles makes a database at each start.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+import sqlalchemy as sa
+
+import app.store.live_tables  # noqa: F401 - its tables belong to the metadata, too
+from app.store.engine import open_engine
+from app.store.tables import metadata, registry_clock
+
+REVISIONS: Final = Path(__file__).parents[2] / "migrations"
+"""The folder of the migrations, beside this package."""
+_NUMBER: Final = re.compile(r"(\d{4})_\w+\.py")
+_VERSION: Final = sa.Table(
+    "alembic_version", sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True)
+)
+"""Where Alembic looks for the revision of a database."""
+
+
+@lru_cache(maxsize=1)
+def newest_revision() -> str:
+    """The revision of the last migration, with whose number its file begins."""
+    names = [path.name for path in (REVISIONS / "versions").iterdir()]
+    return max(found[1] for found in map(_NUMBER.fullmatch, names) if found)
+
+
+def create_schema(address: str) -> None:
+    """Make in an empty database what all migrations would."""
+    engine = open_engine(address, part="migration")
+    try:
+        with engine.begin() as connection:
+            metadata.create_all(connection)
+            _VERSION.create(connection)
+            connection.execute(_VERSION.insert().values(version_num=newest_revision()))
+            connection.execute(registry_clock.insert().values(id=1, revision=0))
+    finally:
+        engine.dispose()
