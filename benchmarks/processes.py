@@ -337,3 +337,9 @@ def wait_for_port(port: int, seconds: float, pause: float) -> None:
             time.sleep(pause)
         else:
             return
+
+
+def proportional_bytes(pid: int) -> int:
+    """Memory of a process, each page divided by the number of processes that have it (PSS)."""
+    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+    return next(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))

@@ -9,6 +9,9 @@ parts:
   busy     the job of titanic beside eight busy loops, and queries beside a job
   service  what `stms serve` costs before a job: ready_s and ready_cpu_s until it is ready, idle_share of a
            core and idle_mb while nobody asks
+  image    what only serves: serving_image_mb of the image, or of the packages above the base where there is
+           no container engine (serving_image_of says which); serving_cold_s and serving_cold_cpu_s from the
+           start of `stms api --bundle` to its first answer; serving_mb of memory (PSS)
 
 Sets are made in a temporary folder, from $STMS_RAW or ../shared/raw and $STMS_DATA or ../shared/data.
 --quick: three small sets. The last line is a JSON object: ``NAME_s`` of every set;
@@ -16,8 +19,8 @@ Sets are made in a temporary folder, from $STMS_RAW or ../shared/raw and $STMS_D
 of the sets where that takes more than a second; ``mean_f1_vs_best_peer``, in points; ``by_set``;
 ``cold_extra_s``; ``busy_ratio``, seconds of a job beside eight busy loops of one session over its quiet ones;
 and p99 of queries at 200 a second, ``query_p99_quiet_ms``, ``query_p99_beside_job_ms`` and, with solvers of
-niceness 19, ``query_p99_beside_job_formerly_ms``; and the four figures of the service. What was not measured
-is null.
+niceness 19, ``query_p99_beside_job_formerly_ms``; and the figures of service and image. What was not
+measured is null.
 """
 
 from __future__ import annotations
@@ -39,9 +42,10 @@ from benchmarks.first_model.busy import busy_ratio, query_p99s
 from benchmarks.first_model.files import FILES
 from benchmarks.first_model.jobs import peers, trained
 from benchmarks.first_model.service import service
+from benchmarks.first_model.serving_image import FIGURES, serving_image
 
 Json = dict[str, Any]
-PARTS: Final = ("jobs", "cold", "busy", "service")
+PARTS: Final = ("jobs", "cold", "busy", "service", "image")
 _QUICK_SETS: Final = ("titanic", "telco", "sms")
 _SINGLE: Final = (
     *("cold_extra_s", "busy_ratio", "query_p99_quiet_ms"),
@@ -128,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"There is no part {unknown[0]}; the parts are {', '.join(PARTS)}.", file=sys.stderr)
         return 2
     names = given.sets or (list(_QUICK_SETS) if given.quick else list(FILES))
-    result: Json = {f"{name}_s": None for name in FILES} | dict.fromkeys(_SINGLE)
+    result: Json = {f"{name}_s": None for name in FILES} | dict.fromkeys((*_SINGLE, *FIGURES))
     with tempfile.TemporaryDirectory() as folder:
         if "jobs" in parts:
             result |= summary(of_jobs(names, Path(folder)))
@@ -137,8 +141,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if "busy" in parts:
             result["busy_ratio"] = round(busy_ratio(Path(folder)), 2)
             result |= query_p99s(Path(folder))
-    if "service" in parts:
-        result |= service(_QUICK_IDLE_SECONDS if given.quick else _IDLE_SECONDS)
+        if "service" in parts:
+            result |= service(_QUICK_IDLE_SECONDS if given.quick else _IDLE_SECONDS)
+        if "image" in parts:
+            result |= serving_image(Path(folder))
     print(json.dumps(result))
     return 0
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Final
 
 from benchmarks.deployment import Deployment
-from benchmarks.processes import core_seconds, core_seconds_since
+from benchmarks.processes import core_seconds, core_seconds_since, proportional_bytes
 
 _SETTLE_SECONDS: Final = 15.0
 """Between the start and the idle time: by then what is loaded in the background is loaded."""
@@ -28,16 +27,10 @@ def service(seconds: float) -> dict[str, float]:
         before, began = core_seconds(deployment.pids), time.monotonic()
         time.sleep(seconds)
         spent = core_seconds_since(before, deployment.pids) / (time.monotonic() - began)
-        memory = sum(map(_proportional_bytes, deployment.pids))
+        memory = sum(map(proportional_bytes, deployment.pids))
     return {
         "ready_s": round(ready, 2),
         "ready_cpu_s": round(sum(at_ready.values()), 2),
         "idle_share": round(spent, 4),
         "idle_mb": round(memory / 1e6, 1),
     }
-
-
-def _proportional_bytes(pid: int) -> int:
-    """Memory of a process, each page divided by the number of processes that have it."""
-    rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
-    return next(int(line.split()[1]) * 1024 for line in rollup.splitlines() if line.startswith("Pss:"))
