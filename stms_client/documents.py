@@ -420,10 +420,14 @@ class Note(TypedDict):
 
 
 class Progress(TypedDict):
-    """Progress in students; the teacher counts as one more."""
+    """Progress in students; the teacher counts as one more.
+
+    share: part of the whole work that is done, about, from 0 to 1. It never falls while the job runs.
+    """
 
     done: int
     total: int
+    share: float
 
 
 class Reading(TypedDict):

@@ -45,9 +45,9 @@ class ProgressBar:
         return time.monotonic() - self._shown_at >= _PAUSE
 
     def show_job(self, job: Mapping[str, Any]) -> None:
-        """Show the stage of a job, and its progress."""
+        """Show the stage of a job, and which percentage of its work is done."""
         stage = job["state"] if job["state"] != "running" else job["stage"]
-        self.show(f"{job['model']}: {stage}", job["progress"]["done"], job["progress"]["total"])
+        self.show(f"{job['model']}: {stage}", round(100 * job["progress"]["share"]), 100)
 
     def show(self, text: str, done: int, total: int) -> None:
         """Show a text and what is done of the total."""

@@ -7,7 +7,6 @@ import hashlib
 import json
 import time
 import zlib
-from collections.abc import Sequence
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Path, Query, Request, Response
@@ -21,6 +20,7 @@ from app.api.schemas import EventView, JobView, StudentView, SubmitJob, View
 from app.api.sse import last_event_id
 from app.auth.authenticator import authorise_priority
 from app.domain.entities import ApiKey, Job, JobState, Json
+from app.domain.job_share import share_done
 from app.domain.names import MODEL_NAME
 from app.services import curves, retention, training
 from app.services.class_table import class_table
@@ -99,7 +99,7 @@ def list_jobs(
         since=since,
     )
     workers = training.workers_of(context.listed_store(request, caller), jobs)
-    return page_of(request, response, jobs, has_more, lambda job: _view(job, workers[job.id]))
+    return page_of(request, response, jobs, has_more, lambda job: JobView.of_job(job, workers[job.id]))
 
 
 class TracePointView(View):
@@ -182,10 +182,13 @@ def get_job(job_id: JobId, request: Request, response: Response, context: Contex
     """One job: state, times, progress, hyper-parameters and provenance."""
     job = training.get_job(context.store_of(caller), job_id)
     workers = training.workers_of(context.store_of(caller), [job])[job.id]
-    # The workers of a job change without a change of its row.
-    tag = etag(job.revision, *([f"{zlib.crc32(' '.join(workers).encode()):08x}"] if workers else []))
+    # The workers of a job, and what is done of it, change without a change of its row.
+    changing = [f"{zlib.crc32(' '.join(workers).encode()):08x}"] if workers else []
+    if job.state is JobState.RUNNING:
+        changing.append(f"{100.0 * share_done(job, time.time()):.0f}")
+    tag = etag(job.revision, *changing)
     again = {} if job.state.ended else {"retry_after": POLL_AFTER}
-    return unless_known(request, response, tag, lambda: _view(job, workers), **again)
+    return unless_known(request, response, tag, lambda: JobView.of_job(job, workers), **again)
 
 
 @router.get(
@@ -336,11 +339,7 @@ def _accepted(job: Job, response: Response) -> JobView:
     response.headers["etag"] = etag(job.revision)
     if not job.state.ended:
         response.headers["retry-after"] = POLL_AFTER
-    return _view(job)
-
-
-def _view(job: Job, workers: Sequence[str] = ()) -> JobView:
-    return JobView.of_job(job, training.estimated_finish(job, time.time()), workers)
+    return JobView.of_job(job)
 
 
 def _digest(body: SubmitJob) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from typing import Annotated, Self
 
@@ -10,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 
 from app.domain.caller_rules import MAX_ISSUER, MAX_SUBJECT
 from app.domain.entities import Job, JobState, Json, Priority, StudentState
+from app.domain.job_share import estimated_finish, share_done
 from app.domain.moments import timestamp
 from app.domain.names import DISPLAY_NAME, MODEL_NAME, ModelName
 from app.domain.strict_json import StrictModel
@@ -147,10 +149,14 @@ class SubmitJob(Body):
 
 
 class ProgressView(View):
-    """Progress in students; the teacher counts as one more."""
+    """Progress in students; the teacher counts as one more.
+
+    share: part of the whole work that is done, about, from 0 to 1. It never falls while the job runs.
+    """
 
     done: int
     total: int
+    share: float
 
 
 class ErrorView(View):
@@ -193,15 +199,20 @@ class JobView(View):
     workers: list[str] = Field(description="Names of the workers that are working on the job.")
 
     @classmethod
-    def of_job(cls, job: Job, estimated_finish: float | None, workers: Sequence[str] = ()) -> JobView:
-        """The view of a job. estimated_finish: seconds since the epoch, None if there is no estimate."""
+    def of_job(cls, job: Job, workers: Sequence[str] = ()) -> JobView:
+        """The view of a job. workers: names of those that are working on it."""
+        now = time.time()
         error = None
         if job.error_code is not None:
             error = {"code": job.error_code, "message": job.error_message or ""}
         values = dataclasses.asdict(job) | {
             "hyperparameters": job.spec,
-            "progress": {"done": job.progress_done, "total": job.progress_total},
-            "estimated_finish": estimated_finish,
+            "progress": {
+                "done": job.progress_done,
+                "total": job.progress_total,
+                "share": share_done(job, now),
+            },
+            "estimated_finish": estimated_finish(job, now),
             "error": error,
             "workers": workers,
             "warnings": job.warnings,

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Event, Thread
 
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from app.commands.output import CommandFailed, Json, console, error_console
 from app.commands.remote import RemoteServer, job_path
+from app.domain.entities import BUSY_PROCESSOR, STARVES
 from app.domain.event_text import describe_event, stage_text
 from app.domain.shown_figures import duration
 
@@ -25,27 +26,21 @@ _POLL_SECONDS = 1.0
 def follow(server: RemoteServer, job_id: str, *, quiet: bool = False) -> Json:
     """Show a job's progress until it ends; returns the job. Reconnects after a lost connection.
 
-    quiet: show only the bar, without a line for each event.
+    quiet: show only the bar, without a line for each event. The bar is of the whole job.
     """
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     estimate = TextColumn("{task.fields[finish]}")
     with (
         Progress(*columns, estimate, console=error_console(), transient=True) as progress,
         _minute_lines(progress, quiet=quiet) as state,
+        _moving_bar(progress, server, job_id),
     ):
-        task = progress.add_task("waiting", total=None, finish="")
-        polled_at = 0.0
         for event in server.calls.follow_job(job_id, patience=_RECONNECT_SECONDS, pause=_PAUSE_SECONDS):
             line = describe_event(event.type, event.data)
             if line and not quiet:
                 progress.console.print(escape(line))
             if event.type == "stage_started":
                 state["stage"] = stage_text(str(event.data.get("stage")))
-            if event.type == "stage_progress" and event.data.get("stage") == "tuning":
-                progress.update(task, description=f"tuning {event.data.get('label')}")
-            if time.monotonic() - polled_at >= _POLL_SECONDS:
-                _update(progress, task, server.get(job_path(job_id)))
-                polled_at = time.monotonic()
     job: Json = server.get(job_path(job_id))
     return job
 
@@ -73,13 +68,36 @@ def _minute_lines(progress: Progress, *, quiet: bool) -> Iterator[dict[str, str]
             thread.join()
 
 
+@contextmanager
+def _moving_bar(progress: Progress, server: RemoteServer, job_id: str) -> Iterator[None]:
+    """Show once a second, where a bar is drawn, what the job does, which share is done, and its end."""
+    task, ended = progress.add_task("waiting", total=1.0, finish=""), Event()
+
+    def move() -> None:
+        while not ended.wait(_POLL_SECONDS):
+            # While the server is away the bar stays; the stream of events says so, or gives up.
+            with suppress(CommandFailed):
+                _update(progress, task, server.get(job_path(job_id)))
+
+    thread = Thread(target=move, daemon=True)
+    if progress.console.is_terminal:
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if thread.is_alive():
+            thread.join()
+
+
 def _update(progress: Progress, task: TaskID, job: Json) -> None:
-    done, total = job["progress"]["done"], job["progress"]["total"]
+    doing = stage_text(job["stage"]) if job["state"] == "running" else job["state"]
+    if any(warning["code"] == STARVES for warning in job["warnings"]):
+        doing = f"waiting: {BUSY_PROCESSOR}"
     progress.update(
         task,
-        description=job.get("stage") or job["state"],
-        completed=done,
-        total=total or None,
+        description=escape(doing),
+        completed=job["progress"]["share"],
         finish=f"finish about {_local_time(job['estimated_finish'])}" if job.get("estimated_finish") else "",
     )
 

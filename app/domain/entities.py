@@ -161,6 +161,8 @@ WAITING = "waiting"
 """Stage of a queued job that has not been admitted to the queue of jobs yet."""
 STARVES = "solver_starves"
 """Code of the warning that a running job's solver waits for the processor; in its provenance, whether."""
+STAGES = "stages"
+"""Of a running job's provenance: when each stage of this attempt began, in seconds since the epoch."""
 BUSY_PROCESSOR = "other programs use the processor"
 
 

@@ -311,20 +311,6 @@ def student_trace(store: Store, job_id: str, class_index: int, method: str) -> J
     return student | trace
 
 
-def estimated_finish(job: Job, now: float) -> float | None:
-    """When a running job will end at its present pace, in seconds since the epoch; None without an estimate.
-
-    The pace is that of the finished students of this attempt, without the time of the teacher.
-    """
-    since = job.provenance.get("students_since")
-    if job.state is not JobState.RUNNING or since is None:
-        return None
-    done = job.progress_done - int(job.provenance.get("done_before", 0))
-    if done < 1 or now <= since:
-        return None
-    return now + (now - float(since)) / done * (job.progress_total - job.progress_done)
-
-
 def _pin_teacher(store: Store, dataset_id: str, spec: TrainingSpec, settings: Settings) -> TrainingSpec:
     """``spec`` with the reference of an imported teacher replaced by its version number, after validation."""
     if spec.teacher.model is None:

@@ -17,6 +17,7 @@ from app.api.jobs import JobId
 from app.domain.entities import ApiKey, Job, JobState
 from app.domain.errors import Conflict, InputFault, InvalidRequest, NotFound
 from app.domain.event_text import describe_event
+from app.domain.job_share import estimated_finish, share_done
 from app.services import datasets, retention, training
 from app.services.class_table import PAGE_ROWS, ClassTable, class_table
 from app.services.keys import key_names
@@ -224,7 +225,8 @@ def _jobs(request: Request, context: AppContext, caller: ApiKey, filters: Filter
         "jobs": jobs,
         "first": len(first),
         "workers": training.workers_of(store, jobs),
-        "finish": {job.id: training.estimated_finish(job, time.time()) for job in jobs},
+        "finish": {job.id: estimated_finish(job, time.time()) for job in jobs},
+        "shares": {job.id: share_done(job, time.time()) for job in jobs},
         "counts": training.count_jobs(store),
         "names": key_names(store, (job.created_by for job in jobs)),
         "next": listed[-1].id if has_more else None,
@@ -249,7 +251,8 @@ def _job(context: AppContext, caller: ApiKey, job: Job) -> dict[str, Any]:
         "stages": STAGES,
         "stage": _stage(job),
         "workers": training.workers_of(store, [job])[job.id],
-        "finish": training.estimated_finish(job, time.time()),
+        "finish": estimated_finish(job, time.time()),
+        "share": share_done(job, time.time()),
         "elapsed": _elapsed(job),
         "events": [(event, line) for event, line in lines if line],
         "warnings": job.warnings,

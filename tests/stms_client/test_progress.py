@@ -17,7 +17,7 @@ RUNNING = {
     "model": "letters",
     "state": "running",
     "stage": "students",
-    "progress": {"done": 6, "total": 24},
+    "progress": {"done": 6, "total": 24, "share": 0.251},
 }
 
 
@@ -33,7 +33,7 @@ def test_a_terminal_gets_one_line_that_is_written_anew():
         assert not bar.is_due()
         bar.show("short", 24, 24)
     first, second = terminal.getvalue().split("\r")[1:]
-    assert first == "[######..................] 6/24 letters: students"
+    assert first == "[######..................] 25/100 letters: students"
     assert second.rstrip(" \n") == f"[{'#' * 24}] 24/24 short"
     assert len(second.rstrip("\n")) >= len(first)
     assert second.endswith("\n")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from app.domain.entities import STARVES, Job, JobState, Json, StudentRow, StudentState
+from app.domain.entities import STAGES, STARVES, Job, JobState, Json, StudentRow, StudentState
 from app.domain.remote_teacher import RemoteScores
 from app.jobs.engine.client import RECORDS_LOST
 from app.jobs.engine.step_runner import StepRunner, durable_step
@@ -105,7 +105,7 @@ def finish_job(
     provenance = {
         name: value
         for name, value in uow.jobs.get(job_id).provenance.items()
-        if name not in ("warnings", STARVES)
+        if name not in ("warnings", "done_before", STAGES, STARVES)
     }
     provenance |= {"warnings": totals.warnings} if totals.warnings else {}
     error = _error(plan, totals)

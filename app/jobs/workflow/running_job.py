@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeVar
 
-from app.domain.entities import ACTIVE_STATES, BUSY_PROCESSOR, STARVES, Dataset, JobState, Json
+from app.domain.entities import ACTIVE_STATES, BUSY_PROCESSOR, STAGES, STARVES, Dataset, JobState, Json
 from app.domain.errors import Unavailable
 from app.domain.figures import COUNTED_EVENTS
 from app.domain.training_spec import TrainingSpec
@@ -208,10 +208,12 @@ class ProgressReporter:
                 if job.state is not JobState.RUNNING or job.attempt != self._attempt:
                     return
                 uow.events.append(self._job_id, event, data)
-                if stage is not None:
-                    uow.jobs.change(self._job_id, stage=stage)
-                if starves is not None:
+                if stage is not None or starves is not None:
                     provenance = uow.jobs.get(self._job_id).provenance
+                if stage is not None:
+                    stages = {stage: time.time(), **provenance.get(STAGES, {})}
+                    uow.jobs.change(self._job_id, stage=stage, provenance=provenance | {STAGES: stages})
+                elif starves is not None:
                     uow.jobs.change(self._job_id, provenance=provenance | {STARVES: starves})
         except Unavailable as error:
             logger.warning("job %s: progress not stored: %s", self._job_id, error)

@@ -18,7 +18,7 @@ from importlib import metadata
 from typing import Final
 
 from app.domain.curves import pack
-from app.domain.entities import ACTIVE_STATES, STARVES, Job, JobState, Json, StudentRow, StudentState
+from app.domain.entities import ACTIVE_STATES, STAGES, STARVES, Job, JobState, Json, StudentRow, StudentState
 from app.jobs.engine.step_runner import durable_step
 from app.jobs.errors import JobStopped
 from app.jobs.solver.messages import (
@@ -91,7 +91,7 @@ def begin_job(uow: UnitOfWork, job_id: str, attempt: int, executor: str) -> Json
     """Set the job running."""
     job = lock_job(uow, job_id, attempt, ACTIVE_STATES)
     if job.state is JobState.QUEUED:
-        started = {"executor": executor, "versions": versions(), "students_since": None, STARVES: False}
+        started = {"executor": executor, "versions": versions(), STAGES: {}, STARVES: False}
         since = {} if job.started_at is None else {"started_at": job.started_at}
         uow.jobs.move(job_id, JobState.RUNNING, provenance={**job.provenance, **started}, **since)
         uow.events.append(job_id, "job_started", {"attempt": attempt, "executor": executor})
@@ -202,8 +202,10 @@ def plan_chunk(uow: UnitOfWork, job_id: str, attempt: int, keys: Sequence[Studen
     todo = [key for key in keys if key not in finished]
     if todo and job.stage != "students":
         provenance = job.provenance
-        if provenance.get("students_since") is None:
-            provenance = provenance | {"students_since": time.time(), "done_before": job.progress_done}
+        stages = provenance.get(STAGES, {})
+        if "students" not in stages:
+            stages = {**stages, "students": time.time()}
+            provenance = provenance | {STAGES: stages, "done_before": job.progress_done}
         uow.jobs.change(job_id, stage="students", provenance=provenance)
         uow.events.append(job_id, "stage_started", {"stage": "students"})
     return {"todo": [list(key) for key in todo]}

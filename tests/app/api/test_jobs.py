@@ -180,10 +180,19 @@ def test_a_failed_job_has_its_error(client, submit, store: Store):
 def test_a_running_job_estimates_its_end(client, submit, store: Store):
     job_id = submit().json()["id"]
     with store.begin() as uow:
-        begun = {"students_since": time.time() - 10, "done_before": 1}
+        begun = {"stages": {"data": time.time() - 50, "students": time.time() - 10}, "done_before": 1}
         uow.jobs.move(job_id, JobState.RUNNING, provenance=begun)
         uow.jobs.advance(job_id, 2)
-    assert client.get(f"/v1/training-jobs/{job_id}").json()["estimated_finish"].endswith("Z")
+    response = client.get(f"/v1/training-jobs/{job_id}")
+    assert response.json()["estimated_finish"].endswith("Z")
+    assert 0.5 < response.json()["progress"]["share"] < 1.0
+    with store.begin() as uow:
+        began = {"stages": {"data": time.time()}}
+        uow.jobs.change(job_id, provenance=began)
+    early = client.get(f"/v1/training-jobs/{job_id}").headers["etag"]
+    time.sleep(0.2)
+    later = client.get(f"/v1/training-jobs/{job_id}", headers={"if-none-match": early})
+    assert later.status_code == 200, "what is done of it changes with the time"
 
 
 def test_students_are_listed_by_class_in_pages(client, submit, store: Store):

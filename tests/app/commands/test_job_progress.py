@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import time
+from collections.abc import Iterator
 
 import pytest
+from rich.console import Console
 from rich.progress import Progress
 
 from app.commands import job_progress
@@ -21,7 +24,8 @@ def job(state: str, done: int = 0, **more):
         "model": "m",
         "state": state,
         "stage": "students",
-        "progress": {"done": done, "total": 4},
+        "progress": {"done": done, "total": 4, "share": done / 4},
+        "warnings": [],
     } | more
 
 
@@ -41,8 +45,6 @@ def test_a_stream_that_ends_early_is_taken_up_again_where_it_was(written, capfd)
     written.on("GET", f"{JOB}/events", stream((1, "job_queued"), (2, "stage_started")))
     written.on("GET", f"{JOB}/events", {"detail": "busy"}, 503)
     written.on("GET", f"{JOB}/events", stream((3, "job_succeeded")))
-    written.on("GET", JOB, job("running", 1, estimated_finish="2026-11-21T11:00:00Z"))
-    written.on("GET", JOB, job("running", 2, estimated_finish=None))
     written.on("GET", JOB, job("running", 2))
     written.on("GET", JOB, job("succeeded", 4))
     with connect(written.address, None) as server:
@@ -52,18 +54,42 @@ def test_a_stream_that_ends_early_is_taken_up_again_where_it_was(written, capfd)
     assert "stage teacher" in capfd.readouterr().err
 
 
-def test_the_bar_says_what_is_searched_for(written, monkeypatch):
+@pytest.fixture
+def updates(monkeypatch):
+    """What the bar of a terminal is changed to, in order."""
     shown = []
     update = Progress.update
     monkeypatch.setattr(
         Progress, "update", lambda self, task, **what: (shown.append(what), update(self, task, **what))
     )
-    event = b'id: 1\nevent: stage_progress\ndata: {"stage": "tuning", "label": "b"}\n\n'
-    written.on("GET", f"{JOB}/events", event)
+    monkeypatch.setattr(job_progress, "error_console", lambda: Console(force_terminal=True))
+    return shown
+
+
+def test_the_bar_of_a_terminal_moves_between_events(written, updates, monkeypatch):
+    """Its own requests move it: the stream of events may be silent for minutes."""
+    written.on("GET", JOB, {"detail": "busy"}, 400)
+    written.on("GET", JOB, job("queued"))
+    written.on("GET", JOB, job("running", 1, estimated_finish="2026-11-21T11:00:00Z"))
+    starving = {"code": "solver_starves", "message": "The solver waits."}
+    written.on("GET", JOB, job("running", 2, warnings=[{"code": "schema_change"}, starving]))
     written.on("GET", JOB, job("succeeded", 4))
+
+    def silent(*_arguments: object, **_options: object) -> Iterator[object]:
+        while len(updates) < 4:
+            time.sleep(0.01)
+        yield from ()
+
     with connect(written.address, None) as server:
-        follow(server, "j1")
-    assert {"description": "tuning b"} in shown
+        monkeypatch.setattr(type(server.calls), "follow_job", silent, raising=False)
+        assert follow(server, "j1")["state"] == "succeeded"
+    assert [(shown["description"], shown["completed"]) for shown in updates[:3]] == [
+        ("queued", 0.0),
+        ("training a small yes/no model for each class", 0.25),
+        ("waiting: other programs use the processor", 0.5),
+    ]
+    assert re.match(r"finish about \d\d:\d\d:\d\d$", updates[1]["finish"])
+    assert updates[2]["finish"] == ""
 
 
 def test_a_refusal_ends_the_following(written):

@@ -25,7 +25,6 @@ from app.services.class_table import students_of_class
 from app.services.retention import delete_job
 from app.services.training import (
     cancel_job,
-    estimated_finish,
     get_job,
     job_events,
     job_students,
@@ -340,27 +339,6 @@ def test_an_ended_job_lists_its_students(store, queue, dataset):
 def a_job(**values) -> Job:
     job = Job("job_1", "ds_1", "m", {}, JobState.RUNNING, 0, "students", 5, 11, 0.0, "me", started_at=100.0)
     return dataclasses.replace(job, **values)
-
-
-def test_the_end_is_estimated_from_the_pace_of_the_students_of_this_attempt():
-    begun = {"students_since": 100.0}
-    assert estimated_finish(a_job(provenance=begun), 150.0) == 150.0 + 50.0 / 5 * 6
-    assert estimated_finish(a_job(provenance=begun | {"done_before": 3}), 150.0) == 150.0 + 50.0 / 2 * 6
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"state": JobState.QUEUED},
-        {"progress_done": 1},
-        {"provenance": {}},
-        {"provenance": {"students_since": None}},
-        {"provenance": {"students_since": 150.0}},
-    ],
-)
-def test_without_finished_students_there_is_no_estimate(values):
-    begun = {"provenance": {"students_since": 100.0, "done_before": 1}}
-    assert estimated_finish(a_job(**(begun | values)), 150.0) is None
 
 
 @pytest.mark.parametrize(

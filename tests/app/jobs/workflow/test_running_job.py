@@ -56,3 +56,18 @@ def test_a_running_job_warns_while_its_solver_waits_for_the_processor(service):
     with service.store.begin() as uow:
         uow.jobs.move(job.id, JobState.FAILED)
     assert service.job(job).warnings == []
+
+
+def test_the_start_of_each_stage_of_an_attempt_is_kept(service):
+    job = service.submit()
+    with service.store.begin() as uow:
+        uow.jobs.move(job.id, JobState.RUNNING)
+    report = ProgressReporter(service.store, job.id, 0)
+    header = {"type": "progress", "done": 0, "total": 1}
+    report(header | {"stage": "data"})
+    began = service.job(job).provenance["stages"]
+    for stage in ("choice", "data"):
+        report(header | {"stage": stage})
+    stages = service.job(job).provenance["stages"]
+    assert set(stages) == {"data", "choice"}
+    assert stages["data"] == began["data"] <= stages["choice"], "a stage that comes again continues"

@@ -310,11 +310,11 @@ def test_a_job_says_when_it_leaves_an_alias_where_an_operator_moved_it(service):
 def test_the_time_when_students_began_is_recorded_once(service):
     job = running(service)
     step(service, steps.store_preparation, job.id, 0, PREPARED)
-    assert service.job(job).provenance["students_since"] is None
+    assert service.job(job).provenance["stages"] == {}
     plan(service, job, 0, 4)
     begun = service.job(job).provenance
     assert begun["done_before"] == 1
-    assert begun["students_since"] > 0.0
+    assert begun["stages"]["students"] > 0.0
     with service.store.begin() as uow:
         # The solver of another chunk reads the data again, which is a stage too.
         uow.jobs.change(job.id, stage="data")
