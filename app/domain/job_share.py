@@ -19,6 +19,7 @@ _TEACHER: Final[Mapping[str, float]] = {
     "teacher": 0.15,
     "scores": 0.01,
     "tuning_teacher": 0.08,
+    "student_kinds": 0.01,
 }
 _TWO_STUDENTS, _GROWTH, _MOST_STUDENTS = 0.09, 0.4, 0.6
 """Share of two students in a whole job, the power of their number by which it grows, and its limit."""

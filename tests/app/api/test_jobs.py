@@ -32,7 +32,7 @@ def test_a_job_is_accepted_stored_and_queued(client, submit, queue, dataset_id: 
     assert response.status_code == 202
     job = response.json()
     assert job["state"] == "queued"
-    assert job["progress"] == {"done": 0, "total": 3}
+    assert job["progress"] == {"done": 0, "total": 3, "share": 0.0}
     assert job["hyperparameters"]["student"]["C"] == 10
     assert job["created_by"] == "anonymous"
     assert response.headers["location"] == f"/v1/training-jobs/{job['id']}"

@@ -406,7 +406,7 @@ def test_a_student_that_does_not_pass_the_guard_is_named_everywhere(service, on_
     }
     ended = service.job(job)
     assert (ended.provenance["warnings"], ended.error_code) == ([warning], code)
-    assert JobView.of_job(ended, None).warnings == [warning]
+    assert JobView.of_job(ended).warnings == [warning]
     ((_, told),) = service.events(job, "student_warning")
     assert told.items() >= warning.items()
     ((_, data),) = service.events(job, f"job_{state}")
