@@ -48,7 +48,7 @@ from verification.safety.upgrade_jobs import QUICK, WORKLOADS, Jobs, Key, Tables
 
 BEFORE_THE_SMALLER_HOUSE: Final = "537894f2"
 WITH_THE_SAME_BITS: Final = "1a0d69af"
-"""Students of this commit have the bits of today's; those of earlier ones had sigmoids that differ by 1e-8."""
+"""Its students have the bits of today's; those of earlier commits had sigmoids that differ by 1e-8."""
 WAYS: Final = ("stop", "kill", "rolling")
 DATABASES: Final = ("sqlite", "postgresql")
 _STATES: Final = {"queued", "running", "succeeded", "partially_succeeded", "failed", "cancelled"}
