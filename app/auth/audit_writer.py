@@ -199,12 +199,12 @@ class AuditWriter:
         A failure is logged once and not raised; the next call writes the same again.
         """
         counts = self._denials.take()
-        if not await self._try(lambda: write_denials(self._store, counts)):
+        if counts and not await self._try(lambda: write_denials(self._store, counts)):
             self._denials.put_back(counts)
         if everything or time.monotonic() - self._usage_written >= USAGE_SECONDS:
             self._usage_written = time.monotonic()
             usage = self._usage = self._usage | dict(self._authenticator.drain_usage())
-            if await self._try(lambda: note_uses(self._store, usage)):
+            if usage and await self._try(lambda: note_uses(self._store, usage)):
                 self._usage = {}
             repeated = self._sessions.take()
             if repeated and not await self._try(lambda: write_denials(self._store, repeated, REPEATED)):

@@ -106,7 +106,7 @@ class Reconciler:
     def _pages(self) -> Iterator[Sequence[AdmittedJob]]:
         after = ""
         while True:
-            with self._store.read() as uow:
+            with self._store.peek() as uow:
                 jobs = uow.admission.admitted_jobs(limit=_PAGE, after=after)
             if not jobs:
                 return

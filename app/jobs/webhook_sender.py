@@ -161,10 +161,11 @@ class WebhookSender:
 
     def _send_due(self) -> None:
         now = self.clock()
-        with self.store.read() as uow:
+        with self.store.peek() as uow:
             first = uow.webhooks.first_due()
-            if first is None or first > now:
-                return
+        if first is None or first > now:
+            return
+        with self.store.read() as uow:
             allowed = AllowedServers.of(self.settings.webhooks)
             signer = Signer(root_secret(self.settings), allowed, self.clock, self.resolve)
             # A tenant of which nothing may be sent has a request running: one of so many has its turn.

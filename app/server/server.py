@@ -52,6 +52,8 @@ KEEP_ALIVE_SECONDS: Final = 75.0
 
 _SECURITY_HEADERS: Final = [("X-Content-Type-Options", "nosniff"), ("Referrer-Policy", "no-referrer")]
 """Headers of every response."""
+TICK_SECONDS: Final = 0.5
+"""How often the periodic work is done while the server serves."""
 _POLL_SECONDS: Final = 0.02
 _POLLS_PER_TICK: Final = 5
 _YIELD_SECONDS: Final = 0.001
@@ -69,8 +71,8 @@ class Server(uvicorn.Server):
     """Serves an application on a listening socket that other processes may share.
 
     grace: seconds that a shutdown may take after SIGTERM. listen_seconds: for how many of them the server
-    goes on accepting connections at most; after other signals it does not. tick: called ten times a second;
-    must not raise.
+    goes on accepting connections at most; after other signals it does not. tick: called twice a second, and
+    ten times while it shuts down; must not raise.
     max_connections: open connections beyond which new ones get 429; max_connections_per_address: the same for
     one address other than loopback and ``proxies``; 0 means no limit. key_share: the part that the
     connections of one API key keep when the server is full. fast_path: responds to some requests
@@ -129,6 +131,8 @@ class Server(uvicorn.Server):
         self._periodic = periodic or PeriodicWork(_PARTS)
         self._certificate, self._beside = certificate, beside
         self._timeouts_checked_at = time.monotonic()
+        self._exiting = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         hard_limit = int(max_connections * HARD_LIMIT)
         self._acceptor = Acceptor(
             process.listener,
@@ -141,6 +145,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002
         """Start the application, then accept connections."""
+        self._loop = asyncio.get_running_loop()
         await super().startup(sockets=[])
         leave_out_of_collections()
         self._acceptor.start()
@@ -148,8 +153,16 @@ class Server(uvicorn.Server):
         self._slot.state = State.SERVING
         logger.info("Process %d listens at %s port %d.", os.getpid(), *self._acceptor.address)
 
+    async def main_loop(self) -> None:
+        """Run the periodic work until the server shall end; then return at once."""
+        # With 0 uvicorn brings the header Date up to date.
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_SECONDS):
+                    await self._exiting.wait()
+
     async def on_tick(self, counter: int) -> bool:
-        """Run the periodic work, ten times a second."""
+        """Run the periodic work."""
         self._slot.heartbeat()
         self._tick()
         now = time.monotonic()
@@ -201,6 +214,8 @@ class Server(uvicorn.Server):
         if not self.should_exit:
             self._goes_on_listening = sig == signal.SIGTERM and os.getppid() == self._parent
         super().handle_exit(sig, frame)
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._exiting.set)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

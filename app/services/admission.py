@@ -60,8 +60,8 @@ def admit_waiting_jobs(store: Store, queue: JobQueue) -> None:
 
     Raises Unavailable.
     """
-    with store.read() as uow:
-        if not uow.admission.waiting():
+    with store.peek() as uow:
+        if not uow.admission.any_waiting():
             return
     with store.begin() as uow:
         admitted = admit_jobs(uow)

@@ -92,13 +92,21 @@ class DatabaseSource(ModelSource):
         self._encoders: WeakValueDictionary[str, Encoder] = WeakValueDictionary()
         self._heads: LruCache[tuple[str, str, str | None], PackedHead] = LruCache(_MAX_HEADS)
         self._lock = threading.Lock()
+        self._seen: tuple[object, int] | None = None
+        """What `Store.commits` was, and the revision, when it was last read."""
 
     def changes(self, after: int | None) -> RegistryChanges | None:
         """What changed after a revision; None if nothing did. after: None to read everything."""
+        commits = self._store.commits()
+        if commits is not None and (commits, after) == self._seen:
+            return None
+        with self._store.peek() as uow:
+            revision = uow.registry.revision()
+        self._seen = commits, revision
+        if revision == after:
+            return None
         with self._store.read() as uow:
             revision = uow.registry.revision()
-            if revision == after:
-                return None
             changed = None if after is None else uow.registry.changes(after, revision)
             if changed is None:
                 return RegistryChanges(revision, uow.keys.known(), None, uow.token_revocations.known())

@@ -19,6 +19,9 @@ from app.store.db_errors import invalidate_if_read_only
 READ_ONLY = "stms_read_only"
 """Execution option of a connection whose transactions must not write."""
 
+SINGLE_READ = "stms_single_read"
+"""Execution option of a connection for a single statement that reads: on SQLite it needs no transaction."""
+
 AUDIT_LOG = "stms_audit_log"
 """Execution option: whether committed audit records are lines on standard error, too."""
 
@@ -185,7 +188,10 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
     @event.listens_for(engine, "begin")
     def _begin(connection: sa.Connection) -> None:
         # Writers take the lock at BEGIN: upgrading a read transaction to a write fails without waiting.
-        reads = connection.get_execution_options().get(READ_ONLY, False)
+        options = connection.get_execution_options()
+        if options.get(SINGLE_READ, False):
+            return
+        reads = options.get(READ_ONLY, False)
         connection.exec_driver_sql(f"PRAGMA query_only={'ON' if reads else 'OFF'}")
         connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
 

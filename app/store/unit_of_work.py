@@ -13,7 +13,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from app.domain.names import DEFAULT_TENANT
 from app.store.blobs import DatabaseBlobs
 from app.store.db_errors import commit_errors, translate_errors
-from app.store.engine import READ_ONLY
+from app.store.engine import READ_ONLY, SINGLE_READ
 from app.store.repositories.admission import Admission
 from app.store.repositories.audit import Audit
 from app.store.repositories.comparisons import Comparisons
@@ -120,6 +120,27 @@ class Store:
             connection = connection.execution_options(**{READ_ONLY: True, "postgresql_readonly": True})
             with connection.begin():
                 yield UnitOfWork(connection, self._tenant)
+
+    @contextmanager
+    def peek(self) -> Iterator[UnitOfWork]:
+        """For one statement that reads, without BEGIN and COMMIT, which cost as much as the statement."""
+        with translate_errors(), self.engine.connect() as connection:
+            # SQLAlchemy would set more than is needed for AUTOCOMMIT on SQLite, and back again.
+            is_sqlite = self.engine.dialect.name == "sqlite"
+            options = {SINGLE_READ: True} if is_sqlite else {"isolation_level": "AUTOCOMMIT"}
+            yield UnitOfWork(connection.execution_options(**options), self._tenant)
+
+    def commits(self) -> tuple[object, int] | None:
+        """What is equal to an earlier value only if nothing was committed in between, on SQLite; else None.
+
+        That is a number which the connection counts, so the store must have a single one.
+        """
+        if self.engine.dialect.name != "sqlite":
+            return None
+        with translate_errors(), self.engine.connect() as connection:
+            connection = connection.execution_options(**{SINGLE_READ: True})
+            number = connection.exec_driver_sql("PRAGMA data_version").scalar_one()
+            return connection.connection.driver_connection, number
 
     @contextmanager
     def single(self) -> Iterator[UnitOfWork]:

@@ -175,7 +175,9 @@ async def test_a_hanging_database_does_not_delay_the_stop(sqlite_store: Store, m
     monkeypatch.setattr(module, "_STOP_SECONDS", 0.1)
     let_go = threading.Event()
     monkeypatch.setattr(module, "write_denials", lambda *_: let_go.wait(30))
-    await AuditWriter(sqlite_store, Authenticator(Settings(require_keys=True))).stop()
+    audit_writer = AuditWriter(sqlite_store, Authenticator(Settings(require_keys=True)))
+    audit_writer.record_denial(scope("nonsense", "192.0.2.1"), "invalid_key", "r-1")
+    await audit_writer.stop()
     let_go.set()
     assert "could not be written in time" in caplog.text
 

@@ -200,8 +200,8 @@ def away(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse():
         raise Unavailable("The database is away.")
 
-    monkeypatch.setattr(store, "read", refuse)
-    monkeypatch.setattr(store, "begin", refuse)
+    for way in ("read", "peek", "begin"):
+        monkeypatch.setattr(store, way, refuse)
 
 
 def test_work_continues_while_the_database_is_unavailable(service, engine, monkeypatch, caplog):

@@ -48,7 +48,7 @@ class SimulatedStore:
             database.rollback(transaction)
             raise
 
-    read = single = begin
+    read = peek = single = begin
 
 
 class SimulatedUnitOfWork:
@@ -189,6 +189,9 @@ class _Admission(_Repository):
     def lock(self) -> None:
         self._statement()
         self._lock("locks", "admission")
+
+    def any_waiting(self) -> bool:
+        return bool(self.waiting())
 
     def waiting(self) -> Sequence[tuple[str, str, Caller]]:
         self._statement()
