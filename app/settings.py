@@ -373,7 +373,8 @@ class Settings(BaseSettings):
         30.0, ge=0, description="How long an idle solver waits for the job's next unit of work."
     )
     spare_solver: bool = Field(
-        True, description="Keep a started solver ready (about 100 MB), so that no job waits for its start."
+        True,
+        description="Start a solver (about 100 MB) when a job is likely, so that no job waits for its start.",
     )
     worker_concurrency: int = Field(1, ge=1, le=64, description="Units of work a worker runs concurrently.")
     classes_per_chunk: int = Field(64, ge=1, description="Most classes in one unit of work.")

@@ -69,8 +69,7 @@ async def receive_upload(
     Raises TooLarge, Conflict and Overloaded beyond the limits, InvalidRequest when the body ends early or is
     not a valid form, and Unavailable when the disk is full.
     """
-    store, settings = context.store_of(caller), context.settings
-    room = await run_in_threadpool(quotas.room_for, store, settings, noun)
+    room = await run_in_threadpool(_room_for, context, caller, noun)
     admission = context.budgets.of_upload(caller)
     try:
         admission.enter()
@@ -78,6 +77,14 @@ async def receive_upload(
             yield upload
     finally:
         admission.close()
+
+
+def _room_for(context: AppContext, caller: ApiKey, noun: str) -> int:
+    """Bytes that the tenant may still store. Workers are told that a job is likely after a data set."""
+    room = quotas.room_for(context.store_of(caller), context.settings, noun)
+    if noun == "datasets":
+        context.queue.expect_job()
+    return room
 
 
 @asynccontextmanager
@@ -130,7 +137,7 @@ async def fetch_upload(
     sha256: that the file must have, or None. While it arrives, the request takes only the place of an upload.
     Raises Unprocessable if the source cannot be used, and Unavailable also if it does not answer.
     """
-    room = await run_in_threadpool(quotas.room_for, context.store_of(caller), context.settings, noun)
+    room = await run_in_threadpool(_room_for, context, caller, noun)
     admission, place = context.budgets.of_upload(caller), request.scope["state"]["admission"]
     allowed = AllowedServers.of(context.settings.dataset_sources)
     try:

@@ -12,6 +12,10 @@ class JobQueue(Protocol):
         """Put the job's workflow in the queue; a second call with the same workflow_id changes nothing."""
         ...
 
+    def expect_job(self) -> None:
+        """Say that a job is likely soon, so that workers can get ready for it. It may do nothing."""
+        return
+
     def cancel(self, workflow_id: str) -> None:
         """Stop the workflow and its children; unknown or ended workflows are ignored."""
         ...

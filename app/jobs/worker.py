@@ -85,7 +85,11 @@ class Worker:
         # As many again may be opened.
         self._jobs_database = open_jobs_database(settings, pool_size // 2, self._stopping)
         self._queue = DbosQueue(settings)
-        self._wakeups = Wakeups(open_engine(settings.jobs_database_url, pool_size=1, part="notifications"))
+        self._wakeups = Wakeups(
+            open_engine(settings.jobs_database_url, pool_size=1, part="notifications"),
+            self.executor_id,
+            self._expect_job,
+        )
         self._polling = QueuePolling(self._jobs_database, self._running_units.is_busy, self._wakeups.wait)
         takeover = Takeover(self._store, self._queue, self.executor_id)
         self._heartbeat_store = Store(open_database(settings, "heartbeat", pool_size=1, pre_ping=False))
@@ -191,6 +195,10 @@ class Worker:
         self._heartbeat_store.dispose()
         self._store.dispose()
         self._identity.release()
+
+    def _expect_job(self) -> None:
+        if self._training is not None:
+            self._training.expect_job()
 
     def _check_own_work(self) -> None:
         if self._unstarted is not None:

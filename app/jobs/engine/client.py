@@ -25,7 +25,7 @@ from app.jobs.engine.config import (
 )
 from app.jobs.engine.database import open_jobs_database
 from app.jobs.engine.dbos_internals import requeue_workflow
-from app.jobs.engine.wakeups import notify
+from app.jobs.engine.wakeups import LIKELY, notify
 from app.settings import Settings
 
 _CONNECTIONS: Final = 2
@@ -84,6 +84,10 @@ class DbosQueue:
         with self._connected() as client:
             client.enqueue(options, job_id, attempt)
         self.notify(JOB_QUEUE)
+
+    def expect_job(self) -> None:
+        """Tell idle workers that a job is likely soon."""
+        notify(self._database, LIKELY)
 
     def notify(self, queue: str) -> None:
         """Tell idle workers that something is in the queue."""

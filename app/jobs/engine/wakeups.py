@@ -1,13 +1,19 @@
 """Tells idle workers that something was put into a queue, so that they need not poll for it.
 
-PostgreSQL only: NOTIFY in the jobs database. SQLite has no notifications, and its one machine few workers.
+On PostgreSQL by NOTIFY in the jobs database. Beside a database of SQLite, which has no notifications, each
+worker of its machine has a named pipe: the messages are lines.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import secrets
+import select
 import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 import psycopg
@@ -19,44 +25,74 @@ from app.jobs.engine.config import JOB_QUEUE, UNIT_QUEUE
 
 logger = logging.getLogger(__name__)
 
+LIKELY: Final = "stms-likely"
+"""The message that a job will soon be submitted."""
 _CHANNEL: Final = "stms_queues"
 _NOTIFY: Final = sa.select(sa.func.pg_notify(_CHANNEL, sa.bindparam("queue")))
 _FALLBACK_SECONDS: Final = 5.0
 """Longest wait for a notification: one may be lost, for example with its sender."""
 _LISTEN_SECONDS: Final = 1.0
 _JOIN_SECONDS: Final = 5.0
+_SUFFIX: Final = ".wake"
+_READ_BYTES: Final = 65536
 
 
-def notify(engine: Engine, queue: str) -> None:
-    """Wake the workers that wait for the queue. One that is not reached polls within seconds."""
+def notify(engine: Engine, message: str) -> None:
+    """Send all workers a message: a queue that is not empty, or `LIKELY`.
+
+    One that is not reached polls its queues within seconds.
+    """
     if engine.dialect.name == "sqlite":
+        for pipe in _folder(engine).glob(f"*{_SUFFIX}"):
+            # Of a worker that has died, or that reads so late that it knows already.
+            with suppress(OSError):
+                _write(pipe, f"{message}\n".encode())
         return
     try:
         with engine.connect() as connection:
-            connection.execution_options(isolation_level="AUTOCOMMIT").execute(_NOTIFY, {"queue": queue})
+            connection.execution_options(isolation_level="AUTOCOMMIT").execute(_NOTIFY, {"queue": message})
     except SQLAlchemyError as error:
         logger.warning("workers were not notified: %s", error)
 
 
-class Wakeups:
-    """A thread that listens for notifications. engine: of the jobs database, for this object alone."""
+def _folder(engine: Engine) -> Path:
+    return Path(engine.url.database or "").parent
 
-    def __init__(self, engine: Engine) -> None:
+
+def _write(pipe: Path, line: bytes) -> None:
+    descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+
+
+class Wakeups:
+    """A thread that listens for notifications. engine: of the jobs database, for this object alone.
+
+    name: of the worker, which no other one has. on_likely: called when a job is likely soon; must not block.
+    """
+
+    def __init__(self, engine: Engine, name: str, on_likely: Callable[[], None] = lambda: None) -> None:
         self._engine = engine
+        self._on_likely = on_likely
+        self._pipe = None if engine.dialect.name != "sqlite" else _folder(engine) / f"{name}{_SUFFIX}"
         self._events = {name: threading.Event() for name in (JOB_QUEUE, UNIT_QUEUE)}
         self._is_listening = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="queue notifications", daemon=True)
 
     def start(self) -> None:
-        """Start to listen, on PostgreSQL."""
-        if self._engine.dialect.name != "sqlite":
-            self._thread.start()
+        """Start to listen."""
+        self._thread.start()
 
     def stop(self) -> None:
         """End the thread and every wait."""
         self._stopping.set()
         self._wake_all()
+        if self._pipe is not None:
+            with suppress(OSError):
+                _write(self._pipe, b"\n")
         if self._thread.is_alive():
             self._thread.join(_JOIN_SECONDS)
         self._engine.dispose()
@@ -74,8 +110,8 @@ class Wakeups:
     def _loop(self) -> None:
         while not self._stopping.is_set():
             try:
-                self._listen()
-            except (SQLAlchemyError, psycopg.Error) as error:
+                self._listen() if self._pipe is None else self._listen_at(self._pipe)
+            except (SQLAlchemyError, psycopg.Error, OSError) as error:
                 logger.warning("no notifications from the job queue: %s", error)
             self._is_listening = False
             self._wake_all()
@@ -95,10 +131,35 @@ class Wakeups:
                     for message in driver.notifies(timeout=_LISTEN_SECONDS, stop_after=1):
                         if message.payload == echo:
                             self._is_listening = True
-                        elif message.payload in self._events:
-                            self._events[message.payload].set()
+                        else:
+                            self._received(message.payload)
             finally:
                 connection.invalidate()
+
+    def _listen_at(self, pipe: Path) -> None:
+        """Listen at a named pipe until the worker stops. Raises OSError."""
+        # One that a worker of this name has left behind may be of another kind.
+        pipe.unlink(missing_ok=True)
+        os.mkfifo(pipe, 0o600)
+        # Opened for writing, too, it does not end with its last writer.
+        descriptor = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+        try:
+            self._is_listening = True
+            readable = select.poll()
+            readable.register(descriptor, select.POLLIN)
+            while not self._stopping.is_set():
+                readable.poll()
+                for message in set(os.read(descriptor, _READ_BYTES).decode("ascii").split()):
+                    self._received(message)
+        finally:
+            os.close(descriptor)
+            pipe.unlink(missing_ok=True)
+
+    def _received(self, message: str) -> None:
+        if message != UNIT_QUEUE:
+            self._on_likely()
+        if message in self._events:
+            self._events[message].set()
 
     def _wake_all(self) -> None:
         for event in self._events.values():

@@ -1,7 +1,8 @@
 """A worker's solver processes: each stays with its job, for the job's next unit on this worker.
 
-One spare process without a job has loaded all that a solver needs, so that a job need not wait for it.
-Loading takes seconds of a core: the spare starts when this worker has no job or the machine an idle core.
+One spare process without a job loads all that a solver needs as soon as a job is likely, so that the job need
+not wait for that; if none comes, the spare ends after some minutes. Loading takes seconds of a core: beside a
+job of this worker it starts only when the machine has an idle core.
 """
 
 from __future__ import annotations
@@ -24,6 +25,9 @@ logger = logging.getLogger(__name__)
 _POLL_SECONDS: Final = 0.2
 _SPARE_DELAY_SECONDS: Final = 2.0
 """Between the use of one spare and the start of the next: by then the job's solver has its settings."""
+
+_SPARE_SECONDS: Final = 300.0
+"""How long after the last sign of a job there is a spare."""
 
 _IDLE_CORE_POLLS: Final = 5
 """Consecutive polls that must see an idle core."""
@@ -52,7 +56,7 @@ class SolverPool:
 
     capacity: processes, working and idle, above which idle ones are ended, the one idle longest first.
     idle_seconds: how long a solver may be idle. is_active: whether an attempt at a job still goes on.
-    start: starts a new process. has_spare: whether one is kept for the next job.
+    start: starts a new process. has_spare: whether one is kept for a job that is likely.
     """
 
     def __init__(
@@ -71,15 +75,23 @@ class SolverPool:
         self._has_spare = has_spare
         self._idle_core_polls = 0
         self._spare: SolverHandle | None = None
-        self._next_spare_at = time.monotonic()
+        self._next_spare_at = 0.0
+        self._spare_until = 0.0
         self._idle: list[_Idle] = []
         self._working = 0
         self._lock = threading.Lock()
         self._stopping = threading.Event()
+        self._changed = threading.Event()
         # Linux ends a solver with the thread that started it, and units' threads come and go: this one stays.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="solver-starter")
         self._thread = threading.Thread(target=self._loop, name="solver-pool", daemon=True)
         self._thread.start()
+
+    def expect_job(self) -> None:
+        """Have a spare solver ready soon, and for some minutes. Thread-safe; does not block."""
+        if self._has_spare:
+            self._spare_until = time.monotonic() + _SPARE_SECONDS
+            self._changed.set()
 
     @contextmanager
     def solver(
@@ -98,10 +110,12 @@ class SolverPool:
                 self._working -= 1
                 if keep:
                     self._idle.append(_Idle((job_id, attempt), solver, time.monotonic()))
+            self._changed.set()
 
     def close(self) -> None:
         """End all solvers, including those at work."""
         self._stopping.set()
+        self._changed.set()
         self._thread.join()
         self._end_idle(lambda _idle: True)
         self._starter.shutdown()
@@ -124,12 +138,11 @@ class SolverPool:
         return Solver(settings, check_stop, start=self._spare_or_new)
 
     def _spare_or_new(self) -> SolverHandle:
+        self.expect_job()
         with self._lock:
-            spare = self._spare
-            if spare is not None and spare.has_answered:
-                self._spare, self._next_spare_at = None, time.monotonic() + _SPARE_DELAY_SECONDS
-            else:
-                spare = None
+            # What one that is still loading has done need not be done again.
+            spare, self._spare = self._spare, None
+            self._next_spare_at = time.monotonic() + _SPARE_DELAY_SECONDS
         if spare is not None:
             if spare.popen.poll() is None:
                 return spare
@@ -144,8 +157,13 @@ class SolverPool:
             idle.solver.close()
 
     def _loop(self) -> None:
-        while not self._stopping.wait(_POLL_SECONDS):
+        while not self._stopping.is_set():
+            self._changed.wait(self._seconds_until_look())
+            self._changed.clear()
+            if self._stopping.is_set():
+                return
             self._end_idle(self._is_expired)
+            self._end_spare_if_unlikely()
             if self._needs_spare():
                 # Only this thread starts spares, so there is never a second one.
                 spare = self._starter.submit(self._start, spare=True).result()
@@ -153,8 +171,23 @@ class SolverPool:
                 with self._lock:
                     self._spare = spare
 
+    def _seconds_until_look(self) -> float | None:
+        """How long the pool may be left alone; None: until something changes."""
+        left = self._spare_until - time.monotonic()
+        if self._idle or (self._spare is None and left > 0.0):
+            return _POLL_SECONDS
+        return None if self._spare is None else max(_POLL_SECONDS, left)
+
+    def _end_spare_if_unlikely(self) -> None:
+        with self._lock:
+            if self._spare is None or time.monotonic() < self._spare_until:
+                return
+            spare, self._spare = self._spare, None
+        spare.end()
+
     def _needs_spare(self) -> bool:
-        if not self._has_spare or self._spare is not None or time.monotonic() < self._next_spare_at:
+        now = time.monotonic()
+        if self._spare is not None or not self._next_spare_at <= now < self._spare_until:
             return False
         with self._lock:
             if not self._working and not self._idle:

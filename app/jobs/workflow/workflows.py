@@ -100,6 +100,10 @@ class TrainingWorkflows:
 
         self._enqueue = enqueue
 
+    def expect_job(self) -> None:
+        """Get ready for a job that is likely soon."""
+        self._pool.expect_job()
+
     def close(self) -> None:
         """End all solvers, and send the last spans."""
         self._pool.close()

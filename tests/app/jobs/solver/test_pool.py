@@ -163,6 +163,7 @@ def test_a_job_takes_the_spare_solver_and_another_is_loaded_after_it(
     monkeypatch.setattr("app.jobs.solver.pool.has_idle_core", lambda: False)
     over = threading.Event()
     pool = pools.open(spare=True, is_active=lambda _job, _attempt: not over.is_set())
+    pool.expect_job()
     wait_for(lambda: pool._spare is not None and pool._spare.has_answered)
     (spare,) = pools.solver.pids()
     assert prepare(pool, "job_1") == spare
@@ -173,11 +174,37 @@ def test_a_job_takes_the_spare_solver_and_another_is_loaded_after_it(
     assert "start" not in pools.solver.done()
 
 
+def test_there_is_a_spare_solver_only_while_a_job_is_likely(pools: Pools, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("app.jobs.solver.pool._SPARE_SECONDS", 2.0)
+    pool = pools.open(spare=True)
+    time.sleep(0.5)
+    assert pools.solver.done() == []
+    pool.expect_job()
+    wait_for(lambda: pool._spare is not None and pool._spare.has_answered)
+    (spare,) = pools.solver.pids()
+    wait_for(lambda: not is_alive(spare))
+    time.sleep(0.5)
+    assert pools.solver.done() == ["spare"]
+    without = pools.open()
+    without.expect_job()
+    time.sleep(0.5)
+    assert pools.solver.done() == ["spare"]
+
+
+def test_a_job_takes_a_spare_solver_that_is_still_loading(pools: Pools):
+    pool = pools.open(spare=True)
+    pool.expect_job()
+    wait_for(lambda: pool._spare is not None)
+    assert prepare(pool, "job_1") == pools.solver.pids()[0]
+    assert pools.solver.done()[:2] == ["spare", "prepare"]
+
+
 @pytest.mark.long
 def test_a_spare_solver_loads_beside_a_job_on_an_idle_core(pools: Pools, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("app.jobs.solver.pool._SPARE_DELAY_SECONDS", 0.1)
     monkeypatch.setattr("app.jobs.solver.pool.has_idle_core", lambda: True)
     pool = pools.open(spare=True)
+    pool.expect_job()
     wait_for(lambda: pool._spare is not None and pool._spare.has_answered)
     with pool.solver("job_1", 0, SETTINGS, never_stop) as solver:
         solver.prepare([0], never_stop)
@@ -193,6 +220,7 @@ def test_a_core_is_idle_if_fewer_threads_run_than_there_are_cores(monkeypatch: p
 
 def test_a_job_does_not_wait_for_a_spare_solver(pools: Pools):
     pool = pools.open(spare=True)
+    pool.expect_job()
     wait_for(lambda: pool._spare is not None and pool._spare.has_answered)
     pool._spare.popen.kill()  # type: ignore[union-attr]
     pool._spare.popen.wait()  # type: ignore[union-attr]
