@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from importlib import metadata
@@ -130,8 +129,6 @@ def run_control(settings: Settings, process: ProcessContext) -> int:
         tick=app.tick,
         periodic=app.periodic,
     )
-    # Before a request needs it, since that takes long.
-    threading.Thread(target=app.encoded_openapi, name="stms-openapi", daemon=True).start()
     app.stopping = lambda: server.should_exit
     with open_bundle_server(settings, logger.info) if settings.bundle else nullcontext():
         server.run()

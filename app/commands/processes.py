@@ -186,6 +186,13 @@ def _serve_process(settings: Settings, context: str, control_socket: Path | None
 class _Forks:
     """The processes of a manager, which are forks of this one."""
 
+    def load(self) -> None:
+        """Load the job engine and the specification of jobs, with all learners that it names."""
+        import app.jobs.engine.client
+        import app.services.training  # noqa: F401
+
+        leave_out_of_collections()
+
     def serve(self, context: str, control: Path | None) -> int:
         """A server process."""
         return _exit_code(lambda: _serve_process(read_settings(), context, control))

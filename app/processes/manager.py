@@ -55,6 +55,10 @@ _AT_ONCE: Final = 2
 class Forks(Protocol):
     """What the processes do; each returns the exit code. They run in forks of the manager."""
 
+    def load(self) -> None:
+        """Load what the control process and the worker share; called in the manager before they start."""
+        ...
+
     def serve(self, context: str, control: Path | None) -> int:
         """A server process, see `ProcessContext.inherited`. control: None for the control process."""
         ...
@@ -161,7 +165,10 @@ class Manager:
         before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:
             with _woken_by_signals() as wait:
-                for child in self._children:
+                # Query processes first: they need less than the others share.
+                for child in sorted(self._children, key=lambda child: child.is_control):
+                    if child.is_control and self._forks is not None:
+                        self._forks.load()
                     child.start()
                 while not self._stop_signals:
                     self._periodic.run("processes", self._restart_dead)

@@ -403,16 +403,21 @@ class Forks:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self.loaded = False
+
+    def load(self) -> None:
+        self.loaded = True
 
     def serve(self, context: str, control: Path | None) -> int:
         listener, scoreboard, slot = map(int, context.split(":"))
         kind = "control" if control is None else "query"
         own = Scoreboard.inherited(scoreboard).slots[slot]
         own.claim(State.SERVING)
-        return self._say(kind, [os.fstat(listener).st_ino, os.environ["GREETING"]], own.heartbeat)
+        what = [os.fstat(listener).st_ino, self.loaded, os.environ["GREETING"]]
+        return self._say(kind, what, own.heartbeat)
 
     def work(self) -> int:
-        return self._say("worker", [os.environ["GREETING"]], lambda: None)
+        return self._say("worker", [self.loaded, os.environ["GREETING"]], lambda: None)
 
     def _say(self, kind: str, what: list[Any], beat: Callable[[], None]) -> int:
         files = [int(each.name) for each in Path("/proc/self/fd").iterdir()]
@@ -471,6 +476,8 @@ def test_processes_are_forks_until_sighup_and_then_new_programs(tmp_path, monkey
     assert kinds == {"control": 1, "query": 3, "worker": 1}
     for each in said():
         assert each["what"][-1] == "hello"
+        if each["kind"] != "query":
+            assert each["what"][-2], "what both need is loaded before"
         assert each["handlers"] == [str(signal.SIG_DFL)] * 2
         # No process keeps a socket open that another one serves.
         own = {"query": inodes[0], "control": inodes[1]}.get(each["kind"])
