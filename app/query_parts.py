@@ -97,6 +97,7 @@ async def open_query_parts(
     )
     stack.callback(cache.close)
     registry = DatabaseSource(registry_store, files)
+    stack.callback(registry.close)
     refresher = Refresher(
         registry,
         authenticator,

@@ -78,6 +78,10 @@ class Reconciler:
 
         A job that cannot be settled does not keep the others from it.
         """
+        with self._store.peek() as uow:
+            if not uow.admission.any_unfinished():
+                self._cancelling_since.clear()
+                return
         admit_waiting_jobs(self._store, self._queue)
         cancelling = set()
         for jobs in self._pages():

@@ -1,6 +1,6 @@
 """Loading of students and teachers from the database, through the cache on local disk.
 
-All calls except `get_if_local` block, so they run in threads.
+All calls except `get_if_local` and `is_at` block, so they run in threads.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from app.domain.names import split_qualified
 from app.services import models
 from app.serving.lru import LruCache
 from app.store.blob_cache import BlobCache, open_blob
+from app.store.revision_reader import RevisionReader
 from app.store.unit_of_work import Store
 from core.errors import InvalidPackage
 from core.packed import IsotonicCalibration, LinearBasis, PackedHead, PackedMap, PackedStudent, PackedTeacher
@@ -92,19 +93,21 @@ class DatabaseSource(ModelSource):
         self._encoders: WeakValueDictionary[str, Encoder] = WeakValueDictionary()
         self._heads: LruCache[tuple[str, str, str | None], PackedHead] = LruCache(_MAX_HEADS)
         self._lock = threading.Lock()
-        self._seen: tuple[object, int] | None = None
-        """What `Store.commits` was, and the revision, when it was last read."""
+        self._revision = RevisionReader(store.engine)
+
+    def is_at(self, revision: int) -> bool:
+        """Whether this is certainly the registry's revision. It does not block."""
+        return self._revision.revision() == revision
+
+    def close(self) -> None:
+        """Close the connection of `is_at`."""
+        self._revision.close()
 
     def changes(self, after: int | None) -> RegistryChanges | None:
         """What changed after a revision; None if nothing did. after: None to read everything."""
-        commits = self._store.commits()
-        if commits is not None and (commits, after) == self._seen:
-            return None
         with self._store.peek() as uow:
-            revision = uow.registry.revision()
-        self._seen = commits, revision
-        if revision == after:
-            return None
+            if uow.registry.revision() == after:
+                return None
         with self._store.read() as uow:
             revision = uow.registry.revision()
             changed = None if after is None else uow.registry.changes(after, revision)

@@ -31,7 +31,11 @@ _OTHERS_POLL_SECONDS: Final = 0.002
 
 
 class Registry(Protocol):
-    """What the refresher reads; both methods block."""
+    """What the refresher reads; `changes` and `resolve_all` block."""
+
+    def is_at(self, revision: int) -> bool:  # noqa: ARG002 - for those that can tell
+        """Whether this is certainly the registry's revision, so that nothing has changed since."""
+        return False
 
     def changes(self, after: int | None) -> RegistryChanges | None:
         """What changed after a revision; None if nothing did. after: None to read everything."""
@@ -173,7 +177,9 @@ class Refresher:
     async def _follow(self) -> None:
         started, before = time.monotonic(), self._current_at
         self._cache.evict_unused()
-        changes = await self._read(lambda: self._registry.changes(self._revision))
+        changes = None
+        if self._revision is None or not self._registry.is_at(self._revision):
+            changes = await self._read(lambda: self._registry.changes(self._revision))
         if changes is not None:
             if self._revision is not None and changes.revision < self._revision:
                 logger.error(

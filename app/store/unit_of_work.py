@@ -130,18 +130,6 @@ class Store:
             options = {SINGLE_READ: True} if is_sqlite else {"isolation_level": "AUTOCOMMIT"}
             yield UnitOfWork(connection.execution_options(**options), self._tenant)
 
-    def commits(self) -> tuple[object, int] | None:
-        """What is equal to an earlier value only if nothing was committed in between, on SQLite; else None.
-
-        That is a number which the connection counts, so the store must have a single one.
-        """
-        if self.engine.dialect.name != "sqlite":
-            return None
-        with translate_errors(), self.engine.connect() as connection:
-            connection = connection.execution_options(**{SINGLE_READ: True})
-            number = connection.exec_driver_sql("PRAGMA data_version").scalar_one()
-            return connection.connection.driver_connection, number
-
     @contextmanager
     def single(self) -> Iterator[UnitOfWork]:
         """For one statement that writes. On PostgreSQL it commits by itself, without BEGIN and COMMIT."""

@@ -40,6 +40,11 @@ class Admission:
             name = sa.func.hashtextextended("stms admission", 0)
             self._connection.execute(sa.select(sa.func.pg_advisory_xact_lock(name)))
 
+    def any_unfinished(self) -> bool:
+        """Whether a job is not finished."""
+        query = sa.select(sa.literal(1)).select_from(jobs).where(is_unfinished).limit(1)
+        return self._connection.execute(query).first() is not None
+
     def any_waiting(self) -> bool:
         """Whether a job waits."""
         query = sa.select(sa.literal(1)).select_from(jobs).where(_IS_WAITING).limit(1)

@@ -17,7 +17,6 @@ from app.serving import loader as source_module
 from app.serving.loader import DatabaseSource
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
-from app.store.engine import open_engine
 from app.store.unit_of_work import Store
 from benchmarks.published import linear_student, linear_teacher, publish
 from core.encoding.profile import fit_profile
@@ -36,26 +35,22 @@ def files(tmp_path: Path) -> BlobCache:
     return BlobCache(tmp_path / "cache", 2**30)
 
 
-def test_the_registry_is_read_only_after_a_commit_and_again_if_its_change_was_not_followed(
-    source: DatabaseSource, store: Store, monkeypatch: pytest.MonkeyPatch
-):
-    first = source.changes(None)
-    assert first is not None
-    assert source.changes(first.revision) is None
-    with monkeypatch.context() as patch:
-        if store.engine.dialect.name == "sqlite":
-            patch.setattr(source._store, "peek", None)
-        assert source.changes(first.revision) is None
-    other = Store(open_engine(store.engine.url.render_as_string(hide_password=False)))
-    with other.begin() as uow:
+def test_sqlite_tells_the_revision_of_the_registry_at_once(source: DatabaseSource, store: Store):
+    assert source.is_at(0) is (store.engine.dialect.name == "sqlite")
+    with store.begin() as uow:
         uow.registry.model_changed("default", "pets")
-    other.dispose()
-    # Whoever asks for the same again has failed to follow.
-    for _ in range(2):
-        changes = source.changes(first.revision)
-        assert changes is not None
-        assert changes.models == {"default/pets"}
-    assert source.changes(changes.revision) is None
+        # Neither does it wait for a writer, nor see what is not committed.
+        assert not source.is_at(1)
+    assert source.is_at(1) is (store.engine.dialect.name == "sqlite")
+    assert not source.is_at(0)
+    assert source.changes(1) is None
+    changes = source.changes(0)
+    assert changes is not None
+    assert (changes.revision, changes.models) == (1, {"default/pets"})
+    with store.begin() as uow:
+        uow.connection.exec_driver_sql("DROP TABLE registry_clock")
+    assert not source.is_at(1), "a database that cannot be read is left to those who say so"
+    source.close()
 
 
 def test_published_models_are_loaded(source: DatabaseSource, store: Store):

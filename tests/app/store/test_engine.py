@@ -58,20 +58,6 @@ def test_a_peek_sees_what_is_committed_and_leaves_its_connection_as_it_was(store
     assert len(statements) == 1, "on SQLite without BEGIN, which the service sends itself"
 
 
-def test_sqlite_tells_whether_another_connection_has_committed(sqlite_store: Store) -> None:
-    other = Store(open_engine(sqlite_store.engine.url.render_as_string()))
-    before = sqlite_store.commits()
-    assert sqlite_store.commits() == before
-    with other.begin() as uow:
-        uow.registry.model_changed("default", "pets")
-    other.dispose()
-    after = sqlite_store.commits()
-    assert after != before
-    # The numbers of two connections say nothing about each other.
-    sqlite_store.engine.dispose()
-    assert sqlite_store.commits() not in (before, after)
-
-
 def test_an_error_in_the_block_leaves_no_trace(store: Store) -> None:
     def tick_and_break() -> None:
         with store.begin() as uow:

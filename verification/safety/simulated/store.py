@@ -190,6 +190,10 @@ class _Admission(_Repository):
         self._statement()
         self._lock("locks", "admission")
 
+    def any_unfinished(self) -> bool:
+        self._statement()
+        return any(not job.state.ended for _, job in self._rows("jobs"))
+
     def any_waiting(self) -> bool:
         return bool(self.waiting())
 
