@@ -14,6 +14,7 @@ import studies.__main__ as accuracy
 import verification.__main__ as faults
 from app.cli import build
 from app.domain.file_formats import LABELS
+from app.processes.os_process import ProcessName
 from app.settings import Settings
 
 ROOT = Path(__file__).parents[1]
@@ -79,6 +80,8 @@ def test_make_targets_that_are_named_exist(path: Path):
 SHOWN_COMMAND = re.compile(r"(?:^|`|\$\(|[ ]{2})(stms [a-z](?:(?![ ]{2}stms )[^`#\n])*)", re.MULTILINE)
 NAMES_OF_CONNECTIONS = {"stms migration", "stms command"}
 """What PostgreSQL shows as application_name."""
+NAMES_OF_PROCESSES = set(map(str, ProcessName))
+"""What `ps` shows."""
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=NAMES)
@@ -87,7 +90,7 @@ def test_commands_and_options_that_are_shown_exist(path: Path, commands: dict[st
         words = line.split()
         group, command = " ".join(words[:2]), " ".join(words[:3])
         name = command if command in commands else group
-        assert name in commands or group in NAMES_OF_CONNECTIONS, line
+        assert name in commands or group in NAMES_OF_CONNECTIONS | NAMES_OF_PROCESSES, line
         is_group = any(other.startswith(f"{name} ") for other in commands)
         assert not (is_group and words[2:] and words[2].islower()), f"{line}: no such command"
         options = {word.partition("=")[0] for word in words if re.match(r"--[a-z]", word)}
