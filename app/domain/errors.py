@@ -100,13 +100,9 @@ class NotAuthorised(ServiceError):
 
 
 class OnlyServes(ServiceError):
-    code = "only_serves"
+    """An installation that only answers queries has been asked for something else."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "This installation only answers queries. Data sets, heads and jobs need a full one:"
-            " the packages of requirements/runtime.txt, or an image that is built without LOCK=serving."
-        )
+    code = "only_serves"
 
 
 class Overloaded(ServiceError):

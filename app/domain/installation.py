@@ -21,4 +21,7 @@ def only_serves() -> bool:
 def require_training() -> None:
     """Raise OnlyServes where `only_serves`."""
     if only_serves():
-        raise OnlyServes
+        raise OnlyServes(
+            "This installation only answers queries. Data sets, heads and jobs need a full one:"
+            " the packages of requirements/runtime.txt, or an image that is built without LOCK=serving."
+        )

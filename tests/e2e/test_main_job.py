@@ -164,7 +164,7 @@ def test_a_form_with_a_file_is_taken_too(http, csv, iris):
 def test_a_job_goes_from_queued_to_a_published_version(http, flowers, flowers_data):
     assert flowers["state"] == "succeeded"
     assert flowers["stage"] == "finished"
-    assert flowers["progress"] == {"done": 7, "total": 7}
+    assert flowers["progress"] == {"done": 7, "total": 7, "share": 1.0}
     assert flowers["error"] is None
     times = [flowers[name] for name in ("created_at", "started_at", "finished_at")]
     assert times == sorted(times)
