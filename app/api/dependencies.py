@@ -15,7 +15,7 @@ from app.auth.authenticator import Authenticator, authorise
 from app.auth.sessions import Sessions
 from app.auth.shares import Budgets
 from app.domain.entities import ApiKey
-from app.domain.errors import OnlyServes
+from app.domain.installation import only_serves_error
 from app.domain.names import MODEL_NAME
 from app.domain.ports import JobQueue
 from app.processes.file_reader import FileReader
@@ -62,7 +62,7 @@ class AppContext:
     def queue(self) -> JobQueue:
         """The queue of jobs. Raises OnlyServes."""
         if self.opened_queue is None:
-            raise OnlyServes
+            raise only_serves_error()
         return self.opened_queue
 
     def store_of(self, caller: ApiKey) -> Store:

@@ -21,7 +21,12 @@ def only_serves() -> bool:
 def require_training() -> None:
     """Raise OnlyServes where `only_serves`."""
     if only_serves():
-        raise OnlyServes(
-            "This installation only answers queries. Data sets, heads and jobs need a full one:"
-            " the packages of requirements/runtime.txt, or an image that is built without LOCK=serving."
-        )
+        raise only_serves_error()
+
+
+def only_serves_error() -> OnlyServes:
+    """What is raised where there is nothing that trains."""
+    return OnlyServes(
+        "This installation only answers queries. Data sets, heads and jobs need a full one:"
+        " the packages of requirements/runtime.txt, or an image that is built without LOCK=serving."
+    )
