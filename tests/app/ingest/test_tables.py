@@ -556,11 +556,13 @@ class TestArff:
             "@attribute e",
             "@attribute d date yyyy-DDD",
             "@attribute d date yy~yy-MM-dd",
+            "@attribute d date \udc87yy-MM-dd",
             "x",
         ],
     )
     def test_a_header_that_is_not_read_is_told(self, ingest: Any, line: str) -> None:
-        assert refused(ingest, f"@relation r\n{line}\n@data\n1\n".encode()).reason == "bad_header"
+        file = f"@relation r\n{line}\n@data\n1\n".encode(errors="surrogateescape")
+        assert refused(ingest, file).reason == "bad_header"
 
     def test_patterns_of_dates_are_translated(self, ingest: Any) -> None:
         head = "@relation r\n@attribute d date 'dd.MM.yyyy HH:mm'\n@attribute class {p,q}\n@data\n"
