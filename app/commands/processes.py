@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from app.commands.options import DataOption, read_settings
 from app.commands.output import CommandFailed, error_console, failures_printed
-from app.domain.installation import require_training
+from app.domain.installation import only_serves, require_training
 from app.logs import message_line
 from app.processes.listener import CannotListen, ProcessContext, listen, require_free
 from app.processes.manager import Manager
@@ -184,10 +184,15 @@ def _serve_process(settings: Settings, context: str, control_socket: Path | None
 
 
 class _Forks:
-    """The processes of a manager, which are forks of this one."""
+    """The processes of a manager, which are forks of this one. has_jobs: whether the service trains."""
+
+    def __init__(self, *, has_jobs: bool) -> None:
+        self._has_jobs = has_jobs
 
     def load(self) -> None:
         """Load the job engine and the specification of jobs, with all learners that it names."""
+        if not self._has_jobs:
+            return
         import app.jobs.engine.client
         import app.services.training  # noqa: F401
 
@@ -227,7 +232,7 @@ def _manage(settings: Settings, port: int, name: str, address: str = "", *, work
         grace=settings.drain_seconds,
         worker=worker,
         address=address,
-        forks=_Forks(),
+        forks=_Forks(has_jobs=settings.bundle is None and not only_serves()),
     )
     raise typer.Exit(manager.run())
 

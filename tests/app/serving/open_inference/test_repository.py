@@ -44,7 +44,9 @@ def test_the_server_is_ready_for_queries_while_the_registry_cannot_be_read(clien
     assert client.get("/v2/health/live").json() == {"live": True}
     ready = client.get("/v2/health/ready")
     assert (ready.status_code, ready.json()) == (200, {"ready": True, "live": True})
-    monkeypatch.setattr(client.context.refresher._registry, "changes", raise_locked)
+    registry = client.context.refresher._registry
+    monkeypatch.setattr(registry, "changes", raise_locked)
+    monkeypatch.setattr(registry, "is_at", lambda _revision: False)
     client.refresh()
     assert client.get("/readyz").status_code == 503
     ready = client.get("/v2/health/ready")
