@@ -124,8 +124,9 @@ def _counts(column: ColumnSchema, cells: Cells) -> dict[str, int]:
     """How many cells have each of the texts that stand for a gap in this column."""
     if not column.nulls or not isinstance(cells, TextCells):
         return {}
-    place_of, counts = {text: place for place, text in enumerate(cells.texts)}, cells.counts
-    return {text: int(counts[place_of[text]]) for text in column.nulls if text in place_of}
+    # The cells of rows that were left out, or that are in the test part, are counted no more.
+    count_of = {text: int(count) for text, count in zip(cells.texts, cells.counts, strict=True) if count}
+    return {text: count_of[text] for text in column.nulls if text in count_of}
 
 
 def _text_values(column: ColumnSchema, cells: TextCells) -> Json:

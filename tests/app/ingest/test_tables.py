@@ -604,3 +604,12 @@ def test_numbers_that_are_not_finite_are_named(ingest: Any, word: str, other: An
 def test_python_is_no_json(ingest: Any) -> None:
     with pytest.raises(InvalidRequest, match="keys and texts need double quotes"):
         ingest(b"{'a': 1, 'label': 'x'}\n" * 4, declared="jsonl")
+
+
+def test_tokens_of_rows_that_were_left_out_are_counted_no_more(ingest: Any) -> None:
+    lines = [f"{k}.5,{k % 7},{'ab'[k % 2]}" for k in range(300)]
+    lines[40] = "none,3,"
+    _, _, summary = ingest(("v,n,label\n" + "\n".join(lines) + "\n").encode())
+    assert schema_of(summary)["v"]["kind"] == "number"
+    assert summary["rows"] == 299
+    assert "read_as_gaps" not in {warning["code"] for warning in summary["warnings"]}

@@ -16,7 +16,7 @@ from typing import Final
 
 import psycopg
 
-from app.processes.os_process import IDLE_NICENESS
+from app.processes.os_process import IDLE_NICENESS, ProcessName
 from benchmarks.processes import memory
 from verification.safety.fairness import crowd
 from verification.safety.limits.connections import finish_job
@@ -124,7 +124,7 @@ def _lists(running: Stage) -> Mapping[str, tuple[float, int]]:
 
 def _processes(running: Stage) -> dict[str, int]:
     """Resident bytes of the server's processes and the worker."""
-    return {name: memory([running.process(name)])[0] for name in ("query", "control", "worker")}
+    return {name: memory([running.process(name)])[0] for name in ProcessName}
 
 
 def _settled_growth(running: Stage, before: Mapping[str, int]) -> dict[str, int]:

@@ -190,7 +190,9 @@ def _submit_classes(client: httpx.Client, dataset: str) -> Callable[[int], httpx
 
 def _import_head(client: httpx.Client) -> Callable[[int], httpx.Response]:
     return lambda number: client.post(
-        "/v1/teachers?model=wide", content=head(number), headers={"Content-Type": "application/octet-stream"}
+        "/v1/teachers?model=wide&allow_schema_change=true",
+        content=head(number),
+        headers={"Content-Type": "application/octet-stream"},
     )
 
 
