@@ -231,14 +231,18 @@ class Load:
 
 def processes(served: Served) -> tuple[int, list[int]]:
     """The manager of the server, and its query processes."""
-    found: dict[int, str] = {}
+    managers, queries = set(), []
     for pid in family(os.getpid()):
         # It may have ended meanwhile.
         with suppress(FileNotFoundError):
             if str(served.service.log.parent) in Path(f"/proc/{pid}/cwd").readlink().as_posix():
-                found[pid] = process_name(pid)
-    [manager] = [parent_of(pid) for pid, name in found.items() if name == ProcessName.CONTROL]
-    return manager, [pid for pid, name in found.items() if name == ProcessName.QUERY]
+                # While they are replaced there are two control processes.
+                if process_name(pid) == ProcessName.CONTROL:
+                    managers.add(parent_of(pid))
+                elif process_name(pid) == ProcessName.QUERY:
+                    queries.append(pid)
+    [manager] = managers
+    return manager, queries
 
 
 def test_processes_are_replaced_and_killed_without_an_answer_lost(served: Served):
