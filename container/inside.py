@@ -49,8 +49,8 @@ print(json.dumps({
                  if os.lstat(os.path.join(at, name)).st_mode & 0o6000],
     "memory": first("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
     "processes": first("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max"),
-    "bytecode": importlib.util.find_spec("app.main").cached,
-    "compiled": os.path.exists(importlib.util.find_spec("app.main").cached),
+    "bytecode": importlib.util.find_spec("stms.app.main").cached,
+    "compiled": os.path.exists(importlib.util.find_spec("stms.app.main").cached),
 }))
 """
 
