@@ -34,7 +34,7 @@ from app.auth.proxy_users import ProxyUsers
 from app.auth.sessions import Sessions
 from app.bundle_server import open_bundle_server
 from app.database_check import check_database
-from app.domain.installation import only_serves
+from app.domain.installation import has_jobs
 from app.domain.ports import JobQueue
 from app.gate.peer import RelayedRequests
 from app.http.client_address import TrustedProxies
@@ -195,7 +195,7 @@ def _open_probes(
 
 def _open_queue(settings: Settings, stack: AsyncExitStack) -> JobQueue | None:
     """The durable queue of jobs; None for a server that only answers queries."""
-    if settings.bundle is not None or only_serves():
+    if not has_jobs(settings.bundle):
         return None
     from app.jobs.engine.client import DbosQueue
 

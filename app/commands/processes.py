@@ -15,7 +15,7 @@ from rich.markup import escape
 
 from app.commands.options import DataOption, read_settings
 from app.commands.output import CommandFailed, error_console, failures_printed
-from app.domain.installation import only_serves, require_training
+from app.domain.installation import has_jobs, require_training
 from app.logs import message_line
 from app.processes.listener import CannotListen, ProcessContext, listen, require_free
 from app.processes.manager import Manager
@@ -232,7 +232,7 @@ def _manage(settings: Settings, port: int, name: str, address: str = "", *, work
         grace=settings.drain_seconds,
         worker=worker,
         address=address,
-        forks=_Forks(has_jobs=settings.bundle is None and not only_serves()),
+        forks=_Forks(has_jobs=has_jobs(settings.bundle)),
     )
     raise typer.Exit(manager.run())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
 from app.domain.errors import OnlyServes
@@ -16,6 +17,11 @@ _ENGINE: Final = "dbos"
 def only_serves() -> bool:
     """Whether this installation has none of the packages that read files of data and train."""
     return find_spec(_ENGINE) is None
+
+
+def has_jobs(bundle: Path | None) -> bool:
+    """Whether a server of this installation has jobs. bundle: what it serves in place of a database."""
+    return bundle is None and not only_serves()
 
 
 def require_training() -> None:

@@ -188,9 +188,9 @@ def _pattern(text: str, line: int) -> str | None:
     java = text.strip("'\"")
     if java in ("", "yyyy-MM-dd", "yyyy-MM-dd'T'HH:mm:ss", "yyyy-MM-dd HH:mm:ss"):
         return None
-    parts = re.findall(r"[A-Za-z]+|[^A-Za-z]+", java.replace("'T'", "T"))
     if not java.isprintable():
         raise _bad_header(line, f"the pattern of dates {java!r:.40} has bytes that are no text")
+    parts = re.findall(r"[A-Za-z]+|[^A-Za-z]+", java.replace("'T'", "T"))
     if any(part.isalpha() and part not in _PATTERN and part != "T" for part in parts):
         raise _bad_header(line, f"the pattern of dates {java!r:.40} has letters that are not read")
     pattern = "".join(_PATTERN.get(part, part.replace("%", "%%")) for part in parts)
