@@ -1,12 +1,13 @@
 """Runs the project's C code under the address and undefined-behaviour sanitizers."""
 
-import shutil
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
+
+from tests.compiled import CAN_COMPILE
 
 LOADED = """
 import importlib.machinery, importlib.util, sys
@@ -17,10 +18,9 @@ module = importlib.util.module_from_spec(importlib.util.spec_from_loader(sys.arg
 
 def run_sanitized(source: Path, program: str, folder: Path) -> None:
     """Compile a module of C, and run a program that finds it as ``module``; the sanitizers find nothing."""
-    compiler = shutil.which("cc")
-    headers = Path(sysconfig.get_path("include"))
-    if compiler is None or not (headers / "Python.h").exists():
+    if not CAN_COMPILE:
         pytest.skip("There is no C compiler, or there are no headers of Python.")
+    compiler, headers = "cc", sysconfig.get_path("include")
     library = folder / f"{source.stem}.so"
     flags = ["-shared", "-fPIC", "-g", "-O1", "-Wall", "-Wextra", "-Werror"]
     sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]

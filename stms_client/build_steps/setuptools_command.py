@@ -60,7 +60,7 @@ class CompileUnderOneName(build_ext):  # type: ignore[misc] # setuptools has no 
 
     def get_ext_fullpath(self, ext_name: str) -> str:
         """The file of a compiled module."""
-        return str(super().get_ext_fullpath(ext_name if self.inplace else f"{NAME}.{ext_name}"))
+        return str(super().get_ext_fullpath(ext_name if self.editable_mode else f"{NAME}.{ext_name}"))
 
 
 def under_one_name(source: str) -> str:

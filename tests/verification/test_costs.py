@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from core.packed.trees import TreesBasis
+from tests.compiled import compiled
 from verification.safety import costs
 from verification.safety.fuzz_targets import TARGETS
 from verification.safety.random_students import FORMS, MAPS, deepest_row, random_student
@@ -73,6 +74,7 @@ def test_leaves_that_are_not_counted_are_found(monkeypatch: pytest.MonkeyPatch, 
         search()
 
 
+@compiled
 def test_the_worst_input_of_an_earlier_count_is_counted_now(tmp_path: Path):
     """Calls of NumPy for each level of deep and narrow trees, which were not counted once for a face."""
     TARGETS["cost"].run(base64.b64decode("qKh+"), tmp_path)

@@ -18,6 +18,7 @@ from core.packed.encoder import Encoder
 from tests.app.api.conftest import RememberingQueue
 from tests.app.server.wire import read_response, running
 from tests.app.serving.written_records import RECORD, encoder
+from tests.compiled import IS_COMPILED
 from tests.trace_files import files_below
 
 BODY = b'{"x":[1,2]}'
@@ -51,4 +52,5 @@ async def test_a_warm_query_passes_few_files(
         assert response.body.startswith(b'{"match":true,"score":')
         assert {"server/connection.py", "serving/query/responses.py", "auth/rate_limit.py"} <= files
         # Answers are measured if one before was slow, which a busy machine may cause.
-        assert len(files - {"serving/loop_time.py"}) <= most, sorted(files)
+        # Without compiled code a module in Python reads the numbers.
+        assert len(files - {"serving/loop_time.py"}) <= most + (not IS_COMPILED), sorted(files)

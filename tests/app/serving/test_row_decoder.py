@@ -14,11 +14,8 @@ from hypothesis import strategies as st
 
 from app.serving import row_decoder
 from app.serving.row_decoder import decode_list_in_python, decode_row_in_python
+from tests.compiled import CAN_COMPILE, IS_COMPILED, compiled
 from tests.sanitizers import run_sanitized
-
-compiled = pytest.mark.skipif(
-    not row_decoder.IS_COMPILED, reason="The package was built without a C compiler or Python's headers."
-)
 
 DIGITS = st.text("0123456789", max_size=25)
 SIGNS = st.sampled_from(["", "-", "+"])
@@ -179,11 +176,16 @@ def test_the_address_and_undefined_behaviour_sanitizers_find_nothing(tmp_path):
     run_sanitized(Path(row_decoder.__file__).with_name("_row_decoder.c"), SANITIZED, tmp_path)
 
 
+@pytest.mark.skipif(not CAN_COMPILE, reason="There is no C compiler, or there are no headers of Python.")
+def test_an_installation_where_there_is_a_compiler_is_compiled():
+    assert IS_COMPILED
+
+
 @pytest.mark.long
 def test_a_wheel_without_a_compiler_works_in_python(tmp_path):
     root = Path(row_decoder.__file__).parents[2]
     source, wheels, unpacked = tmp_path / "source", tmp_path / "wheels", tmp_path / "unpacked"
-    for name in ("app", "core", "experiments", "migrations", "stms_client"):
+    for name in ("app", "core", "experiments", "migrations", "stms", "stms_client"):
         shutil.copytree(root / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(root / name, source)
@@ -193,7 +195,7 @@ def test_a_wheel_without_a_compiler_works_in_python(tmp_path):
     shutil.unpack_archive(wheel, unpacked, "zip")
     assert not list(unpacked.rglob("*.so"))
     program = (
-        "from app.serving import row_decoder; from core.packed import single_text, trees;"
+        "from stms.app.serving import row_decoder; from stms.core.packed import single_text, trees;"
         "print(row_decoder.IS_COMPILED, single_text.IS_COMPILED, trees.IS_COMPILED,"
         " row_decoder.decode_row(b'{\"x\":[1]}', 1), len(single_text.SingleTexts([]).find('a')[0]))"
     )

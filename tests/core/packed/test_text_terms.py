@@ -16,11 +16,9 @@ from core.packed import single_text
 from core.packed.single_text import SingleTexts
 from core.packed.term_table import TermTable, term_entries
 from core.packed.terms import FAMILIES, MAX_TEXT_BYTES, TextBatch
+from tests.compiled import compiled
 from tests.sanitizers import run_sanitized
 
-compiled = pytest.mark.skipif(
-    not single_text.IS_COMPILED, reason="The package was built without a C compiler or Python's headers."
-)
 SOURCE = Path(single_text.__file__).with_name("_text_terms.c")
 WORDS = ["my", "card", "is", "lost", "a", "b2", "Ärger", "I.O.U.", "日本語", "x" * 40, "", "9", "ok-ay", "犬"]
 FITTED = [" ".join([WORDS[k % 14], WORDS[(k * 5) % 14], WORDS[(k * 7) % 11]]) for k in range(60)]

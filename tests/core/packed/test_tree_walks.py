@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from core.packed import trees as trees_module
+from tests.compiled import compiled
 from tests.core.packed.tree_cases import random_trees, rows, walked
 from tests.sanitizers import run_sanitized
 
-compiled = pytest.mark.skipif(
-    not trees_module.IS_COMPILED, reason="The package was built without a C compiler or Python's headers."
-)
 NAMES = ("feature", "threshold", "roots", "test", "children", "values", "output")
 
 

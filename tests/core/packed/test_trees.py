@@ -20,6 +20,7 @@ from core.packed.leaf_index import LeafIndex, bytes_of_bits
 from core.packed.student import row_scorer
 from core.packed.tree_effects import score_effects
 from core.packed.trees import MAX_DEPTH
+from tests.compiled import compiled
 from tests.core.packed.tree_cases import random_trees, rows, walked
 from tests.refusals import at_fault
 
@@ -38,13 +39,11 @@ def student(trees: TreesBasis, threshold: float = 0.1) -> PackedStudent:
     return PackedStudent(trees, LinearForm(first, 0.0, first, 0.0), threshold, "a")
 
 
-@pytest.fixture(params=["compiled", "numpy"])
+@pytest.fixture(params=[pytest.param("compiled", marks=compiled), "numpy"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are walked by compiled code and by NumPy."""
     if request.param == "numpy":
         monkeypatch.setattr(trees_module, "IS_COMPILED", False)
-    elif not trees_module.IS_COMPILED:
-        pytest.skip("The package was built without a C compiler or Python's headers.")
 
 
 @pytest.mark.usefixtures("way")

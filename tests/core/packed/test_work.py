@@ -15,6 +15,7 @@ from core.packed.maps import COSINE, EXPONENTIAL, ROOT, BesideTerms
 from core.packed.record_rows import EncodedRecord, RecordRows
 from core.packed.work import record_work, row_work, students_work
 from tests.app.serving.written_records import encoder, random_form, random_map
+from tests.compiled import compiled
 from tests.core.packed.tree_cases import random_trees
 from verification.safety.random_students import FORMS, MAPS, random_student
 
@@ -118,6 +119,7 @@ students = st.builds(
 )
 
 
+@compiled
 @settings(**SMALL)
 @given(student=students)
 def test_a_row_costs_what_its_operations_do(student: PackedStudent):
