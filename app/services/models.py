@@ -19,6 +19,7 @@ from app.domain.figures import HOUR, InputRow
 from app.domain.names import check_alias, split_qualified
 from app.domain.near_names import known_names, spellings
 from app.services.quotas import require_bytes
+from app.services.retention import BLOBS_OF_A_REQUEST, delete_unused
 from app.services.schema_changes import SCHEMA_CHANGE, changes_between, noted, require_same_schema
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, open_blob
@@ -266,7 +267,8 @@ def delete_alias(
 def delete_version(store: Store, model: str, version: int) -> None:
     """Delete a version. Its job and data set stay, and its number is not used again.
 
-    The job of a version with other thresholds is only its record, and is deleted with it.
+    The job of a version with other thresholds is only its record, and is deleted with it. Blobs that nothing
+    else refers to are deleted, too.
 
     Raises NotFound, and Conflict while an alias points to it or an unfinished job uses it as its teacher.
     """
@@ -278,12 +280,15 @@ def delete_version(store: Store, model: str, version: int) -> None:
                 f"A training job that has not ended uses version {version} of model {model!r} as its teacher."
             )
             raise Conflict(text, code="version_in_use")
+        unused = uow.retention.blobs_of_version(model, version)
         deleted = uow.models.delete(model, version)
         if deleted.job_id is not None:
             job = uow.jobs.change(deleted.job_id, version=None)
             if "base" in job.provenance:
+                unused |= uow.retention.blobs_of_job(job.id, BLOBS_OF_A_REQUEST)
                 uow.retention.delete_job(job.id)
         uow.audit.append("version.delete", f"{model}@{version}")
+    delete_unused(store, unused)
 
 
 def publish(

@@ -8,9 +8,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
+from typing import Final
 
 from app.domain.errors import Conflict, ServiceError
 from app.domain.figures import HOUR, KEPT_INPUTS_DAYS
@@ -22,6 +23,8 @@ from app.store.unit_of_work import Store, UnitOfWork
 
 logger = logging.getLogger(__name__)
 
+BLOBS_OF_A_REQUEST: Final = 1000
+"""Students whose blobs are deleted together with their job; those of more are left to `clean`."""
 GRACE_SECONDS = 3600.0
 """Unreferenced blobs may belong to an upload or a job in progress; younger ones are not deleted."""
 
@@ -52,10 +55,12 @@ class Cleaned:
 def delete_job(store: Store, job_id: str) -> None:
     """Delete an ended job with its students, events and traces.
 
-    Raises NotFound, and Conflict if it has not ended or a version has its students.
+    Blobs that nothing else refers to go with it. Raises NotFound, and Conflict if it has not ended or a
+    version has its students.
     """
     with store.begin() as uow:
         job = uow.jobs.lock(job_id)
+        unused = uow.retention.blobs_of_job(job_id, BLOBS_OF_A_REQUEST)
         if not job.state.ended:
             text = f"Job {job_id} is {job.state}; only a job that has ended can be deleted. Cancel it first."
             raise Conflict(text, code="job_not_ended")
@@ -65,6 +70,19 @@ def delete_job(store: Store, job_id: str) -> None:
                 text = f"A version of {job.model!r} has the students of job {job_id}. Delete that first."
             raise Conflict(text, code="job_has_version")
         uow.audit.append("job.delete", job_id, details={"model": job.model, "state": job.state.value})
+    delete_unused(store, unused)
+
+
+def delete_unused(store: Store, digests: Collection[str]) -> None:
+    """Delete those of some blobs to which no row refers any more. Raises Unavailable.
+
+    What a tenant has deleted takes no space, which its quota does not count any more. Other unused blobs are
+    deleted by `clean` after `GRACE_SECONDS`.
+    """
+    now = time.time()
+    with store.read() as uow:
+        unused = uow.blobs.unused(now, among=digests)
+    _delete_page(store, unused, now)
 
 
 def clean(store: Store, settings: Settings) -> Cleaned:
@@ -187,18 +205,19 @@ def _delete_jobs(store: Store, before: float) -> int:
 def _delete_blobs(store: Store, before: float) -> tuple[int, int]:
     count = total = 0
     for page in _unused(store, before):
-        with store.begin() as uow:
-            deleted = [
-                size for digest, size in page if size <= _SMALL_BYTES and uow.blobs.delete(digest, before)
-            ]
-        deleted += [
-            size
-            for digest, size in page
-            if size > _SMALL_BYTES and delete_large(store, digest, before=before)
-        ]
+        deleted = _delete_page(store, page, before)
         count += len(deleted)
         total += sum(deleted)
     return count, total
+
+
+def _delete_page(store: Store, page: Sequence[tuple[str, int]], before: float) -> list[int]:
+    """Delete blobs (digest, size) that are unreferenced and were not used since; returns their sizes."""
+    with store.begin() as uow:
+        deleted = [size for digest, size in page if size <= _SMALL_BYTES and uow.blobs.delete(digest, before)]
+    return deleted + [
+        size for digest, size in page if size > _SMALL_BYTES and delete_large(store, digest, before=before)
+    ]
 
 
 def _unused(store: Store, before: float) -> Iterator[Sequence[tuple[str, int]]]:

@@ -102,11 +102,16 @@ class DatabaseBlobs:
         return found
 
     def unused(
-        self, before: float, *, after: str = "", until: str | None = None
+        self,
+        before: float,
+        *,
+        after: str = "",
+        until: str | None = None,
+        among: Collection[str] | None = None,
     ) -> Sequence[tuple[str, int]]:
         """(digest, size) of unreferenced blobs that were not used since ``before``, unfinished ones included.
 
-        after, until: only digests behind the first, and up to the second.
+        after, until: only digests behind the first, and up to the second. among: only these.
         """
         query = (
             sa.select(blobs.c.digest, blobs.c.size)
@@ -115,6 +120,8 @@ class DatabaseBlobs:
         )
         if until is not None:
             query = query.where(blobs.c.digest <= until)
+        if among is not None:
+            query = query.where(blobs.c.digest.in_(among))
         return [(digest, size) for digest, size in self._connection.execute(query)]
 
     def mark_incomplete(self, digest: str, before: float) -> bool:
@@ -251,13 +258,19 @@ class DatabaseBlobs:
         return bool(touched.rowcount)
 
 
+def blob_columns(table: sa.Table) -> list[sa.Column[str]]:
+    """The columns of a table that refer to blobs."""
+    return [
+        column for column in table.columns if any(key.column is blobs.c.digest for key in column.foreign_keys)
+    ]
+
+
 def _is_unreferenced() -> ColumnElement[bool]:
     """No row of any table references the blob, apart from its own chunks."""
     references = [
         column
         for table in metadata.sorted_tables
         if table is not blob_chunks
-        for column in table.columns
-        if any(key.column is blobs.c.digest for key in column.foreign_keys)
+        for column in blob_columns(table)
     ]
     return sa.and_(*(~sa.exists().where(column == blobs.c.digest) for column in references))

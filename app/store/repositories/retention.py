@@ -11,8 +11,9 @@ from sqlalchemy import ColumnElement
 from sqlalchemy.exc import IntegrityError
 
 from app.domain.entities import JobState
+from app.store.blobs import blob_columns
 from app.store.repositories.scoped import Scoped
-from app.store.tables import audit_log, idempotency_keys, jobs, model_versions
+from app.store.tables import audit_log, idempotency_keys, job_students, jobs, model_versions
 
 _ENDED = [state.value for state in JobState if state.ended]
 
@@ -51,6 +52,26 @@ class Retention(Scoped):
         if deleted:
             self._connection.execute(sa.delete(idempotency_keys).where(idempotency_keys.c.job_id == job_id))
         return bool(deleted)
+
+    def blobs_of_job(self, job_id: str, limit: int) -> set[str]:
+        """Digests of the blobs that a job refers to: its own, and those of at most ``limit`` students."""
+        row = self._connection.execute(
+            sa.select(*blob_columns(jobs)).where(jobs.c.id == job_id, self._owns(jobs))
+        ).one_or_none()
+        if row is None:
+            return set()
+        of_students = sa.select(job_students.c.digest).where(
+            job_students.c.job_id == job_id, job_students.c.digest.is_not(None)
+        )
+        students = self._connection.execute(of_students.distinct().limit(limit)).scalars()
+        return {digest for digest in row if digest is not None} | set(students)
+
+    def blobs_of_version(self, model: str, version: int) -> set[str]:
+        """Digests of the blobs that a version itself refers to."""
+        where = (model_versions.c.model == model) & (model_versions.c.version == version)
+        query = sa.select(*blob_columns(model_versions)).where(where, self._owns(model_versions))
+        row = self._connection.execute(query).one_or_none()
+        return set() if row is None else {digest for digest in row if digest is not None}
 
     def delete_idempotency_keys(self, before: float) -> int:
         """Delete Idempotency-Keys from before a time; returns how many were deleted."""

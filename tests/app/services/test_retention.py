@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -67,9 +68,17 @@ def ended(
     return job_id
 
 
-def publish(uow: UnitOfWork, job_id: str | None, number: int = 1, model: str = "digits") -> ModelVersion:
-    teacher, _ = uow.blobs.put([f"teacher {model} {number}".encode()])
+def publish(
+    uow: UnitOfWork,
+    job_id: str | None,
+    number: int = 1,
+    model: str = "digits",
+    teacher: str | None = None,
+    class_table: str | None = None,
+) -> ModelVersion:
+    teacher = teacher or uow.blobs.put([f"teacher {model} {number}".encode()])[0]
     version = ModelVersion(model, number, job_id, "0" * 64, "gsvm", ("a", "b"), 2, teacher, {}, 1.0)
+    version = replace(version, class_table=class_table)
     uow.models.publish(version)
     if job_id is not None:
         uow.jobs.change(job_id, version=number)
@@ -294,6 +303,20 @@ def test_the_number_of_a_deleted_version_is_not_reused(store: Store, add_job: An
         assert uow.models.newest("faces") is None
     with pytest.raises(NotFound):
         delete_version(store, "digits", 2)
+
+
+def test_what_a_version_and_a_job_alone_refer_to_is_deleted_with_them(store: Store, add_job: Any):
+    with store.begin() as uow:
+        table, shared, student = (uow.blobs.put([text])[0] for text in (b"table", b"shared", b"student"))
+        job = ended(uow, add_job, 0, JobState.SUCCEEDED)
+        uow.jobs.change(job, teacher_digest=shared)
+        uow.students.save(StudentRow(job, 9, "other", "gsvm", StudentState.SUCCEEDED, digest=student))
+        publish(uow, job, teacher=shared, class_table=table)
+    delete_version(store, "digits", 1)
+    assert not {table} & digests(store)
+    assert {shared, student} <= digests(store), "the job has them"
+    delete_job(store, job)
+    assert not {shared, student} & digests(store)
 
 
 def test_a_version_that_is_the_teacher_of_a_job_is_not_deleted(store: Store, add_job: Any):
