@@ -11,7 +11,7 @@ import dataclasses
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -31,6 +31,7 @@ from app.services import models
 from app.services.bundle_export import IMPORTED
 from app.services.models import DEFAULT_ALIAS, LISTED_CLASSES
 from app.services.quotas import require_room, room_for
+from app.services.retention import BLOBS_OF_A_REQUEST, delete_unused
 from app.settings import Settings
 from app.store.large_blobs import LARGE_CHUNK_BYTES, put_large
 from app.store.unit_of_work import Store, UnitOfWork
@@ -146,12 +147,21 @@ def import_bundle(
                 allow_older=allow_older,
                 allow_schema_change=allow_schema_change,
             )
-        except BaseException:
-            if job is not None:
-                # What is left without it is unused, and deleted as other unused blobs are.
-                with suppress(ServiceError), store.begin() as uow:
-                    uow.retention.delete_job(job.id)
+        except BaseException as error:
+            with suppress(ServiceError):
+                _discard(store, manifest.blobs, job, is_refused=isinstance(error, Conflict))
             raise
+
+
+def _discard(store: Store, blobs: Collection[str], job: Job | None, *, is_refused: bool) -> None:
+    """Delete the record of an import that failed, and what it has stored if it would fail again."""
+    unused = set(blobs)
+    if job is not None:
+        with store.begin() as uow:
+            unused |= uow.retention.blobs_of_job(job.id, BLOBS_OF_A_REQUEST)
+            uow.retention.delete_job(job.id)
+    if is_refused:
+        delete_unused(store, unused)
 
 
 def trusted_keys(settings: Settings) -> str | None:

@@ -22,6 +22,7 @@ from app.ingest.options import ReadingOptions
 from app.ingest.orders import DatasetContent, DatasetOrder
 from app.ingest.reading import read_dataset, temporary_paths
 from app.services.quotas import require_room, room_for
+from app.services.retention import discarding_if_refused
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, FileWriter, open_blob
 from app.store.large_blobs import LARGE_CHUNK_BYTES, delete_large, put_large
@@ -287,7 +288,7 @@ def add_dataset(
 
 def _add(store: Store, dataset: Dataset, classes: Sequence[str], size: int, limits: Settings) -> bool:
     """Publish the blob of ``size`` bytes and the data set; returns False if the tenant has it already."""
-    with store.begin() as uow:
+    with discarding_if_refused(store, [dataset.blob_digest]), store.begin() as uow:
         uow.quotas.lock(store.tenant)
         if uow.datasets.by_digest(dataset.digest) is None:
             require_room(uow, limits, store.tenant, "datasets", size + row_bytes(dataset, classes))

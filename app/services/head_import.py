@@ -17,6 +17,7 @@ from app.ingest.reading import read_head, temporary_paths
 from app.services import models
 from app.services.models import DEFAULT_ALIAS, LISTED_CLASSES
 from app.services.quotas import require_room, room_for
+from app.services.retention import discarding_if_refused
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, FileWriter
 from app.store.large_blobs import LARGE_CHUNK_BYTES, put_large
@@ -98,9 +99,11 @@ def import_head(
             for writer in (label_file, weight_file):
                 files.commit(writer)
                 put_large(store, writer.digest, writer.size, writer.chunks(LARGE_CHUNK_BYTES))
-    published = _publish(
-        store, wanted, alias, alias_revision, size, limits, allow_schema_change=allow_schema_change
-    )
+            stored = label_file.digest, weight_file.digest
+    with discarding_if_refused(store, stored):
+        published = _publish(
+            store, wanted, alias, alias_revision, size, limits, allow_schema_change=allow_schema_change
+        )
     return published._replace(warnings=head.warnings)
 
 

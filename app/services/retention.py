@@ -9,11 +9,12 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from app.domain.errors import Conflict, ServiceError
+from app.domain.errors import Conflict, ServiceError, Unavailable
 from app.domain.figures import HOUR, KEPT_INPUTS_DAYS
 from app.domain.webhook import KEPT_DAYS
 from app.settings import Settings
@@ -113,6 +114,18 @@ def clean(store: Store, settings: Settings) -> Cleaned:
             jobs, requests, keys, audit, blobs, size, inputs, deliveries,
         )  # fmt: skip
     return cleaned
+
+
+@contextmanager
+def discarding_if_refused(store: Store, digests: Collection[str]) -> Iterator[None]:
+    """Delete the blobs that a request has stored if it is refused; an interrupted one may be repeated."""
+    try:
+        yield
+    except ServiceError as error:
+        if not isinstance(error, Unavailable):
+            with suppress(ServiceError):
+                delete_unused(store, digests)
+        raise
 
 
 class Cleaner:

@@ -404,10 +404,12 @@ def test_the_names_of_a_data_set_count_and_are_freed_with_it(client, store: Stor
         assert uow.connection.execute(sa.select(dataset_classes.c.first)).all() == []
 
 
-def test_a_data_set_whose_names_exceed_the_quota_is_refused(make_client, problem: Check):
+def test_a_data_set_whose_names_exceed_the_quota_is_refused(make_client, store, problem: Check):
     client = make_client(quota_stored_bytes=120_000)
     # Its rows take 60 kB, the names of its classes 60 kB as part of the rows and 75 kB beside them.
     problem(client.post("/v1/datasets", content=_many_classes(), headers=HEADERS), 413, "quota_stored_bytes")
+    with store.read() as uow:
+        assert uow.connection.execute(sa.select(blobs.c.digest)).all() == []
 
 
 def test_a_long_name_of_a_column_is_refused(client, problem: Check):

@@ -337,8 +337,12 @@ def test_quotas_count_what_is_imported(store: Store, into: Any):
     other = store.of_tenant("other")
     set_quotas(store, LIMITS, "other", {"versions": 1})
     into(other, data)
+    with other.read() as uow:
+        stored = uow.connection.execute(sa.select(blobs.c.digest)).scalars().all()
     with refused_as(Conflict, "quota_versions"):
         into(other, data, model="second")
+    with other.read() as uow:
+        assert uow.connection.execute(sa.select(blobs.c.digest)).scalars().all() == stored
     set_quotas(store, LIMITS, "other", {"versions": None, "stored_bytes": 20_000})
     with other.read() as uow:
         before = uow.quotas.used("other").stored_bytes

@@ -201,6 +201,16 @@ def test_an_invalid_head_leaves_no_rows(store: Store, files: BlobCache, import_:
         assert uow.models.numbers(limit=10) == []
 
 
+def test_a_refused_head_leaves_no_blobs(store: Store, import_: Import):
+    import_()
+    with store.read() as uow:
+        before = uow.connection.execute(sa.select(blobs.c.digest)).scalars().all()
+    with refused_as(Conflict, "schema_change"):
+        import_(names=["a", "b", "c"])
+    with store.read() as uow:
+        assert uow.connection.execute(sa.select(blobs.c.digest)).scalars().all() == before
+
+
 def test_an_interrupted_import_is_invisible_and_can_be_repeated(
     store: Store, import_: Import, monkeypatch: pytest.MonkeyPatch
 ):
