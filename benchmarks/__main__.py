@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from benchmarks.programs import run
+from tests.system.programs import run
 
 PROGRAMS: Final = (
     *(

@@ -33,7 +33,7 @@ from app.store.blob_cache import BlobCache
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
-from benchmarks.published import publish_linear
+from tests.system.published import publish_linear
 
 COLUMNS = 16
 LIMITS = Settings(max_classes=2_000_000)

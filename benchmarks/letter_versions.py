@@ -35,10 +35,10 @@ from typing import Any, Final
 import httpx
 import numpy as np
 
-from benchmarks.checkout import ROOT, checked, checkout
-from benchmarks.data import data_folder
-from benchmarks.deployment import Deployment
-from benchmarks.processes import cpu_seconds, family
+from tests.system.checkout import ROOT, checked, checkout
+from tests.system.data import data_folder
+from tests.system.deployment import Deployment
+from tests.system.processes import cpu_seconds, family
 
 Json = dict[str, Any]
 _KNOWN: Final[Json] = {"threshold": {"rule": "zero"}, "calibration": {"kind": "none"}}

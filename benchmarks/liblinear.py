@@ -19,10 +19,10 @@ import numpy as np
 from sklearn.svm import LinearSVC
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from benchmarks.data import wide
 from core.data.dataset import LabelledData
 from core.solvers.crammer_singer import CrammerSingerProblem, solve_crammer_singer
 from core.types import FloatArray, IntArray
+from tests.system.data import wide
 
 T = TypeVar("T")
 

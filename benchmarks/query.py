@@ -22,8 +22,8 @@ import numpy as np
 
 from benchmarks.connection import Connection, request
 from benchmarks.peers import empty_route
-from benchmarks.processes import two_cores
-from benchmarks.serve.service import FEATURES, Service, digits
+from tests.system.processes import two_cores
+from tests.system.query_service import FEATURES, Service, digits
 
 TURNS = 60
 REQUESTS_A_TURN = 150

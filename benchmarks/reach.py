@@ -34,13 +34,13 @@ import onnxruntime
 from app.serving.open_inference.grpc.descriptors import message_classes
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
-from benchmarks.deployment import Deployment
-from benchmarks.processes import free_port
-from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed import PackedStudent
 from core.packed.onnx import onnx_bytes
 from stms_client import Client, NotAllowed, TooBusy
-from tests.core.packed.test_onnx import CASES, some_rows
+from tests.reference.packed_students import CASES, some_rows
+from tests.system.deployment import Deployment
+from tests.system.processes import free_port
+from tests.system.published import linear_student, linear_teacher, publish
 
 COLUMNS = 16
 POLL = 1.0

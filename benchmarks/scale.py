@@ -36,8 +36,8 @@ from typing import IO
 import numpy as np
 
 from benchmarks.connection import Connection, request
-from benchmarks.deployment import Deployment, prepare_database
-from benchmarks.processes import family, two_cores, wait_for_port
+from tests.system.deployment import Deployment, prepare_database
+from tests.system.processes import family, two_cores, wait_for_port
 
 STARTS = 5
 TURNS = 30

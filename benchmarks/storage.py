@@ -27,8 +27,8 @@ import httpx
 import numpy as np
 
 from app.processes.os_process import ProcessName
-from benchmarks.deployment import Deployment
-from benchmarks.processes import process_name
+from tests.system.deployment import Deployment
+from tests.system.processes import process_name
 
 COLUMNS = 100
 _BLOCK = 10_000

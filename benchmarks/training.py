@@ -34,7 +34,6 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
-from benchmarks.data import arrays_of, data_folder
 from benchmarks.liblinear import TARGET_CS, TOLERANCE, compare_teachers, fastest, stopwatch, tolerances
 from core.data.dataset import LabelledData
 from core.features.maps import fit_feature_map
@@ -48,6 +47,7 @@ from core.students.difficulty import ScoreRanks, difficulty_degrees
 from core.teachers.linear import LinearTeacher
 from core.teachers.ssvm import SSVM
 from core.types import FloatArray, IntArray
+from tests.system.data import arrays_of, data_folder
 
 FEATURES = FeatureSpec("nystroem", 1000, 0.1)
 STUDENT_C = 1e5

@@ -23,8 +23,8 @@ from app.commands.job_progress import follow, job_path, report_end
 from app.commands.output import CommandFailed, print_failure
 from app.commands.remote import RemoteServer
 from app.domain.shown_figures import share
-from benchmarks.data import FEATURES, LOSS_WEIGHTS, data_folder
-from benchmarks.deployment import job_service
+from tests.system.data import FEATURES, LOSS_WEIGHTS, data_folder
+from tests.system.deployment import job_service
 
 # Feature vectors as in the paper; ε = 1 and ϵ = 0.3 are the defaults.
 TARGETS = {"letter": {"teacher": 95.0, "gsvm": 92.0}, "satimage": {"gsvm": 86.0}}

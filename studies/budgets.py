@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.commands.datasets import send_file
-from benchmarks.data import data_folder
-from benchmarks.deployment import job_service
 from studies.defaults import job, read
+from tests.system.data import data_folder
+from tests.system.deployment import job_service
 
 Json = dict[str, Any]
 ALLOWED: Final = 1.2

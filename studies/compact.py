@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 from joblib import Parallel, cpu_count, delayed
 
-from benchmarks.data import data_folder, wide
 from core.data.dataset import LabelledData
 from core.data.scaling_kind import Scaling
 from core.features.spec import FeatureSpec
@@ -40,6 +39,7 @@ from core.students.compact import Compact
 from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
 from core.training.pipeline import TrainedStudent, prepare, train_student
+from tests.system.data import data_folder, wide
 
 SIZES = (25, 50, 100, 200, 400)
 TARGETS = {"letter": {"100": 97.0, "200": 93.0}}

@@ -62,12 +62,9 @@ from app.serving.query.evaluate import answer_class
 from app.serving.query.negotiation import DEFAULT_FORMAT
 from app.serving.query.requests import RequestLimits
 from app.serving.servable import make_servable
-from benchmarks.data import data_folder, raw_folder, wide
-from benchmarks.deployment import job_service
 from benchmarks.inputs.jobs import kinds_of, upload
 from benchmarks.inputs.sets import TABLES
 from benchmarks.inputs.sets import Split as CellSplit
-from benchmarks.published import linear_student
 from core.data.dataset import LabelledData
 from core.features.spec import FeatureSpec
 from core.packed import PackedStudent
@@ -78,6 +75,9 @@ from core.training.config import TrainingConfig
 from core.training.pipeline import prepare, train_student
 from studies.compact import TASKS, WIDE
 from studies.defaults_peers import Split, encoded, figures, mixed_splits, peers
+from tests.system.data import data_folder, raw_folder, wide
+from tests.system.deployment import job_service
+from tests.system.published import linear_student
 
 Json = dict[str, Any]
 _QUICK = 3000

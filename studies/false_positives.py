@@ -39,7 +39,6 @@ from typing import Any
 
 from joblib import Parallel, cpu_count, delayed
 
-from benchmarks.data import data_folder
 from core.data.dataset import LabelledData
 from core.features.spec import FeatureSpec
 from core.model_selection.folds import Folds, TunedTeacher
@@ -53,6 +52,7 @@ from core.training.student_training import class_batches
 from core.types import BoolArray, FloatArray
 from studies.defaults import read
 from studies.defaults_peers import Split
+from tests.system.data import data_folder
 
 Json = dict[str, Any]
 SETS = ("digits", "vowel", "yeast", "cwru_lupi", "satimage", "letter", "shuttle", "news20_bydate")

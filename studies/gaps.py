@@ -39,7 +39,6 @@ from app.ingest import dataset_format
 from app.ingest.options import ReadingOptions
 from app.ingest.orders import DatasetOrder
 from app.ingest.reading import read_dataset
-from benchmarks.data import raw_folder
 from benchmarks.inputs.sets import TABLES, Split, table_of
 from core.data.table import NumberCells
 from core.encoding.labelled_table import LabelledTable
@@ -52,6 +51,7 @@ from core.training.config import TrainingConfig
 from core.training.pipeline import prepare, train_student
 from core.training.rehearsal import with_gaps
 from studies.texts import DEFAULT
+from tests.system.data import raw_folder
 
 Json = dict[str, Any]
 SETS: Final = ("titanic", "penguins", "crx", "car", "student", "telco", "adult")

@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection import train_test_split
 
-from benchmarks.data import raw_folder
 from benchmarks.inputs.sets import TEXTS, RawSet, table_of
 from core.data.column_kinds import infer_schema
 from core.data.schema import Kind, KindSpec
@@ -35,6 +34,7 @@ from core.training.config import (
     TrainingConfig,
 )
 from core.training.pipeline import train
+from tests.system.data import raw_folder
 
 Rows = tuple[list[str], list[str]]
 _NO_TEXTS = ("", "index", "more")

@@ -25,7 +25,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from benchmarks.data import training_part
 from core.data.dataset import LabelledData
 from core.features.maps import fit_feature_map
 from core.features.spec import FeatureSpec
@@ -40,6 +39,7 @@ from core.students.gated import GATED, GSVM, Method
 from core.students.grid import PAPER_GRID
 from core.students.polytope import Polytope
 from core.teachers.ssvm import SSVM
+from tests.system.data import training_part
 
 T = TypeVar("T")
 

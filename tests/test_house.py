@@ -49,7 +49,7 @@ def sources() -> dict[str, Path]:
     """Every module of the program by its dotted name."""
     found = {}
     measuring = ("experiments", "benchmarks", "studies", "verification")
-    for package in ("core", "app", "stms_client", *measuring, "migrations"):
+    for package in ("core", "app", "stms_client", *measuring, "tests/system", "migrations"):
         for path in sorted((ROOT / package).rglob("*.py")):
             parts = path.relative_to(ROOT).with_suffix("").parts
             found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
@@ -178,7 +178,7 @@ def test_every_method_of_an_entity_is_used_by_the_service():
 
 WATCH = """
 import builtins, importlib, json, os, sys
-parts = ("app", "core", "stms_client", "benchmarks", "studies", "verification")
+parts = ("app", "core", "stms_client", "benchmarks", "studies", "verification", "tests")
 ours = tuple(os.path.join(os.getcwd(), part) + os.sep for part in parts)
 seen = []
 

@@ -24,8 +24,8 @@ from benchmarks.cluster import letter, many, queries
 from benchmarks.cluster.letter import LetterSize
 from benchmarks.cluster.many import ManySize
 from benchmarks.cluster.queries import QuerySize
-from benchmarks.postgres import NoPostgres
 from stms_client import StmsError
+from tests.system.postgres import NoPostgres
 
 PARTS = ("fanout", "overhead", "many", "queries")
 AT_LEAST: Final = {"fanout_speedup": 1.6}

@@ -24,8 +24,8 @@ import numpy as np
 
 from benchmarks.cluster.limit import two_processes_speedup
 from benchmarks.cluster.service import Cluster, cluster, run_job
-from benchmarks.data import FEATURES, LOSS_WEIGHTS, arrays_of, data_folder
 from stms_client import Client
+from tests.system.data import FEATURES, LOSS_WEIGHTS, arrays_of, data_folder
 
 _SOLVING = ("features", "teacher", "scores", "tuning_teacher")
 _WARM_UP = "first"

@@ -13,7 +13,7 @@ from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 from typing import Any
 
-from benchmarks.data import LOSS_WEIGHTS, arrays_of
+from tests.system.data import LOSS_WEIGHTS, arrays_of
 
 _WAIT_SECONDS = 300.0
 

@@ -17,8 +17,8 @@ import numpy as np
 from benchmarks.cluster.service import Cluster, cluster, cores, run_job
 from benchmarks.load import constant_rate
 from benchmarks.peers import json_body
-from benchmarks.processes import two_cores
 from stms_client import Client
+from tests.system.processes import two_cores
 
 _COLUMNS, _CLASSES, _ROWS = 64, 10, 30_000
 _SMALL_ROWS = 500

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarks.deployment import Deployment
-from benchmarks.postgres import postgres
-from benchmarks.processes import Process, cpu_seconds, family
 from stms_client import Client
+from tests.system.deployment import Deployment
+from tests.system.postgres import postgres
+from tests.system.processes import Process, cpu_seconds, family
 
 _IDLE_SECONDS = 120.0
 _QUIET_LOOKS = 3

@@ -21,9 +21,9 @@ from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.tables import job_students, jobs
 from app.store.unit_of_work import Store
-from benchmarks.deployment import prepare_database
-from benchmarks.published import publish_linear
-from benchmarks.serve.service import digits
+from tests.system.deployment import prepare_database
+from tests.system.published import publish_linear
+from tests.system.query_service import digits
 
 CLASSES: Final = 10_000
 _BINS: Final = 10

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 
 from benchmarks.dashboard.content import Content
-from benchmarks.deployment import Deployment
-from benchmarks.processes import two_cores
+from tests.system.deployment import Deployment
+from tests.system.processes import two_cores
 
 
 @dataclass(frozen=True, slots=True)

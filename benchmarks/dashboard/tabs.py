@@ -21,8 +21,8 @@ import numpy as np
 from benchmarks.connection import Connection, request
 from benchmarks.dashboard.content import working
 from benchmarks.dashboard.site import Site
-from benchmarks.processes import two_cores
-from benchmarks.serve.service import FEATURES
+from tests.system.processes import two_cores
+from tests.system.query_service import FEATURES
 
 TABS: Final = ("running job",) * 10 + ("jobs",) * 4 + ("workers",) * 2 + ("health",) * 2 + ("traffic",) * 2
 """The pages that are open: 20."""

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.checkout import checkout
 from benchmarks.connection import Connection, request
-from benchmarks.deployment import ROOT, Deployment
-from benchmarks.processes import two_cores
-from benchmarks.serve.service import CLASSES, FEATURES
+from tests.system.checkout import checkout
+from tests.system.deployment import ROOT, Deployment
+from tests.system.processes import two_cores
+from tests.system.query_service import CLASSES, FEATURES
 
 
 @dataclass(frozen=True, slots=True)

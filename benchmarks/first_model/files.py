@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from benchmarks.data import arrays_of, raw_folder
 from benchmarks.inputs.sets import SETS, table_of
+from tests.system.data import arrays_of, raw_folder
 
 LABEL: Final = "label"
 _TESTED: Final = 5

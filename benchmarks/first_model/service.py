@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from benchmarks.deployment import Deployment
-from benchmarks.processes import core_seconds, core_seconds_since, proportional_bytes
+from tests.system.deployment import Deployment
+from tests.system.processes import core_seconds, core_seconds_since, proportional_bytes
 
 _SETTLE_SECONDS: Final = 15.0
 """Between the start and the idle time: by then what is loaded in the background is loaded."""

@@ -39,13 +39,13 @@ from xml.etree import ElementTree as ET
 import numpy as np
 
 from app.commands.remote import RemoteServer
-from benchmarks.data import raw_folder
-from benchmarks.deployment import job_service
 from benchmarks.inputs import jobs, pipelines, speeds
 from benchmarks.inputs.sets import SETS, RawSet, splits
 from benchmarks.load import WrkMissing
-from benchmarks.processes import two_cores
 from benchmarks.serve.comparison import NORMAL, QUICK
+from tests.system.data import raw_folder
+from tests.system.deployment import job_service
+from tests.system.processes import two_cores
 
 Json = dict[str, Any]
 PARTS: Final = ("accepted", "f1", "promises", "queries", "reading", "bad")

@@ -25,7 +25,7 @@ from app.ingest.reading import read_dataset
 from benchmarks.load import wrk
 from benchmarks.mixed_models import MANY, MixedModels
 from benchmarks.serve.comparison import Pace, interleaved, print_figures, ratio, require_success
-from benchmarks.serve.service import Service
+from tests.system.query_service import Service
 
 _CONNECTIONS: Final = 32
 

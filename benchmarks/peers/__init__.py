@@ -17,12 +17,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from benchmarks import deployment
-from benchmarks.peers.environments import environment
 from benchmarks.peers.scripts import BENTO, TRAIN
-from benchmarks.processes import Process, free_port
+from tests.system import deployment
+from tests.system.environments import environment
+from tests.system.mlserver import REQUIREMENTS as MLSERVER
+from tests.system.mlserver import serve_mlserver
+from tests.system.processes import Process, free_port
 
 FEATURES = 64
 JSON = {"Content-Type": "application/json"}
@@ -75,33 +76,11 @@ def mlserver(core: int, *, features: int = FEATURES) -> Iterator[str]:
 
     Raises Offline and NotInstallable.
     """
-    home = environment(HERE / "requirements" / "mlserver.txt")
+    home = environment(MLSERVER)
     with tempfile.TemporaryDirectory(prefix="stms-peer-") as folder:
         _train(home, Path(folder), features)
         with serve_mlserver(home, Path(folder), core) as origin:
             yield f"{origin}/v2/models/peer/infer"
-
-
-@contextmanager
-def serve_mlserver(home: Path, folder: Path, core: int | None) -> Iterator[str]:
-    """MLServer's scikit-learn runtime with ``model.joblib`` of a folder as model ``peer``; yields its origin.
-
-    home: its environment. core: to pin it to, or None.
-    """
-    ports = [free_port() for _ in range(3)]
-    settings: dict[str, Any] = dict(zip(("http_port", "grpc_port", "metrics_port"), ports, strict=True))
-    settings |= {"host": "127.0.0.1", "parallel_workers": 0, "debug": False, "metrics_endpoint": None}
-    model = {
-        "name": "peer",
-        "implementation": "mlserver_sklearn.SKLearnModel",
-        "parameters": {"uri": "./model.joblib"},
-    }
-    (folder / "settings.json").write_text(json.dumps(settings))
-    (folder / "model-settings.json").write_text(json.dumps(model))
-    origin = f"http://127.0.0.1:{ports[0]}"
-    command: list[str | Path] = [home / "bin" / "mlserver", "start", "."]
-    with Process("mlserver", command, folder, cores=core, url=f"{origin}/v2/models/peer/ready"):
-        yield origin
 
 
 @contextmanager

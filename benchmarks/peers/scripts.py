@@ -19,19 +19,6 @@ joblib.dump(LogisticRegression().fit(X, y), path)
 """
 """Writes a classifier for MLServer's scikit-learn runtime. Arguments: PATH, FEATURES."""
 
-FIT: Final = """
-import joblib
-import numpy as np
-from sklearn.linear_model import LogisticRegression
-
-with np.load("rows.npz") as file:
-    fitted = LogisticRegression(max_iter=200).fit(file["X"], file["y"])
-    asked = fitted.predict_proba(file["asked"])
-np.savez("scores.npz", asked=asked, classes=fitted.classes_)
-joblib.dump(fitted, "model.joblib")
-"""
-"""Fits the same to ``X`` and ``y`` of ``rows.npz``, and writes its probabilities of the rows ``asked``."""
-
 BENTO: Final = '''
 import bentoml
 import joblib

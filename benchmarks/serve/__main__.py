@@ -33,10 +33,10 @@ from typing import Any
 
 from benchmarks import scale
 from benchmarks.load import WrkMissing
-from benchmarks.processes import two_cores
 from benchmarks.serve import beside, bulk, fleet, formats, single, students, swap
 from benchmarks.serve.comparison import NORMAL, QUICK
 from benchmarks.serve.targets import missed, result_of
+from tests.system.processes import two_cores
 
 PARTS = ("single", "bulk", "formats", "tabs", "crowds", "memory", "students", "processes", "swap", "million")
 _COPIES = 4

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.serve.service import Service, digits
+from tests.system.query_service import Service, digits
 
 
 def tabs(*, quick: bool) -> dict[str, Any]:

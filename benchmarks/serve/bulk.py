@@ -25,7 +25,7 @@ from benchmarks.serve.comparison import (
     ratio,
     require_success,
 )
-from benchmarks.serve.service import FEATURES, Service, digits
+from tests.system.query_service import FEATURES, Service, digits
 
 ROWS = 10_000
 CONNECTIONS = 4

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from benchmarks.load import Load
-from benchmarks.processes import core_seconds, core_seconds_since, family
+from tests.system.processes import core_seconds, core_seconds_since, family
 
 Figures = dict[str, list[float]]
 

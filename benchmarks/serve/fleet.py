@@ -14,9 +14,9 @@ from typing import Any
 
 from benchmarks.load import Load, constant_rate, wrk
 from benchmarks.peers import json_body
-from benchmarks.processes import cpu_seconds
 from benchmarks.serve.comparison import Pace, interleaved, print_figures, ratio, require_success
-from benchmarks.serve.service import Service, digits, row
+from tests.system.processes import cpu_seconds
+from tests.system.query_service import Service, digits, row
 
 CONNECTIONS = 32
 

@@ -29,7 +29,7 @@ from benchmarks import peers
 from benchmarks.load import request_head, wrk
 from benchmarks.mixed_models import MixedModels
 from benchmarks.serve.comparison import Pace, interleaved, print_figures, ratio, require_success
-from benchmarks.serve.service import FEATURES, Service, digits, row
+from tests.system.query_service import FEATURES, Service, digits, row
 
 CONNECTIONS: Final = 32
 PAUSE: Final = 150e-6

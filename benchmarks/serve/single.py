@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 
 from benchmarks import peers
 from benchmarks.load import bursts, constant_rate, wrk
-from benchmarks.peers.environments import NotInstallable, Offline
 from benchmarks.serve.comparison import (
     Figures,
     Pace,
@@ -38,7 +37,8 @@ from benchmarks.serve.comparison import (
     ratio,
     require_success,
 )
-from benchmarks.serve.service import Service, digits, row
+from tests.system.environments import NotInstallable, Offline
+from tests.system.query_service import Service, digits, row
 
 CONNECTIONS = 32
 _BURSTS_PER_SECOND: Final = 100

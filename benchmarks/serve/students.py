@@ -22,10 +22,10 @@ import numpy as np
 from app.store.unit_of_work import Store
 from benchmarks.load import wrk
 from benchmarks.peers import json_body
-from benchmarks.published import publish
 from benchmarks.serve.comparison import Figures, Pace, interleaved, print_figures, ratio, require_success
-from benchmarks.serve.service import Service, row
 from core.packed import LinearForm, PackedStudent, PackedTeacher, RbfBasis
+from tests.system.published import publish
+from tests.system.query_service import Service, row
 
 COLUMNS = 16
 LANDMARKS = 1000

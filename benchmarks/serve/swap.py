@@ -24,10 +24,10 @@ import numpy as np
 
 from app.store.unit_of_work import Store
 from benchmarks.peers import json_body
-from benchmarks.published import linear_student, linear_teacher, publish
 from benchmarks.serve.comparison import Pace
-from benchmarks.serve.service import FEATURES, Service
 from stms_client import Client
+from tests.system.published import linear_student, linear_teacher, publish
+from tests.system.query_service import FEATURES, Service
 
 VERSIONS = (1, 2, 3, 4)
 MOVES = (1, 3, 2)

@@ -31,7 +31,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from benchmarks.data import arrays_of, present
 from core.data.dataset import LabelledData
 from core.data.extras import RawExtras
 from core.features.spec import FeatureSpec
@@ -47,6 +46,7 @@ from core.students.svm_plus import SVMPlus
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.pipeline import prepare, train
+from tests.system.data import arrays_of, present
 
 ROWS: Final = 200
 SPLITS: Final = 20

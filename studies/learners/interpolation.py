@@ -21,7 +21,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.data import arrays_of
 from core.data.dataset import LabelledData
 from core.features.examples import Examples
 from core.features.spec import FeatureSpec
@@ -30,6 +29,7 @@ from core.students.compact import Compact
 from core.teachers.interpolation import KernelInterpolation
 from core.training.config import TrainingConfig
 from core.training.pipeline import TrainedModel, train
+from tests.system.data import arrays_of
 
 LANDMARKS: Final = 400
 QUICK_ROWS: Final = (5000, 2500)

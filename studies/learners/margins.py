@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.data import arrays_of
 from core.data.dataset import LabelledData
 from core.data.extras import Extras
 from core.features.spec import FeatureSpec
@@ -32,6 +31,7 @@ from core.students.svm_plus import SVMPlus
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.pipeline import prepare, train
+from tests.system.data import arrays_of
 
 SETS = ("mfeat", "pendigits", "satimage", "segment", "vowel", "yeast")
 PLAIN = ((SVM(), ODM(gate="none")), (GSVM0(), ODM()))

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.data import present, training_part
 from core.data.fold_assignment import fold_assignment
 from core.features.examples import Examples
 from core.features.maps import fit_feature_map
@@ -29,6 +28,7 @@ from core.solvers.threads import one_blas_thread
 from core.teachers.base import Task, TeacherSpec
 from core.teachers.mcodm import McODM
 from core.teachers.ssvm import SSVM
+from tests.system.data import present, training_part
 
 SETS: Final = (
     "vowel",

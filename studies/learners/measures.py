@@ -24,11 +24,11 @@ from typing import Any, TypeAlias, get_args
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from benchmarks.data import arrays_of
 from core.solvers.dual_cd import solve_dual_cd
 from core.solvers.gated_hinge import GatedHingeProblem
 from core.solvers.measures.cutting_planes import MeasureProblem, solve_measure
 from core.solvers.measures.violation import Measure, best_cut
+from tests.system.data import arrays_of
 
 SETS = ("mfeat", "scene15")
 SPLITS = 3

@@ -22,7 +22,6 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from benchmarks.data import training_part
 from core.data.dataset import LabelledData
 from core.data.extras import RawExtras
 from core.features.spec import FeatureSpec
@@ -35,6 +34,7 @@ from core.teachers.outside import OutsideScores
 from core.teachers.ssvm import SSVM
 from core.training.config import TrainingConfig
 from core.training.pipeline import train
+from tests.system.data import training_part
 
 TEACHERS: dict[str, Callable[[], Any]] = {
     "forest": lambda: RandomForestClassifier(300, random_state=0),

@@ -22,9 +22,6 @@ from app.domain.origins import Origin
 from app.domain.remote_teacher import RemoteScores
 from app.remote.connection import RemoteConnection
 from app.remote.inference import RemoteModel
-from benchmarks.peers import serve_mlserver
-from benchmarks.peers.environments import environment
-from benchmarks.peers.scripts import FIT
 from core.data.dataset import LabelledData
 from core.data.extras import RawExtras
 from core.features.spec import FeatureSpec
@@ -33,8 +30,8 @@ from core.teachers.outside import OutsideScores
 from core.training.config import TrainingConfig
 from core.training.pipeline import train
 from studies.learners.outside_scores import STUDENTS, thirds
-
-REQUIREMENTS = Path(__file__).parents[1] / "peers" / "requirements" / "mlserver.txt"
+from tests.system.environments import environment
+from tests.system.mlserver import FIT, REQUIREMENTS, serve_mlserver
 
 
 def measure(quick: bool) -> dict[str, Any]:

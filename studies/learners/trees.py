@@ -22,7 +22,6 @@ import numpy as np
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.metrics import f1_score
 
-from benchmarks.data import data_folder
 from core.data.dataset import LabelledData
 from core.data.fold_assignment import fold_assignment
 from core.packed import LinearForm, PackedStudent, RbfBasis
@@ -33,6 +32,7 @@ from core.teachers.forest import Forest
 from core.training.config import TrainingConfig
 from core.training.pipeline import TrainedModel, train
 from experiments.data import load
+from tests.system.data import data_folder
 
 SETS: Final = ("vowel", "satimage", "yeast", "segment", "letter")
 PEERS: Final = {"best": RandomForestClassifier, "random": ExtraTreesClassifier}

@@ -22,7 +22,6 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
-from benchmarks.data import data_folder
 from core.data.dataset import LabelledData
 from core.features.spec import FeatureSpec
 from core.model_selection.metrics import binary_metrics
@@ -35,6 +34,7 @@ from core.training.config import TrainingConfig
 from core.training.evaluation import Evaluator
 from core.training.pipeline import prepare
 from core.training.preparation import Preparation
+from tests.system.data import data_folder
 
 SETS = ("dna", "letter", "mfeat", "pendigits", "satimage", "scene15", "segment", "usps", "vowel", "yeast")
 BUILT_IN = {"digits": load_digits, "iris": load_iris, "wine": load_wine, "breast_cancer": load_breast_cancer}

@@ -20,11 +20,11 @@ import numpy as np
 from app.store.unit_of_work import Store
 from benchmarks.load import WrkMissing, wrk
 from benchmarks.peers import json_body
-from benchmarks.processes import two_cores
-from benchmarks.published import linear_teacher, publish
 from benchmarks.serve.comparison import interleaved, print_figures, ratio, require_success
-from benchmarks.serve.service import Service, row
 from core.packed import LinearBasis, LinearForm, PackedMap, PackedStudent, PolytopeForm, RbfBasis
+from tests.system.processes import two_cores
+from tests.system.published import linear_teacher, publish
+from tests.system.query_service import Service, row
 
 PIECES = (1, 2, 4, 8)
 

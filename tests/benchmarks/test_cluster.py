@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.cluster import __main__ as program
 from benchmarks.cluster.letter import LetterSize, spent
-from benchmarks.postgres import NoPostgres
+from tests.system.postgres import NoPostgres
 
 
 def at(second: float) -> str:

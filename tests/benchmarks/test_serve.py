@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,12 +21,11 @@ import pytest
 
 from benchmarks import peers, scale
 from benchmarks.load import Load, WrkMissing, bursts, constant_rate, wrk
-from benchmarks.peers.environments import Offline
-from benchmarks.processes import Process, cpu_seconds, family, free_port
 from benchmarks.serve import __main__ as program
 from benchmarks.serve import bulk, fleet, formats, single, students, swap, targets
 from benchmarks.serve.comparison import Pace, interleaved, ratio, require_success
-from benchmarks.serve.service import Service
+from tests.system.environments import Offline
+from tests.system.query_service import Service
 
 pytestmark = pytest.mark.long
 
@@ -125,37 +121,6 @@ def test_a_ratio_is_the_median_of_those_of_the_rounds():
 def test_failed_requests_give_no_figure(load):
     with pytest.raises(RuntimeError, match="requests failed"):
         require_success(load)
-
-
-SPINNING_CHILD = r"""
-import subprocess, sys
-spin = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ntime.sleep(60)"
-child = subprocess.Popen([sys.executable, "-c", spin])
-print(child.pid, flush=True)
-child.wait()
-"""
-
-
-def test_cpu_time_is_that_of_a_process_and_its_children():
-    process = subprocess.Popen([sys.executable, "-c", SPINNING_CHILD], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        child = int(process.stdout.readline())
-        process.stdout.readline()
-        pids = family(process.pid)
-        assert pids == [process.pid, child]
-        assert 0.28 <= cpu_seconds(pids) - cpu_seconds(pids[:1]) < 1.0
-        os.kill(child, signal.SIGKILL)
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def test_a_process_that_does_not_answer_is_reported_with_its_log(tmp_path, cores):
-    command = [sys.executable, "-c", "print('no such luck')"]
-    process = Process("unlucky", command, tmp_path, cores=cores[0], url=f"http://127.0.0.1:{free_port()}/")
-    with pytest.raises(RuntimeError, match="no such luck"), process:
-        pass
 
 
 # What the clients of the swap find wrong

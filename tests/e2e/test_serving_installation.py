@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from packaging.utils import canonicalize_name
 
-from benchmarks.deployment import ROOT, Deployment
 from tests.app.api.conftest import publish_pets
 from tests.e2e.test_bundle_server import export, make_key, serving
+from tests.system.deployment import ROOT, Deployment
 from tests.test_supply_chain import LOCKS, locked
 
 pytestmark = pytest.mark.timeout(300)

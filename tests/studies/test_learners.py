@@ -1,4 +1,4 @@
-"""The benchmark of the other learners: its parts, its last line, and its oracles on a few problems."""
+"""The benchmark of the other learners: its parts and its last line."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from studies.learners import labelling, oracles
+from studies.learners import labelling
 from studies.learners.__main__ import main
 from studies.learners.measures import value_of
 
@@ -37,19 +37,6 @@ def test_clusters_are_matched_under_their_best_names():
     truth = np.array([0, 0, 1, 1, 2, 2])
     assert labelling.matched(truth, np.array([2, 2, 0, 0, 1, 1])) == 1.0
     assert labelling.matched(truth, np.zeros(6, dtype=int)) == pytest.approx(1 / 3)
-
-
-def test_a_wrong_vector_is_no_match(monkeypatch):
-    right = oracles.most_violated
-
-    class Wrong:
-        def value(self, scores):
-            return -1.0
-
-    assert all(oracles.agrees(seed) for seed in range(12))
-    monkeypatch.setattr(oracles, "most_violated", lambda *args: Wrong())
-    assert not any(oracles.agrees(seed) for seed in range(12))
-    assert right is not oracles.most_violated
 
 
 def test_measures_are_those_of_textbooks():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.deployment import ROOT
+from tests.system.deployment import ROOT
 from verification.digests import checkout
 from verification.safety.upgrade import (
     BEFORE_THE_SMALLER_HOUSE,

@@ -39,8 +39,8 @@ import numpy as np
 from app.processes.os_process import IDLE_NICENESS
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
-from benchmarks.deployment import Deployment
-from benchmarks.published import publish_linear
+from tests.system.deployment import Deployment
+from tests.system.published import publish_linear
 from verification.safety.crowds import WAYS, Target
 from verification.safety.prober import COLUMNS, Latencies, Prober, request_bytes, take_precedence
 

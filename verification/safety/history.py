@@ -28,10 +28,10 @@ import numpy as np
 from app.services.models import point_alias
 from app.settings import Settings
 from app.store.unit_of_work import Store
-from benchmarks.deployment import Deployment
-from benchmarks.postgres import postgres
-from benchmarks.processes import Process
-from benchmarks.published import linear_student, linear_teacher, publish
+from tests.system.deployment import Deployment
+from tests.system.postgres import postgres
+from tests.system.processes import Process
+from tests.system.published import linear_student, linear_teacher, publish
 from verification.safety.consistency import ACCEPTED, REFUSED, Change, Query, Verdict, check
 from verification.safety.history_local import MAX_STALE, LocalReader
 from verification.safety.history_servers import Client, servers

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.deployment import Deployment
+from tests.system.deployment import Deployment
 
 _TIMEOUT_SECONDS: Final = 20.0
 

@@ -30,8 +30,8 @@ from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.tables import job_units
 from app.store.unit_of_work import Store
-from benchmarks.postgres import postgres
-from benchmarks.stored_dataset import add_dataset
+from tests.system.postgres import postgres
+from tests.system.stored_dataset import add_dataset
 
 _START_SECONDS: Final = 180.0
 _SETTLE_SECONDS: Final = 120.0

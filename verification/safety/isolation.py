@@ -47,10 +47,10 @@ from app.store.migrate import upgrade
 from app.store.repositories.scoped import Scoped
 from app.store.tables import dataset_classes, datasets
 from app.store.unit_of_work import Store
-from benchmarks.in_process import gated
-from benchmarks.postgres import NoPostgres, postgres
-from benchmarks.published import publish_linear
-from benchmarks.token_issuer import issuer_setting, key_set, public_jwk, token
+from tests.system.in_process import gated
+from tests.system.postgres import NoPostgres, postgres
+from tests.system.published import publish_linear
+from tests.system.token_issuer import issuer_setting, key_set, public_jwk, token
 from verification.safety.isolation_probes import CSV, WEBHOOK_URL, Names, Probe, routes
 
 OWNER: Final = "acme-tenant"

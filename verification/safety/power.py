@@ -33,8 +33,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.deployment import environment
 from stms_client import Client
+from tests.system.deployment import environment
 from verification.chaos.isolation import NotSupported
 from verification.power_states import Operation, acknowledge, crash_states, normal_synchronous, read_log
 from verification.safety.power_service import JOB_SECONDS, SET_UP, service, settings, use

@@ -10,8 +10,8 @@ import httpx
 import numpy as np
 from sklearn.datasets import load_iris
 
-from benchmarks.deployment import QUICK_SOLVERS, Deployment, prepare_database
 from stms_client import Client
+from tests.system.deployment import QUICK_SOLVERS, Deployment, prepare_database
 
 SET_UP: Final = (
     "import sys, pathlib; from verification.safety.power_service import set_up;"

@@ -33,8 +33,8 @@ from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.tables import aliases, api_keys, model_versions
 from app.store.unit_of_work import Store
-from benchmarks.postgres import postgres
-from benchmarks.published import linear_student, linear_teacher, publish
+from tests.system.postgres import postgres
+from tests.system.published import linear_student, linear_teacher, publish
 
 KEYS: Final = 10_000
 REFERENCES: Final = 100_000

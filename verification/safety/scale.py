@@ -35,8 +35,8 @@ from app.store.blob_cache import BlobCache
 from app.store.engine import open_database
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
-from benchmarks.postgres import postgres
-from benchmarks.stored_dataset import add_dataset
+from tests.system.postgres import postgres
+from tests.system.stored_dataset import add_dataset
 from verification.safety import idle, revocation
 
 LIMITS: Final = {

@@ -27,11 +27,11 @@ import numpy as np
 
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
-from benchmarks.deployment import Deployment
-from benchmarks.processes import free_port
-from benchmarks.published import publish
 from core.packed import LinearForm, PackedStudent, PackedTeacher
 from core.packed.maps import FourierBasis
+from tests.system.deployment import Deployment
+from tests.system.processes import free_port
+from tests.system.published import publish
 from verification.safety.crowds import Crowd, Target
 from verification.safety.fairness import crowd
 from verification.safety.prober import Connection

@@ -38,10 +38,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from app.commands.demo.temporary_server import sigterm_as_exit
-from benchmarks.collector import Collector
-from benchmarks.deployment import QUICK_SOLVERS, ROOT, Deployment
-from benchmarks.postgres import NoPostgres, Postgres, postgres
 from stms_client import StmsError
+from tests.system.collector import Collector
+from tests.system.deployment import QUICK_SOLVERS, ROOT, Deployment
+from tests.system.postgres import NoPostgres, Postgres, postgres
 from verification.chaos.audit import Audit
 from verification.digests import checkout
 from verification.safety.upgrade_jobs import QUICK, WORKLOADS, Jobs, Key, Tables

@@ -19,10 +19,10 @@ import sqlalchemy as sa
 from sklearn.datasets import load_digits
 
 from app.store.engine import database_url
-from benchmarks.deployment import Deployment
-from benchmarks.processes import command_line, wait_for
 from stms_client import Client
 from stms_client.arrays import Rows
+from tests.system.deployment import Deployment
+from tests.system.processes import command_line, wait_for
 from verification.chaos.clients import ENDED, AcceptedJob
 
 _SVM: Final = {"evaluation": {"baselines": ["svm"]}}

@@ -15,8 +15,8 @@ from typing import Final
 
 import httpx
 
-from benchmarks.deployment import environment
-from benchmarks.processes import Process, family, free_port
+from tests.system.deployment import environment
+from tests.system.processes import Process, family, free_port
 from verification.safety.limits.judgement import Judgement
 from verification.safety.limits.stage import ENDED, small_csv, submit, upload
 

@@ -17,7 +17,7 @@ from typing import Final
 import psycopg
 
 from app.processes.os_process import IDLE_NICENESS, ProcessName
-from benchmarks.processes import memory
+from tests.system.processes import memory
 from verification.safety.fairness import crowd
 from verification.safety.limits.connections import finish_job
 from verification.safety.limits.grower import MODULE, many_classes

@@ -16,7 +16,7 @@ from typing import Any, Final
 import httpx
 
 from app.processes.os_process import ProcessName
-from benchmarks.processes import memory, reset_peaks
+from tests.system.processes import memory, reset_peaks
 from verification.safety.limits.grower import head, many_classes
 from verification.safety.limits.judgement import Judgement
 from verification.safety.limits.stage import Stage, database, submit, upload

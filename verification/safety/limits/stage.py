@@ -14,10 +14,10 @@ import numpy as np
 from app.processes.os_process import ProcessName
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
-from benchmarks.deployment import Deployment
-from benchmarks.postgres import postgres
-from benchmarks.processes import answers, open_files, process_name
-from benchmarks.published import publish_linear
+from tests.system.deployment import Deployment
+from tests.system.postgres import postgres
+from tests.system.processes import answers, open_files, process_name
+from tests.system.published import publish_linear
 from verification.safety.crowds import Target
 from verification.safety.prober import COLUMNS, Prober
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from app.store.unit_of_work import Store
-from benchmarks.deployment import Deployment
-from benchmarks.published import publish_linear
+from tests.system.deployment import Deployment
+from tests.system.published import publish_linear
 
 FEATURES = 64
 CLASSES = 10

@@ -22,12 +22,12 @@ LOSS_WEIGHTS: Final = {"paper's grid": (1e3, 1e3), "open grid": (3e4, 1e5)}
 
 def data_folder() -> Path:
     """Folder of the prepared sets."""
-    return Path(os.environ.get("STMS_DATA") or Path(__file__).parents[2] / "shared" / "data")
+    return Path(os.environ.get("STMS_DATA") or Path(__file__).parents[3] / "shared" / "data")
 
 
 def raw_folder() -> Path:
     """Folder of public files as people bring them: $STMS_RAW, by default shared/raw."""
-    return Path(os.environ.get("STMS_RAW") or Path(__file__).parents[2] / "shared" / "raw")
+    return Path(os.environ.get("STMS_RAW") or Path(__file__).parents[3] / "shared" / "raw")
 
 
 def arrays_of(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Models with known weights, published without training, for benchmarks and tests of serving."""
+"""Models with known weights, published without training, for tests and measurements of serving."""
 
 from __future__ import annotations
 

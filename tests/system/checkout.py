@@ -16,7 +16,7 @@ from typing import Any, Final
 import httpx
 
 Json = dict[str, Any]
-ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = Path(__file__).resolve().parents[2]
 _UNUSED_SECONDS: Final = 24 * 3600.0
 
 

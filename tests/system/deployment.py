@@ -1,4 +1,4 @@
-"""The whole service as processes of this machine: the one way in which tests and benchmarks start it.
+"""The whole service as processes of this machine: the one way in which tests and measurements start it.
 
 with Deployment(api=2, workers=3, database=address, keys={"trainer": {"train"}}) as service:
     service["worker-1"].kill()
@@ -27,9 +27,9 @@ from app.services.keys import create_key
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
-from benchmarks.processes import Process, family, free_port
+from tests.system.processes import Process, family, free_port
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 QUICK_SOLVERS: Final = {
     "STMS_SOLVER_THREADS": "1",
     "STMS_SOLVER_NICENESS": "0",

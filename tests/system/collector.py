@@ -1,4 +1,4 @@
-"""A collector of traces for tests and benchmarks: OTLP over HTTP in JSON, kept in memory."""
+"""A collector of traces that tests start: OTLP over HTTP in JSON, kept in memory."""
 
 from __future__ import annotations
 

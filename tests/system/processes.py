@@ -37,7 +37,7 @@ class Starter:
             return subprocess.Popen(
                 command,
                 start_new_session=True,
-                preexec_fn=terminate_with_parent(),  # noqa: PLW1509 - it calls nothing but the kernel
+                preexec_fn=terminate_with_parent(),  # which calls nothing but the kernel
                 **options,
             )
 

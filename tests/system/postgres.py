@@ -20,7 +20,7 @@ from typing import Any
 
 import psycopg
 
-from benchmarks.processes import Starter, free_port
+from tests.system.processes import Starter, free_port
 
 _START_SECONDS = 60.0
 _STOP_SECONDS = 60.0

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import deployment as module
-from benchmarks.deployment import Deployment, environment
-from benchmarks.processes import is_alive, wait_for
+from tests.system import deployment as module
+from tests.system.deployment import Deployment, environment
+from tests.system.processes import is_alive, wait_for
 
 ENDS_WELL = (
     "import signal, time; signal.signal(15, lambda *_: exit()); print('up', flush=True); time.sleep(600)"

@@ -1,4 +1,4 @@
-"""Lists and runs the programs of a package, such as ``python -m benchmarks [NAME [OPTIONS]]``."""
+"""Lists and runs the programs of a package, such as ``python -m verification [NAME [OPTIONS]]``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from benchmarks.checkout import ROOT
+from tests.system.checkout import ROOT
 
 
 def title(module: str) -> str:
