@@ -33,7 +33,6 @@ HEAVY = (
     "tests/hostile",
     "tests/e2e",
     "tests/clients",
-    "tests/benchmarks",
     "tests/system",
     "tests/app/jobs",
     "tests/app/processes",

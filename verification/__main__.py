@@ -11,4 +11,5 @@ WHOLE: Final = ("chaos", "hostile", "safety")
 OF_TWO_VERSIONS: Final = ("digests",)
 
 if __name__ == "__main__":
-    sys.exit(run("verification", WHOLE + OF_TWO_VERSIONS, WHOLE, sys.argv[1:]))
+    modules = {name: f"verification.{name}" for name in WHOLE + OF_TWO_VERSIONS}
+    sys.exit(run("verification", modules, WHOLE, sys.argv[1:]))

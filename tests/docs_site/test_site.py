@@ -37,7 +37,7 @@ def entries(nav: Any) -> Iterator[str]:
 def test_the_navigation_has_every_page_once():
     nav = tomllib.loads(configuration())["project"]["nav"]
     pages = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")}
-    pages.discard("reproduction/figures.md")  # written by a local `stms reproduce` and not committed
+    pages.discard("reproduction/figures.md")  # written by a local run of lab.experiments.reproduce
     assert sorted(entries(nav)) == sorted({"index.md", *pages, *GENERATED})
     assert [next(iter(part)) for part in nav] == ["Start", "Tutorial", "How to", "Reference", "Explanation"]
 

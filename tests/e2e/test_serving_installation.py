@@ -103,7 +103,7 @@ def test_everything_else_goes_on(server: Deployment):
             assert client.get(path).status_code == 200, path
 
 
-@pytest.mark.parametrize("command", [["serve"], ["worker"], ["demo"], ["reproduce"]])
+@pytest.mark.parametrize("command", [["serve"], ["worker"], ["demo"]])
 def test_commands_that_train_say_so(server: Deployment, command: list[str]):
     done = server.run(*command)
     assert done.returncode == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tests.system.checkout import ROOT
 
@@ -17,13 +17,12 @@ def title(module: str) -> str:
     return (ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or "").splitlines()[0]
 
 
-def run(package: str, programs: Sequence[str], of_all: Sequence[str], arguments: Sequence[str]) -> int:
+def run(package: str, modules: Mapping[str, str], of_all: Sequence[str], arguments: Sequence[str]) -> int:
     """List the programs, or run one of them with its options, which ``--help`` shows, or ``all``.
 
-    programs: names of modules in the package, or dotted names of others. of_all: what ``all`` runs.
+    modules: by the name of their program. of_all: names of what ``all`` runs.
     Returns the exit code: 0, 1 after a failure, 2 for an unknown name.
     """
-    modules = {name: name if "." in name else f"{package}.{name}" for name in programs}
     if not arguments:
         print("".join(f"{name:24} {title(module)}\n" for name, module in modules.items()), end="")
         return 0
