@@ -43,7 +43,7 @@ serve: $(VENV)/.runtime ## API and worker together on SQLite
 test: $(VENV)/.dev ## the tests that everybody runs, in a few minutes
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long"
 
-test-lab: $(VENV)/.dev ## the tests of the laboratory: of benchmarks, studies and experiments
+test-lab: $(VENV)/.dev ## the tests of the laboratory: of benchmarks, studies, experiments and its part of verification
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder lab/tests
 
 test-all: $(VENV)/.dev $(VENV)/.docs ## every test, with branch coverage and its floors, then the container
@@ -74,7 +74,7 @@ kubernetes: $(VENV)/.dev ## what is made from the Helm chart with real Helm: dep
 	$(BIN)/python -m deploy.render
 
 verify: $(VENV)/.dev ## chaos, hostile and safety (need PostgreSQL, best as root); one: make verify NAME=chaos OPTIONS=--quick
-	$(BIN)/python -m verification $(or $(NAME),all) $(OPTIONS)
+	$(BIN)/python -m lab.verification $(or $(NAME),all) $(OPTIONS)
 
 bench: $(VENV)/.dev ## a benchmark of speed: make bench NAME=serve OPTIONS=--quick; without NAME, the list of all programs
 	$(BIN)/python -m lab.benchmarks $(NAME) $(OPTIONS)

@@ -7,7 +7,7 @@ from typing import Final
 
 from tests.system.programs import run
 
-WHOLE: Final = ("chaos", "hostile", "safety")
+WHOLE: Final = ("chaos", "hostile", "isolation", "fuzz", "upgrade")
 OF_TWO_VERSIONS: Final = ("digests",)
 
 if __name__ == "__main__":

@@ -9,14 +9,14 @@ import pytest
 
 import lab.benchmarks.__main__ as speed
 import lab.studies.__main__ as accuracy
-import verification.__main__ as faults
+import lab.verification.__main__ as faults
 
 ROOT = Path(__file__).parents[2]
 OWN = ROOT / "lab" / "README.md"
 DOCUMENTS = [ROOT / "README.md", OWN, *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 PROGRAMS = {
-    "verify": (*faults.WHOLE, *faults.OF_TWO_VERSIONS),
+    "verify": tuple(faults.PROGRAMS),
     "bench": speed.PROGRAMS,
     "study": accuracy.PROGRAMS,
 }

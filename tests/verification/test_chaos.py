@@ -40,6 +40,7 @@ from verification.chaos.isolation import Clock, Disk, Network, NotSupported
 from verification.chaos.orphans import Orphans
 from verification.chaos.plan import carry_out, plan
 from verification.chaos.power import PowerRecorder
+from verification.chaos.power_states import Loss
 from verification.chaos.programs import (
     MARK,
     Program,
@@ -52,7 +53,6 @@ from verification.chaos.service import FaultyService, Instance
 from verification.chaos.stages import Outcome, quantile
 from verification.chaos.takeovers import Takeovers
 from verification.chaos.workloads import Reference, Workload
-from verification.power_states import Loss
 
 OWN_MARK = f"tests-{os.getpid()}"
 """Other runs of the tests on this machine have other marks."""

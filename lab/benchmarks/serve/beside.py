@@ -2,7 +2,7 @@
 
 tabs_p99   p99 of queries beside 20 open tabs of the dashboard : without, see `lab.benchmarks.dashboard.tabs`
 crowd_p99  p99 of queries beside a crowd of another key : without, the worst of the ways of
-           `verification.safety.crowds`; crowd_p99_of has each way
+           `lab.verification.crowds`; crowd_p99_of has each way
 memory_mb  proportional memory (PSS) of `stms serve` with its worker, and of `stms api` with one and four
            query processes
 """
@@ -26,7 +26,7 @@ def tabs(*, quick: bool) -> dict[str, Any]:
 
 def crowds(*, quick: bool) -> dict[str, Any]:
     """crowd_p99. Raises RuntimeError."""
-    found = _last_line("verification.safety.fairness", *(["--quick"] if quick else []))
+    found = _last_line("lab.verification.fairness", *(["--quick"] if quick else []))
     ways = {way: figures["ratio"] for way, figures in found["fairness_ways"].items()}
     return {"crowd_p99": max(ways.values()), "crowd_p99_of": ways, "crowd_failed": found["fairness_failed"]}
 

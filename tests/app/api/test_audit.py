@@ -20,7 +20,7 @@ from tests.app.api.bucket import TARGET, serving
 from tests.app.api.conftest import CSV, WEIGHTS, standing_server
 from tests.app.started import Client
 from tests.system.token_issuer import NAME, issuer_setting, key_set, public_jwk
-from verification.safety.isolation_probes import bundle_bytes
+from verification.isolation_probes import bundle_bytes
 
 pytestmark = pytest.mark.usefixtures("keys_required")
 
