@@ -49,7 +49,7 @@ test-lab: $(VENV)/.dev ## the tests of the laboratory: of benchmarks, studies, e
 test-all: $(VENV)/.dev $(VENV)/.docs ## every test, with branch coverage and its floors, then the container
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --cov --cov-report= tests lab/tests
 	$(BIN)/python tests/coverage_floor.py core=95 app=90 stms_client=90
-	$(BIN)/python -m container.smoke || { [ $$? = 3 ] && echo "THE CONTAINER WAS NOT TESTED: no engine or no base images, see above."; }
+	$(BIN)/python -m deploy.container.smoke || { [ $$? = 3 ] && echo "THE CONTAINER WAS NOT TESTED: no engine or no base images, see above."; }
 
 lint: $(VENV)/.dev ## formatting, lint, imports and types
 	$(BIN)/ruff format --check .
@@ -62,7 +62,7 @@ format: $(VENV)/.dev ## format and fix what can be fixed by itself
 	$(BIN)/ruff check --fix .
 
 docs: $(VENV)/.docs ## the documentation site, with strict links and nothing from outside: build/docs/site/index.html
-	$(BIN)/python -m docs_site
+	$(BIN)/python -m docs.site
 
 generated: client kubernetes ## everything in git that is made from the code: these two, and docs/hyperparameters.md
 	$(STMS) hyperparameters --update docs/hyperparameters.md
@@ -83,8 +83,8 @@ study: $(VENV)/.dev ## a measurement of accuracy: make study NAME=accuracy; with
 	$(BIN)/python -m lab.studies $(NAME) $(OPTIONS)
 
 container: $(VENV)/.runtime ## build the image and do the main job in it, then in the composition (Docker or podman)
-	$(BIN)/python -m container.smoke
-	$(BIN)/python -m container.compose_smoke
+	$(BIN)/python -m deploy.container.smoke
+	$(BIN)/python -m deploy.container.compose_smoke
 
 lock: ## resolve the requirements anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --extra build -o requirements/runtime.txt pyproject.toml

@@ -15,7 +15,12 @@ from app.processes.os_process import ProcessName
 from app.settings import Settings
 
 ROOT = Path(__file__).parents[1]
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SITE = ROOT / "docs" / "site"
+"""The start page there is at home in the built site, which has checks of its own."""
+DOCUMENTS = [
+    ROOT / "README.md",
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if not path.is_relative_to(SITE)),
+]
 NAMES = [str(path.relative_to(ROOT)) for path in DOCUMENTS]
 
 

@@ -19,9 +19,9 @@ from app.services.bundle_export import open_bundle
 from app.store.engine import open_engine
 from app.store.schema import create_schema
 from app.store.unit_of_work import Store
-from container.engines import Missing, engine_with
-from container.image import base_images, build
-from container.trim import trim
+from deploy.container.engines import Missing, engine_with
+from deploy.container.image import base_images, build
+from deploy.container.trim import trim
 from tests.system.deployment import ROOT
 from tests.system.processes import Process, cpu_seconds, family, free_port, proportional_bytes, wait_for
 from tests.system.published import publish_linear

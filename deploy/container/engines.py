@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path(__file__).resolve().parents[1]
+ROOT: Final = Path(__file__).resolve().parents[2]
 KIT_BESIDE: Final = ROOT.parent / "shared" / "container"
 ANSWER_SECONDS: Final = 30.0
 PULL_SECONDS: Final = 600.0

@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from container.engines import EngineFailed, Missing
+from deploy.container.engines import EngineFailed, Missing
 
 FAILED, MISSING = 1, 3
 

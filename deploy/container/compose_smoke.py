@@ -1,6 +1,6 @@
 """Test of the Compose project under failures: `make container`.
 
-    python -m container.compose_smoke
+    python -m deploy.container.compose_smoke
 
 Database, migration, API and worker are started from the project's Compose file. A second worker is added and
 one is killed during a job; the database is stopped under a load of queries; everything is stopped and started
@@ -23,13 +23,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from container import inside
-from container.compose import Compose, compose_for
-from container.containers import Container, is_ready, until
-from container.engines import ROOT, engine_with
-from container.image import base_images, build
-from container.report import Refuted, Report, tell
-from container.samples import Digits, write_digits
+from deploy.container import inside
+from deploy.container.compose import Compose, compose_for
+from deploy.container.containers import Container, is_ready, until
+from deploy.container.engines import ROOT, engine_with
+from deploy.container.image import base_images, build
+from deploy.container.report import Refuted, Report, tell
+from deploy.container.samples import Digits, write_digits
 from stms_client import Client, Retry, StmsError
 
 SMALL: Final[Mapping[str, Any]] = {"features": {"kind": "nystroem", "n_components": 150}}

@@ -9,7 +9,7 @@ from typing import Any
 import typer.main
 
 from app.cli import build
-from docs_site.markdown import cell, escaped, table
+from docs.site.markdown import cell, escaped, table
 
 _COMMON = ("server", "api_key", "tenant", "as_json")
 """Options of all commands that ask a server: shown once."""

@@ -1,4 +1,4 @@
-"""``python -m docs_site``: build the site in build/docs/site; exit code 1 with what is wrong."""
+"""``python -m docs.site``: build the site in build/docs/site; exit code 1 with what is wrong."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from docs_site.checks import missing, outside
-from docs_site.stage import ROOT, stage
+from docs.site.checks import missing, outside
+from docs.site.stage import ROOT, stage
 
 
 def build(folder: Path) -> tuple[Path, list[str]]:

@@ -1,6 +1,6 @@
 """Builds the image and tests the whole workflow with it: `make container`.
 
-    python -m container.smoke
+    python -m deploy.container.smoke
 
 Uploads real data in every format, trains with every method, follows events, compares decisions with
 scikit-learn's and with those after a restart on the same volume, and checks the restrictions from inside. An
@@ -26,13 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import f1_score
 
-from container import inside
-from container.containers import MEMORY, Container, is_ready, remove_volume, running, until
-from container.engines import Engine, engine_with
-from container.image import LARGEST_MB, Image, base_images, build, project_version
-from container.report import Report, tell
-from container.samples import Digits, write_digits, write_flowers
-from container.tools import lint
+from deploy.container import inside
+from deploy.container.containers import MEMORY, Container, is_ready, remove_volume, running, until
+from deploy.container.engines import Engine, engine_with
+from deploy.container.image import LARGEST_MB, Image, base_images, build, project_version
+from deploy.container.report import Report, tell
+from deploy.container.samples import Digits, write_digits, write_flowers
+from deploy.container.tools import lint
 from stms_client import Client
 
 NAME: Final = "stms-smoke"

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from container.engines import ROOT
-from container.image import base_images, project_version
+from deploy.container.engines import ROOT
+from deploy.container.image import base_images, project_version
 
 SERVICES = ("db", "migrate", "api", "worker")
 MONITORING = ("prometheus", "grafana")

@@ -9,7 +9,7 @@ from typing import Final
 
 import stms_client
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
 
 _TITLES: Final = {
     "core.data": "Data",

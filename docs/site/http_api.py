@@ -8,7 +8,7 @@ from typing import Any
 
 from app.main import create_app
 from app.settings import Settings
-from docs_site.markdown import cell, escaped, table
+from docs.site.markdown import cell, escaped, table
 
 Json = dict[str, Any]
 

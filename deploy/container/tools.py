@@ -8,7 +8,7 @@ import venv
 from pathlib import Path
 from typing import Final
 
-from container.engines import ROOT, EngineFailed
+from deploy.container.engines import ROOT, EngineFailed
 
 FOLDER: Final = ROOT / "build" / "container-tools"
 REQUIREMENTS: Final = ROOT / "requirements" / "container.txt"

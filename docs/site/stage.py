@@ -8,9 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from docs_site import commands, http_api, python_api, settings
+from docs.site import commands, http_api, python_api, settings
 
-ROOT: Final = Path(__file__).parents[1]
+ROOT: Final = Path(__file__).parents[2]
+PAGES: Final = ROOT / "docs"
+HERE: Final = Path(__file__).parent
 GENERATED: Final[dict[str, Callable[[], str]]] = {
     "reference/commands.md": commands.page,
     "reference/settings.md": settings.page,
@@ -27,11 +29,13 @@ def stage(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     pages = folder / "pages"
     for pattern in COPIED:
-        for path in sorted((ROOT / "docs").rglob(pattern)):
-            target = pages / path.relative_to(ROOT / "docs")
+        for path in sorted(PAGES.rglob(pattern)):
+            if path.is_relative_to(HERE):
+                continue
+            target = pages / path.relative_to(PAGES)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
-    shutil.copyfile(Path(__file__).with_name("index.md"), pages / "index.md")
+    shutil.copyfile(HERE / "index.md", pages / "index.md")
     for name, write in GENERATED.items():
         (pages / name).parent.mkdir(parents=True, exist_ok=True)
         (pages / name).write_text(write(), encoding="utf-8")
@@ -43,12 +47,12 @@ def stage(folder: Path) -> Path:
 
 def configuration() -> str:
     """The configuration of Zensical, with the pages of whole folders in its navigation."""
-    text = Path(__file__).with_name("zensical.toml").read_text(encoding="utf-8")
+    text = (HERE / "zensical.toml").read_text(encoding="utf-8")
     text = re.sub(r"^@PAGES (\w+)@$", _entries, text, flags=re.MULTILINE)
     return text.replace("@ROOT@", ROOT.as_posix())
 
 
 def _entries(folder: re.Match[str]) -> str:
     """A line for each page of a folder; the site shows the page's title."""
-    paths = sorted((ROOT / "docs" / folder[1]).glob("[!R]*.md"))
-    return "\n".join(f'      "{path.relative_to(ROOT / "docs").as_posix()}",' for path in paths)
+    paths = sorted((PAGES / folder[1]).glob("[!R]*.md"))
+    return "\n".join(f'      "{path.relative_to(PAGES).as_posix()}",' for path in paths)

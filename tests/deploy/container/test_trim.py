@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from container import trim
+from deploy.container import trim
 
 
 def package_tree(folder: Path, *files: str) -> Path:

@@ -6,8 +6,8 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
-from container.containers import Container
-from container.report import Report
+from deploy.container.containers import Container
+from deploy.container.report import Report
 
 TOOLS: Final = (
     "cc",

@@ -1,6 +1,6 @@
 """Removes files that the running service never opens from a virtual environment, during the image build.
 
-    python3 container/trim.py /opt/venv
+    python3 deploy/container/trim.py /opt/venv
 
 It removes the tests of installed packages, sources and headers of extension modules, Arrow's network clients
 and symbol tables. The exit code is 1 if a remaining library no longer finds a library that it is linked with.

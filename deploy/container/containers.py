@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import httpx
 
-from container.engines import Engine, EngineFailed
+from deploy.container.engines import Engine, EngineFailed
 
 MEMORY: Final = "2g"
 PROCESSES: Final = 256

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from container import tools
-from container.engines import EngineFailed
+from deploy.container import tools
+from deploy.container.engines import EngineFailed
 
 
 def test_what_is_installed_is_not_installed_again(tmp_path, monkeypatch):

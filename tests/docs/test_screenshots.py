@@ -11,7 +11,7 @@ import pytest
 from fastapi.routing import APIRoute
 
 from app.web import dashboard
-from docs_site.screenshots import FOLDER, SCHEMES, SHOTS, pictures
+from docs.site.screenshots import FOLDER, SCHEMES, SHOTS, pictures
 
 WITHOUT_PICTURE = ("/ui/fragments/", "/ui/static/", "/ui/tables/")
 DOWNLOADS = ("/bundle",)
@@ -31,7 +31,7 @@ def pages() -> set[str]:
     return {path for path in shown if not path.endswith(DOWNLOADS)}
 
 
-@pytest.mark.long  # a new page may be ahead of its picture: `python -m docs_site.screenshots`
+@pytest.mark.long  # a new page may be ahead of its picture: `python -m docs.site.screenshots`
 def test_every_page_has_a_picture():
     assert {shot.route for shot in SHOTS.values()} == pages()
 
@@ -58,7 +58,7 @@ def test_the_tour_shows_every_picture_with_a_description():
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")
 @pytest.mark.skipif(find_spec("playwright") is None, reason="playwright is not installed")
 def test_the_pictures_can_be_taken(tmp_path: Path):
-    from docs_site.screenshots import take
+    from docs.site.screenshots import take
 
     take(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(pictures())

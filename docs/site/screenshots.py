@@ -1,4 +1,4 @@
-"""``python -m docs_site.screenshots``: the pictures of docs/dashboard.md, of a server with data.
+"""``python -m docs.site.screenshots``: the pictures of docs/dashboard.md, of a server with data.
 
 Every page of the dashboard is shown once in light and once in dark colours. The pictures are WebP files, some
 ten times smaller than PNG.
@@ -26,7 +26,7 @@ from stms_client import Client, NotFound
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
 
-FOLDER: Final = Path(__file__).parents[1] / "docs" / "images"
+FOLDER: Final = Path(__file__).parents[1] / "images"
 SCHEMES: Final = ("light", "dark")
 _WIDTH, _HEIGHT, _MOST_HEIGHT = 1200, 640, 1100
 _QUALITY = 70

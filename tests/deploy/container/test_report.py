@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from container.engines import EngineFailed, Missing
-from container.report import Refuted, Report, tell
+from deploy.container.engines import EngineFailed, Missing
+from deploy.container.report import Refuted, Report, tell
 
 
 @pytest.fixture(autouse=True)

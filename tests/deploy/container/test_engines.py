@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from container.engines import Engine, EngineFailed, Kit, Missing, bases, engine_with
+from deploy.container.engines import Engine, EngineFailed, Kit, Missing, bases, engine_with
 
 IMAGES = ["base:1"]
 DEAD_DOCKER = 'echo "Client: 28"; echo "Cannot connect to the Docker daemon at unix:///x." >&2; exit {code}'

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from container.engines import ROOT, Engine, EngineFailed, bases
+from deploy.container.engines import ROOT, Engine, EngineFailed, bases
 
 IMAGE: Final = "localhost/stms:smoke"
 BUILD_SECONDS: Final = 1800.0

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import AliasChoices
 
 from app.settings import Settings
-from docs_site.markdown import cell, table
+from docs.site.markdown import cell, table
 
 _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
 

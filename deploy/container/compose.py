@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from container.containers import Container
-from container.engines import Engine, EngineFailed
-from container.tools import tool
+from deploy.container.containers import Container
+from deploy.container.engines import Engine, EngineFailed
+from deploy.container.tools import tool
 
 PROJECT: Final = "stms-smoke"
 _MINUTES: Final = 300.0

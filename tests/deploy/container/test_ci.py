@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from container.engines import ROOT
+from deploy.container.engines import ROOT
 
 SUMMARY = "===== 5 passed in 1.23s ====="
 
