@@ -12,7 +12,7 @@ ARG LOCK=runtime
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_PYTHON=/opt/venv/bin/python3
 WORKDIR /src
 COPY requirements/${LOCK}.txt requirements/lock.txt
-COPY container/trim.py container/trim.py
+COPY deploy/container/trim.py deploy/container/trim.py
 # C tools do not stay: strip, and the compiler of what queries have in C (app/serving, core/packed). A Python of Debian's
 # has its headers in a package of their own.
 # hadolint ignore=DL3008
@@ -22,8 +22,8 @@ RUN apt-get update -qq \
  && apt-get install -y -qq --no-install-recommends binutils gcc libc6-dev "$@" >/dev/null \
  && python3 -m venv --without-pip /opt/venv \
  && pip install --quiet --no-compile --only-binary :all: --require-hashes -r requirements/lock.txt \
- && python3 -B container/trim.py /opt/venv
-COPY container/clean.sh container/warm.py container/
+ && python3 -B deploy/container/trim.py /opt/venv
+COPY deploy/container/clean.sh deploy/container/warm.py deploy/container/
 COPY pyproject.toml README.md ./
 COPY core core
 COPY app app
@@ -37,13 +37,13 @@ RUN pip install --quiet --no-compile --no-deps --no-build-isolation . \
  && apt-get purge -y -qq --auto-remove binutils gcc libc6-dev libpython3-dev >/dev/null \
  && find /opt/venv -path '*/site-packages/stms/core/*' -name '*.py' -exec touch --date="$(date --utc +%Y-%m-%dT%H:%M:%SZ)" {} + \
  && useradd --uid 10001 --user-group --no-create-home --home-dir /data --shell /usr/sbin/nologin stms \
- && sh container/clean.sh
+ && sh deploy/container/clean.sh
 # One run of the main job leaves the byte code of those modules that the service loads, the standard library's among
 # them, and the compiled kernels: they are found on the first start by machines with this processor, others compile their own.
 # For serving there is no job: the modules are loaded without it.
 ENV PATH=/opt/venv/bin:$PATH PYTHONPYCACHEPREFIX=/opt/bytecode NUMBA_CACHE_DIR=/data/numba
 # The commands create files that only their own user reads; byte code is for all.
-RUN mkdir -p /data && python3 container/warm.py && chmod -R a+rX /opt/bytecode && rm -rf /src /tmp/*
+RUN mkdir -p /data && python3 deploy/container/warm.py && chmod -R a+rX /opt/bytecode && rm -rf /src /tmp/*
 
 FROM scratch
 # hadolint ignore=DL3067

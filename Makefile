@@ -7,7 +7,7 @@ STMS   := $(BIN)/stms
 .DEFAULT_GOAL := help
 # Some machines forbid it: every process of the tests would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo serve test test-all lint format docs generated client kubernetes verify bench study container lock
+.PHONY: help demo serve test test-lab test-all lint format docs generated client kubernetes verify bench study container lock
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -43,10 +43,13 @@ serve: $(VENV)/.runtime ## API and worker together on SQLite
 test: $(VENV)/.dev ## the tests that everybody runs, in a few minutes
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long"
 
+test-lab: $(VENV)/.dev ## the tests of the laboratory: of benchmarks, studies, experiments and its part of verification
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder lab/tests
+
 test-all: $(VENV)/.dev $(VENV)/.docs ## every test, with branch coverage and its floors, then the container
-	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --cov --cov-report=
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --cov --cov-report= tests lab/tests
 	$(BIN)/python tests/coverage_floor.py core=95 app=90 stms_client=90
-	$(BIN)/python -m container.smoke || { [ $$? = 3 ] && echo "THE CONTAINER WAS NOT TESTED: no engine or no base images, see above."; }
+	$(BIN)/python -m deploy.container.smoke || { [ $$? = 3 ] && echo "THE CONTAINER WAS NOT TESTED: no engine or no base images, see above."; }
 
 lint: $(VENV)/.dev ## formatting, lint, imports and types
 	$(BIN)/ruff format --check .
@@ -59,7 +62,7 @@ format: $(VENV)/.dev ## format and fix what can be fixed by itself
 	$(BIN)/ruff check --fix .
 
 docs: $(VENV)/.docs ## the documentation site, with strict links and nothing from outside: build/docs/site/index.html
-	$(BIN)/python -m docs_site
+	$(BIN)/python -m docs.site
 
 generated: client kubernetes ## everything in git that is made from the code: these two, and docs/hyperparameters.md
 	$(STMS) hyperparameters --update docs/hyperparameters.md
@@ -71,17 +74,17 @@ kubernetes: $(VENV)/.dev ## what is made from the Helm chart with real Helm: dep
 	$(BIN)/python -m deploy.render
 
 verify: $(VENV)/.dev ## chaos, hostile and safety (need PostgreSQL, best as root); one: make verify NAME=chaos OPTIONS=--quick
-	$(BIN)/python -m verification $(or $(NAME),all) $(OPTIONS)
+	$(BIN)/python -m lab.verification $(or $(NAME),all) $(OPTIONS)
 
 bench: $(VENV)/.dev ## a benchmark of speed: make bench NAME=serve OPTIONS=--quick; without NAME, the list of all programs
-	$(BIN)/python -m benchmarks $(NAME) $(OPTIONS)
+	$(BIN)/python -m lab.benchmarks $(NAME) $(OPTIONS)
 
 study: $(VENV)/.dev ## a measurement of accuracy: make study NAME=accuracy; without NAME, the list of all programs
-	$(BIN)/python -m studies $(NAME) $(OPTIONS)
+	$(BIN)/python -m lab.studies $(NAME) $(OPTIONS)
 
 container: $(VENV)/.runtime ## build the image and do the main job in it, then in the composition (Docker or podman)
-	$(BIN)/python -m container.smoke
-	$(BIN)/python -m container.compose_smoke
+	$(BIN)/python -m deploy.container.smoke
+	$(BIN)/python -m deploy.container.compose_smoke
 
 lock: ## resolve the requirements anew (needs uv)
 	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-strip-extras --no-emit-index-url --no-header --extra build -o requirements/runtime.txt pyproject.toml

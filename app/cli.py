@@ -64,7 +64,6 @@ _PANELS: Final = {
         _Entry("db", "database", "The database of the service."),
         _Entry("keys", "keys", "API keys."),
         _Entry("hyperparameters", "hyperparameters"),
-        _Entry("reproduce", "reproduce"),
         _Entry("openapi", "openapi"),
         _Entry("version", "version"),
     ),

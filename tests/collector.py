@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from benchmarks.collector import Collector
+from tests.system.collector import Collector
 
 
 @pytest.fixture

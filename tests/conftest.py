@@ -24,7 +24,7 @@ from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
-from benchmarks.postgres import NoPostgres, postgres, programs
+from tests.system.postgres import NoPostgres, postgres, programs
 from tests.written_server import csv_file, written
 
 __all__ = ["csv_file", "written"]
@@ -33,7 +33,7 @@ HEAVY = (
     "tests/hostile",
     "tests/e2e",
     "tests/clients",
-    "tests/benchmarks",
+    "tests/system",
     "tests/app/jobs",
     "tests/app/processes",
     "tests/app/commands",

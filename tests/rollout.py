@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import httpx
 import numpy as np
 
-from benchmarks.processes import Process
 from tests.late_proxy import LateProxy
+from tests.system.processes import Process
 
 QUERIES = 10_000
 CLIENTS = 16

@@ -23,10 +23,10 @@ from importlib import import_module
 import app, core, stms
 from stms import Client, STMSClassifier
 for module in pkgutil.walk_packages(stms.__path__, "stms."):
-    if not module.name.startswith(("stms.migrations.env", "stms.migrations.versions", "stms.experiments")):
+    if not module.name.startswith(("stms.migrations.env", "stms.migrations.versions")):
         import_module(module.name)
 assert (app.OWNER, core.OWNER) == ("user", "user")
-short = {name.partition(".")[0] for name in sys.modules} & {"experiments", "migrations"}
+short = {name.partition(".")[0] for name in sys.modules} & {"migrations"}
 print(STMSClassifier.__module__, Client.__module__, len(sys.modules) > 600, sorted(short))
 print(sorted(name for name in sys.modules if name.startswith(("app.", "core."))))
 """

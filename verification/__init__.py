@@ -1,0 +1,1 @@
+"""What guards the product, each by a program of its own that looks for faults."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from typing import Final
 
-from benchmarks.programs import run
+from tests.system.programs import run
 
-WHOLE: Final = ("chaos", "hostile", "safety")
+WHOLE: Final = ("chaos", "hostile", "isolation", "fuzz", "upgrade")
 OF_TWO_VERSIONS: Final = ("digests",)
 
 if __name__ == "__main__":
-    sys.exit(run("verification", WHOLE + OF_TWO_VERSIONS, WHOLE, sys.argv[1:]))
+    modules = {name: f"verification.{name}" for name in WHOLE + OF_TWO_VERSIONS}
+    sys.exit(run("verification", modules, WHOLE, sys.argv[1:]))

@@ -43,9 +43,9 @@ from typing import Any, Final
 import httpx
 import numpy as np
 
-from benchmarks.checkout import ROOT, checked, checkout
-from benchmarks.deployment import QUICK_SOLVERS, Deployment
-from benchmarks.processes import two_cores
+from tests.system.checkout import ROOT, checked, checkout
+from tests.system.deployment import QUICK_SOLVERS, Deployment
+from tests.system.processes import two_cores
 
 Json = dict[str, Any]
 REFUSED: Final = "refused"

@@ -1,7 +1,7 @@
 """Prometheus metrics over all server processes: each counts in its own slot, a scrape sums the slots.
 
-The multi-process mode of prometheus_client is several times slower per query (`benchmarks/counters.py`) and
-leaves files of dead processes; here a query costs four additions in shared memory.
+The multi-process mode of prometheus_client is several times slower per query (`lab/benchmarks/counters.py`)
+and leaves files of dead processes; here a query costs four additions in shared memory.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Steps of setuptools; `pyproject.toml` of both distributions, the client's and the service's, names them.
 
-In a wheel of the service `app`, `core`, `migrations` and `experiments` are parts of `stms`, since many
+In a wheel of the service `app`, `core` and `migrations` are parts of `stms`, since many
 projects have packages of these names. Their sources import each other by the short names, which are
 rewritten. An editable installation leaves them as they are.
 """
@@ -19,7 +19,7 @@ from setuptools.command.build_py import build_py
 
 FOLDER = Path(__file__).parent
 NAME: Final = "stms"
-MOVED: Final = ("app", "core", "experiments", "migrations")
+MOVED: Final = ("app", "core", "migrations")
 _MOVED: Final = "|".join(MOVED)
 _IMPORT: Final = re.compile(rf"^(\s*(?:from|import) )(?=(?:{_MOVED})(?:\.\w| import | as ))", re.MULTILINE)
 _STRING: Final = re.compile(rf"(?<=[\"'])(?=(?:{_MOVED})\.[a-z_]+[\w.{{}}]*[\"'])")
@@ -48,9 +48,7 @@ class BuildUnderOneName(GenerateAndBuild):
         built = Path(self.build_lib)
         for name in MOVED:
             shutil.rmtree(built / NAME / name, ignore_errors=True)
-            # The image has no experiments.
-            if (built / name).exists():
-                shutil.move(built / name, built / NAME / name)
+            shutil.move(built / name, built / NAME / name)
         for path in [*(built / NAME).rglob("*.py"), *(built / NAME).rglob("*.pyi")]:
             path.write_text(under_one_name(path.read_text("utf-8")), "utf-8")
 

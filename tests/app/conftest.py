@@ -10,7 +10,7 @@ import pytest
 from app.domain.entities import Dataset, Job, JobState, new_id
 from app.domain.training_spec import TrainingSpec
 from app.store.unit_of_work import UnitOfWork
-from benchmarks import stored_dataset
+from tests.system import stored_dataset
 
 AddJob = Callable[..., Job]
 AddDataset = Callable[..., Dataset]

@@ -12,7 +12,7 @@ import httpx
 from app.api.app import StmsApi
 from app.api.dependencies import AppContext
 from app.domain.errors import Unavailable
-from benchmarks.in_process import gated
+from tests.system.in_process import gated
 
 
 class Client:

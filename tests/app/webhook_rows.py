@@ -8,7 +8,7 @@ from app.domain.entities import new_id
 from app.domain.webhook import EVENTS, Delivery, Webhook
 from app.domain.webhook_message import check_of
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
+from tests.system.published import linear_student, linear_teacher, publish
 
 ROOT = "root secret of the tests " * 2
 

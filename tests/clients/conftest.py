@@ -16,10 +16,10 @@ from app.services.keys import create_key
 from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
-from benchmarks.deployment import Deployment
-from benchmarks.published import linear_student, linear_teacher, publish
 from tests.app.serving.written_records import encoder
 from tests.certificates import CertificateFiles
+from tests.system.deployment import Deployment
+from tests.system.published import linear_student, linear_teacher, publish
 
 CLASSES = ("cat", "dog", "größe/1:x", "日本")
 NAMES = ("a", "b", "c")

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from app.serving.open_inference.grpc.descriptors import TABLE
-from benchmarks.processes import free_port
 from tests.clients.conftest import Service, Start
 from tests.clients.test_stock_clients import CAT, SCORES, home, run
+from tests.system.processes import free_port
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 

@@ -9,10 +9,10 @@ import pytest
 
 from app.services.bundle_export import open_bundle
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from tests.clients.conftest import CLASSES, WEIGHTS
 from tests.clients.test_stock_clients import CAT, SCORES, run
 from tests.e2e.test_bundle_server import make_key, serving
+from tests.system.published import linear_student, linear_teacher, publish
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from tests.app.serving.written_records import RECORD, encoder
 from tests.clients.test_stock_clients import run
 from tests.stms_client.test_bundle import pets, write
+from tests.system.published import linear_student, linear_teacher, publish
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 

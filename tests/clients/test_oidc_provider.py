@@ -19,9 +19,9 @@ import httpx
 import jwt
 import pytest
 
-from benchmarks.processes import free_port
 from tests.clients.test_generated_clients import need, npm
 from tests.clients.test_stock_clients import HERE
+from tests.system.processes import free_port
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(400)]
 

@@ -20,7 +20,7 @@ from app.services.keys import create_key
 from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
-from verification.safety.isolation_probes import WEBHOOK_URL
+from verification.isolation_probes import WEBHOOK_URL
 
 SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 HERE = Path(__file__).parent

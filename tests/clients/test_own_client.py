@@ -17,8 +17,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from benchmarks.peers.environments import Offline, environment
 from stms_client.build_steps.generate import generated
+from tests.system.environments import Offline, environment
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent

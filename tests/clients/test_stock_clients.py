@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.peers.environments import Offline, environment
+from tests.system.environments import Offline, environment
 
 HERE = Path(__file__).parent
 SECONDS = 60

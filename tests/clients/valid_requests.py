@@ -28,7 +28,7 @@ from pyarrow import ipc, parquet
 from safetensors.numpy import save
 
 from core.data.schema import Kind
-from verification.safety.isolation_probes import WEBHOOK_URL, bundle_bytes
+from verification.isolation_probes import WEBHOOK_URL, bundle_bytes
 
 COLUMNS = 3
 NAMES = ["a", "b", "c"]

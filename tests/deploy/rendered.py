@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.peers.environments import Offline
 from deploy.helm import render
 from deploy.render import RENDERED
+from tests.system.environments import Offline
 
 VALUES = Path(__file__).with_name("values")
 EVERYTHING, SMALLEST = "everything", "smallest"

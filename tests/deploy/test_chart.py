@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from benchmarks.peers.environments import Offline, environment
 from deploy import helm
 from deploy.helm import REQUIREMENTS, Refused
 from deploy.render import MONITORING, RENDERED, manifest
 from tests.deploy.rendered import EVERYTHING, SMALLEST, Object, committed, of_kind, pods, rendered, values
+from tests.system.environments import Offline, environment
 
 # Without a cache, the environment takes a minute.
 pytestmark = [pytest.mark.long, pytest.mark.timeout(700)]

@@ -18,8 +18,8 @@ import yaml
 from app.api import health
 from app.cli import build
 from app.settings import Settings
-from container.engines import ROOT
-from container.image import project_version
+from deploy.container.engines import ROOT
+from deploy.container.image import project_version
 from deploy.helm import CHART
 from deploy.render import GIVEN_BY_THE_CHART, RENDERED, SCHEMA, chart_digest, copied, schema
 from tests.deploy.rendered import (

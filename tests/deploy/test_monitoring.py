@@ -17,8 +17,8 @@ import yaml
 from app.main import create_app
 from app.processes.listener import require_free
 from app.settings import Settings
-from benchmarks.deployment import QUICK_SOLVERS, Deployment
 from tests.app.started import Client
+from tests.system.deployment import QUICK_SOLVERS, Deployment
 
 ROOT = Path(__file__).parents[2]
 MONITORING = ROOT / "deploy" / "monitoring"

@@ -13,9 +13,9 @@ import pytest
 
 from app.services.first_key import FIRST_KEY_ID
 from app.services.keys import new_text
-from benchmarks.processes import Process, free_port
 from tests.deploy.rendered import Object, committed, environment, pods
 from tests.rollout import LATE_SECONDS, assert_nothing_was_lost, import_faces, roll_out
+from tests.system.processes import Process, free_port
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

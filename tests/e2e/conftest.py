@@ -17,8 +17,8 @@ import pytest
 from sklearn.datasets import load_digits, load_iris
 from sklearn.model_selection import train_test_split
 
-from benchmarks.deployment import QUICK_SOLVERS, Deployment
-from benchmarks.processes import free_port
+from tests.system.deployment import QUICK_SOLVERS, Deployment
+from tests.system.processes import free_port
 
 JOB_SECONDS = 300.0
 ENDED = {"succeeded", "partially_succeeded", "failed", "cancelled"}

@@ -25,9 +25,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from app.services.bundle_export import open_bundle
 from app.store.unit_of_work import Store
-from benchmarks.deployment import environment, stms
-from benchmarks.processes import Process, answers, free_port, wait_for
 from tests.app.api.conftest import publish_pets
+from tests.system.deployment import environment, stms
+from tests.system.processes import Process, answers, free_port, wait_for
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from benchmarks.deployment import Deployment
-from benchmarks.postgres import Postgres, postgres
-from benchmarks.serve.service import digits, row
+from tests.system.deployment import Deployment
+from tests.system.postgres import Postgres, postgres
+from tests.system.query_service import digits, row
 
 QUERIES = 10_000
 THREADS = 4

@@ -26,7 +26,6 @@ from app.processes.os_process import ProcessName
 from app.services.bundle_export import open_bundle
 from app.serving.open_inference.grpc.descriptors import message_classes
 from app.store.unit_of_work import Store
-from benchmarks.processes import family, free_port, memory, parent_of, process_name
 from tests.app.api.conftest import publish_pets
 from tests.certificates import make_certificate
 from tests.clients.conftest import Service, running_service
@@ -43,6 +42,7 @@ from tests.http2_frames import (
     frame,
     headers,
 )
+from tests.system.processes import family, free_port, memory, parent_of, process_name
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
 

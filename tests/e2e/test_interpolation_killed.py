@@ -14,10 +14,10 @@ import httpx
 import numpy as np
 import pytest
 
-from benchmarks.processes import is_alive, wait_for
 from core.solvers.kernel.tiled_cholesky import TILE
 from tests.e2e.conftest import ENDED, JOB_SECONDS, Service, npz_bytes, running_service
 from tests.e2e.test_kill_and_cancel import solvers
+from tests.system.processes import is_alive, wait_for
 
 pytestmark = pytest.mark.long
 

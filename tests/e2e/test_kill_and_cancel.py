@@ -27,8 +27,8 @@ from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
-from benchmarks.deployment import environment
-from benchmarks.processes import Process, command_line, descendants, is_alive, wait_for
+from tests.system.deployment import environment
+from tests.system.processes import Process, command_line, descendants, is_alive, wait_for
 
 SLOW = {
     "threshold": {"rule": "f1", "folds": 3},

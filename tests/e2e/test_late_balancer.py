@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.deployment import Deployment
 from tests.rollout import assert_nothing_was_lost, import_faces, roll_out
+from tests.system.deployment import Deployment
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 

@@ -20,13 +20,13 @@ import httpx
 import numpy as np
 import pytest
 
-from benchmarks.deployment import QUICK_SOLVERS, Deployment
 from core.errors import InvalidProblem
 from core.packed import LinearForm
 from core.parameters import Doc, Ge, Gt, Le, check_parameters
 from core.registry import Registry
 from core.students.base import Decision, Problem, Student, StudentSpec
 from core.teachers.base import Task, Teacher, TeacherSpec
+from tests.system.deployment import QUICK_SOLVERS, Deployment
 
 pytestmark = pytest.mark.long
 

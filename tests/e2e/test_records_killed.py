@@ -12,8 +12,8 @@ from app.domain.entities import Job, JobState
 from app.services.datasets import register_dataset
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
-from benchmarks.processes import is_alive, wait_for
 from tests.e2e.test_kill_and_cancel import SLOW, House, open_house, solvers
+from tests.system.processes import is_alive, wait_for
 
 CLASSES = ("delivery", "payment", "refund")
 WORDS = {

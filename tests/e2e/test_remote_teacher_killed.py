@@ -15,12 +15,11 @@ import pytest
 from app.domain.entities import JobState
 from app.services.training import cancel_job
 from app.settings import Settings
-from benchmarks.peers import serve_mlserver
-from benchmarks.peers.environments import NotInstallable, Offline, environment
-from benchmarks.peers.scripts import FIT
-from benchmarks.processes import is_alive, wait_for
 from tests.e2e.test_kill_and_cancel import House, open_house, solvers
 from tests.model_server import ModelServer, metadata, model_server
+from tests.system.environments import NotInstallable, Offline, environment
+from tests.system.mlserver import FIT, REQUIREMENTS, serve_mlserver
+from tests.system.processes import is_alive, wait_for
 
 pytestmark = pytest.mark.long
 
@@ -97,7 +96,7 @@ def test_a_server_that_is_away_is_waited_for_and_the_events_say_so(house: House,
 def mlserver(folder: Path) -> Iterator[str]:
     """MLServer with a model of ``rows.npz``, whose scores go to ``scores.npz``; yields its origin."""
     try:
-        home = environment(Path("benchmarks/peers/requirements/mlserver.txt").absolute())
+        home = environment(REQUIREMENTS)
     except (Offline, NotInstallable) as error:
         pytest.skip(str(error))
     subprocess.run([home / "bin" / "python", "-c", FIT], cwd=folder, check=True, capture_output=True)

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from benchmarks.data import raw_folder
-from benchmarks.deployment import QUICK_SOLVERS, Deployment
 from stms_client import Client, Conflict, StmsError
+from tests.system.data import raw_folder
+from tests.system.deployment import QUICK_SOLVERS, Deployment
 
 FILES = {
     "titanic_train.csv": {"label_column": "Survived"},

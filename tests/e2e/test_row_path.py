@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.deployment import QUICK_SOLVERS, Deployment
 from tests.e2e.conftest import csv_bytes
+from tests.system.deployment import QUICK_SOLVERS, Deployment
 from tests.trace_processes import Trace, tracing
 
 MAX_FILES = 80

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from packaging.utils import canonicalize_name
 
-from benchmarks.deployment import ROOT, Deployment
 from tests.app.api.conftest import publish_pets
 from tests.e2e.test_bundle_server import export, make_key, serving
+from tests.system.deployment import ROOT, Deployment
 from tests.test_supply_chain import LOCKS, locked
 
 pytestmark = pytest.mark.timeout(300)
@@ -103,7 +103,7 @@ def test_everything_else_goes_on(server: Deployment):
             assert client.get(path).status_code == 200, path
 
 
-@pytest.mark.parametrize("command", [["serve"], ["worker"], ["demo"], ["reproduce"]])
+@pytest.mark.parametrize("command", [["serve"], ["worker"], ["demo"]])
 def test_commands_that_train_say_so(server: Deployment, command: list[str]):
     done = server.run(*command)
     assert done.returncode == 1

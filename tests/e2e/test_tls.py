@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import stms_client
-from benchmarks.deployment import Deployment
 from tests.certificates import make_certificate
+from tests.system.deployment import Deployment
 
 pytestmark = pytest.mark.timeout(300)
 

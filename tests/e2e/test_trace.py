@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.deployment import Deployment
 from tests.collector import Collector, collector
+from tests.system.deployment import Deployment
 
 __all__ = ["collector"]
 

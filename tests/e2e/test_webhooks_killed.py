@@ -17,11 +17,11 @@ from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
-from benchmarks.deployment import Deployment
-from benchmarks.postgres import Shutdown, postgres
-from benchmarks.processes import Process, free_port, wait_for
 from tests.app.webhook_rows import ROOT, add_webhook, deliveries, publish_version
 from tests.receiver import Receiver, receiver
+from tests.system.deployment import Deployment
+from tests.system.postgres import Shutdown, postgres
+from tests.system.processes import Process, free_port, wait_for
 
 pytestmark = pytest.mark.long
 

@@ -19,11 +19,11 @@ from app.services.head_import import import_head
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed.record_rows import RecordRows
 from stms_client.bundle import copy_bundle, open_bundle
 from stms_client.errors import InvalidInput, StmsError
 from tests.app.serving.written_records import RECORD, encoder
+from tests.system.published import linear_student, linear_teacher, publish
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
 LABELS = ("cat", "dog", "größe/1:x")

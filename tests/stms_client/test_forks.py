@@ -14,7 +14,7 @@ import pytest
 from stms_client import AsyncClient, StmsError
 from stms_client.aio.local import AsyncLocal
 from tests.certificates import make_certificate
-from tests.core.packed.test_onnx import CASES
+from tests.reference.packed_students import CASES
 from tests.stms_client.echo_server import NEXT_VERSION, EchoServer
 from tests.stms_client.fork_program import ANSWERS
 

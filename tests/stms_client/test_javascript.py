@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from core.packed import PackedStudent
-from tests.core.packed.test_onnx import CASES, some_rows
+from tests.reference.packed_students import CASES, some_rows
 
 EVALUATE = Path(__file__).with_name("evaluate.mjs")
 MODULE = Path(__file__).parents[2] / "stms_client" / "js" / "stms-local.mjs"

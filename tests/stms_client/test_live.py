@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from benchmarks.deployment import QUICK_SOLVERS, Deployment
 from stms_client import AsyncClient, Client, InvalidRequest, JobEvent, JobNotSucceeded, NotAllowed, NotFound
+from tests.system.deployment import QUICK_SOLVERS, Deployment
 
 ROWS = [[10.3, 0.2], [0.3, 0.2], [0.1, 10.4]]
 

@@ -27,9 +27,9 @@ import sqlalchemy as sa
 
 from app.domain.entities import JobState
 from app.store.engine import open_engine
-from benchmarks.postgres import NoPostgres, Postgres, Shutdown, postgres
-from benchmarks.processes import command_line, descendants, is_alive, wait_for
 from stms_client import Client
+from tests.system.postgres import NoPostgres, Postgres, Shutdown, postgres
+from tests.system.processes import command_line, descendants, is_alive, wait_for
 from verification.chaos import __main__ as program
 from verification.chaos import orphans as orphans_module
 from verification.chaos.audit import Audit
@@ -40,6 +40,7 @@ from verification.chaos.isolation import Clock, Disk, Network, NotSupported
 from verification.chaos.orphans import Orphans
 from verification.chaos.plan import carry_out, plan
 from verification.chaos.power import PowerRecorder
+from verification.chaos.power_states import Loss
 from verification.chaos.programs import (
     MARK,
     Program,
@@ -52,7 +53,6 @@ from verification.chaos.service import FaultyService, Instance
 from verification.chaos.stages import Outcome, quantile
 from verification.chaos.takeovers import Takeovers
 from verification.chaos.workloads import Reference, Workload
-from verification.power_states import Loss
 
 OWN_MARK = f"tests-{os.getpid()}"
 """Other runs of the tests on this machine have other marks."""
@@ -332,7 +332,8 @@ def test_a_child_that_outlives_its_program_is_an_orphan_unless_it_is_stopped(
 def test_programs_end_when_their_parent_is_killed(tmp_path: Path):
     note = tmp_path / "child"
     code = (
-        "import sys, threading, pathlib, time; from benchmarks.processes import Starter; starter = Starter();"
+        "import sys, threading, pathlib, time; from tests.system.processes import Starter;"
+        "starter = Starter();"
         "start = lambda: pathlib.Path(sys.argv[1]).write_text("
         "str(starter.start([sys.executable, '-c', 'import time; time.sleep(600)']).pid));"
         "thread = threading.Thread(target=start); thread.start(); thread.join(); time.sleep(600)"

@@ -13,10 +13,11 @@ import pytest
 from app.domain.file_formats import FileFormat
 from app.gate import relay
 from app.server.fast_path import FastPath
-from verification.safety import fuzz_known_heads, fuzz_relay
-from verification.safety.fuzz import SHARES, fuzz
-from verification.safety.fuzz_heads import HEADS, Disagreement, compare_heads
-from verification.safety.fuzz_targets import TARGETS
+from verification.fuzz import known_heads as fuzz_known_heads
+from verification.fuzz import relay as fuzz_relay
+from verification.fuzz.__main__ import SHARES, fuzz
+from verification.fuzz.heads import HEADS, Disagreement, compare_heads
+from verification.fuzz.targets import TARGETS
 
 
 def test_every_target_has_a_share_and_accepts_its_seeds(tmp_path: Path):
@@ -28,7 +29,7 @@ def test_every_target_has_a_share_and_accepts_its_seeds(tmp_path: Path):
 
 
 def test_the_heads_are_complete_requests_for_both_parsers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setattr("verification.safety.fuzz_heads._read_by_h11", lambda data: (b"GET", b"/", None))
+    monkeypatch.setattr("verification.fuzz.heads._read_by_h11", lambda data: (b"GET", b"/", None))
     for head in HEADS:
         with pytest.raises(Disagreement):
             compare_heads(head, tmp_path)
@@ -73,13 +74,13 @@ def test_a_planted_fault_is_found(tmp_path: Path):
     code = """
 import sys
 from pathlib import Path
-import verification.safety.fuzz_targets as targets
-from verification.safety import fuzz_worker
+import verification.fuzz.targets as targets
+from verification.fuzz import worker
 def run(data, folder):
     if len(data) > 6:
         raise KeyError("planted")
 targets.TARGETS["form"] = targets.Target(run, lambda: [b"abc"])
-fuzz_worker.main()
+worker.main()
 """
     folder = tmp_path / "run"
     folder.mkdir()

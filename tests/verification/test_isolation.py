@@ -1,4 +1,4 @@
-"""The matrix of `verification.safety.isolation` with two callers, and that it can fail."""
+"""The matrix of `verification.isolation` with two callers, and that it can fail."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from app.store.repositories.audit import Audit
-from verification.safety import isolation
+from verification import isolation
 
 CALLERS = ("train", "token", "limited")
 

@@ -1,4 +1,4 @@
-"""What `verification.safety.upgrade` counts as wrong, and an upgrade of a service with few kinds of jobs."""
+"""What `verification.upgrade` counts as wrong, and an upgrade of a service with few kinds of jobs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.deployment import ROOT
+from tests.system.deployment import ROOT
 from verification.digests import checkout
-from verification.safety.upgrade import (
+from verification.upgrade import (
     BEFORE_THE_SMALLER_HOUSE,
     WITH_THE_SAME_BITS,
     Outcome,

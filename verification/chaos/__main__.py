@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from app.commands.demo.temporary_server import sigterm_as_exit
-from benchmarks.postgres import NoPostgres
+from tests.system.postgres import NoPostgres
 from verification.chaos.event_log import EventLog
 from verification.chaos.stages import Outcome, Size, embedded, quantile, shared
 

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.postgres import Postgres, Shutdown
-from benchmarks.processes import command_line, descendants, is_alive
+from tests.system.postgres import Postgres, Shutdown
+from tests.system.processes import command_line, descendants, is_alive
 from verification.chaos.event_log import Interval
 from verification.chaos.programs import marked
 from verification.chaos.service import FaultyService, Instance

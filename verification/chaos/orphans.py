@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from benchmarks.processes import command_line, descendants, is_stopped
+from tests.system.processes import command_line, descendants, is_stopped
 from verification.chaos.programs import marked
 from verification.chaos.service import FaultyService
 

@@ -8,9 +8,10 @@ import subprocess
 from pathlib import Path
 
 from verification.chaos.isolation import NotSupported
-from verification.power_states import FILES, Loss, read_log, state_after
+from verification.chaos.power_states import FILES, Loss, read_log, state_after
 
-_SOURCE = Path(__file__).parents[1] / "power.c"
+SOURCE = Path(__file__).with_name("power.c")
+"""The library that records writes."""
 
 
 class PowerRecorder:
@@ -27,7 +28,7 @@ class PowerRecorder:
         self._log = folder / "power.log"
         self._data = data
         self._before: dict[str, bytes] = {}
-        command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(self._library), str(_SOURCE), "-ldl"]
+        command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(self._library), str(SOURCE), "-ldl"]
         subprocess.run(command, check=True, capture_output=True)
 
     def begin(self) -> None:

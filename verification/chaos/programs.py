@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.processes import Process, with_variable
+from tests.system.processes import Process, with_variable
 from verification.chaos.event_log import EventLog, Interval, Intervals
 
 MARK = "STMS_CHAOS_RUN"

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from app.processes.os_process import ProcessName
-from benchmarks.deployment import environment, prepare_database, stms
-from benchmarks.postgres import Postgres
-from benchmarks.processes import answers, descendants, free_port, process_name
+from tests.system.deployment import environment, prepare_database, stms
+from tests.system.postgres import Postgres
+from tests.system.processes import answers, descendants, free_port, process_name
 from verification.chaos.event_log import EventLog, Interval, Intervals
 from verification.chaos.isolation import Clock, Disk, Network, NotSupported
 from verification.chaos.power import PowerRecorder

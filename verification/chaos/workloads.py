@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from benchmarks.data import data_folder
 from stms_client import Client
+from tests.system.data import data_folder
 
 _NYSTROEM = {"kind": "nystroem", "n_components": 150}
 _FOLDS = {"threshold": {"rule": "f1", "folds": 3}, "student": {"C": 1e3}}

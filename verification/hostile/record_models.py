@@ -7,12 +7,12 @@ from typing import Any, Final
 import numpy as np
 
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from core.data.column_kinds import infer_schema
 from core.data.schema import Kind, KindSpec
 from core.data.table import NumberCells, Table, TextCells, VectorCells
 from core.encoding.fit import fit_encoder
 from core.packed.encoder import Encoder
+from tests.system.published import linear_student, linear_teacher, publish
 
 _ROWS: Final = 60
 

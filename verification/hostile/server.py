@@ -18,9 +18,9 @@ from app.processes.manager import FOLDER_PREFIX
 from app.services.keys import create_key, revoke_key
 from app.store.engine import POOL_SIZE
 from app.store.unit_of_work import Store
-from benchmarks.deployment import Deployment
-from benchmarks.processes import memory, open_files, reset_peaks
-from benchmarks.published import linear_student, linear_teacher, publish
+from tests.system.deployment import Deployment
+from tests.system.processes import memory, open_files, reset_peaks
+from tests.system.published import linear_student, linear_teacher, publish
 from verification.hostile.record_models import publish_models
 from verification.hostile.wire import Answer
 

@@ -21,8 +21,8 @@ from app.main import create_app
 from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from tests.app.started import Client
+from tests.system.published import linear_student, linear_teacher, publish
 
 CSV = b"a,b,label\n" + b"".join(b"%d,%d,%s\n" % (i, i * i % 7, b"yes" if i % 2 else b"no") for i in range(40))
 CLASSES = ("cat", "dog", "größe/1:x", "日本")

@@ -14,13 +14,13 @@ from app.auth import audit_writer
 from app.services.audit import list_records
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
-from benchmarks.token_issuer import NAME, issuer_setting, key_set, public_jwk
 from core.labelling.base import Labelling
 from core.solvers.solution import Summary
 from tests.app.api.bucket import TARGET, serving
 from tests.app.api.conftest import CSV, WEIGHTS, standing_server
 from tests.app.started import Client
-from verification.safety.isolation_probes import bundle_bytes
+from tests.system.token_issuer import NAME, issuer_setting, key_set, public_jwk
+from verification.isolation_probes import bundle_bytes
 
 pytestmark = pytest.mark.usefixtures("keys_required")
 

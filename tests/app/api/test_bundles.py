@@ -18,10 +18,10 @@ from app.domain import bundle
 from app.services import onnx_export
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from tests.app.api.conftest import publish_pets
 from tests.app.serving.written_records import encoder
 from tests.app.started import Client
+from tests.system.published import linear_student, linear_teacher, publish
 
 PATH = "/v1/models/pets/versions/1/bundle"
 Problem = Callable[..., dict[str, Any]]

@@ -14,12 +14,12 @@ from app.services.models import get_version, input_rows
 from app.serving.input_tally import SAMPLED
 from app.serving.input_writer import InputWriter
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from core.data.cell_values import microseconds_of
 from core.data.table import Table, TextCells
 from core.encoding.profile import fit_profile
 from tests.app.serving.written_records import RECORD, columns_of, encoder, people, text_encoder
 from tests.app.started import Client
+from tests.system.published import linear_student, linear_teacher, publish
 
 ONE = "/v1/models/people/classes/a:query"
 INPUTS = "/v1/models/people/versions/latest/inputs"

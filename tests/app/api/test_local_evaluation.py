@@ -16,7 +16,6 @@ import pytest
 from app.domain.entities import ModelVersion
 from app.services.keys import create_key, revoke_key
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed import PackedStudent
 from stms_client import AsyncClient, InvalidInput, NotAllowed, NotFound, Retry, Stale, StmsError
 from stms_client import Client as Asking
@@ -25,7 +24,8 @@ from stms_client.results import NOTES, Decision
 from stms_client.transport import OfProcess
 from tests.app.serving.written_records import RECORD, encoder, numbers_encoder
 from tests.app.started import Client
-from tests.core.packed.test_onnx import CASES, some_rows
+from tests.reference.packed_students import CASES, some_rows
+from tests.system.published import linear_student, linear_teacher, publish
 
 POLL = 500.0
 

@@ -15,13 +15,13 @@ import pytest
 from app.domain.entities import ModelVersion
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed import PackedStudent
 from core.packed.encoder import Encoder
 from tests.app.api.conftest import counted_statements
 from tests.app.api.fast_path import fast_answer, prepare
 from tests.app.serving.written_records import encoder
 from tests.app.started import Client
+from tests.system.published import linear_student, linear_teacher, publish
 
 PATH = "/v1/models/pets/classes/cat/package"
 Problem = Callable[..., dict[str, Any]]

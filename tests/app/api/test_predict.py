@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.published import linear_student, linear_teacher, publish
+from tests.system.published import linear_student, linear_teacher, publish
 
 Check = Callable[..., dict[str, Any]]
 PATH = "/v1/models/pets:predict"

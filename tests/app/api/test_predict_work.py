@@ -15,8 +15,8 @@ from app.services.keys import create_key
 from app.serving.query.evaluate import answer_class
 from app.serving.query.predict import Prediction
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from tests.app.started import Client
+from tests.system.published import linear_student, linear_teacher, publish
 
 Check = Callable[..., dict[str, Any]]
 CLASSES, COLUMNS = 2000, 64

@@ -26,7 +26,7 @@ from app.domain.errors import Unavailable
 from app.processes.os_process import ProcessName
 from app.settings import Settings
 from app.store.migrate import SchemaOutdated
-from benchmarks.processes import process_name
+from tests.system.processes import process_name
 
 ROOT = Path(__file__).parents[3]
 

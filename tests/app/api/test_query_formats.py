@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed import LinearBasis, LinearForm, PackedStudent, PolytopeForm, RbfBasis, SigmoidCalibration
+from tests.system.published import linear_student, linear_teacher, publish
 
 Check = Callable[..., dict[str, Any]]
 CAT = "/v1/models/pets/classes/cat:query"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
+from tests.system.published import linear_student, linear_teacher, publish
 
 Check = Callable[..., dict[str, Any]]
 

@@ -14,11 +14,11 @@ from app.services.keys import create_key
 from app.serving import record_schema
 from app.store.tables import model_versions
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed import PackedStudent, PackedTeacher
 from core.packed.encoder import Encoder
 from tests.app.api.fast_path import fast_answer
 from tests.app.serving.written_records import RECORD, columns_of, encoder, numbers_encoder, text_encoder
+from tests.system.published import linear_student, linear_teacher, publish
 
 ONE = "/v1/models/people/classes/a:query"
 BOTH = "/v1/models/people:query"

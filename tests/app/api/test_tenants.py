@@ -11,9 +11,9 @@ from app.domain.entities import ModelVersion
 from app.services.keys import create_key
 from app.store.large_blobs import delete_large
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from tests.app.api.conftest import CSV, publish_pets
 from tests.app.api.fast_path import fast_answer
+from tests.system.published import linear_student, linear_teacher, publish
 
 Check = Callable[..., dict[str, Any]]
 ROW = {"x": [1, 2, 3]}

@@ -18,9 +18,9 @@ from app.services.retention import clean
 from app.services.token_revocations import list_revocations, revoke_tokens
 from app.settings import Settings
 from app.store.unit_of_work import Store
-from benchmarks.token_issuer import NAME, issuer_setting, key_set, public_jwk, token
 from tests.app.api.fast_path import as_response, prepare
 from tests.refusals import refused_as
+from tests.system.token_issuer import NAME, issuer_setting, key_set, public_jwk, token
 
 CAT = "/v1/models/pets/classes/cat:query"
 ROW = b'{"x": [1.0, 0.0, 0.0]}'

@@ -16,9 +16,9 @@ from app.main import create_app
 from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.migrate import _config, upgrade
-from benchmarks.published import linear_student, linear_teacher
 from tests.app.started import Client
 from tests.lanes import first_short
+from tests.system.published import linear_student, linear_teacher
 
 CLASSES = ("cat", "dog")
 WEIGHTS = np.array([[1.0, 0.5], [-1.0, 2.0]])

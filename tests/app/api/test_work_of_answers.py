@@ -15,12 +15,12 @@ from app.serving import explanations, loop_time
 from app.serving.loop_time import SLOW_SECONDS, LoopTime, timed
 from app.serving.open_inference import evaluate as inference_evaluation
 from app.serving.query import evaluate, predict
-from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed import LinearForm, PackedStudent, PackedTeacher, RbfBasis
 from core.packed.contributions import Baseline, explanation_work
 from core.packed.work import row_work, students_work
 from tests.app.started import Client
-from tests.core.packed.tree_cases import random_trees
+from tests.reference.trees import random_trees
+from tests.system.published import linear_student, linear_teacher, publish
 
 Ask = Callable[[Client, list[list[float]]], Any]
 COLUMNS, CLASSES = 4, ("a", "b")

@@ -18,7 +18,7 @@ from app.auth.jwks import BadKeys, IssuerKeys, check_files, parse_keys, reader_o
 from app.domain.caller_rules import TokenIssuer
 from app.remote.connection import Answer
 from app.remote.errors import RemoteFailed
-from benchmarks.token_issuer import issuer_setting, key_set, private_key, public_jwk, serving
+from tests.system.token_issuer import issuer_setting, key_set, private_key, public_jwk, serving
 
 
 def issuer(where: str | Path) -> TokenIssuer:

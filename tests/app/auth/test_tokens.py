@@ -24,8 +24,16 @@ from app.domain.caller_rules import TokenIssuer
 from app.domain.entities import ApiKey, TokenRevocation
 from app.domain.errors import NotAuthenticated, RateLimited, Unavailable
 from app.settings import Settings
-from benchmarks.token_issuer import NAME, QUERY_RULE, issuer_setting, key_set, private_key, public_jwk, token
 from tests.refusals import refused_as
+from tests.system.token_issuer import (
+    NAME,
+    QUERY_RULE,
+    issuer_setting,
+    key_set,
+    private_key,
+    public_jwk,
+    token,
+)
 
 SUBJECT = "repo:acme/app:ref:main"
 CALLER = f"jwt:{NAME}:{SUBJECT}"

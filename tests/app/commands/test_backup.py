@@ -29,11 +29,11 @@ from app.store import backup
 from app.store.backup import MANIFEST, back_up, restore
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
-from benchmarks.token_issuer import issuer_setting
 from tests.app.started import Client
 from tests.lanes import first_short
 from tests.refusals import refused_as
+from tests.system.published import linear_student, linear_teacher, publish
+from tests.system.token_issuer import issuer_setting
 
 CLASSES = ("cat", "größe/1:x", "日本")
 WEIGHTS = np.eye(3)

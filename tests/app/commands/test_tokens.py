@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.token_issuer import NAME, issuer_setting, key_set, public_jwk
+from tests.system.token_issuer import NAME, issuer_setting, key_set, public_jwk
 
 
 @pytest.fixture

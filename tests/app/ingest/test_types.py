@@ -15,7 +15,6 @@ import pytest
 
 from app.domain.errors import InvalidRequest
 from app.serving.record_faults import RecordReader
-from benchmarks.peers.environments import Offline, environment
 from core.data.cell_values import category_key
 from core.data.column_kinds import infer_schema
 from core.data.frames import table_of_frame, without_tokens
@@ -27,6 +26,7 @@ from core.packed.record_rows import RecordRows
 from stms_client import InvalidInput, calls
 from stms_client.arrays import archive
 from stms_client.tables import columns_of
+from tests.system.environments import Offline, environment
 from tests.types_table import FILES, LABEL_TYPES, LABEL_WAYS, NO, TYPES, LabelType, Type, numbers, page
 from tests.types_ways import (
     BESIDE,

@@ -21,7 +21,7 @@ from app.jobs.worker import Worker
 from app.services.training import get_job, job_events, submit_job
 from app.settings import Settings
 from app.store.unit_of_work import Store
-from benchmarks.stored_dataset import add_dataset
+from tests.system.stored_dataset import add_dataset
 
 FAKE_SOLVER = Path(__file__).with_name("fake_solver.py")
 CLASSES = tuple(f"c{index}" for index in range(6))

@@ -29,8 +29,8 @@ from app.processes.listener import CannotListen, require_free
 from app.processes.manager import Child, Manager
 from app.processes.scoreboard import Scoreboard, State
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from stms_client import Client
+from tests.system.published import linear_student, linear_teacher, publish
 
 PROGRAM = """
 import os, signal, sys, time

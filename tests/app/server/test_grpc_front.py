@@ -16,7 +16,7 @@ from app.http.client_address import client_of_socket
 from app.processes.scoreboard import Scoreboard
 from app.server.context import ServerContext
 from app.server.grpc_front import GrpcFront
-from benchmarks.processes import free_port
+from tests.system.processes import free_port
 
 MIB = 1024 * 1024
 Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter

@@ -49,7 +49,7 @@ from core.packed.codec import decode, encode
 from core.packed.head import head_header
 from tests.app.api.conftest import CLASSES, publish_pets
 from tests.refusals import refused_as
-from verification.safety.isolation_probes import bundle_bytes
+from verification.isolation_probes import bundle_bytes
 
 LIMITS = Settings()
 ROWS = np.random.default_rng(3).normal(size=(1000, 3))

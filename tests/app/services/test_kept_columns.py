@@ -15,13 +15,13 @@ from app.services import models
 from app.services.training import submit_job
 from app.settings import Settings
 from app.store.unit_of_work import Store
-from benchmarks import stored_dataset
-from benchmarks.published import linear_student, linear_teacher, publish, publish_linear
 from core.data.column_kinds import infer_schema
 from core.data.schema import KindSpec
 from core.data.table import Cells, NumberCells, Table, TextCells
 from core.encoding.fit import fit_encoder
 from tests.refusals import at_fault
+from tests.system import stored_dataset
+from tests.system.published import linear_student, linear_teacher, publish, publish_linear
 
 N = 40
 AGES = NumberCells(np.where(np.arange(N) % 4, np.arange(N) ** 2.0, np.nan))

@@ -18,13 +18,13 @@ from app.services.schema_changes import compare_schemas
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from core.data.column_kinds import infer_schema
 from core.data.schema import Kind, KindSpec
 from core.data.table import NumberCells, Table
 from core.encoding.fit import fit_encoder
 from core.packed.encoder import Encoder
 from tests.refusals import refused_as
+from tests.system.published import linear_student, linear_teacher, publish
 
 
 def passengers(*, with_id: bool) -> Encoder:

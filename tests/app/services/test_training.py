@@ -37,11 +37,11 @@ from app.settings import Settings
 from app.store import paging
 from app.store.repositories.jobs import Jobs
 from app.store.unit_of_work import Store
-from benchmarks import stored_dataset
 from core.learners import STUDENTS, TEACHERS
 from core.students.gated import SVM
 from core.teachers.ssvm import SSVM
 from tests.refusals import at_fault, refused_as
+from tests.system import stored_dataset
 
 
 class RememberingQueue(JobQueue):

@@ -27,7 +27,6 @@ from app.serving.loader import ModelSource
 from app.serving.lru import LruCache, Part
 from app.serving.references import References
 from app.serving.servable import make_servable
-from benchmarks.published import linear_student, linear_teacher
 from core.encoding.profile import fit_profile
 from core.packed import PackedHead, PackedLabels, PackedStudent, PackedTeacher, RbfBasis
 from core.packed.codec import encode
@@ -35,6 +34,7 @@ from core.packed.encoder import Encoder
 from core.packed.head import head_header
 from core.packed.input_profile import InputProfile
 from tests.app.serving.written_records import numbers_encoder, numbers_table
+from tests.system.published import linear_student, linear_teacher
 
 CLASSES = ("cat", "dog", "fox")
 

@@ -12,13 +12,13 @@ from app.main import create_app
 from app.services.keys import create_key
 from app.settings import Settings
 from app.store.unit_of_work import Store
-from benchmarks.in_process import gated
-from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed.encoder import Encoder
 from tests.app.api.conftest import RememberingQueue
 from tests.app.server.wire import read_response, running
 from tests.app.serving.written_records import RECORD, encoder
 from tests.compiled import IS_COMPILED
+from tests.system.in_process import gated
+from tests.system.published import linear_student, linear_teacher, publish
 from tests.trace_files import files_below
 
 BODY = b'{"x":[1,2]}'

@@ -33,13 +33,13 @@ from app.store.live_tables import input_counts
 from app.store.repositories.inputs import total
 from app.store.row_bytes import row_size
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from core.data.column_kinds import infer_schema
 from core.data.table import NumberCells, Table
 from core.encoding.fit import fit_encoder
 from core.encoding.profile import fit_profile
 from core.packed.input_profile import MOST_COLUMNS
 from tests.app.serving.written_records import RECORD, encoder, people
+from tests.system.published import linear_student, linear_teacher, publish
 
 
 def published(store: Store, model: str = "people") -> ModelVersion:

@@ -18,11 +18,11 @@ from app.serving.loader import DatabaseSource
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from core.encoding.profile import fit_profile
 from core.errors import InvalidPackage
 from core.packed import IsotonicCalibration, LinearForm, PackedHead, PackedStudent, PackedTeacher, RbfBasis
 from tests.app.serving.written_records import encoder, numbers_encoder, people
+from tests.system.published import linear_student, linear_teacher, publish
 
 
 @pytest.fixture

@@ -185,7 +185,7 @@ def test_an_installation_where_there_is_a_compiler_is_compiled():
 def test_a_wheel_without_a_compiler_works_in_python(tmp_path):
     root = Path(row_decoder.__file__).parents[2]
     source, wheels, unpacked = tmp_path / "source", tmp_path / "wheels", tmp_path / "unpacked"
-    for name in ("app", "core", "experiments", "migrations", "stms", "stms_client"):
+    for name in ("app", "core", "migrations", "stms", "stms_client"):
         shutil.copytree(root / name, source / name, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(root / name, source)

@@ -16,9 +16,9 @@ import pytest
 from app.services.audit import list_records
 from app.services.keys import create_key, revoke_key, rotate_key
 from app.store.unit_of_work import Store
-from benchmarks.deployment import Deployment
-from benchmarks.processes import wait_for
-from benchmarks.published import linear_student, linear_teacher, publish
+from tests.system.deployment import Deployment
+from tests.system.processes import wait_for
+from tests.system.published import linear_student, linear_teacher, publish
 
 QUERY = "/v1/models/pets/classes/a:query"
 ROW = {"x": [1.0, 2.0]}

@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from benchmarks.deployment import Deployment
+from tests.system.deployment import Deployment
 
 NAMES = [f"c{number}" for number in range(300)]
 

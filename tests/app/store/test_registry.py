@@ -13,7 +13,7 @@ from app.store.repositories import registry as registry_module
 from app.store.repositories.registry import Changed
 from app.store.tables import registry_changes, registry_clock
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
+from tests.system.published import linear_student, linear_teacher, publish
 
 
 def _changes(store: Store, after: int, until: int) -> Changed | None:

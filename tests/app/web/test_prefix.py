@@ -21,8 +21,8 @@ from app.http.path_prefix import PathPrefixes, path_as_sent, prefix_of
 from app.main import create_app
 from app.services.keys import create_key
 from app.settings import Settings
-from benchmarks.in_process import gated
 from stms_client import Client as StmsClient
+from tests.system.in_process import gated
 
 PREFIX = "/team/stms"
 LINK = re.compile(r"""(href|action|src|data-poll)="([^"]*)\"""")

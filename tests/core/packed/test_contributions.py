@@ -17,7 +17,7 @@ from core.packed.record_rows import EncodedRecord, RecordRows
 from core.packed.term_table import term_entries
 from core.packed.tree_effects import score_effects
 from tests.app.serving.written_records import encoder, people, random_form, random_map, text_encoder
-from tests.core.packed.tree_cases import random_trees
+from tests.reference.trees import random_trees
 
 CASES = [
     (with_note, kind, faces) for with_note in (False, True) for kind in ("linear", "rbf") for faces in (1, 3)

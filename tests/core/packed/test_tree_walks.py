@@ -10,7 +10,7 @@ import pytest
 
 from core.packed import trees as trees_module
 from tests.compiled import compiled
-from tests.core.packed.tree_cases import random_trees, rows, walked
+from tests.reference.trees import random_trees, rows, walked
 from tests.sanitizers import run_sanitized
 
 NAMES = ("feature", "threshold", "roots", "test", "children", "values", "output")

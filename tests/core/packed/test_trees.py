@@ -21,7 +21,7 @@ from core.packed.student import row_scorer
 from core.packed.tree_effects import score_effects
 from core.packed.trees import MAX_DEPTH
 from tests.compiled import compiled
-from tests.core.packed.tree_cases import random_trees, rows, walked
+from tests.reference.trees import random_trees, rows, walked
 from tests.refusals import at_fault
 
 SHAPES = [

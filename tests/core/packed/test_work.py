@@ -16,8 +16,8 @@ from core.packed.record_rows import EncodedRecord, RecordRows
 from core.packed.work import record_work, row_work, students_work
 from tests.app.serving.written_records import encoder, random_form, random_map
 from tests.compiled import compiled
-from tests.core.packed.tree_cases import random_trees
-from verification.safety.random_students import FORMS, MAPS, random_student
+from tests.reference.random_students import FORMS, MAPS, random_student
+from tests.reference.trees import random_trees
 
 FACTOR = 3.0
 """A count is right if it is at most so many times too high or too low."""

@@ -25,8 +25,8 @@ from core.solvers.ep.probit import ProbitModel, propagate
 from core.solvers.ep.process import Prior, Sites
 from core.solvers.ep.tilted import uncertain_noise
 from core.solvers.solution import Status
-from studies.learners._posteriors import algorithm_difference, covariance, moments_difference, random_signs
 from tests.lanes import first_short
+from tests.reference.posteriors import algorithm_difference, covariance, moments_difference, random_signs
 
 PROBLEMS = 40
 

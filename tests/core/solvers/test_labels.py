@@ -10,7 +10,7 @@ from core.run import Run
 from core.solvers.labels.label_set import LabelSet
 from core.solvers.labels.margin_labels import LabelProblem, Mixture, most_violated, solve_labels
 from core.solvers.solution import Status
-from studies.learners import _labels as oracles
+from tests.reference import labels as oracles
 from tests.refusals import at_fault
 
 NO_PAIRS = np.empty((0, 2), dtype=int)

@@ -27,8 +27,8 @@ from core.training.config import TrainingConfig
 from core.training.pipeline import prepare, train
 from core.training.preparation import Preparation
 from core.training.student_training import train_student
-from tests.core.packed.tree_cases import random_trees, rows
 from tests.core.teachers.test_forest import clouds
+from tests.reference.trees import random_trees, rows
 
 FOREST = Forest(trees=25)
 BOOSTING = Boosting(iterations=8, leaves=5, min_leaf=3)

@@ -18,8 +18,8 @@ from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
-from benchmarks.postgres import NoPostgres, postgres
 from tests.app.jobs.conftest import FakeSolver, open_service, wait_for
+from tests.system.postgres import NoPostgres, postgres
 
 
 def test_a_worker_waits_for_a_database_that_cannot_be_reached_until_it_stops(

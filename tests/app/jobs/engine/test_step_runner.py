@@ -14,7 +14,7 @@ from app.jobs.errors import JobError
 from app.store.engine import Timeouts, open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store, UnitOfWork
-from benchmarks.postgres import NoPostgres, postgres
+from tests.system.postgres import NoPostgres, postgres
 
 TRIES: list[str] = []
 

@@ -18,9 +18,9 @@ from app.main import create_app
 from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from core.packed import PackedStudent, SigmoidCalibration
 from tests.app.started import Client
+from tests.system.published import linear_student, linear_teacher, publish
 
 CLASSES = ("cat", "dog", "größe/1:x", "日本")
 WEIGHTS = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-1.0, -1.0, -1.0]])

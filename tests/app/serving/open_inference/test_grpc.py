@@ -34,9 +34,9 @@ from app.serving.open_inference.grpc.messages import GrpcInference, parse
 from app.serving.open_inference.grpc.refusals import detail_of
 from app.serving.open_inference.grpc.service import InferenceService
 from app.serving.open_inference.operations import Operations
-from benchmarks.processes import free_port
 from tests.app.started import Client
 from tests.refusals import refused_as
+from tests.system.processes import free_port
 
 ROWS = np.array([[1.0, 5.0, 0.0], [0.25, -1.0, 7.0]])
 LARGEST = 1024 * 1024

@@ -11,8 +11,8 @@ import pytest
 
 from app.domain.entities import ModelVersion
 from app.store.unit_of_work import Store
-from benchmarks.published import linear_student, linear_teacher, publish
 from tests.app.serving.open_inference.test_inference import binary, outputs, tensor
+from tests.system.published import linear_student, linear_teacher, publish
 
 BOX = "/v2/models/boxes:box/infer"
 NAMES = ["length", "width", "height"]

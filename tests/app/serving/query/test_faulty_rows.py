@@ -16,11 +16,11 @@ from app.serving.query.record_requests import parse_classes_of_records
 from app.serving.query.requests import parse_classes
 from app.serving.servable import ServableStudent, make_servable
 from app.serving.work import RequestLimits
-from benchmarks.published import linear_student
 from stms_client.results import Decisions
 from tests.app.serving.query.test_rows import SERVED, VERSION
 from tests.app.serving.written_records import RECORD, columns_of, encoder, served
 from tests.refusals import refused_as
+from tests.system.published import linear_student
 
 LIMITS = RequestLimits(max_bytes=1 << 24, max_rows=5000)
 RECORDS = served(encoder())

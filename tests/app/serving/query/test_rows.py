@@ -20,8 +20,8 @@ from app.serving.query.negotiation import DEFAULT_FORMAT
 from app.serving.query.rows import QueryBody, decode, dense_blocks, dense_row
 from app.serving.servable import ServableStudent, make_servable
 from app.serving.work import RequestLimits
-from benchmarks.published import linear_student
 from tests.refusals import refused_as
+from tests.system.published import linear_student
 
 VERSION = ModelVersion("pets", 3, "job", "", "svm", ("a",), 3, "", {}, 0.0)
 DECODER = msgspec.json.Decoder(QueryBody)

@@ -1,1 +1,0 @@
-"""Many workers on PostgreSQL: ``python -m benchmarks.cluster``, see `__main__`."""

@@ -1,0 +1,1 @@
+"""The documentation: pages in Markdown, and `docs.site`, which builds a site of them."""
