@@ -11,9 +11,7 @@ import typer
 from rich.markup import escape
 
 from app.commands.output import Json, JsonOption, print_json, say
-from app.domain.parameter_faults import parameter_faults
 from app.domain.parameter_table import parameter_rows, put, value_of
-from app.domain.training_spec import TrainingSpec
 
 SetOption = Annotated[
     list[str],
@@ -53,6 +51,8 @@ def hyperparameters(as_json: JsonOption = False, update: UpdateOption = None) ->
     Example:  stms train digits.csv --model digits --set student.C=1e4 --set features.kind=nystroem
     """
     if as_json:
+        from app.domain.training_spec import TrainingSpec
+
         print_json(TrainingSpec.model_json_schema())
         return
     if update is not None:
@@ -99,6 +99,11 @@ def read_hyperparameters(assignments: Sequence[str], file: Path | None, *, tune:
     if tune and values.get("tuning") is None:
         named = any(values.get(name) is not None for name in ("features", "teacher", "student", "compact"))
         values["tuning"] = {} if named else {"scope": "job"}
+    if not values:
+        return values
+    # Loads the learners, which takes longer than the rest of a command.
+    from app.domain.parameter_faults import parameter_faults
+
     if faults := parameter_faults(values):
         ends = [fault.message if fault.message[-1] in ".?" else f"{fault.message}." for fault in faults]
         listed = " ".join(f"{fault.field}: {end}" for fault, end in zip(faults, ends, strict=True))

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from app.domain.entities import Json
-from app.domain.training_spec import TrainingSpec
 
 Kind: TypeAlias = Literal["json", "text", "list", "texts", "flag"]
 """How a value is written: as JSON, as text as it is, as a list of either, or as true and false."""
@@ -48,6 +47,8 @@ class ParameterRow:
 
 def parameter_rows() -> Iterator[ParameterRow]:
     """One row for each hyper-parameter, nested ones by their dotted names."""
+    from app.domain.training_spec import TrainingSpec  # needs all learners, unlike the rest
+
     schema = TrainingSpec.model_json_schema()
     yield from _rows(schema, schema.get("$defs", {}), "")
 

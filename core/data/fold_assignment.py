@@ -20,3 +20,8 @@ def fold_assignment(labels: IntArray, n_folds: int, seed: int = 0) -> IntArray:
     fold_of = np.empty(len(labels), dtype=np.int64)
     fold_of[dealt] = np.arange(len(labels)) % n_folds
     return fold_of
+
+
+def scored_folds(fold_of: IntArray, number: int | None) -> IntArray:
+    """The first ``number`` of the folds, with −1 for rows of others, (n,); None: all of them."""
+    return fold_of if number is None else np.where(fold_of < number, fold_of, -1)

@@ -20,7 +20,7 @@ Brier score.
 
 Most of the time would go to families that are not taken. Hence those with folds are fitted in one of these
 first, and race: one that is more than a standard error behind the best of the others there, on the same
-rows, is not fitted again.
+rows, is not fitted again. Nor is the only one that is left, if it is as much ahead of all others.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ FEW_ROWS: Final = 500
 """Of fewer rows boosted and extra trees have 10 folds, of up to three times as many 5, otherwise 3."""
 SETTLED_BY_BRIER: Final = 3 * FEW_ROWS
 """Of fewer rows the Brier score decides between families that are within one standard error."""
+ENOUGH_SCORED: Final = 1000
+"""Held-out rows of each class from which on more of them change neither thresholds nor calibrations."""
 MOST_WORK: Final = 1e9
 """Boosted trees that would take more to compare, in values of rows that all fits read, are left out."""
 MOST_FOREST_WORK: Final = 1e10
@@ -136,12 +138,14 @@ def choose_family(
     specs = candidates(part)
     if not specs:
         return choice, None
-    families = _Race(part, specs, choice, run, scores).families()
+    families = _Race(part, specs, choice, run, scores, is_all=part.n == data.n).families()
     taken = chosen([one.family for one in families if one.is_scored])
     compared = tuple(one.as_dict() | {"taken": one.family is taken} for one in families)
     fits = next(one.fits for one in families if one.family is taken)
     if fits is not None and part.n == data.n:
         taken = replace(taken, fitted=taken.fitted or fits.teacher(run.silent()))
+    elif fits is not None and fits.n_folds:
+        taken = replace(taken, teacher=with_scored_folds(fits.spec, data.y))
     return with_family(replace(choice, families=compared), taken, data.n)
 
 
@@ -158,6 +162,20 @@ class _Raced:
         return self.family.as_dict() | ({} if self.is_scored else {"rows": len(self.family.shares)})
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Begun:
+    """A family after its first fold, and those without folds on the same rows."""
+
+    fits: TreeFits
+    family: Family
+    others: list[Family]
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether it is more than a standard error ahead of all others: further folds decide nothing."""
+        return all(_is_behind(one, [self.family]) for one in self.others)
+
+
 class _Race:
     """Fits of all families: first in one fold each, then in the others of those that may still be taken."""
 
@@ -168,8 +186,12 @@ class _Race:
         choice: QuickChoice,
         run: Run,
         scores: FloatArray | None,
+        *,
+        is_all: bool,
     ) -> None:
+        """is_all: whether these are all rows, so that what is fitted to them is the teacher."""
         self._part, self._choice, self._run, self._scores = part, choice, run, scores
+        self._is_all = is_all
         # Of fits in one thread each, all threads are busy to the end.
         self._alone = replace(run.silent(), n_threads=1)
         self._fits = [spec.fits(_task_of_trees(part), run.seed) for spec in specs]
@@ -191,14 +213,20 @@ class _Race:
                 continue
             rows = fits.rows_of(0)
             begun = self._family(fits, rows)
-            if _is_behind(begun, [one.of_rows(rows, self._part.y) for one in others]):
+            here = [one.of_rows(rows, self._part.y) for one in others]
+            if _is_behind(begun, here):
                 raced.append(_Raced(begun, fits, is_scored=False))
                 self._done += fits.n_folds - 1
             else:
-                lasting.append(fits)
-        rest = [delayed(fits.score_fold)(fold, alone) for fits in lasting for fold in range(1, fits.n_folds)]
+                lasting.append(_Begun(fits, begun, here))
+        if len(lasting) == 1 and not self._is_all and lasting[0].is_ahead:
+            [leader] = lasting
+            behind = [one for one in raced if not one.is_scored]
+            return [*map(_Raced, leader.others), _Raced(leader.family, leader.fits), *behind]
+        going = [one.fits for one in lasting]
+        rest = [delayed(fits.score_fold)(fold, alone) for fits in going for fold in range(1, fits.n_folds)]
         self._fitted(rest)
-        return raced + [_Raced(self._family(fits), fits) for fits in lasting]
+        return raced + [_Raced(self._family(fits), fits) for fits in going]
 
     def _fitted(self, tasks: list[Any]) -> list[Any]:
         results = []
@@ -236,6 +264,17 @@ def _is_behind(begun: Family, others: Sequence[Family]) -> bool:
     return begun.brier is None or best.brier is None or begun.brier > best.brier
 
 
+def with_scored_folds(spec: TreeSpec, labels: IntArray) -> TreeSpec:
+    """The teacher with held-out scores of one fold only, if each class has `ENOUGH_SCORED` rows there.
+
+    Thresholds and calibrations of so many rows are as good as those of all, and the fits of the other folds
+    take longer than the teacher. labels: class codes of the rows of the fit, (n,).
+    """
+    assert isinstance(spec, Boosting | Forest)  # noqa: S101 - the only ones with folds
+    rarest = int(np.bincount(labels).min())
+    return replace(spec, scored_folds=1) if rarest // spec.folds >= ENOUGH_SCORED else spec
+
+
 def with_family(choice: QuickChoice, taken: Family, n: int) -> tuple[QuickChoice, Teacher | None]:
     """The choice of a family for n rows, and its teacher if that was fitted to all of them."""
     if taken.teacher is None:
@@ -251,7 +290,9 @@ def with_trees(choice: QuickChoice, spec: TeacherSpec) -> QuickChoice:
 
 
 def compared_part(data: LabelledData, seed: int) -> LabelledData:
-    """The rows that families are compared on."""
+    """The rows that families are compared on: of somewhat more all, since a fit of all is the teacher."""
+    if not is_sparse(data.X) and data.n <= 3 * ROWS // 2:
+        return data
     return data.take(some_rows(data.y, ROWS_WITH_TERMS if is_sparse(data.X) else ROWS, seed))
 
 

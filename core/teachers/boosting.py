@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
 
-from core.data.fold_assignment import fold_assignment
+from core.data.fold_assignment import fold_assignment, scored_folds
 from core.errors import Fault, InvalidProblem
 from core.packed import TreesBasis
 from core.parameters import Doc, Ge, Gt, Le, check_parameters
@@ -48,6 +48,12 @@ class Boosting(TreeSpec):
     max_depth: Annotated[int, Ge(1), Le(128), Doc("Most tests from the root to a leaf.")] = 64
     bins: Annotated[int, Ge(2), Le(255), Doc("Bins of a column at most, between which thresholds lie.")] = 128
     folds: Annotated[int, Ge(2), Le(10), Doc("Further fits, for scores of rows that were held out.")] = 3
+    scored_folds: Annotated[
+        int | None,
+        Ge(1),
+        Le(20),
+        Doc("Folds whose rows get held-out scores, each of which takes a further fit; null: all of them."),
+    ] = None
 
     def __post_init__(self) -> None:
         check_parameters(self, "teacher")
@@ -108,7 +114,8 @@ class BoostingFits(TreeFits):
         n = len(task.labels)
         if len(np.unique(task.labels)) < 2:
             raise InvalidProblem(Fault("y", "single_class", "boosting needs rows of two classes at least"))
-        super().__init__(spec, task, seed, fold_assignment(task.labels, min(spec.folds, n), seed))
+        fold_of = fold_assignment(task.labels, min(spec.folds, n), seed)
+        super().__init__(spec, task, seed, scored_folds(fold_of, spec.scored_folds))
         self._spec = spec
 
     @property

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
-from core.data.fold_assignment import fold_assignment
+from core.data.fold_assignment import fold_assignment, scored_folds
 from core.parameters import Doc, Ge, Gt, Le, check_parameters
 from core.teachers.base import Task
 from core.teachers.binning import Bins
@@ -54,6 +54,12 @@ class Forest(TreeSpec):
     folds: Annotated[
         int, Ge(2), Le(20), Doc("Folds of the held-out scores where each tree is grown on all rows.")
     ] = 3
+    scored_folds: Annotated[
+        int | None,
+        Ge(1),
+        Le(20),
+        Doc("Folds whose rows get held-out scores, each of which takes a further fit; null: all of them."),
+    ] = None
     max_features: Annotated[
         float | None, Gt(0), Le(1), Doc("Share of the columns that is tried at a node; null: √d of them.")
     ] = None
@@ -73,10 +79,6 @@ class Forest(TreeSpec):
         """The forest, and those of the folds where each tree is grown on all rows."""
         return ForestFits(self, task, seed)
 
-    def metadata(self) -> dict[str, str | float | int]:
-        """Name and what the trees depend on."""
-        return {"method": self.name, **{k: v for k, v in self.params().items() if v is not None}}
-
 
 def grown_tree(nodes: Any, bins: Bins) -> GrownTree:
     """A tree from ``tree_`` of a classifier that was fitted to the codes of ``bins``."""
@@ -93,7 +95,7 @@ class ForestFits(TreeFits):
         n = len(task.labels)
         fold_of = np.full(n, -1)
         if spec.sample == "all" and n > 1:
-            fold_of = fold_assignment(task.labels, min(spec.folds, n), seed)
+            fold_of = scored_folds(fold_assignment(task.labels, min(spec.folds, n), seed), spec.scored_folds)
         super().__init__(spec, task, seed, fold_of)
         self._spec = spec
         self._present, codes = np.unique(task.labels, return_inverse=True)

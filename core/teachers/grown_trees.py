@@ -45,6 +45,10 @@ class TreeSpec(TeacherSpec):
         del start
         return self.fits(task, run.seed).teacher(run)
 
+    def metadata(self) -> dict[str, str | float | int]:
+        """Name and what the trees depend on."""
+        return {"method": self.name, **{k: v for k, v in self.params().items() if v is not None}}
+
     def restore(
         self, arrays: Arrays, n_classes: int, n_features: int, summary: Summary | None
     ) -> TreeTeacher:

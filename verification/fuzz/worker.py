@@ -28,8 +28,8 @@ _WATCHED: Final = ("zipfile", "csv", "python_multipart", "app", "core")
 _WATCHED_OF: Final = {"cost": ("zipfile",)}
 """Packages whose branches guide the fuzzer, and those of single targets.
 
-The input of ``cost`` is a seed, which no branch can guide, and Atheris keeps the result of every comparison of
-arrays that it watches: gigabytes.
+The input of ``cost`` is a seed, which no branch can guide, and Atheris keeps the results of comparisons of
+arrays: gigabytes.
 """
 
 

@@ -26,6 +26,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -301,12 +302,13 @@ def failure(error: Exception) -> Json:
     return {"code": "internal_error", "message": message}
 
 
-def serve(commands: BinaryIO, answers: Answers) -> None:
-    """Carry out commands until the stream ends."""
+def serve(commands: BinaryIO, answers: Answers, job_begins: Callable[[], None] = lambda: None) -> None:
+    """Carry out commands until the stream ends. job_begins: called before the first one."""
     handler: CommandHandler | None = None
     while (message := read_message(commands)) is not None:
         try:
             if message.type == "open":
+                job_begins()
                 settings = msgspec.convert(message.header, SolverSettings)
                 logging.basicConfig(level=settings.log_level, format="%(levelname)s %(name)s: %(message)s")
                 mask_logs(settings.log_format)
@@ -331,8 +333,46 @@ def _dispatch(handler: CommandHandler | None, message: Message) -> None:
     commands[message.type](message.header)
 
 
-def warm_up() -> None:
-    """Load all that any job needs, including the compiled kernels, by training on four rows."""
+def load_session() -> None:
+    """Load what every job needs first: the code that reads its rows and compares maps of features."""
+    import scipy.linalg
+    import scipy.sparse.linalg
+    import scipy.spatial.distance  # noqa: F401
+
+    import app.jobs.solver.job_data
+    import app.jobs.solver.session  # noqa: F401
+
+
+class WarmUp(threading.Thread):
+    """Loads, beside the first steps of a job, what jobs need later: scikit-learn, and the compiled kernels.
+
+    These are loaded by training on four rows, unless a job has come meanwhile. ready: called at the end.
+    """
+
+    def __init__(self, ready: Callable[[], None]) -> None:
+        super().__init__(name="warm-up", daemon=True)
+        self._ready = ready
+        self._has_job = threading.Event()
+
+    def job_begins(self) -> None:
+        """Leave to the job what it loads itself."""
+        self._has_job.set()
+
+    def run(self) -> None:
+        """Load it. A library that cannot be loaded is an error of the job that needs it."""
+        try:
+            import sklearn.ensemble
+            import sklearn.tree  # noqa: F401
+
+            if not self._has_job.is_set():
+                train_on_four_rows()
+        except Exception:
+            logger.exception("the solver could not load everything ahead of a job")
+        self._ready()
+
+
+def train_on_four_rows() -> None:
+    """Load all that any job needs, including the compiled kernels."""
     import numpy as np
 
     from app.jobs.solver.job_data import JobData
@@ -351,8 +391,9 @@ def warm_up() -> None:
 def main() -> int:
     """Reserve standard output for messages, and serve.
 
-    A solver for which a job waits loads its libraries first and lowers its priority afterwards. A spare one
-    lowers it first and reports when it is ready. From then on it looks whether it starves.
+    A solver for which a job waits loads what it needs first, and lowers its priority afterwards; a spare one
+    lowers it first. The rest is loaded beside the first steps of the job. From then on it looks whether it
+    starves.
     """
     niceness, when = int(sys.argv[2]), sys.argv[3]
     load_plugins()
@@ -362,13 +403,12 @@ def main() -> int:
     os.dup2(2, 1)
     if when == "later":
         deprioritise(niceness)
-        ProcessorShare(niceness, answers.processor).start()
-        warm_up()
-        answers.send("ready")
+        load_session()
     else:
-        import app.jobs.solver.session  # noqa: F401 - loaded before the priority is lowered
-
+        load_session()
         deprioritise(niceness)
-        ProcessorShare(niceness, answers.processor).start()
-    serve(commands, answers)
+    ProcessorShare(niceness, answers.processor).start()
+    warm_up = WarmUp(lambda: answers.send("ready"))
+    warm_up.start()
+    serve(commands, answers, warm_up.job_begins)
     return 0
