@@ -99,7 +99,12 @@ datasets = Table(
 dataset_classes = Table(
     "dataset_classes",
     metadata,
-    Column("dataset_id", _ID, ForeignKey("datasets.id", ondelete="CASCADE"), primary_key=True),
+    Column(
+        "dataset_id",
+        _ID,
+        ForeignKey("datasets.id", ondelete="CASCADE", name="fk_dataset_classes_dataset_id_datasets"),
+        primary_key=True,
+    ),
     # Number of the first class of the piece.
     Column("first", Integer, primary_key=True),
     Column("labels", JSON, nullable=False),

@@ -336,6 +336,7 @@ def test_postgresql_is_left_to_its_own_tools(tmp_path: Path):
             (lambda folder: edit(folder, format="other"), "not of format", "backup_damaged"),
             (lambda folder: edit(folder, files={}), "not of format", "backup_damaged"),
             (lambda folder: edit(folder, schema="9999"), "newer program", "backup_too_new"),
+            (lambda folder: edit(folder, schema="0027"), "before 1.0.0", "backup_too_old"),
             (lambda folder: (folder / "stms.sqlite").unlink(), "missing or cut off", "backup_damaged"),
             (
                 lambda folder: (folder / "stms.sqlite").write_bytes(b"cut"),
