@@ -144,7 +144,7 @@ jobs = Table(
     Column("alias_revision", Integer, nullable=False, server_default="0"),
     # Size of the packed students that the job stored.
     Column("student_bytes", BigInteger, nullable=False, server_default="0"),
-    # When the attempt was queued; of jobs from before this column the time of their submission holds.
+    # When the attempt was queued.
     Column("queued_at", Double),
     # W3C trace context of the request that submitted the job, if it is traced.
     Column("traceparent", String(55)),

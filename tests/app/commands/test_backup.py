@@ -183,6 +183,9 @@ def test_a_restore_keeps_the_revocations_of_tokens(settings: Settings, tmp_path:
     made = [revoke_tokens(store, [entry], entry.issuer, sub="before")]
     back_up(settings, tmp_path / "backup")
     made.append(revoke_tokens(store, [entry], entry.issuer, jti="after"))
+    with store.engine.begin() as connection:
+        for table in ("token_revocations", "api_keys"):
+            connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN of_the_next_release INTEGER")
     store.dispose()
     restore(settings, tmp_path / "backup", overwrite=True)
     store = Store(open_engine(settings.app_database_url))
