@@ -61,7 +61,7 @@ STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=30s --timeout=30s --start-period=60s --retries=3 CMD ["stms", "ping", "--container"]
 ENTRYPOINT ["stms"]
 CMD ["serve"]
-ARG VERSION=0.1.0
+ARG VERSION=1.0.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="STMS" \
       org.opencontainers.image.description="Single-teacher multi-student classification as a service" \

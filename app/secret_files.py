@@ -96,7 +96,6 @@ class SecretFiles(EnvSettingsSource):
         """The variables of settings that no earlier source gives, in lower case."""
         names: set[str] = set()
         for name, field in self.settings_cls.model_fields.items():
-            found = [(key, variable) for key, variable, _ in self._extract_field_info(field, name)]
-            if not any(key in self.current_state for key in (name, *(key for key, _ in found))):
-                names.update(variable for _, variable in found)
+            if name not in self.current_state:
+                names.update(variable for _, variable, _ in self._extract_field_info(field, name))
         return names

@@ -7,7 +7,7 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import AliasChoices, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.domain.caller_rules import ProxyRule, TokenIssuer
@@ -19,7 +19,7 @@ from app.secret_files import SecretFiles
 class Settings(BaseSettings):
     """All settings of the service."""
 
-    model_config = SettingsConfigDict(env_prefix="STMS_", extra="ignore", populate_by_name=True)
+    model_config = SettingsConfigDict(env_prefix="STMS_", extra="ignore")
 
     data_dir: Path = Field(
         Path("stms-data"), description="Folder of the embedded databases and the model cache."
@@ -29,14 +29,7 @@ class Settings(BaseSettings):
     )
     host: str = Field("127.0.0.1", description="Address to listen on; beyond loopback only with API keys.")
     port: int = Field(8000, ge=0, le=65535)
-    api_processes: int = Field(
-        1,
-        ge=1,
-        le=64,
-        # The second name is the old one.
-        validation_alias=AliasChoices("STMS_API_PROCESSES", "STMS_WORKERS"),
-        description="Server processes of one `stms api`.",
-    )
+    api_processes: int = Field(1, ge=1, le=64, description="Server processes of one `stms api`.")
     drain_seconds: float = Field(
         10.0, gt=0, description="Longest time for requests in progress after SIGTERM, in seconds."
     )
@@ -134,8 +127,6 @@ class Settings(BaseSettings):
     max_unfinished_jobs_per_key: int | None = Field(
         None,
         ge=1,
-        # The second name is the old one, from when running jobs were not counted.
-        validation_alias=AliasChoices("STMS_MAX_UNFINISHED_JOBS_PER_KEY", "STMS_MAX_QUEUED_JOBS_PER_KEY"),
         description="Queued and running jobs of one API key beyond which new ones get 429; empty: no limit.",
     )
     max_inflight_queries: int = Field(

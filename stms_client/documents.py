@@ -31,7 +31,7 @@ class Alias(TypedDict):
 class AliasMove(TypedDict):
     """A move of an alias. version: null if it was deleted. previous: null if it was created.
 
-    actor: id of the API key; "system" for the publication of a job; empty if it is not known.
+    actor: id of the API key; "system" for the publication of a job.
     """
 
     id: str
@@ -92,8 +92,8 @@ class ColumnInputs(TypedDict):
     a number or date outside its range in training, or a text that was cut. training_gaps: part of the rows
     of training without a value. psi: population stability index of the sampled records against training: the
     sum of (p − q) ln(p / q) over the bins, or null without any. drifted: whether it is above 0.25, with at
-    least 1000 sampled records. Versions of earlier releases have null for training_gaps and psi, and no
-    bins.
+    least 1000 sampled records. A version that came without a profile has null for training_gaps and psi, and
+    no bins.
     """
 
     name: str
@@ -126,9 +126,9 @@ class Curve(TypedDict):
 
 
 class Dataset(TypedDict):
-    """A data set. digest: SHA-256 of the uploaded bytes. reading: what was taken of the file, and why; empty
-    for data sets that were not read from one, or by an earlier release. summary: counts, ranges and
-    warnings; of each column, in ``schema`` or of plain numbers in ``features``, up to three ``examples``.
+    """A data set. digest: SHA-256 of the uploaded bytes. reading: what was taken of the file, and why.
+    summary: counts, ranges and warnings; of each column, in ``schema`` or of plain numbers in ``features``,
+    up to three ``examples``.
 
     classes: the first 1000; there are more if ``classes_truncated``.
     """
@@ -452,8 +452,7 @@ class Server(TypedDict):
     500. unanswered: numbers of queries of the last minute without an answer, by status. latency, buckets: of
     the queries of all models. models: the ten with the most queries in the last minute. history: one entry
     every two seconds, oldest first, of six numbers: seconds since the epoch, queries a second, errors a
-    second, p99 or null, refused queries a second, p50 or null. Servers of earlier releases leave out the
-    last two numbers, refused, unanswered, buckets and models.
+    second, p99 or null, refused queries a second, p50 or null.
     """
 
     id: str
@@ -474,11 +473,11 @@ class Server(TypedDict):
     errors_per_second: float
     latency: dict[str, float | None]
     history: list[list[float | None]]
-    refused: NotRequired[float]
-    refused_per_second: NotRequired[float]
-    unanswered: NotRequired[dict[str, float]]
-    buckets: NotRequired[list[float]]
-    models: NotRequired[list[Traffic]]
+    refused: float
+    refused_per_second: float
+    unanswered: dict[str, float]
+    buckets: list[float]
+    models: list[Traffic]
 
 
 class SizePoint(TypedDict):

@@ -1,8 +1,8 @@
 """An upgrade with jobs in every state: ``python -m verification.upgrade [--from COMMIT ...]``.
 
-`stms api` and `stms worker` of an older commit get jobs of several kinds into every state: ended in each way,
-with a part of their students, without a teacher yet, queued, waiting for admission, and cancelled while no
-worker runs. Then the database is upgraded, processes of this tree take over, and all jobs must end as they
+`stms api` and `stms worker` of the release before get jobs of several kinds into every state: ended in each
+way, with a part of their students, without a teacher yet, queued, waiting for admission, and cancelled while
+no worker runs. Then the database is upgraded, processes of this tree take over, and all jobs must end as they
 should; those that had failed or were cancelled are tried again. Three ways to take over are tried:
 
 stop      all old processes end by SIGTERM
@@ -46,9 +46,8 @@ from verification.chaos.audit import Audit
 from verification.digests import checkout
 from verification.upgrade_jobs import QUICK, WORKLOADS, Jobs, Key, Tables
 
-BEFORE_THE_SMALLER_HOUSE: Final = "537894f2"
-WITH_THE_SAME_BITS: Final = "1a0d69af"
-"""Its students have the bits of today's; those of earlier commits had sigmoids that differ by 1e-8."""
+RELEASE_BEFORE: Final = "1a0d69af"
+"""The commit of the release before this one. Its students have the bits of today's."""
 WAYS: Final = ("stop", "kill", "rolling")
 DATABASES: Final = ("sqlite", "postgresql")
 _STATES: Final = {"queued", "running", "succeeded", "partially_succeeded", "failed", "cancelled"}
@@ -97,7 +96,7 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--from", dest="old", default=BEFORE_THE_SMALLER_HOUSE, help="commit [%(default)s]")
+    parser.add_argument("--from", dest="old", default=RELEASE_BEFORE, help="commit [%(default)s]")
     parser.add_argument("--database", choices=(*DATABASES, "both"), default="both", help="[%(default)s]")
     parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="only these")
     parser.add_argument("--kinds", nargs="+", choices=tuple(WORKLOADS), default=(), help="only these jobs")

@@ -222,7 +222,8 @@ class ColumnInputsView(View):
     number or date outside its range in training, or a text that was cut. training_gaps: part of the rows of
     training without a value. psi: population stability index of the sampled records against training: the sum
     of (p − q) ln(p / q) over the bins, or null without any. drifted: whether it is above 0.25, with at least
-    1000 sampled records. Versions of earlier releases have null for training_gaps and psi, and no bins.
+    1000 sampled records. A version that came without a profile has null for training_gaps and psi, and no
+    bins.
     """
 
     name: str
@@ -313,7 +314,7 @@ def get_alias(
 class AliasMoveView(View):
     """A move of an alias. version: null if it was deleted. previous: null if it was created.
 
-    actor: id of the API key; "system" for the publication of a job; empty if it is not known.
+    actor: id of the API key; "system" for the publication of a job.
     """
 
     id: str

@@ -114,8 +114,7 @@ class ServerView(View):
     500. unanswered: numbers of queries of the last minute without an answer, by status. latency, buckets: of
     the queries of all models. models: the ten with the most queries in the last minute. history: one entry
     every two seconds, oldest first, of six numbers: seconds since the epoch, queries a second, errors a
-    second, p99 or null, refused queries a second, p50 or null. Servers of earlier releases leave out the last
-    two numbers, refused, unanswered, buckets and models.
+    second, p99 or null, refused queries a second, p50 or null.
     """
 
     id: str
@@ -136,11 +135,11 @@ class ServerView(View):
     errors_per_second: float
     latency: dict[str, float | None]
     history: list[list[float | None]]
-    refused: float = 0.0
-    refused_per_second: float = 0.0
-    unanswered: dict[str, float] = Field(default_factory=dict)
-    buckets: list[float] = Field(default_factory=list)
-    models: list[TrafficView] = Field(default_factory=list)
+    refused: float
+    refused_per_second: float
+    unanswered: dict[str, float]
+    buckets: list[float]
+    models: list[TrafficView]
 
 
 @router.get("/servers")

@@ -74,9 +74,9 @@ class DecisionView(View):
 
 
 class DatasetView(View):
-    """A data set. digest: SHA-256 of the uploaded bytes. reading: what was taken of the file, and why; empty
-    for data sets that were not read from one, or by an earlier release. summary: counts, ranges and warnings;
-    of each column, in ``schema`` or of plain numbers in ``features``, up to three ``examples``.
+    """A data set. digest: SHA-256 of the uploaded bytes. reading: what was taken of the file, and why.
+    summary: counts, ranges and warnings; of each column, in ``schema`` or of plain numbers in ``features``,
+    up to three ``examples``.
 
     classes: the first 1000; there are more if ``classes_truncated``.
     """

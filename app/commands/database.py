@@ -25,10 +25,6 @@ _PAUSE_SECONDS = 0.5
 _COPIED = (field("name", "table"), field("rows"), ("digest", lambda row: row["digest"][:16]))
 
 
-class SchemaOfNewerProgram(CommandFailed):
-    """The database has a migration that this program does not know."""
-
-
 @commands.command()
 def upgrade(
     data_dir: DataOption = None,
@@ -81,9 +77,6 @@ def current(
         try:
             with open_store(data_dir):
                 break
-        except SchemaOfNewerProgram:
-            # Waiting does not help.
-            raise
         except CommandFailed as failure:
             left = deadline - time.monotonic()
             if left <= 0:
@@ -210,23 +203,21 @@ def local(moment: float) -> str:
 
 @contextmanager
 def open_store(data_dir: Path | None) -> Iterator[Store]:
-    """Open the database of the settings. Raises CommandFailed if it is unreachable or out of date."""
+    """Open the database of the settings.
+
+    Raises CommandFailed if it is unreachable or out of date, and SchemaUnknown, for which no waiting helps.
+    """
     from app.store.engine import open_database
-    from app.store.migrate import schema_is_current, schema_is_newer
+    from app.store.migrate import SchemaOutdated, require_current_schema
     from app.store.unit_of_work import Store
 
     store = Store(open_database(read_settings(data_dir=data_dir), "command"))
     try:
         with database_reached(), audit_context(AuditContext(operator())):
-            if not schema_is_current(store.engine):
-                if schema_is_newer(store.engine):
-                    raise SchemaOfNewerProgram(
-                        "The database has the schema of a newer release.",
-                        ["Use the program of that release."],
-                    )
-                raise CommandFailed(
-                    "The database has no schema, or an older one.", ["Run `stms db upgrade`."]
-                )
+            try:
+                require_current_schema(store.engine)
+            except SchemaOutdated as error:
+                raise CommandFailed(str(error)) from error
             yield store
     finally:
         store.dispose()

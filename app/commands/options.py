@@ -40,13 +40,12 @@ def read_settings(**options: Any) -> Settings:
 def _variable(location: tuple[int | str, ...]) -> str:
     """The environment variable of a setting that is not valid, and the place in it, before a colon.
 
-    Empty for a fault of several settings together. The location may begin with the variable's name already.
+    Empty for a fault of several settings together.
     """
     if not location:
         return ""
-    name = str(location[0]).upper()
     inner = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location[1:])
-    return (name if name.startswith("STMS_") else f"STMS_{name}") + inner + ": "
+    return f"STMS_{str(location[0]).upper()}{inner}: "
 
 
 def operator() -> Actor:

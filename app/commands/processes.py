@@ -36,10 +36,8 @@ PortOption = Annotated[
 ]
 ApiProcessesOption = Annotated[
     int | None,
-    # The second name is the old one.
     typer.Option(
         "--api-processes",
-        "--workers",
         min=1,
         max=64,
         help="Processes that answer queries.",

@@ -17,7 +17,7 @@ def servers(client: RemoteServer) -> Answer:
             moment("started_at", "started"),
             ("processes", lambda row: f"{row['processes']}/{row['target_processes']}"),
             ("queries/s", lambda row: round(row["queries_per_second"], 1)),
-            ("refused/s", lambda row: round(row.get("refused_per_second", 0.0), 1)),
+            ("refused/s", lambda row: round(row["refused_per_second"], 1)),
             ("p50 ms", lambda row: _milliseconds(row["latency"]["p50"])),
             ("p99 ms", lambda row: _milliseconds(row["latency"]["p99"])),
             ("queries", lambda row: int(row["queries"])),

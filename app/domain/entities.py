@@ -181,7 +181,7 @@ class Job:
     created_by: id of the API key. Workers alternate between tenants, and within one between its keys.
     alias_revision: of the alias that the job moves, when the job was submitted; 0 if it did not exist.
     student_bytes: size of the packed students that it stored.
-    queued_at: when this attempt was queued; None in rows of older releases. traceparent: of the request that
+    queued_at: when this attempt was queued; None of one that never was. traceparent: of the request that
     submitted it, if that is traced.
     base_job_id: of the record of a version with other thresholds, the job that trained its students; the
     record has rows of those that differ.
@@ -297,8 +297,8 @@ class ModelVersion:
     teacher_digest: blob of the packed teacher, None if the version came from a bundle without it, or of the
         packed head of an imported version.
     encoder_digest: blob of the encoder of records, `core.packed.encoder`; None where rows are numbers.
-    profile_digest: blob of their columns in training, `core.packed.input_profile`; None also in versions of
-        releases without it.
+    profile_digest: blob of their columns in training, `core.packed.input_profile`; None also where
+        a bundle had none.
     """
 
     model: str
@@ -323,7 +323,7 @@ class ModelVersion:
 
     @property
     def inputs(self) -> Json:
-        """What is kept of the columns of its rows, see `Dataset.inputs`; nothing by earlier releases."""
+        """What is kept of the columns of its rows, see `Dataset.inputs`; nothing of an imported head."""
         found: Json = self.metrics.get("inputs", {})
         return found
 
@@ -454,7 +454,7 @@ class Session:
 class AliasMove:
     """A move of an alias. version: None if it was deleted. previous: None if it was created.
 
-    actor: as in `AuditRecord`; "system" for the publication of a job, empty for what is not known any more.
+    actor: as in `AuditRecord`; "system" for the publication of a job.
     """
 
     id: str

@@ -13,7 +13,7 @@ def changes(stored: Json) -> Json:
 
     Of a group only the fields that differ from the defaults are sent, and nothing that follows from the rest.
     """
-    wanted = TrainingSpec.of_stored(stored).model_dump(mode="json")
+    wanted = TrainingSpec.model_validate(stored).model_dump(mode="json")
     sent: Json = {"automatic": wanted["automatic"]}
     usual = _result(sent) or {}
     sent |= {name: _fewest(name, value) for name, value in wanted.items() if value != usual.get(name)}

@@ -16,7 +16,6 @@ from pydantic import (
     Field,
     StringConstraints,
     Tag,
-    ValidationInfo,
     model_validator,
 )
 
@@ -264,15 +263,9 @@ class EvaluationParameters(SpecModel):
         return self.test_fraction is not None
 
 
-_STORED = "stored"
-"""Context of the validation of a stored specification, which may be older than a rule."""
-
-
-def _distinct(labels: tuple[str, ...] | None, info: ValidationInfo) -> tuple[str, ...] | None:
-    if labels is None or info.context == _STORED:
-        return labels
+def _distinct(labels: tuple[str, ...] | None) -> tuple[str, ...] | None:
     places: dict[str, int] = {}
-    for place, label in enumerate(labels):
+    for place, label in enumerate(labels or ()):
         if places.setdefault(label, place) != place:
             raise ValueError(f"class {label!r:.100} is repeated at position {place}: name each class once")
     return labels
@@ -385,13 +378,6 @@ class TrainingSpec(SpecModel):
         " takes; null: the version of this model with the alias production, otherwise the newest one; `none`:"
         " those of the data set. A bare name means the same of another model.",
     )
-
-    @classmethod
-    def of_stored(cls, stored: dict[str, Any]) -> TrainingSpec:
-        """The specification of a stored job; what is absent was not there when the job was accepted."""
-        filled = {"guard": {"kind": "off"}, "automatic": False, **stored}
-        filled["evaluation"] = {"test_fraction": None, **filled.get("evaluation", {})}
-        return cls.model_validate(filled, context=_STORED)
 
     @property
     def automatic_seconds(self) -> float | None:

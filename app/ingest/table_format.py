@@ -46,7 +46,7 @@ def parts_of(arrays: Mapping[str, NDArray[Any]]) -> tuple[LabelledTable, Labelle
     """Training part and test part of the arrays of a file."""
     names = json.loads(arrays["names"].tobytes())
     schema = tuple(
-        ColumnSchema(**column | {"kind": Kind(column["kind"]), "nulls": tuple(column.get("nulls", ()))})
+        ColumnSchema(**column | {"kind": Kind(column["kind"]), "nulls": tuple(column["nulls"])})
         for column in json.loads(arrays["schema"].tobytes())
     )
     train = _part("train", arrays, names, schema)

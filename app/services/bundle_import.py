@@ -184,7 +184,7 @@ def _check_spec(manifest: Manifest) -> None:
     if manifest.spec is None:
         return
     try:
-        spec = TrainingSpec.of_stored(manifest.spec)
+        spec = TrainingSpec.model_validate(manifest.spec)
     except (ValidationError, InvalidProblem, ValueError) as error:
         text = "The bundle has hyper-parameters that this release, or its plug-ins, do not know."
         raise _invalid("spec", text) from error

@@ -92,7 +92,7 @@ def _histogram(uow: UnitOfWork, job: Job, method: str, states: dict[StudentState
 
 def served_method(job: Job, methods: Sequence[str]) -> str:
     """The method whose students answer queries; of other jobs the first student's method."""
-    served = TrainingSpec.of_stored(job.spec).served_method
+    served = TrainingSpec.model_validate(job.spec).served_method
     students = [name for name in methods if name != "teacher"]
     return served if served in methods or not students else students[0]
 

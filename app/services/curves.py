@@ -32,8 +32,8 @@ _UNKNOWN: Final = "It was not measured at this threshold, which is not a point o
 def student_curve(store: Store, job_id: str, class_index: int, method: str) -> Curve:
     """What a student, or the teacher, would answer at other thresholds.
 
-    Raises NotFound if the job does not exist or has no curve of this student: it may have no test part, or be
-    older than curves.
+    Raises NotFound if the job does not exist or has no curve of this student: it may have no test part, have
+    very many classes, or be of a bundle.
     """
     curve = find_curve(store, job_id, class_index, method)
     if curve is None:

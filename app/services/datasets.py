@@ -74,12 +74,12 @@ def register_dataset(
     # The parameters are checked even when the bytes are known and are not parsed again.
     order = _order(files, file, limits, filename, file_format, said)
     known = find_dataset(store, file.digest)
-    # A data set of an earlier release may have been read in another way than this one would.
-    if known is not None and not order.options.said and "reading" in known.summary:
+    if known is not None and not order.options.said:
         return known, False
     with temporary_paths(files.folder, "rows") as (rows,):
         content = read(msgspec.structs.replace(order, rows=str(rows)))
-        identity, known = _known(store, _identity(file.digest, content), content)
+        identity = _identity(file.digest, content)
+        known = find_dataset(store, identity)
         if known is not None:
             return known, False
         with rows.open("rb") as source:
@@ -343,21 +343,6 @@ def _identity(digest: str, content: DatasetContent) -> str:
     if not content.variant:
         return digest
     return hashlib.sha256(f"{digest} {' '.join(content.variant)}".encode()).hexdigest()
-
-
-def _known(store: Store, identity: str, content: DatasetContent) -> tuple[str, Dataset | None]:
-    """The digest under which a content is stored, and its data set if there is one."""
-    known = find_dataset(store, identity)
-    if known is None or "reading" in known.summary or _has_classes(store, known, content.classes):
-        return identity, known
-    # An earlier release gave the classes other names; its data set stays as it is.
-    identity = hashlib.sha256(f"{identity} classes".encode()).hexdigest()
-    return identity, find_dataset(store, identity)
-
-
-def _has_classes(store: Store, dataset: Dataset, classes: Sequence[str]) -> bool:
-    count = dataset.class_count
-    return count == len(classes) and dataset_classes(store, dataset.id, limit=count) == tuple(classes)
 
 
 def _title(name: str | None, filename: str | None) -> str:

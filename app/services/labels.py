@@ -57,7 +57,7 @@ def load_labels(store: Store, files: BlobCache, job_id: str) -> tuple[Labelling,
             message = f"Job {job_id} has no labels: it has no labelling, or has not come to its end."
             raise NotFound(message, code="labels_not_found")
         dataset, digest = uow.datasets.get(job.dataset_id), job.labels_digest
-        classes = trained_classes(uow, TrainingSpec.of_stored(job.spec), dataset)
+        classes = trained_classes(uow, TrainingSpec.model_validate(job.spec), dataset)
     return files.with_refetch(
         lambda: Labelling.from_bytes(open_blob(store, files, digest).whole(), classes), digest
     ), dataset

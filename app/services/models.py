@@ -23,7 +23,7 @@ from app.services.retention import BLOBS_OF_A_REQUEST, delete_unused
 from app.services.schema_changes import SCHEMA_CHANGE, changes_between, noted, require_same_schema
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, open_blob
-from app.store.repositories.models import MAX_ALIASES, Models
+from app.store.repositories.models import Models
 from app.store.unit_of_work import Store, UnitOfWork
 from core.errors import InvalidPackage
 from core.packed import PackedHead, PackedLabels
@@ -46,8 +46,7 @@ Result = TypeVar("Result")
 class ModelPage:
     """A model with one page of its versions, newest first.
 
-    aliases: the first `MAX_ALIASES`. has_more: whether older versions follow. state: numbers that change
-    with every version and alias.
+    has_more: whether older versions follow. state: numbers that change with every version and alias.
     """
 
     versions: Sequence[ModelVersion]
@@ -71,7 +70,7 @@ def get_model(store: Store, model: str, *, limit: int, before: int | None = None
     """A model with its versions below number ``before``. Raises NotFound."""
     with store.read() as uow:
         versions, has_more = uow.models.versions(model, limit=limit, before=before)
-        aliases = uow.models.aliases_of(model, limit=MAX_ALIASES)
+        aliases = uow.models.aliases_of(model)
         return ModelPage(versions, aliases, has_more, uow.models.counts(model))
 
 
@@ -199,8 +198,8 @@ def point_alias(
     existing alias does not allow. allow_schema_change: move it also to a version that refuses what the
     present one answers. Raises InvalidRequest (bad name), NotFound, PreconditionFailed, PreconditionRequired
     when the alias exists and no revision is expected, Conflict where what is answered would be refused, and
-    for a new alias Conflict beyond `MAX_ALIASES` and TooLarge beyond the tenant's quota, which does not keep
-    an alias from moving.
+    for a new alias Conflict if the model has its full number of them and TooLarge beyond the tenant's quota,
+    which does not keep an alias from moving.
     """
     check_alias(alias)
     with store.begin() as uow:

@@ -99,7 +99,6 @@ def clean(store: Store, settings: Settings) -> Cleaned:
         requests = uow.retention.delete_idempotency_keys(_since(now, settings.retain_requests_days))
         uow.keys.release_cells()
         uow.token_revocations.delete_expired()
-        uow.units.forget_ended()
         inputs = uow.inputs.delete_before(_inputs_before(now))
         deliveries = uow.webhooks.delete_before(now - KEPT_DAYS * _DAY)
     keys = _until_none(store, lambda uow: uow.keys.delete_ended(_keys_before(now, settings)))

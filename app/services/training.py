@@ -152,7 +152,7 @@ def retry_job(store: Store, queue: JobQueue, job_id: str, settings: Settings) ->
                 code="job_not_retriable",
             )
         uow.datasets.lock(job.dataset_id)
-        spec = TrainingSpec.of_stored(job.spec)
+        spec = TrainingSpec.model_validate(job.spec)
         if spec.evaluation.dataset_id is not None:
             uow.datasets.lock(spec.evaluation.dataset_id)
         _require_room(uow, Caller(job.tenant, job.created_by), settings)
@@ -174,7 +174,7 @@ def queue_again(uow: UnitOfWork, job: Job, **changes: Any) -> Job:
     The caller has locked the job: a running one becomes queued, too, when its attempt cannot go on.
     changes: columns of the job to set, among them ``started_at``, from which its time limit runs.
     """
-    spec = TrainingSpec.of_stored(job.spec)
+    spec = TrainingSpec.model_validate(job.spec)
     dataset = uow.datasets.get(job.dataset_id)
     uow.students.reset_failures(job.id)
     done = uow.students.count_succeeded(job.id, excluding="teacher")
@@ -259,7 +259,7 @@ def job_students(
         if job.state.ended:
             return uow.students.page(job_id, after=after, limit=limit, method=method)
         dataset = uow.datasets.get(job.dataset_id)
-        spec = TrainingSpec.of_stored(job.spec)
+        spec = TrainingSpec.model_validate(job.spec)
         coming, classes = _coming(uow, spec, dataset, after=after, limit=limit)
         stored, is_cut = uow.students.page(job_id, after=after, limit=limit, method=method)
     # Pending rows are short, so a page ends where that of the stored ones does.

@@ -72,7 +72,7 @@ def numbers_explainer(
     if baseline is None:
         text = (
             f"{inputs.where} has not kept the means of its columns, with which a row is compared: it has too"
-            " many columns for that, was made by an earlier release, or was imported."
+            " many columns for that, or was imported."
         )
         raise Unprocessable(text, code="no_means", faults=[InputFault("explain", "no_means", text)])
     explainers = _explainers(students, rows, baseline, limits)

@@ -22,7 +22,7 @@ from sqlalchemy.engine import make_url
 
 from app.domain.errors import Conflict, InvalidRequest
 from app.settings import Settings
-from app.store.migrate import is_known_revision
+from app.store.migrate import is_before_first, is_known_revision
 from app.store.private_files import sync_folder
 from app.store.restored_keys import ValidKey, end_what_was_ended, valid_keys
 
@@ -93,8 +93,8 @@ def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Res
     The whole backup is verified before any database is replaced, and each is replaced by renaming: after a
     crash in between, one or both databases are still the old ones, and the restore can be repeated.
     No session comes back, and no text of a key that the replaced database knows as revoked or rotated.
-    Raises InvalidRequest if the backup is incomplete, damaged or made by a newer program, and Conflict if
-    databases exist and ``overwrite`` is false or another process has them open.
+    Raises InvalidRequest if the backup is incomplete, damaged, or made by a newer program or one of before
+    1.0.0, and Conflict if databases exist and ``overwrite`` is false or another process has them open.
     """
     targets = sqlite_files(settings, must_exist=False)
     manifest = _read(folder)
@@ -221,6 +221,12 @@ def _read(folder: Path) -> Manifest:
         "jobs.sqlite",
     }:
         raise InvalidRequest(f"{MANIFEST} is not of format {_FORMAT}.", code="backup_damaged")
+    if is_before_first(manifest.schema):
+        text = (
+            f"The backup was made by version {manifest.program}. Restore it with the last release before"
+            " 1.0.0, run `stms db upgrade` of that release, and make a new backup."
+        )
+        raise InvalidRequest(text, code="backup_too_old")
     if not is_known_revision(manifest.schema):
         text = f"The backup was made by a newer program, version {manifest.program}."
         raise InvalidRequest(text, code="backup_too_new")

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-SUFFIX: Final = ".packed"
+_SUFFIX: Final = ".packed"
 _COUNTER: Final = struct.Struct("<qd")
 _FREED_SHARE: Final = 0.1
 _RESCAN_SECONDS: Final = 6 * 3600.0
@@ -38,14 +38,18 @@ class CacheUsage:
 
     def path(self, digest: str) -> Path:
         """The file of a blob, whether or not it exists."""
-        return self._folder / digest[:2] / f"{digest}{SUFFIX}"
+        return self._folder / digest[:2] / f"{digest}{_SUFFIX}"
 
     def add(self, source: Path, digest: str) -> None:
         """Move a complete file into the cache; evict others if the budget is exceeded."""
         target = self.path(digest)
         # A blob that is written again replaces its file.
         size = _allocated(source) - _allocated(target)
-        _move(source, target)
+        try:
+            source.rename(target)
+        except FileNotFoundError:
+            target.parent.mkdir(exist_ok=True)
+            source.rename(target)
         total, scanned_at = self._count(size)
         if total > self._budget or abs(time.time() - scanned_at) > _RESCAN_SECONDS:
             self._scan(newest=target)
@@ -73,7 +77,6 @@ class CacheUsage:
             except BlockingIOError:
                 return
             before, _ = self._count(0)
-            self._adopt_flat_folder()
             files = list(self._files())
             total = sum(size for _, size, _ in files)
             target = total
@@ -85,12 +88,6 @@ class CacheUsage:
                 total -= _evict(sorted(files), total - target, newest)
             # What other processes have added during the scan may be counted twice, until the next one.
             self._count(total - before, scanned_at=time.time())
-
-    def _adopt_flat_folder(self) -> None:
-        """Move the files of earlier releases, which had no subfolders."""
-        for path in self._folder.glob(f"*{SUFFIX}"):
-            with suppress(FileNotFoundError):
-                _move(path, self.path(path.stem))
 
     def _files(self) -> Iterator[tuple[float, int, str]]:
         """Time of last opening, allocated bytes and path of every file; abandoned writes are removed."""
@@ -150,14 +147,6 @@ def _evict(files: list[tuple[float, int, str]], excess: int, newest: Path | None
                 Path(path).unlink()
             freed += size
     return freed
-
-
-def _move(source: Path, target: Path) -> None:
-    try:
-        source.rename(target)
-    except FileNotFoundError:
-        target.parent.mkdir(exist_ok=True)
-        source.rename(target)
 
 
 def _allocated(path: Path) -> int:

@@ -35,12 +35,17 @@ class SchemaOutdated(SetupError):
     """The database has an older schema, or none."""
 
 
+class SchemaUnknown(SetupError):
+    """The database has the schema of a newer release, or of one before 1.0.0."""
+
+
 def upgrade(address: str, revision: str = "head") -> None:
     """Apply all pending migrations up to ``revision`` in one transaction.
 
     Concurrent processes wait for each other: on SQLite through its write lock, on PostgreSQL through an
     advisory lock. A table that a long reader such as pg_dump has locked is waited for two seconds at a time:
-    all queries of the service queue behind a migration that waits. Raises Unavailable after ten minutes.
+    all queries of the service queue behind a migration that waits. Raises Unavailable after ten minutes, and
+    SchemaUnknown.
     """
     engine = open_engine(address, timeouts=UNLIMITED, part="migration")
     deadline = time.monotonic() + _GIVE_UP_SECONDS
@@ -60,7 +65,8 @@ def _try_upgrade(engine: Engine, revision: str, *, last: bool) -> bool:
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
                 # Set after the advisory lock, for which other processes wait as long as it takes.
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = {round(1000 * _LOCK_SECONDS)}")
-            before = MigrationContext.configure(connection).get_current_revision()
+            before = _revision(connection)
+            require_known(before)
             command.upgrade(_config(connection), revision)
             if revision == "head" and before not in (None, newest_revision()):
                 Audit(connection, tenant="").append(
@@ -76,39 +82,50 @@ def _try_upgrade(engine: Engine, revision: str, *, last: bool) -> bool:
     return True
 
 
-def downgrade(address: str, revision: str) -> None:
-    """Revert migrations down to a revision; ``base`` reverts all of them and drops every table."""
-    engine = open_engine(address, timeouts=UNLIMITED, part="migration")
-    try:
-        with engine.begin() as connection:
-            command.downgrade(_config(connection), revision)
-    finally:
-        engine.dispose()
-
-
 def schema_is_current(engine: Engine) -> bool:
     """Whether the database has every table and column this version of the program expects."""
     with engine.connect() as connection:
-        return MigrationContext.configure(connection).get_current_revision() == newest_revision()
-
-
-def schema_is_newer(engine: Engine) -> bool:
-    """Whether the schema has a migration that this program does not know."""
-    with engine.connect() as connection:
-        revision = MigrationContext.configure(connection).get_current_revision()
-    return revision is not None and not is_known_revision(revision)
+        return _revision(connection) == newest_revision()
 
 
 def require_current_schema(engine: Engine) -> None:
-    """Raise SchemaOutdated unless `schema_is_current`."""
-    if not schema_is_current(engine):
-        raise SchemaOutdated("The database has an older schema, or none. Run `stms db upgrade` first.")
+    """Raise SchemaOutdated or SchemaUnknown unless `schema_is_current`."""
+    with engine.connect() as connection:
+        revision = _revision(connection)
+    if revision != newest_revision():
+        require_known(revision)
+        raise SchemaOutdated("The database has no schema, or an older one. Run `stms db upgrade` first.")
+
+
+def require_known(revision: str | None) -> None:
+    """Raise SchemaUnknown if a database has a revision that this program cannot upgrade. None: no tables."""
+    if revision is None or is_known_revision(revision):
+        return
+    if is_before_first(revision):
+        raise SchemaUnknown(
+            f"The database has the schema {revision}, of a release before 1.0.0. Run `stms db upgrade` of the"
+            " last release before 1.0.0 first, then that of this one."
+        )
+    raise SchemaUnknown("The database has the schema of a newer release. Use the program of that release.")
 
 
 def is_known_revision(revision: str) -> bool:
-    """Whether this program has the migration. A database with an unknown one belongs to a newer program."""
-    scripts = ScriptDirectory.from_config(_config(None))
-    return revision in {script.revision for script in scripts.walk_revisions()}
+    """Whether this program has the migration."""
+    return revision in _revisions()
+
+
+def is_before_first(revision: str) -> bool:
+    """Whether a migration is one of before 1.0.0; another unknown one is of a newer program."""
+    return revision < min(_revisions())
+
+
+def _revisions() -> set[str]:
+    """The migrations of this program. Their names are numbers of four digits."""
+    return {script.revision for script in ScriptDirectory.from_config(_config(None)).walk_revisions()}
+
+
+def _revision(connection: Connection) -> str | None:
+    return MigrationContext.configure(connection).get_current_revision()
 
 
 def _config(connection: Connection | None) -> Config:

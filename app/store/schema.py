@@ -20,7 +20,10 @@ REVISIONS: Final = Path(__file__).parents[2] / "migrations"
 """The folder of the migrations, beside this package."""
 _NUMBER: Final = re.compile(r"(\d{4})_\w+\.py")
 _VERSION: Final = sa.Table(
-    "alembic_version", sa.MetaData(), sa.Column("version_num", sa.String(32), primary_key=True)
+    "alembic_version",
+    sa.MetaData(),
+    sa.Column("version_num", sa.String(32)),
+    sa.PrimaryKeyConstraint("version_num", name="alembic_version_pkc"),
 )
 """Where Alembic looks for the revision of a database."""
 

@@ -99,7 +99,12 @@ datasets = Table(
 dataset_classes = Table(
     "dataset_classes",
     metadata,
-    Column("dataset_id", _ID, ForeignKey("datasets.id", ondelete="CASCADE"), primary_key=True),
+    Column(
+        "dataset_id",
+        _ID,
+        ForeignKey("datasets.id", ondelete="CASCADE", name="fk_dataset_classes_dataset_id_datasets"),
+        primary_key=True,
+    ),
     # Number of the first class of the piece.
     Column("first", Integer, primary_key=True),
     Column("labels", JSON, nullable=False),
@@ -139,7 +144,7 @@ jobs = Table(
     Column("alias_revision", Integer, nullable=False, server_default="0"),
     # Size of the packed students that the job stored.
     Column("student_bytes", BigInteger, nullable=False, server_default="0"),
-    # When the attempt was queued; of jobs from before this column the time of their submission holds.
+    # When the attempt was queued.
     Column("queued_at", Double),
     # W3C trace context of the request that submitted the job, if it is traced.
     Column("traceparent", String(55)),

@@ -10,7 +10,6 @@ from typing import Any, Final, NamedTuple
 
 from app.domain.entities import Json
 from app.ingest.options import ReadingOptions
-from core.data.examples import MOST_EXAMPLES
 from core.data.schema import Kind
 
 MOST_COLUMNS: Final = 200
@@ -40,9 +39,8 @@ class ShownColumn(NamedTuple):
 
     @property
     def examples(self) -> Sequence[str]:
-        """Some cells as they stand in the file; of data sets of earlier releases the values of categories."""
-        values: Sequence[Json] = self.entry.get("values", ())
-        examples: Sequence[str] = self.entry.get("examples", [one["value"] for one in values[:MOST_EXAMPLES]])
+        """Some cells as they stand in the file; none of columns after many characters."""
+        examples: Sequence[str] = self.entry.get("examples", ())
         return examples
 
 

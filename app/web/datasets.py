@@ -99,7 +99,7 @@ async def delete(dataset_id: DatasetId, context: Context, caller: Trainer, tenan
 
 
 def _columns(dataset: Dataset, number: int) -> dict[str, Any]:
-    """One page of columns with their ranges and histograms; those of older data sets have no histogram."""
+    """One page of the first columns of numbers, with their ranges and histograms."""
     features = dataset.summary.get("features", [])
     drawn = sum("counts" in column for column in features)
     first = (number - 1) * _HISTOGRAMS

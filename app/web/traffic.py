@@ -23,7 +23,6 @@ router = APIRouter(route_class=BorderRoute)
 
 _SERVERS: Final = 30
 _QUERIES, _ERRORS, _P99, _REFUSED, _P50 = range(1, 6)
-_UNKNOWN: Final = (0.0, 0.0, 0.0, None, 0.0, None)
 _ADVICE: Final = {
     "400": "The row or the request is not valid; the answer names the fault.",
     "401": "No key, or one that is not valid.",
@@ -79,7 +78,7 @@ def models_of(servers: Sequence[ServerRow]) -> list[Json]:
     """The models that are asked most, summed over servers, the most asked first. trend: of their queries."""
     found: dict[str, list[Json]] = {}
     for server in servers:
-        for one in server.figures.get("models", []):
+        for one in server.figures["models"]:
             found.setdefault(one["model"], []).append(one)
     models = []
     for name, parts in found.items():
@@ -101,16 +100,16 @@ def models_of(servers: Sequence[ServerRow]) -> list[Json]:
 def _total(figures: Sequence[Json]) -> Json:
     """Rates summed over servers, and quantiles of the queries of all of them."""
     rates = ("queries_per_second", "refused_per_second", "errors_per_second")
-    buckets = _sums(one.get("buckets", []) for one in figures)
-    return {name: sum(one.get(name, 0.0) for one in figures) for name in rates} | latency_of(buckets)
+    buckets = _sums(one["buckets"] for one in figures)
+    return {name: sum(one[name] for one in figures) for name in rates} | latency_of(buckets)
 
 
 def _trends(figures: Sequence[Json]) -> dict[str, Trend]:
     """Pictures of rates, summed over servers, and of the latencies of the slowest server."""
-    histories = [one.get("history", []) for one in figures]
+    histories = [one["history"] for one in figures]
 
     def column(number: int) -> list[list[float | None]]:
-        return [[(*entry, *_UNKNOWN[len(entry) :])[number] for entry in history] for history in histories]
+        return [[entry[number] for entry in history] for history in histories]
 
     slowest = {
         name: [
@@ -148,7 +147,7 @@ def _unanswered(figures: Sequence[Json]) -> list[Json]:
     """Queries of the last minute without an answer by status, the most frequent first."""
     found: dict[str, float] = {}
     for one in figures:
-        for status, number in one.get("unanswered", {}).items():
+        for status, number in one["unanswered"].items():
             found[status] = found.get(status, 0.0) + number
     return [
         {"status": status, "phrase": _phrase(status), "number": number, "advice": _ADVICE.get(status, "")}

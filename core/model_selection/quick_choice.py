@@ -169,7 +169,7 @@ class QuickChoice:
     """features: the map. C_per_row: C/n of teacher and students. f1: mean leave-one-out F, in [0, 1].
 
     rows: that were compared on. maps: how many were compared.
-    ridge: λ of the least squares; 0 in preparations of earlier releases.
+    ridge: λ of the least squares.
     teacher: hyper-parameters of a teacher of trees with its ``method``, where one is taken instead.
     families: what kernels were compared with, JSON-ready, see ``core.model_selection.family_choice``.
     tuning: where a search was asked for, what it found and the contest that it lost (``Setting.search``);

@@ -130,7 +130,7 @@ class ProbitCalibration(Calibration):
 
 
 def calibration_header(calibration: Calibration | None) -> Header:
-    """The entry in a package's header; without a calibration there is none, and older bytes stay valid."""
+    """The entry in a package's header; without a calibration there is none."""
     return {} if calibration is None else {"calibration": calibration.header()}
 
 

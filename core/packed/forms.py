@@ -172,7 +172,7 @@ class LinearForm(Form):
         return rows.dot(self.coef) + self.intercept
 
     def header(self) -> Header:
-        """Without a kind, so that the packages of older versions stay as they are."""
+        """Without a kind: it is the form of packages that name none."""
         return {"intercept": self.intercept, "gate_intercept": self.gate_intercept}
 
     def arrays(self) -> Arrays:

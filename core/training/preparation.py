@@ -6,7 +6,6 @@ makes them again, bit for bit, and trains other classes.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
@@ -55,7 +54,6 @@ from core.types import FloatArray, IntArray, Matrix
 C = TypeVar("C", QuickChoice, Setting)
 
 _FORMAT = "stms.preparation.3"
-_EARLIER_FORMATS = ("stms.preparation.1", "stms.preparation.2")
 _ROWS_AT_ONCE = 4096
 _GUARD_PARTS = 3
 MOST_COPIED_BYTES = 512 * 1024**2
@@ -235,15 +233,6 @@ class Preparation:
         for prefix, teacher in (("teacher", self.teacher), *_numbered(self.fold_teachers)):
             arrays |= {f"{prefix}.{name}": array for name, array in teacher.arrays().items()}
         return encode(header, arrays)
-
-    @staticmethod
-    def is_outdated(stored: Buffer) -> bool:
-        """Whether bytes are a preparation of an earlier version, which has to be made again."""
-        for earlier in _EARLIER_FORMATS:
-            with contextlib.suppress(InvalidPackage):
-                decode(stored, earlier)
-                return True
-        return False
 
     @classmethod
     def from_bytes(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import AliasChoices
-
 from app.settings import Settings
 from docs.site.markdown import cell, table
 
@@ -14,9 +12,14 @@ _BOUNDS = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusi
 
 def page() -> str:
     """Every environment variable with default, bounds and meaning."""
-    schema = Settings.model_json_schema(by_alias=False)["properties"]
+    schema = Settings.model_json_schema()["properties"]
     rows = [
-        (f"`STMS_{name.upper()}`", _default(field.default), _allowed(schema[name]), _meaning(name, field))
+        (
+            f"`STMS_{name.upper()}`",
+            _default(field.default),
+            _allowed(schema[name]),
+            _meaning(field.description),
+        )
         for name, field in Settings.model_fields.items()
     ]
     lines = ["# Settings", "", "Environment variables of all processes; [deployment](../deployment.md) tells"]
@@ -35,9 +38,5 @@ def _allowed(field: dict[str, Any]) -> str:
     return cell(", ".join(f"`{choice}`" for choice in choices) or " and ".join(bounds))
 
 
-def _meaning(name: str, field: Any) -> str:
-    text = cell(field.description or "Port to listen on; 0 picks a free one.")
-    if isinstance(field.validation_alias, AliasChoices):
-        old = [alias for alias in field.validation_alias.choices if alias != f"STMS_{name.upper()}"]
-        text += f" Older name: `{old[0]}`."
-    return text
+def _meaning(description: str | None) -> str:
+    return cell(description or "Port to listen on; 0 picks a free one.")

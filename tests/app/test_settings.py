@@ -52,19 +52,6 @@ def test_settings_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch)
         Settings()
 
 
-@pytest.mark.parametrize("name", ["STMS_API_PROCESSES", "STMS_WORKERS"])
-def test_api_processes_can_be_set_by_its_old_name(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    monkeypatch.setenv(name, "3")
-    assert Settings().api_processes == 3
-    assert Settings(api_processes=2).api_processes == 2
-
-
-def test_the_new_name_of_a_setting_takes_precedence_over_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STMS_WORKERS", "3")
-    monkeypatch.setenv("STMS_API_PROCESSES", "4")
-    assert Settings().api_processes == 4
-
-
 @pytest.fixture
 def secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of secrets as Kubernetes mounts it: links to links to files, which a group may read."""
@@ -89,7 +76,7 @@ def write(folder: Path, name: str, text: str | bytes, mode: int = 0o440) -> Path
 def test_every_setting_can_be_a_file(secrets: Path, ending: str) -> None:
     write(secrets, "STMS_DATABASE_URL", f"postgresql://stms:a b @db/stms{ending}")
     write(secrets, "stms_remote_teacher_tokens", f'{{"https://triton.example.com": "abc"}}{ending}')
-    write(secrets, "STMS_WORKERS", f"3{ending}")
+    write(secrets, "STMS_API_PROCESSES", f"3{ending}")
     write(secrets, "STMS_LOG_LEVEL", f"ERROR{ending}")
     settings = Settings()
     assert settings.app_database_url == "postgresql://stms:a b @db/stms"
@@ -103,23 +90,14 @@ def test_other_files_are_not_read(secrets: Path) -> None:
     assert Settings().port == 8000
 
 
-@pytest.mark.parametrize(
-    ("variable", "file"),
-    [
-        ("STMS_PORT", "STMS_PORT"),
-        ("STMS_WORKERS", "STMS_API_PROCESSES"),
-        ("STMS_API_PROCESSES", "STMS_WORKERS"),
-    ],
-)
 def test_a_variable_comes_before_the_file_and_an_argument_before_both(
-    secrets: Path, monkeypatch: pytest.MonkeyPatch, variable: str, file: str
+    secrets: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name = "port" if variable == "STMS_PORT" else "api_processes"
-    write(secrets, file, "11")
-    assert getattr(Settings(), name) == 11
-    monkeypatch.setenv(variable, "12")
-    assert getattr(Settings(), name) == 12
-    assert getattr(Settings(**{name: 13}), name) == 13
+    write(secrets, "STMS_PORT", "11")
+    assert Settings().port == 11
+    monkeypatch.setenv("STMS_PORT", "12")
+    assert Settings().port == 12
+    assert Settings(port=13).port == 13
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o444, 0o604, 0o602])

@@ -64,7 +64,7 @@ def test_a_build_writes_what_has_changed_and_removes_what_has_no_source(client: 
 
 def test_a_source_distribution_is_built_with_the_copies_that_it_contains(client: Path):
     names = build(client)
-    unpacked = client.rename(client.with_name("stms_client-0.1.0"))  # beside the core of some version
+    unpacked = client.rename(client.with_name("stms_client-1.0.0"))  # beside the core of some version
     (unpacked / "_packed" / "codec.py").write_text("VERSION = 1\n", "utf-8")
     assert build(unpacked) == names
     assert (unpacked / "_packed" / "codec.py").read_text("utf-8") == "VERSION = 1\n"

@@ -121,7 +121,7 @@ class CommandHandler:
         self._files = BlobCache(
             Path(settings.cache_dir), settings.cache_disk_bytes, bytes.fromhex(settings.cache_key)
         )
-        self._spec = TrainingSpec.of_stored(settings.spec)
+        self._spec = TrainingSpec.model_validate(settings.spec)
         self._dataset_id, self._job_id = settings.dataset_id, settings.job_id
         self._threads: int = settings.threads or cpu_count()
         self._settings = settings
@@ -184,20 +184,12 @@ class CommandHandler:
         self._answers.send("prepared", report | headers, *(transfer.data or b"" for transfer in transfers))
 
     def restore(self, command: Json) -> None:
-        from app.jobs.solver.job_data import load_head
         from app.jobs.solver.session import TrainingSession
         from app.store.blob_cache import open_blob
-        from core.training.preparation import Preparation
 
         digest = command["preparation_digest"]
         stored = self._files.with_refetch(lambda: open_blob(self._store, self._files, digest).whole(), digest)
-        rows = self._rows()
-        if Preparation.is_outdated(stored):  # the job was started by an earlier version
-            head = load_head(self._store, self._files, self._spec, rows.train)
-            session = TrainingSession.prepared(rows, self._spec, self._run(), head)
-        else:
-            session = TrainingSession.restored(stored, rows, self._spec, self._answers.progress)
-        self._session = session
+        self._session = TrainingSession.restored(stored, self._rows(), self._spec, self._answers.progress)
         self._answers.send("restored")
 
     def train(self, command: Json) -> None:

@@ -74,7 +74,7 @@ class JobPlans:
     def _read(self, job_id: str) -> JobPlan:
         with self._store.read() as uow:
             job = uow.jobs.get(job_id)
-            dataset, spec = uow.datasets.get(job.dataset_id), TrainingSpec.of_stored(job.spec)
+            dataset, spec = uow.datasets.get(job.dataset_id), TrainingSpec.model_validate(job.spec)
             classes = trained_classes(uow, spec, dataset)
         return JobPlan(spec, dataset, targets_of(spec, classes), classes)
 

@@ -283,7 +283,7 @@ class UnitRunner:
 
 def _remote_token(settings: Settings, job: Job) -> str:
     """The bearer token for the job's remote teacher; empty without one."""
-    teacher = TrainingSpec.of_stored(job.spec).teacher.spec
+    teacher = TrainingSpec.model_validate(job.spec).teacher.spec
     if not isinstance(teacher, RemoteScores):
         return ""
     tokens = {text: token.get_secret_value() for text, token in settings.remote_teacher_tokens.items()}

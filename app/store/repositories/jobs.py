@@ -150,8 +150,8 @@ class Jobs(Scoped):
 
     def oldest_queued_seconds(self) -> float:
         """How long the oldest queued job has waited, by the database's clock; 0 without one."""
-        since = sa.func.min(sa.func.coalesce(jobs.c.queued_at, jobs.c.created_at))
-        query = sa.select(since, clock_expression(self._connection)).where(is_unfinished, self._owns(jobs))
+        query = sa.select(sa.func.min(jobs.c.queued_at), clock_expression(self._connection))
+        query = query.where(is_unfinished, self._owns(jobs))
         oldest, now = self._connection.execute(query.where(jobs.c.state == JobState.QUEUED.value)).one()
         return 0.0 if oldest is None else max(0.0, now - oldest)
 

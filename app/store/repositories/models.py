@@ -251,23 +251,15 @@ class Models(Scoped):
             found.update({(tenant, model, alias): version for tenant, model, alias, version in rows})
         return found
 
-    def aliases_of(self, model: str, *, limit: int | None = None) -> Sequence[Alias]:
-        """The aliases of a model, or the first ``limit`` of them, by name."""
-        query = sa.select(aliases).where(self._is(aliases, model)).order_by(aliases.c.alias).limit(limit)
+    def aliases_of(self, model: str) -> Sequence[Alias]:
+        """The aliases of a model, at most `MAX_ALIASES`, by name."""
+        query = sa.select(aliases).where(self._is(aliases, model)).order_by(aliases.c.alias)
         return [Alias(**row._mapping) for row in self._connection.execute(query)]
 
     def _aliases_of_all(self, models: Sequence[tuple[str, str]]) -> defaultdict[tuple[str, str], list[Alias]]:
-        """The first `MAX_ALIASES` aliases of several (tenant, model), each by name.
-
-        A model of an earlier release may have more.
-        """
-        number = sa.func.row_number().over(
-            partition_by=(aliases.c.tenant, aliases.c.model), order_by=aliases.c.alias
-        )
+        """The aliases of several (tenant, model), each by name."""
         among = sa.tuple_(aliases.c.tenant, aliases.c.model).in_(models)
-        ranked = sa.select(aliases, number.label("number")).where(among).subquery()
-        query = sa.select(*(ranked.c[column.name] for column in aliases.c))
-        query = query.where(ranked.c.number <= MAX_ALIASES).order_by(ranked.c.alias)
+        query = sa.select(aliases).where(among).order_by(aliases.c.alias)
         found: defaultdict[tuple[str, str], list[Alias]] = defaultdict(list)
         for row in self._connection.execute(query):
             found[row.tenant, row.model].append(Alias(**row._mapping))
@@ -277,12 +269,12 @@ class Models(Scoped):
         key = (aliases.c.tenant, aliases.c.model)
         query = sa.select(*key, sa.func.count()).where(sa.tuple_(*key).in_(models)).group_by(*key)
         rows = self._connection.execute(query)
-        return Counter({(tenant, model): min(count, MAX_ALIASES) for tenant, model, count in rows})
+        return Counter({(tenant, model): count for tenant, model, count in rows})
 
     def alias(self, model: str, alias: str) -> Alias:
         found = self.find_alias(model, alias)
         if found is None:
-            names = [one.alias for one in self.aliases_of(model, limit=MAX_ALIASES)]
+            names = [one.alias for one in self.aliases_of(model)]
             message = f"Model {model!r} has no alias {alias!r}; {known_names(alias, names, 'aliases')}"
             raise NotFound(message, code="alias_not_found")
         return found

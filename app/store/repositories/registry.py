@@ -66,8 +66,7 @@ class Registry:
     def changes(self, after: int, until: int) -> Changed | None:
         """What changed after revision ``after``, up to revision ``until``.
 
-        None if the log does not have each of these revisions: it was shortened, the database was restored, or
-        a program that does not know the log changed the registry.
+        None if the log does not have each of these revisions: it was shortened, or the database was restored.
         """
         table = registry_changes.c
         if not 0 <= until - after <= KEPT_CHANGES:

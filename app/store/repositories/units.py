@@ -77,11 +77,6 @@ class Units:
             ended = ended.where(job_units.c.attempt == attempt, job_units.c.number.in_(numbers))
         self._connection.execute(ended)
 
-    def forget_ended(self) -> None:
-        """Delete units of ended jobs: earlier releases kept those of jobs cancelled in the queue."""
-        of_ended = sa.exists().where(jobs.c.id == job_units.c.job_id, ~is_unfinished)
-        self._connection.execute(sa.delete(job_units).where(of_ended))
-
     def count_of_owner(self, tenant: str, owner: str) -> int:
         """Number of queued and running units of one API key of a tenant."""
         query = sa.select(sa.func.count()).select_from(job_units)

@@ -155,7 +155,7 @@ def test_another_distribution_is_marked_once_enough_was_sampled(client: Any, sto
     assert column(document, "age")["bins"][0]["name"] == "below 25.1"
 
 
-def test_a_version_of_before_has_counts_alone(client: Any, store: Store):
+def test_a_version_without_a_profile_has_counts_alone(client: Any, store: Store):
     publish_people(store, profile=False)
     for _ in range(SAMPLED):
         client.post(ONE, json={"record": RECORD | {"job": "pilot"}})

@@ -341,7 +341,7 @@ def test_columns_without_names_are_told_by_number_as_in_their_file(boxes, inputs
     assert told["outside"] == names
 
 
-def test_a_version_of_an_earlier_release_has_no_ranges(boxes):
+def test_without_ranges_nothing_is_outside(boxes):
     told = boxes(columns=NAMES).post(BOX, json={"x": [1e6, 0, 0], "explain": True}).json()
     assert "outside" not in told
 

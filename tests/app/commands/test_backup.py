@@ -183,6 +183,9 @@ def test_a_restore_keeps_the_revocations_of_tokens(settings: Settings, tmp_path:
     made = [revoke_tokens(store, [entry], entry.issuer, sub="before")]
     back_up(settings, tmp_path / "backup")
     made.append(revoke_tokens(store, [entry], entry.issuer, jti="after"))
+    with store.engine.begin() as connection:
+        for table in ("token_revocations", "api_keys"):
+            connection.exec_driver_sql(f"ALTER TABLE {table} ADD COLUMN of_the_next_release INTEGER")
     store.dispose()
     restore(settings, tmp_path / "backup", overwrite=True)
     store = Store(open_engine(settings.app_database_url))
@@ -336,6 +339,7 @@ def test_postgresql_is_left_to_its_own_tools(tmp_path: Path):
             (lambda folder: edit(folder, format="other"), "not of format", "backup_damaged"),
             (lambda folder: edit(folder, files={}), "not of format", "backup_damaged"),
             (lambda folder: edit(folder, schema="9999"), "newer program", "backup_too_new"),
+            (lambda folder: edit(folder, schema="0027"), "before 1.0.0", "backup_too_old"),
             (lambda folder: (folder / "stms.sqlite").unlink(), "missing or cut off", "backup_damaged"),
             (
                 lambda folder: (folder / "stms.sqlite").write_bytes(b"cut"),

@@ -74,13 +74,23 @@ def test_what_waiting_cannot_mend_is_said_at_once(run, data_dir):
     invalid = run("db", "current", "--wait", "60", "--data-dir", data_dir, STMS_PORT="none")
     assert invalid.exit_code == 1
     assert "STMS_PORT: Input should be a valid integer" in invalid.stderr
+    assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize(
+    ("revision", "message"),
+    [("future", "the schema of a newer release"), ("0027", "the schema 0027, of a release before 1.0.0")],
+)
+@pytest.mark.parametrize("command", ["current", "upgrade"])
+def test_the_schema_of_another_release_is_not_waited_for(run, data_dir, command, revision, message):
     engine = open_engine(f"sqlite:///{data_dir}/stms.sqlite")
     with engine.begin() as connection:
-        connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'future'")
+        connection.exec_driver_sql(f"UPDATE alembic_version SET version_num = '{revision}'")
     engine.dispose()
-    newer = run("db", "current", "--wait", "60", "--data-dir", data_dir)
-    assert newer.exit_code == 1
-    assert "The database has the schema of a newer release." in newer.stderr
+    began = time.monotonic()
+    refused = run("db", command, "--wait", "60", "--data-dir", data_dir)
+    assert refused.exit_code == 1
+    assert f"The database has {message}." in refused.stderr
     assert time.monotonic() - began < 30
 
 

@@ -57,7 +57,7 @@ def run(*arguments: str) -> Result:
     [
         ("/opt/venv/bin/python /opt/venv/bin/stms serve", ServiceCommand("serve")),
         ("/init -- stms worker --data-dir /d", ServiceCommand("worker", data_dir=Path("/d"))),
-        ("stms api --workers 4 --port=9000 --host 0.0.0.0", ServiceCommand("api", "0.0.0.0", 9000)),
+        ("stms api --api-processes 4 --port=9000 --host 0.0.0.0", ServiceCommand("api", "0.0.0.0", 9000)),
         ("stms api --port", ServiceCommand("api")),
     ],
 )

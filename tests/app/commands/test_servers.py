@@ -6,7 +6,7 @@ SERVER = {
     "id": "srv_1",
     "host": "north",
     "pid": 7,
-    "version": "0.1.0",
+    "version": "1.0.0",
     "started_at": "2026-01-02T03:04:05Z",
     "beat_at": "2026-01-02T03:04:05Z",
     "alive": True,
@@ -30,14 +30,14 @@ def test_servers_are_shown_with_their_figures(run, written):
     shown = run("servers", STMS_URL=written.address)
     assert shown.exit_code == 0, shown.output
     text = " ".join(shown.stdout.split())
-    assert "north 7 0.1.0 yes" in text
+    assert "north 7 1.0.0 yes" in text
     assert "2/3 12.3 0.5 1.2" in text
     assert json.loads(run("servers", "--json", STMS_URL=written.address).stdout) == [SERVER]
 
 
 def test_a_key_is_shown_with_what_it_may_do(run, written):
     found = {"id": "key_1", "name": "camera", "tenant": "acme", "scopes": ["query"], "models": []}
-    found |= {"expires_at": None, "server": "north", "version": "0.1.0"}
+    found |= {"expires_at": None, "server": "north", "version": "1.0.0"}
     written.on("GET", "/v1/whoami", found)
     text = " ".join(run("whoami", STMS_URL=written.address).stdout.split())
     assert "camera (key_1)" in text

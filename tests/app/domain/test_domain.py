@@ -19,7 +19,7 @@ from core.learners import STUDENTS
 from core.parameters import Doc, Ge, Le
 from core.students.base import Student, StudentSpec
 from core.students.gated import GSVM
-from core.training.config import AUTOMATIC_STUDENT, TrainingConfig
+from core.training.config import AUTOMATIC_STUDENT
 
 
 def test_identifiers_sort_by_the_time_they_were_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,13 +212,6 @@ def test_the_guard_repairs_only_students_that_were_left_open() -> None:
     assert TrainingSpec.model_validate({"student": {}, "guard": {"kind": "repair"}}).guard.kind == "repair"
 
 
-def test_a_stored_specification_keeps_its_guard_and_one_from_before_has_none() -> None:
-    stored = TrainingSpec().model_dump(mode="json")
-    assert TrainingSpec.of_stored(stored) == TrainingSpec()
-    del stored["guard"]
-    assert TrainingSpec.of_stored(stored).guard.kind == "off"
-
-
 def test_automatic_settles_what_was_left_open_and_keeps_what_was_given() -> None:
     spec = TrainingSpec.model_validate({"automatic": True})
     assert (spec.student.name, spec.student.params()["pieces"]) == ("automatic", 8)
@@ -227,14 +220,14 @@ def test_automatic_settles_what_was_left_open_and_keeps_what_was_given() -> None
     given = {"automatic": True, "student": {"method": "gsvm"}, "threshold": {"rule": "f1"}}
     spec = TrainingSpec.model_validate(given)
     assert (spec.student.name, spec.threshold.rule, spec.threshold.folds) == ("gsvm", "f1", 5)
-    assert TrainingSpec.of_stored(spec.model_dump(mode="json")) == spec
+    assert TrainingSpec.model_validate(spec.model_dump(mode="json")) == spec
 
 
 def test_an_automatic_job_may_have_a_budget_of_seconds() -> None:
     spec = TrainingSpec.model_validate({"automatic": {"seconds": 30}})
     assert (spec.student, spec.automatic_seconds) == (AUTOMATIC_STUDENT, 30.0)
     assert (config_of(spec).automatic, config_of(spec).automatic_seconds) == (True, 30.0)
-    assert TrainingSpec.of_stored(spec.model_dump(mode="json")) == spec
+    assert TrainingSpec.model_validate(spec.model_dump(mode="json")) == spec
     plain = TrainingSpec.model_validate({"automatic": {}})
     assert config_of(plain) == config_of(TrainingSpec())
 
@@ -281,7 +274,7 @@ def test_of_teacher_and_students_that_are_trees_one_follows_the_other() -> None:
     spec = TrainingSpec.model_validate({"teacher": {"method": "boosting"}})
     assert (spec.student.name, spec.automatic, spec.calibration.kind) == ("trees", False, "sigmoid")
     assert spec.threshold.rule == "expected_f1"
-    assert TrainingSpec.of_stored(spec.model_dump(mode="json")) == spec
+    assert TrainingSpec.model_validate(spec.model_dump(mode="json")) == spec
     spec = TrainingSpec.model_validate(
         {"student": {"method": "trees", "rivals": 1}, "threshold": {"rule": "f1"}}
     )
@@ -322,7 +315,7 @@ def test_trees_that_cannot_be_are_refused(given: dict[str, object], message: str
 def test_a_job_is_automatic_unless_it_names_features_or_a_learner(given: dict, automatic: bool) -> None:
     spec = TrainingSpec.model_validate(given)
     assert spec.automatic is automatic
-    assert TrainingSpec.of_stored(spec.model_dump(mode="json")) == spec
+    assert TrainingSpec.model_validate(spec.model_dump(mode="json")) == spec
 
 
 def test_the_estimator_without_parameters_is_the_job_without_hyperparameters() -> None:
@@ -331,20 +324,11 @@ def test_the_estimator_without_parameters_is_the_job_without_hyperparameters() -
     assert STMSClassifier(automatic=False)._config() == replace(config_of(plain), guard="off", folds=3)
 
 
-def test_a_job_that_was_stored_without_the_choice_keeps_the_declared_defaults() -> None:
-    stored = TrainingSpec(automatic=False).model_dump(mode="json")
-    del stored["automatic"]
-    for before in (stored, {}):
-        spec = TrainingSpec.of_stored(before)
-        assert (spec.automatic, spec.student) == (False, GSVM())
-    assert config_of(TrainingSpec.of_stored({})) == TrainingConfig()
-
-
 def test_a_search_for_everything_begins_with_the_students_of_automatic_unless_the_job_names_others() -> None:
     spec = TrainingSpec.model_validate({"tuning": {"scope": "job"}})
     assert (spec.automatic, spec.student) == (False, AUTOMATIC_STUDENT)
     assert (spec.calibration.kind, spec.threshold.folds) == ("sigmoid", 3)
-    assert TrainingSpec.of_stored(spec.model_dump(mode="json")) == spec
+    assert TrainingSpec.model_validate(spec.model_dump(mode="json")) == spec
     named = TrainingSpec.model_validate({"tuning": {"scope": "job"}, "student": {"method": "gsvm"}})
     assert named.student == GSVM()
     with pytest.raises(ValidationError, match="tuning of scope job chooses the features"):

@@ -43,9 +43,3 @@ def test_they_give_the_same_job_again_and_no_more_than_was_given(given: dict[str
     for name in set(sent) & set(given):
         if isinstance(given[name], dict) and name != "tuning":
             assert set(sent[name]) <= {"method", *given[name]}
-
-
-def test_a_job_of_an_earlier_release_keeps_what_it_did_not_have() -> None:
-    sent = changes({"student": {"C": 5.0}})
-    again = TrainingSpec.model_validate(sent)
-    assert (again.guard.kind, again.automatic, again.student.C) == ("off", False, 5.0)  # type: ignore[attr-defined]

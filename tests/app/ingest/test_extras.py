@@ -145,7 +145,7 @@ def test_other_names_of_the_same_arrays(ingest: Any, make: Any) -> None:
     assert "ignored_arrays" not in [warning["code"] for warning in summary["warnings"]]
 
 
-def test_data_sets_without_extras_are_stored_as_before() -> None:
+def test_data_sets_without_extras_are_stored_without_a_word_of_them() -> None:
     data = LabelledData.from_arrays(X, LABELS)
 
     assert b"extras" not in b"".join(encode(data, None))

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -21,8 +20,6 @@ from app.domain.errors import (
     Unavailable,
     UnsupportedFormat,
 )
-from app.ingest.orders import DatasetContent, DatasetOrder
-from app.ingest.reading import read_dataset
 from app.services.datasets import (
     dataset_classes,
     delete_dataset,
@@ -102,23 +99,6 @@ def test_the_same_bytes_with_another_label_column_are_another_data_set(
     assert other.digest != first.digest
     assert dataset_classes(store, other.id, limit=9) == ("0", "1")
     assert register(content, label_column="a") == (other, False)
-
-
-def test_the_data_sets_of_an_earlier_release_stay_as_they_are(store: Store, register: Register) -> None:
-    content = b"a,b,c\n0,5,1.0\n1,6,0.0\n0,7,1.0\n1,8,0.0\n"
-
-    def as_before(order: DatasetOrder) -> DatasetContent:
-        found = read_dataset(order)
-        summary = {name: value for name, value in found.summary.items() if name != "reading"}
-        return msgspec.structs.replace(found, classes=("0.0", "1.0"), summary=summary)
-
-    old, _ = register(content, read=as_before)
-    new, created = register(content)
-    assert created
-    assert [dataset_classes(store, one.id, limit=9) for one in (old, new)] == [("0.0", "1.0"), ("0", "1")]
-    assert (old.reading, new.reading[0]["name"]) == ([], "label_column")
-    assert register(content) == (new, False)
-    assert register(content, label_column="c", header="yes") == (new, False)
 
 
 def test_concurrent_uploads_of_the_same_bytes_give_one_data_set(store: Store, register: Register) -> None:

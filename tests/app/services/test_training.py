@@ -8,7 +8,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from pydantic import ValidationError
 
 from app.domain.entities import Dataset, Job, JobState, StudentRow, StudentState, Worker
 from app.domain.errors import (
@@ -32,7 +31,7 @@ from app.services.training import (
     retry_job,
     submit_job,
 )
-from app.services.training_plan import least_memory, targets_of
+from app.services.training_plan import least_memory
 from app.settings import Settings
 from app.store import paging
 from app.store.repositories.jobs import Jobs
@@ -548,15 +547,6 @@ def test_a_late_retry_does_not_take_a_running_job_back(store, queue, dataset, mo
     locked.clear()
     delete_job(store, job.id)
     assert locked == [job.id]
-
-
-def test_a_stored_specification_with_repeated_classes_is_read_as_before():
-    with pytest.raises(ValidationError, match="'b' is repeated at position 2"):
-        TrainingSpec(classes=("a", "b", "b", "a"))
-    stored = TrainingSpec(automatic=False).model_dump(mode="json") | {"classes": ["a", "b", "b"]}
-    spec = TrainingSpec.of_stored(stored)
-    assert spec.classes == ("a", "b", "b")
-    assert targets_of(spec, ("a", "b", "c")) == (0, 1)
 
 
 def test_pages_of_the_students_of_a_running_job_end_where_the_stored_ones_do(

@@ -1,4 +1,4 @@
-"""A data set and a version that the release before records stored: the same bytes, and the same answers.
+"""A data set and a version that the release before stored: the same bytes, and the same answers.
 
 ``release_before.json`` was written by that release: a stored data set of numbers, a packed student of it,
 what its version says of its columns, and the answers of the server to some queries.

@@ -14,13 +14,11 @@ from collections.abc import Iterator
 
 import pytest
 import sqlalchemy as sa
-from alembic.script import ScriptDirectory
 
 from app.domain.audit_context import Actor, AuditContext, audit_context, current_context
 from app.settings import Settings
 from app.store.engine import open_database, open_engine
-from app.store.migrate import _config, downgrade, upgrade
-from app.store.tables import api_keys, audit_log
+from app.store.tables import audit_log
 from app.store.unit_of_work import Store
 
 ONE = Actor("key_1", "camera", "train")
@@ -112,25 +110,6 @@ def test_old_records_are_forgotten_a_good_deal_at_a_time(store: Store):
         assert uow.audit.delete_before(7.0, limit=4) == 3
         assert uow.audit.delete_before(7.0) == 0
         assert [record.at for record in uow.audit.page(limit=10)[0]] == [9.0, 8.0, 7.0]
-
-
-def test_keys_survive_the_way_to_the_audit_log_and_back(database_address: str, store: Store):
-    with store.begin() as uow:
-        row = {"id": "key_1", "name": "old", "digest": "0" * 64, "scopes": ["admin"], "models": []}
-        uow.connection.execute(sa.insert(api_keys), row | {"created_at": 1.0, "rate_limit": 5.0})
-        uow.audit.append("key.create", "key_1")
-    store.dispose()
-    downgrade(database_address, "0005")
-    upgrade(database_address)
-    with store.read() as uow:
-        [key] = uow.keys.all()
-        assert (key.name, key.rate_limit, key.expires_at) == ("old", None, None)
-        assert key.scopes == {"admin", "operator"}
-    with store.of_all_tenants().read() as uow:
-        [record], _ = uow.audit.page(limit=10)
-    newest = ScriptDirectory.from_config(_config(None)).get_current_head()
-    assert (record.action, record.object, record.details) == ("database.upgrade", newest, {"from": "0005"})
-    assert record.tenant == ""
 
 
 def test_ranges_of_time_are_ranges_of_ids(store: Store):

@@ -262,18 +262,6 @@ def test_processes_share_one_budget(tmp_path: Path):
     assert allocated(BlobCache(tmp_path / "cache", 0)) <= 60 * BLOCK_BYTES
 
 
-def test_files_of_an_earlier_release_move_to_their_subfolders(files: BlobCache):
-    shelf = Shelf(LARGE)
-    files.open(digest_of(LARGE), shelf)
-    path = files.path(digest_of(LARGE))
-    path.rename(files.folder / path.name)
-    (files.folder / "locks" / "usage").unlink()
-    files.open(digest_of(SMALL), Shelf(SMALL))
-    assert path.exists()
-    assert bytes(files.open(digest_of(LARGE), shelf).whole()) == LARGE
-    assert shelf.fetches == 1
-
-
 def test_discarded_files_do_not_count(tmp_path: Path):
     files = BlobCache(tmp_path / "cache", 4 * BLOCK_BYTES)
     kept = digest_of(SMALL)

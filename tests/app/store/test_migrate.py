@@ -1,9 +1,10 @@
 from __future__ import annotations
 
-import dataclasses
+import shutil
 import sqlite3
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,64 @@ import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 
-from app.domain.entities import ModelVersion
 from app.domain.errors import Unavailable
-from app.domain.figures import InputRow
+from app.store import migrate
 from app.store.engine import open_engine, use_wal
-from app.store.migrate import downgrade, schema_is_current, upgrade
-from app.store.repositories.models import ALIAS_BYTES
-from app.store.schema import create_schema
-from app.store.tables import aliases, blobs, metadata, model_versions
+from app.store.migrate import SchemaUnknown, require_current_schema, schema_is_current, upgrade
+from app.store.schema import REVISIONS, create_schema, newest_revision
+from app.store.tables import api_keys, metadata
 from app.store.unit_of_work import Store
+
+NEXT_REVISION = f"""
+import sqlalchemy as sa
+from alembic import op
+
+revision = "9999"
+down_revision = "{newest_revision()}"
+
+
+def upgrade():
+    op.add_column("api_keys", sa.Column("later", sa.Integer()))
+"""
+
+
+@pytest.fixture
+def empty_database(request: pytest.FixtureRequest, database_address: str, tmp_path: Path) -> Iterator[str]:
+    """Address of a database without tables, on the system of `database_address`."""
+    if database_address.startswith("sqlite"):
+        yield f"sqlite:///{tmp_path / 'new' / 'stms.sqlite'}"
+    else:
+        with request.getfixturevalue("new_database")() as address:
+            yield address
+
+
+@pytest.fixture
+def next_release(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program is one with a further migration."""
+    folder = tmp_path / "migrations"
+    shutil.copytree(REVISIONS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "versions" / "9999_next.py").write_text(NEXT_REVISION, encoding="utf-8")
+    monkeypatch.setattr(migrate, "REVISIONS", folder)
+    monkeypatch.setattr(migrate, "newest_revision", lambda: "9999")
+
+
+def schema_of(connection: sa.Connection) -> dict[str, list[list[str]]]:
+    """Columns, constraints and indices of each table, in any order."""
+    inspector = sa.inspect(connection)
+
+    def described(table: str) -> Iterator[list[Any]]:
+        yield [column | {"type": str(column["type"])} for column in inspector.get_columns(table)]
+        yield [inspector.get_pk_constraint(table)]
+        yield inspector.get_foreign_keys(table)
+        yield inspector.get_unique_constraints(table)
+        yield inspector.get_check_constraints(table)
+        for index in inspector.get_indexes(table):
+            options = {name: str(option) for name, option in index.pop("dialect_options", {}).items()}
+            yield [index, options]
+
+    return {
+        table: [sorted(map(repr, part)) for part in described(table)] for table in inspector.get_table_names()
+    }
 
 
 def test_the_migrations_make_exactly_the_tables_of_the_program(database_address: str) -> None:
@@ -33,23 +83,16 @@ def test_the_migrations_make_exactly_the_tables_of_the_program(database_address:
     engine.dispose()
 
 
-def test_a_new_database_is_as_the_migrations_make_it(empty_database_address: str, tmp_path: Path) -> None:
-    upgrade(empty_database_address)
-    made = f"sqlite:///{tmp_path / 'new' / 'stms.sqlite'}"
-    create_schema(made)
+def test_a_new_database_is_as_the_migrations_make_it(database_address: str, empty_database: str) -> None:
+    create_schema(empty_database)
     states = []
-    for address in (empty_database_address, made):
+    for address in (database_address, empty_database):
         engine = open_engine(address)
         assert schema_is_current(engine)
         with engine.connect() as connection:
-            assert compare_metadata(MigrationContext.configure(connection), metadata) == []
-            inspector = sa.inspect(connection)
-            names = sorted(inspector.get_table_names())
-            rows = {name: connection.execute(sa.text(f'SELECT * FROM "{name}"')).all() for name in names}
-            checks = {
-                name: sorted(one["name"] for one in inspector.get_check_constraints(name)) for name in names
-            }
-        states.append((rows, checks))
+            schema = schema_of(connection)
+            rows = {name: connection.execute(sa.text(f'SELECT * FROM "{name}"')).all() for name in schema}
+        states.append((schema, rows))
         engine.dispose()
     assert states[0] == states[1]
 
@@ -83,146 +126,46 @@ def test_processes_that_start_together_upgrade_once(empty_database_address: str)
     engine.dispose()
 
 
-def test_a_downgrade_to_base_drops_every_table(database_address: str) -> None:
-    downgrade(database_address, "base")
-    engine = open_engine(database_address)
-    assert set(sa.inspect(engine).get_table_names()) <= {"alembic_version"}
-    engine.dispose()
-
-
-@pytest.mark.long
-def test_versions_and_aliases_survive_the_way_to_imported_heads_and_back(
-    database_address: str, add_job: Any
+@pytest.mark.parametrize(
+    ("revision", "message"),
+    [
+        ("0027", "the schema 0027, of a release before 1.0.0. Run `stms db upgrade` of the last release"),
+        ("9999", "has the schema of a newer release. Use the program of that release."),
+    ],
+)
+def test_a_database_of_another_release_stays_as_it_is(
+    database_address: str, revision: str, message: str
 ) -> None:
-    store = Store(open_engine(database_address))
-    with store.begin() as uow:
-        teacher, _ = uow.blobs.put([b"teacher"])
-        version = {
-            "method": "svm",
-            "classes": ["a", "b"],
-            "columns": 2,
-            "teacher_digest": teacher,
-            "metrics": {},
-            "created_at": 1.0,
-            "class_count": 2,
-        }
-        trained = version | {"model": "old", "job_id": add_job(uow).id, "dataset_digest": "0" * 64}
-        imported = version | {"model": "new", "job_id": None, "dataset_digest": None, "class_table": teacher}
-        for row in (trained, imported):
-            uow.connection.execute(sa.insert(model_versions), {"version": 1, **row})
-            alias = {"model": row["model"], "alias": "latest", "version": 1, "revision": 3, "updated_at": 2.0}
-            uow.connection.execute(sa.insert(aliases), alias)
-        uow.blobs.begin_large("f" * 64, 10)
-    store.dispose()
-    downgrade(database_address, "0002")
-    upgrade(database_address)
-    with store.read() as uow:
-        assert [(found.model, found.revision) for found in uow.models.aliases_of("old")] == [("old", 3)]
-        found = uow.models.version("old", 1)
-        assert (found.classes, found.class_count, found.class_table) == (("a", "b"), 2, None)
-        assert uow.models.numbers(limit=5) == [("old", 1)], "an older program knows no imported versions"
-        assert uow.connection.execute(sa.select(blobs.c.digest)).scalars().all() == [teacher]
-    store.dispose()
-
-
-def test_an_older_program_knows_no_versions_without_teacher(database_address: str, add_job: Any) -> None:
-    store = Store(open_engine(database_address))
-    with store.begin() as uow:
-        teacher, _ = uow.blobs.put([b"teacher"])
-        version = {"method": "svm", "classes": ["a"], "columns": 2, "metrics": {}, "created_at": 1.0}
-        for model, digest in (("whole", teacher), ("part", None)):
-            named = {"model": model, "version": 1, "job_id": add_job(uow).id, "teacher_digest": digest}
-            uow.connection.execute(sa.insert(model_versions), version | named | {"class_count": 1})
-            alias = {"model": model, "alias": "latest", "version": 1, "revision": 3, "updated_at": 2.0}
-            uow.connection.execute(sa.insert(aliases), alias | {"manual_revision": 2})
-        uow.inputs.add("default", "whole", 1, InputRow(9, 2, 1, bytes(4)))
-        used = uow.quotas.used("default").stored_bytes
-    store.dispose()
-    downgrade(database_address, "0026")
-    with pytest.raises(sa.exc.IntegrityError), store.engine.begin() as connection:
-        connection.execute(sa.update(model_versions).values(teacher_digest=None))
-    store.dispose()
-    upgrade(database_address)
-    with store.read() as uow:
-        assert uow.models.numbers(limit=5) == [("whole", 1)]
-        found = uow.connection.execute(sa.select(aliases.c.model, aliases.c.manual_revision)).all()
-        assert found == [("whole", 2)]
-        assert len(uow.inputs.since("default", "whole", 1, 0)) == 1
-        assert uow.quotas.used("default").stored_bytes == used - ALIAS_BYTES
-        assert uow.models.aliases_of("part") == []
-    store.dispose()
-
-
-@pytest.mark.long
-def test_a_filled_database_migrates_into_the_default_tenant(empty_database_address: str) -> None:
-    upgrade(empty_database_address, "0006")
-    engine = open_engine(empty_database_address)
+    engine = open_engine(database_address)
     with engine.begin() as connection:
-        for statement in _OLD_ROWS.split(";\n"):
-            connection.exec_driver_sql(statement)
-    upgrade(empty_database_address)
-    store = Store(engine)
-    with store.read() as uow:
-        assert uow.datasets.by_digest("d1") == uow.datasets.get("ds_1")
-        assert (uow.datasets.get("ds_1").class_count, uow.datasets.classes("ds_1")) == (1, ("a",))
-        assert (uow.jobs.get("job_1").tenant, len(uow.events.after("job_1", 0, limit=9))) == ("default", 1)
-        assert uow.models.alias("m", "latest").version == uow.models.version("m", 1).version == 1
-        assert uow.models.next_number("gone") == 8
-        assert uow.jobs.find_idempotency_key("key_1", "again") == ("d2", "job_1")
-        assert {key.id: sorted(key.scopes) for key in uow.keys.all()} == {
-            "key_1": ["admin", "operator"],
-            "key_2": ["train"],
-        }
-        assert [record.action for record in uow.audit.page(limit=9)[0]] == ["job.submit"]
-        assert uow.units.count_of_owner("default", "key_1") == 1
-    _fill_second_tenant(store)
-    downgrade(empty_database_address, "0006")
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = :it"), {"it": revision})
+        connection.execute(sa.text("DROP TABLE webhook_deliveries"))
+    for refused in (lambda: upgrade(database_address), lambda: require_current_schema(engine)):
+        with pytest.raises(SchemaUnknown, match=message):
+            refused()
     with engine.connect() as connection:
-        for name in ("datasets", "jobs", "job_events", "aliases", "model_versions"):
-            assert connection.scalar(sa.select(sa.func.count()).select_from(sa.table(name))) == 1, name
-        [scopes] = connection.scalars(sa.text("SELECT scopes FROM api_keys WHERE id = 'key_1'"))
-        assert "operator" not in scopes
-        assert connection.scalar(sa.text("SELECT tenant FROM job_units")) == "key_1"
+        assert "webhook_deliveries" not in sa.inspect(connection).get_table_names()
+        assert connection.scalar(sa.text("SELECT version_num FROM alembic_version")) == revision
     engine.dispose()
 
 
-def _fill_second_tenant(store: Store) -> None:
-    """The same bytes, names and numbers as the rows of the first tenant."""
+@pytest.mark.usefixtures("next_release")
+def test_an_upgrade_keeps_the_rows_and_is_in_the_audit_log(database_address: str, store: Store) -> None:
+    with store.begin() as uow:
+        row = {"id": "key_1", "name": "old", "digest": "0" * 64, "scopes": ["admin"], "models": []}
+        uow.connection.execute(sa.insert(api_keys), row | {"created_at": 1.0, "rate_limit": 5.0})
+    assert not schema_is_current(store.engine)
+    for _ in range(2):
+        upgrade(database_address)
+    assert schema_is_current(store.engine)
     with store.read() as uow:
-        dataset, version = uow.datasets.get("ds_1"), uow.models.version("m", 1)
-        job, key = uow.jobs.get("job_1"), uow.keys.get("key_1")
-    with store.of_tenant("acme").begin() as uow:
-        assert uow.datasets.add(dataclasses.replace(dataset, id="ds_2", tenant="acme"), ["a"])
-        uow.jobs.add(dataclasses.replace(job, id="job_2", tenant="acme"))
-        uow.events.append("job_2", "job_queued")
-        uow.models.publish(dataclasses.replace(version, job_id="job_2", tenant="acme"))
-        assert uow.models.point("m", "latest", 1).revision == 1
-        uow.keys.add(dataclasses.replace(key, id="key_3", tenant="acme"))
-
-
-_OLD_ROWS = """
-INSERT INTO blobs (digest, size, created_at, complete) VALUES ('b', 1, 0, TRUE);
-INSERT INTO datasets (id, digest, name, source_format, size_bytes, blob_digest, rows, test_rows, columns,
-    classes, summary, created_at, created_by)
-    VALUES ('ds_1', 'd1', 'old', 'csv', 1, 'b', 2, 0, 1, '["a"]', '{}', 0, 'key_1');
-INSERT INTO jobs (id, dataset_id, model, spec, state, attempt, stage, progress_done, progress_total,
-    created_at, created_by, provenance, revision)
-    VALUES ('job_1', 'ds_1', 'm', '{}', 'running', 0, 'x', 0, 1, 0, 'key_1', '{}', 1);
-INSERT INTO job_events (job_id, seq, at, type, data) VALUES ('job_1', 1, 0, 'job_queued', '{}');
-INSERT INTO job_units (job_id, attempt, number, tenant, level, turn) VALUES ('job_1', 0, 0, 'key_1', 1, 1);
-INSERT INTO idempotency_keys (owner, key, body_digest, job_id, created_at)
-    VALUES ('key_1', 'again', 'd2', 'job_1', 0);
-INSERT INTO model_versions (model, version, job_id, dataset_digest, method, classes, class_count, columns,
-    teacher_digest, metrics, created_at)
-    VALUES ('m', 1, 'job_1', 'd1', 'svm', '["a"]', 1, 1, 'b', '{}', 0);
-INSERT INTO aliases (model, alias, version, revision, updated_at) VALUES ('m', 'latest', 1, 3, 0);
-INSERT INTO retired_numbers (model, version, revision) VALUES ('gone', 7, 2);
-INSERT INTO api_keys (id, name, digest, scopes, models, created_at)
-    VALUES ('key_1', 'boss', 'd', '["admin"]', '[]', 0), ('key_2', 'trainer', 'd', '["train"]', '[]', 0);
-INSERT INTO audit_log (id, at, actor, actor_name, scope, action, object, outcome, details)
-    VALUES ('aud_1', 0, 'key_1', 'boss', 'admin', 'job.submit', 'job_1', 'done', '{}')
-"""
-"""Rows of a database of revision 0006."""
+        [key] = uow.keys.all()
+        assert (key.name, key.rate_limit, key.scopes) == ("old", 5.0, {"admin"})
+        assert uow.connection.scalars(sa.text("SELECT later FROM api_keys")).all() == [None]
+    with store.of_all_tenants().read() as uow:
+        [record], _ = uow.audit.page(limit=10)
+    assert (record.action, record.object, record.tenant) == ("database.upgrade", "9999", "")
+    assert record.details == {"from": newest_revision()}
 
 
 def test_a_file_that_somebody_writes_to_is_waited_for(tmp_path: Path) -> None:
@@ -239,12 +182,12 @@ def test_a_file_that_somebody_writes_to_is_waited_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("next_release")
 def test_readers_do_not_queue_behind_a_migration_that_waits(
     postgres_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.store.migrate._LOCK_SECONDS", 0.2)
     monkeypatch.setattr("app.store.migrate._PAUSE_SECONDS", 0.2)
-    downgrade(postgres_address, "0005")
     engine = open_engine(postgres_address)
     migration = threading.Thread(target=upgrade, args=(postgres_address,))
     with engine.connect() as dump:
@@ -261,12 +204,12 @@ def test_readers_do_not_queue_behind_a_migration_that_waits(
     engine.dispose()
 
 
+@pytest.mark.usefixtures("next_release")
 def test_a_migration_that_waits_in_vain_says_so(
     postgres_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("app.store.migrate._LOCK_SECONDS", 0.1)
     monkeypatch.setattr("app.store.migrate._GIVE_UP_SECONDS", -1.0)
-    downgrade(postgres_address, "0005")
     engine = open_engine(postgres_address)
     with engine.connect() as dump:
         dump.exec_driver_sql("LOCK TABLE api_keys IN ACCESS SHARE MODE")
@@ -274,51 +217,3 @@ def test_a_migration_that_waits_in_vain_says_so(
             upgrade(postgres_address)
     assert caught.value.reason == "database_busy"
     engine.dispose()
-
-
-@pytest.mark.long
-def test_a_job_and_a_version_survive_the_way_to_counted_inputs_and_back(
-    database_address: str, add_job: Any
-) -> None:
-    store = Store(open_engine(database_address))
-    with store.begin() as uow:
-        job = add_job(uow)
-        teacher, encoder, profile = (
-            uow.blobs.put([text])[0] for text in (b"teacher", b"encoder", b"profile")
-        )
-        uow.jobs.change(job.id, encoder_digest=encoder, profile_digest=profile)
-        version = ModelVersion(
-            "m",
-            1,
-            job.id,
-            "",
-            "svm",
-            ("a",),
-            2,
-            teacher,
-            {},
-            1.0,
-            encoder_digest=encoder,
-            profile_digest=profile,
-        )
-        uow.models.publish(version)
-        uow.inputs.add("default", "m", 1, InputRow(9, 2, 1, bytes(4)))
-    downgrade(database_address, "0023")
-    with store.engine.connect() as connection:
-        tables = sa.inspect(connection)
-        assert "input_counts" not in tables.get_table_names()
-        columns = {
-            table: {c["name"] for c in tables.get_columns(table)} for table in ("jobs", "model_versions")
-        }
-        assert all("encoder_digest" in names and "profile_digest" not in names for names in columns.values())
-        old = sa.text("SELECT encoder_digest FROM model_versions")
-        assert connection.execute(old).scalar_one() == encoder
-    upgrade(database_address)
-    with store.begin() as uow:
-        found = uow.models.version("m", 1)
-        assert (found.encoder_digest, found.profile_digest) == (encoder, None), "the version is one of before"
-        assert uow.jobs.get(job.id).encoder_digest == encoder
-        assert uow.inputs.since("default", "m", 1, 0) == []
-        uow.inputs.add("default", "m", 1, InputRow(9, 2, 1, bytes(4)))
-        assert len(uow.inputs.since("default", "m", 1, 0)) == 1
-    store.dispose()

@@ -52,7 +52,6 @@ def test_a_log_with_gaps_is_not_believed(store: Store, monkeypatch: pytest.Monke
     assert _changes(store, 1, 5) is None, "it was shortened"
     assert _changes(store, 7, 5) is None, "the database was restored"
     with store.begin() as uow:
-        # A program of an older release advances the clock only.
         uow.connection.execute(sa.update(registry_clock).values(revision=6))
     _change(store, "f")
     assert _changes(store, 5, 7) is None

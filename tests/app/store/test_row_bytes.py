@@ -15,7 +15,6 @@ from app.services import models
 from app.services.retention import delete_job
 from app.settings import Settings
 from app.store import paging
-from app.store.migrate import downgrade, upgrade
 from app.store.repositories import models as repository
 from app.store.row_bytes import row_size
 from app.store.tables import (
@@ -121,31 +120,6 @@ def test_what_is_used_up_and_deleted_frees_exactly_what_it_counted(store: Store,
     models.delete_version(store, "m", 1)
     delete_job(store, job_id)
     assert used(store) == before
-
-
-@pytest.mark.long
-def test_a_database_of_the_release_before_counts_what_it_has(database_address: str, add_job: Any):
-    from app.store.engine import open_engine
-
-    store = Store(open_engine(database_address))
-    spec = {"evaluation": {"dataset_id": "ds_test"}, "teacher": {"model": "head@3"}, "classes": ["a", "a"]}
-    with store.begin() as uow:
-        job_id = add_job(uow, spec=spec).id
-        fill(uow, job_id, StudentState.SUCCEEDED, LABEL)
-        uow.models.publish(version_of(uow, job_id, "m"))
-        for _ in range(3):
-            uow.models.point("m", "live", 1)
-        expected = counted(uow, job_id), uow.quotas.used("default")
-    store.dispose()
-    downgrade(database_address, "0020")
-    upgrade(database_address)
-    with store.read() as uow:
-        assert (counted(uow, job_id), uow.quotas.used("default")) == expected
-        assert uow.jobs.unfinished_for_dataset("ds_test")
-        assert uow.jobs.unfinished_with_teacher("head@3")
-        assert not uow.jobs.unfinished_with_teacher("head@4")
-        assert uow.jobs.get(job_id).spec == spec
-    store.dispose()
 
 
 def test_pages_are_bounded_in_bytes(store: Store, add_job: Any, monkeypatch: pytest.MonkeyPatch):

@@ -34,15 +34,6 @@ def test_starts_are_counted_until_a_result_is_stored(store: Store, add_job: Call
         assert uow.units.start(unit[0], 0, 99, "w", 1.0) == 1, "a unit that has ended meanwhile"
 
 
-def test_units_of_jobs_that_have_ended_are_forgotten(store: Store, add_job: Callable[..., Job]) -> None:
-    with store.begin() as uow:
-        for state in JobState:
-            uow.units.add(add_job(uow, state=state).id, 0, 1, tenant="default", owner=state, level=1)
-        uow.units.forget_ended()
-        for state in JobState:
-            assert uow.units.count_of_owner("default", state) == (0 if state.ended else 1)
-
-
 class House:
     """Two tenants, a job each, and one slot that always takes the unit with the smallest turn."""
 

@@ -15,7 +15,6 @@ from app.domain.errors import NotFound
 from app.domain.webhook import WebhookEvent
 from app.services import models
 from app.settings import Settings
-from app.store.migrate import downgrade, upgrade
 from app.store.repositories import outbox, webhooks
 from app.store.row_bytes import row_size
 from app.store.tables import webhook_deliveries
@@ -243,15 +242,3 @@ def test_a_webhook_that_is_deleted_meanwhile_does_not_undo_the_end_of_a_job(post
     with store.read() as uow, pytest.raises(NotFound):
         uow.webhooks.get(webhook_id)
     store.dispose()
-
-
-def test_the_way_to_webhooks_and_back(store: Store, database_address: str, add_job: AddJob):
-    add(store, add_webhook(store), "evt_1")
-    downgrade(database_address, "0024")
-    with store.engine.connect() as connection:
-        assert not {"webhooks", "webhook_deliveries"} & set(sa.inspect(connection).get_table_names())
-    upgrade(database_address)
-    webhook_id = add_webhook(store)
-    with store.begin() as uow:
-        end_job(uow, add_job, JobState.SUCCEEDED)
-    assert types(store, webhook_id) == ["job.succeeded"]

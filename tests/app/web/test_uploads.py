@@ -13,7 +13,6 @@ import pytest
 from app.domain.errors import Unavailable
 from app.services.example_data import digits_file
 from app.store.unit_of_work import Store
-from app.web.column_kinds import shown_columns
 from tests.app.api.conftest import CSV
 from tests.app.web.conftest import SAME_ORIGIN, Page, Person, Things
 from tests.refusals import refused_as
@@ -277,9 +276,3 @@ def test_examples_of_cells_stand_beside_the_kinds(sign_in: Enter) -> None:
         assert "$1.25, $2.25, $3.25, …" in shown
         assert "number like $1,234.5" in shown
         assert "0, 1, 4, …" in shown
-
-
-def test_a_data_set_of_an_earlier_release_shows_its_frequent_values() -> None:
-    entry = {"name": "c", "kind": "category", "code": "few_texts", "values": [{"value": "red", "rows": 2}]}
-    (column,) = shown_columns({"schema": [entry]}, is_stored=True)
-    assert column.examples == ["red"]

@@ -157,7 +157,7 @@ def test_a_gaussian_student_comes_back_from_its_bytes(calibration):
     assert restored.to_bytes() == student.to_bytes()
 
 
-FIRST_VERSION = base64.b64decode(
+LINEAR_STUDENT = base64.b64decode(
     "iAEAAAAAAAB7Il9fbWV0YWRhdGFfXyI6eyJzdG1zIjoie1wiY2FsaWJyYXRpb25cIjp7XCJraW5kXCI6XCJzaWdtb2lkXCIsXCJvZmZz"
     "ZXRcIjotMC41LFwic2xvcGVcIjoxLjV9LFwiZm9ybWF0XCI6XCJzdG1zLnN0dWRlbnQuMVwiLFwiZ2F0ZV9pbnRlcmNlcHRcIjowLjI1"
     "LFwiaW50ZXJjZXB0XCI6MC41LFwia2luZFwiOlwibGluZWFyXCIsXCJsYWJlbFwiOlwiYVwiLFwibWV0YWRhdGFcIjp7XCJzZWVkXCI6"
@@ -165,21 +165,21 @@ FIRST_VERSION = base64.b64decode(
     "YXRhX29mZnNldHMiOlswLDE2XX0sImdhdGVfY29lZiI6eyJkdHlwZSI6IkY2NCIsInNoYXBlIjpbMl0sImRhdGFfb2Zmc2V0cyI6WzE2"
     "LDMyXX19ICAgIAAAAAAAAPA/AAAAAAAAAEAAAAAAAAAAAAAAAAAAAPA/"
 )
-"""A linear student as the version before decision forms packed it."""
+"""A linear student as all releases pack it."""
 
 
-def test_the_bytes_of_a_linear_student_are_those_of_the_version_before_forms():
+def test_the_bytes_of_a_linear_student_do_not_change():
     form = LinearForm([1.0, 2.0], 0.5, [0.0, 1.0], 0.25)
     calibration = SigmoidCalibration(1.5, -0.5)
     student = PackedStudent(LinearBasis(2), form, 0.125, "a", {"seed": 1}, calibration)
-    assert student.to_bytes() == FIRST_VERSION
-    restored = PackedStudent.from_bytes(FIRST_VERSION)
+    assert student.to_bytes() == LINEAR_STUDENT
+    restored = PackedStudent.from_bytes(LINEAR_STUDENT)
     assert isinstance(restored.form, LinearForm)
     assert restored.score([1.0, 1.0]) == 3.5
     assert restored.gate([[1.0, 1.0]]) == [1.25]
 
 
-def test_the_digest_of_a_kernel_student_is_that_of_the_version_before_forms():
+def test_the_digest_of_a_kernel_student_does_not_change():
     landmarks = np.array([[1.0, 0.0], [0.0, 1.0], [0.5, 0.25]])
     basis = RbfBasis(np.array([0.5, -1.0]), np.array([0.25, 2.0]), landmarks)
     form = LinearForm([1.0, 2.0, 3.0], 0.5, [0.0, 1.0, -1.0], 0.25)

@@ -363,14 +363,6 @@ def test_a_problem_needs_both_sides(preparation, label: int):
         one_sided.problem(0)
 
 
-def test_a_preparation_of_an_earlier_version_is_recognised(preparation):
-    header, arrays = decode(preparation.to_bytes(), "stms.preparation.3")
-    for earlier in ("stms.preparation.1", "stms.preparation.2"):
-        assert Preparation.is_outdated(encode(header | {"format": earlier}, arrays))
-    assert not Preparation.is_outdated(preparation.to_bytes())
-    assert not Preparation.is_outdated(b"nothing of the kind")
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [

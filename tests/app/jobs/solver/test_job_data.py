@@ -143,16 +143,6 @@ def test_a_test_part_is_held_out_where_none_is_given(sqlite_store: Store, files:
     assert load_job_data(sqlite_store, files, small, TrainingSpec()).test is None
 
 
-def test_jobs_of_earlier_releases_hold_out_what_they_were_told(
-    sqlite_store: Store, files: BlobCache, colours: str
-):
-    for evaluation in ({}, {"evaluation": {}}, {"evaluation": {"test_fraction": None, "dataset_id": None}}):
-        old = TrainingSpec.of_stored(evaluation)
-        assert load_job_data(sqlite_store, files, colours, old).test is None
-    new = TrainingSpec.of_stored(TrainingSpec().model_dump(mode="json"))
-    assert load_job_data(sqlite_store, files, colours, new).test is not None
-
-
 def test_equal_rows_are_held_out_together(sqlite_store: Store, files: BlobCache):
     rng = np.random.default_rng(0)
     for kind in ("number", "name"):

@@ -94,7 +94,7 @@ def conversation(sqlite_store: Store, sqlite_address: str, iris: Dataset, tmp_pa
             "type": "open",
             "database_url": sqlite_address,
             "dataset_id": dataset_id,
-            "spec": spec or {},
+            "spec": spec or {"automatic": False},
             "threads": 2,
             "log_level": "INFO",
             "cache_dir": str(tmp_path / "cache"),
