@@ -34,7 +34,7 @@ HOSTILE = "<script>alert('x')</script>\"'&{{7*7}}\u202eright to left " + "w" * 3
 FIGURES = {
     "queries": 10, "rows": 10, "failed_queries": 0, "requests": 4, "errors": 0, "queries_per_second": 5.0,
     "errors_per_second": 0.0, "latency": {"p50": 0.001, "p95": 0.002, "p99": None},
-    "history": [[1.0, 0.0, 0.0, None], [3.0, 5.0, 0.0, 0.002, 0.5, 0.001]],
+    "history": [[1.0, 0.0, 0.0, None, 0.0, None], [3.0, 5.0, 0.0, 0.002, 0.5, 0.001]],
     "processes": 2, "target_processes": 2, "refused": 3, "refused_per_second": 0.5,
     "unanswered": {"429": 3.0},
     "buckets": [0.0] * 8 + [10.0] + [0.0] * 16,

@@ -127,7 +127,8 @@ def student(answers: list[Message]) -> dict[tuple[int, str], Message]:
 SPEC = {
     "features": {"kind": "nystroem", "n_components": 30},
     "student": {"C": 1e3},
-    "evaluation": {"baselines": ["svm"]},
+    "evaluation": {"test_fraction": None, "baselines": ["svm"]},
+    "guard": {"kind": "off"},
     "seed": 3,
 }
 PREPARE = {"type": "prepare", "targets": [0, 2]}
