@@ -79,7 +79,7 @@ class BinInputs(TypedDict):
 
 
 class Class(TypedDict):
-    """A class of a version or data set. id: its number, used for pagination."""
+    """A class of a version. id: its number, used for pagination."""
 
     id: int
     label: str
@@ -149,6 +149,16 @@ class Dataset(TypedDict):
     created_at: str
     created_by: str
     tenant: str
+
+
+class DatasetClass(TypedDict):
+    """A class of a data set. id: its number, used for pagination. rows: in the training part, of the first
+    1000 classes; null of others.
+    """
+
+    id: int
+    label: str
+    rows: int | None
 
 
 class DatasetRow(TypedDict):

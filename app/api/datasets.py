@@ -21,7 +21,7 @@ from app.api.jobs import JobId
 from app.api.paging import After, AfterNumber, Limit, Page, page_of
 from app.api.schemas import (
     Body,
-    ClassView,
+    DatasetClassView,
     DatasetRowView,
     DatasetView,
     ListedDatasetView,
@@ -339,14 +339,19 @@ def list_dataset_classes(
     caller: Trainer,
     limit: Limit = 100,
     after: AfterNumber = None,
-) -> Page[ClassView]:
+) -> Page[DatasetClassView]:
     """The classes of a data set, in the order of their numbers."""
     store, first = context.store_of(caller), 0 if after is None else after + 1
-    count = datasets.get_dataset(store, dataset_id).class_count
+    dataset = datasets.get_dataset(store, dataset_id)
+    counts = dataset.summary.get("class_counts", {})
     page = datasets.dataset_classes(store, dataset_id, limit=limit, after=first - 1)
-    has_more = first + len(page) < count
-    numbered = list(enumerate(page, first))
-    return page_of(request, response, numbered, has_more, ClassView.of_number, itemgetter(0))
+    has_more = first + len(page) < dataset.class_count
+
+    def view(numbered: tuple[int, str]) -> DatasetClassView:
+        number, label = numbered
+        return DatasetClassView(id=number, label=label, rows=counts.get(label))
+
+    return page_of(request, response, list(enumerate(page, first)), has_more, view, itemgetter(0))
 
 
 @router.get("/{dataset_id}/rows")

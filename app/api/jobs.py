@@ -246,8 +246,8 @@ def list_job_students(
 ) -> Page[StudentView]:
     """The students of a job, one row for each class and method, ordered by class.
 
-    With ``sort`` or ``label`` they are the trained students of one method, by default the served one, at most
-    100 in a page; ``after`` is then the number of rows to skip.
+    With ``sort`` or ``label`` they are the trained students of one method, by default the served one;
+    ``after`` is then the number of rows to skip.
     """
     if sort is not None or label is not None:
         store, job = context.store_of(caller), training.get_job(context.store_of(caller), job_id)

@@ -322,7 +322,7 @@ class VersionView(View):
 
 
 class ClassView(View):
-    """A class of a version or data set. id: its number, used for pagination."""
+    """A class of a version. id: its number, used for pagination."""
 
     id: int
     label: str
@@ -332,6 +332,16 @@ class ClassView(View):
         """The view of a number and its label."""
         number, label = numbered
         return cls(id=number, label=label)
+
+
+class DatasetClassView(View):
+    """A class of a data set. id: its number, used for pagination. rows: in the training part, of the first
+    1000 classes; null of others.
+    """
+
+    id: int
+    label: str
+    rows: int | None
 
 
 class ModelView(View):

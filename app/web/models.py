@@ -54,11 +54,11 @@ def model_page(
     request: Request,
     context: Context,
     caller: Reader,
-    before: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
+    after: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
 ) -> Response:
     """One model: its versions, newest first, and its aliases."""
     authorise(caller, "query", model)
-    found = models.get_model(context.store_of(caller), model, limit=_VERSIONS, before=before)
+    found = models.get_model(context.store_of(caller), model, limit=_VERSIONS, before=after)
     return page(
         request,
         "model.html",
