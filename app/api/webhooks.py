@@ -37,13 +37,13 @@ _Models = Annotated[
 class CreateWebhook(Body):
     """A webhook to create. url: its origin is one of STMS_WEBHOOKS.
 
-    events: that it gets. models: of which models; empty for all. Events of no model are sent in any case.
-    form: CloudEvents 1.0, or a message for Slack.
+    events: that it gets; by default all. models: of which models; empty for all. Events of no model are sent
+    in any case. form: CloudEvents 1.0, or a message for Slack.
     """
 
     name: _Name
     url: _Url
-    events: _Events
+    events: _Events = Field([*EVENTS])
     models: _Models = Field([])
     form: Form = "cloudevents"
 

@@ -38,7 +38,6 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from app.commands.remote import RemoteServer
 from benchmarks.data import raw_folder
 from benchmarks.deployment import job_service
 from benchmarks.inputs import jobs, pipelines, speeds
@@ -46,6 +45,7 @@ from benchmarks.inputs.sets import SETS, RawSet, splits
 from benchmarks.load import WrkMissing
 from benchmarks.processes import two_cores
 from benchmarks.serve.comparison import NORMAL, QUICK
+from stms_client import Client
 
 Json = dict[str, Any]
 PARTS: Final = ("accepted", "f1", "promises", "queries", "reading", "bad")
@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
 class _Measurement:
     """The parts that need a server, one set after the other."""
 
-    def __init__(self, client: RemoteServer, folder: Path, given: argparse.Namespace) -> None:
+    def __init__(self, client: Client, folder: Path, given: argparse.Namespace) -> None:
         self.client, self.folder, self.given = client, folder, given
         self.rows: int = given.rows or (1500 if given.quick else 12_000)
         self.ends = time.monotonic() + 60.0 * given.minutes

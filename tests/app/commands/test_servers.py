@@ -92,7 +92,7 @@ def test_a_version_is_published_with_other_thresholds(run, written):
 def test_jobs_are_filtered_and_counted(run, written):
     written.on("GET", "/v1/training-jobs", {"data": []})
     written.on("GET", "/v1/training-jobs/counts", {"counts": {"running": 2, "partially_succeeded": 1}})
-    filters = ("--state", "running", "--model", "pets", "--by", "key_1", "--since", "1970-01-02")
+    filters = ("--state", "running", "--model", "pets", "--created-by", "key_1", "--since", "1970-01-02")
     assert run("jobs", "list", *filters, STMS_URL=written.address).exit_code == 0
     expected = "?status=running&model=pets&created_by=key_1&since=86400.0"
     assert written.requests[0].path == f"/v1/training-jobs{expected}"
