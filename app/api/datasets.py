@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from operator import itemgetter
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -24,15 +23,13 @@ from app.api.schemas import (
     DatasetClassView,
     DatasetRowView,
     DatasetView,
-    ListedDatasetView,
     ReadingView,
     View,
 )
-from app.domain.entities import ApiKey, Caller, Dataset
+from app.domain.entities import ApiKey, Caller, Dataset, ListedDataset
 from app.domain.file_formats import MEDIA_TYPES, FileFormat, in_words
 from app.domain.installation import require_training
 from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME, USABLE
-from app.ingest.dataset_rows import StoredRow
 from app.ingest.orders import DatasetContent
 from app.services import datasets, labels
 from app.store.unit_of_work import Store
@@ -314,10 +311,10 @@ def list_datasets(
     caller: Trainer,
     limit: Limit = 100,
     after: After = None,
-) -> Page[ListedDatasetView]:
+) -> Page[ListedDataset]:
     """All data sets, newest first, without their classes and summaries."""
     page, has_more = datasets.list_datasets(context.listed_store(request, caller), limit=limit, after=after)
-    return page_of(request, response, page, has_more, ListedDatasetView.of)
+    return page_of(request, response, page, has_more)
 
 
 @router.get("/{dataset_id}", response_model=DatasetView)
@@ -346,12 +343,11 @@ def list_dataset_classes(
     counts = dataset.summary.get("class_counts", {})
     page = datasets.dataset_classes(store, dataset_id, limit=limit, after=first - 1)
     has_more = first + len(page) < dataset.class_count
-
-    def view(numbered: tuple[int, str]) -> DatasetClassView:
-        number, label = numbered
-        return DatasetClassView(id=number, label=label, rows=counts.get(label))
-
-    return page_of(request, response, list(enumerate(page, first)), has_more, view, itemgetter(0))
+    classes = [
+        DatasetClassView(id=number, label=label, rows=counts.get(label))
+        for number, label in enumerate(page, first)
+    ]
+    return page_of(request, response, classes, has_more)
 
 
 @router.get("/{dataset_id}/rows")
@@ -376,11 +372,11 @@ def list_dataset_rows(
         store, context.files, dataset, part=part, label=label, after=start, limit=limit
     )
     names = datasets.class_names(store, dataset_id, {row.code for row in page})
-
-    def view(row: StoredRow) -> DatasetRowView:
-        return DatasetRowView.model_validate({"id": row.number, "label": names.get(row.code), "x": row.x})
-
-    return page_of(request, response, page, has_more, view, lambda row: row.number)
+    rows = [
+        DatasetRowView.model_validate({"id": row.number, "label": names.get(row.code), "x": row.x})
+        for row in page
+    ]
+    return page_of(request, response, rows, has_more)
 
 
 @router.delete("/{dataset_id}", status_code=204)
@@ -449,7 +445,7 @@ def list_job_labels(
     page, has_more = labels.job_labels(
         context.store_of(caller), context.files, job_id, skip=skip, limit=limit, order=order, label=label
     )
-    return page_of(request, response, page, has_more, LabelView.of, lambda _: skip + len(page))
+    return page_of(request, response, [*map(LabelView.of, page)], has_more, lambda _: skip + len(page))
 
 
 @labels_router.post(
