@@ -400,15 +400,15 @@ class Model(TypedDict):
 
 
 class ModelSummary(TypedDict):
-    """A model in a list. id: its name."""
+    """A model in a list. id: its name. updated_at: when its newest version was published."""
 
-    id: str
     name: str
     versions: int
     latest_version: int
     updated_at: str
     aliases: list[Alias]
     tenant: str
+    id: str
 
 
 class NewKey(TypedDict):

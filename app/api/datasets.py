@@ -24,7 +24,6 @@ from app.api.schemas import (
     DatasetRowView,
     DatasetView,
     ReadingView,
-    View,
 )
 from app.domain.entities import ApiKey, Caller, Dataset, ListedDataset
 from app.domain.file_formats import MEDIA_TYPES, FileFormat, in_words
@@ -385,17 +384,6 @@ def delete_dataset(dataset_id: DatasetId, context: Context, caller: Trainer) -> 
     datasets.delete_dataset(context.store_of(caller), dataset_id)
 
 
-class LabelView(View):
-    """The label of one row of the training part, counted from 0.
-
-    certainty: from 0, where another class explains the row as well, to 1; null for labels that were given.
-    """
-
-    row: int
-    label: str
-    certainty: float | None
-
-
 def _whole(value: object) -> object:
     """In JSON 1.0 is a whole number, too."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -439,13 +427,13 @@ def list_job_labels(
         Query(description="certainty: the least certain first, without labels that were given."),
     ] = "row",
     label: Annotated[str | None, Query(max_length=400, description="Only rows with this label.")] = None,
-) -> Page[LabelView]:
+) -> Page[labels.Label]:
     """The labels of the training part's rows after the job's labelling. after: number of rows to skip."""
     skip = max(after or 0, 0)
     page, has_more = labels.job_labels(
         context.store_of(caller), context.files, job_id, skip=skip, limit=limit, order=order, label=label
     )
-    return page_of(request, response, [*map(LabelView.of, page)], has_more, lambda _: skip + len(page))
+    return page_of(request, response, page, has_more, lambda _: skip + len(page))
 
 
 @labels_router.post(

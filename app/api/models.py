@@ -16,14 +16,13 @@ from app.api.paging import After, AfterModel, AfterNumber, Limit, Page, next_pag
 from app.api.schemas import (
     Body,
     ClassView,
-    ModelSummaryView,
     ModelView,
     PointAlias,
     VersionView,
     View,
 )
 from app.auth.authenticator import authorise
-from app.domain.entities import Alias, AliasMove
+from app.domain.entities import Alias, AliasMove, ModelSummary
 from app.domain.figures import KEPT_INPUTS_DAYS
 from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME, USABLE, qualified
 from app.services import curves, models
@@ -59,7 +58,7 @@ def list_models(
     caller: Reader,
     limit: Limit = 100,
     after: AfterModel = None,
-) -> Page[ModelSummaryView]:
+) -> Page[ModelSummary]:
     """All models by name; a key that is limited to some models sees only those.
 
     An operator sees the models of all tenants, ordered by tenant and name.
@@ -69,10 +68,10 @@ def list_models(
     store = context.listed_store(request, caller)
     page, has_more = models.list_models(store, limit=limit, after=start, among=caller.models)
 
-    def name_of(last: ModelSummaryView) -> str:
+    def name_of(last: ModelSummary) -> str:
         return last.name if last.tenant == caller.tenant else qualified(last.tenant, last.name)
 
-    return page_of(request, response, [*map(ModelSummaryView.of, page)], has_more, name_of)
+    return page_of(request, response, page, has_more, name_of)
 
 
 @router.get("/{model}", response_model=ModelView)

@@ -287,18 +287,6 @@ class ModelView(View):
     aliases: list[Alias]
 
 
-class ModelSummaryView(View):
-    """A model in a list. id: its name."""
-
-    id: Annotated[str, Field(validation_alias="model")]
-    name: Annotated[str, Field(validation_alias="model")]
-    versions: int
-    latest_version: Annotated[int, Field(validation_alias="newest_version")]
-    updated_at: Time
-    aliases: list[Alias]
-    tenant: str
-
-
 class CreateKey(Body):
     """An API key to create, of the caller's tenant; only operators give the scope operator.
 

@@ -371,15 +371,21 @@ class Alias(Document):
 
 
 @dataclass(frozen=True, slots=True)
-class ModelSummary:
-    """A model in a list. updated_at: when its newest version was published."""
+class ModelSummary(Document):
+    """A model in a list. id: its name. updated_at: when its newest version was published."""
 
-    model: str
+    name: str
     versions: int
-    newest_version: int
-    updated_at: float
+    latest_version: int
+    updated_at: Time
     aliases: tuple[Alias, ...]
     tenant: str = DEFAULT_TENANT
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def id(self) -> str:
+        """The name of the model."""
+        return self.name
 
 
 @dataclass(frozen=True, slots=True)
