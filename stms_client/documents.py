@@ -51,9 +51,12 @@ class Amount(TypedDict):
 
 
 class Audit(TypedDict):
-    """An action or a denied request. outcome: done, unchanged, or the code of the error.
+    """An action or a denied request.
 
-    tenant: whose object it is; empty for the installation's own.
+    actor: id of the API key, "anonymous", "cli", "system" for the service itself, or "unknown". action: for
+    example "dataset.delete". object: the id of its object. outcome: "done", "unchanged", or the code of the
+    error. details: additional facts; never a secret or a body. tenant: whose object it is; empty for the
+    installation's own.
     """
 
     id: str
@@ -79,7 +82,7 @@ class BinInputs(TypedDict):
 
 
 class Class(TypedDict):
-    """A class of a version or data set. id: its number, used for pagination."""
+    """A class of a version. id: its number, used for pagination."""
 
     id: int
     label: str
@@ -151,6 +154,16 @@ class Dataset(TypedDict):
     tenant: str
 
 
+class DatasetClass(TypedDict):
+    """A class of a data set. id: its number, used for pagination. rows: in the training part, of the first
+    1000 classes; null of others.
+    """
+
+    id: int
+    label: str
+    rows: int | None
+
+
 class DatasetRow(TypedDict):
     """A row of a data set. id: its number, counted from 0 in its part. label: null if it has none.
 
@@ -204,11 +217,11 @@ class Error(TypedDict):
 class Event(TypedDict):
     """An event of a job. id, seq: its number, counted from 1 within the job."""
 
-    id: int
     seq: int
     at: str
     type: str
     data: dict[str, Any]
+    id: int
 
 
 class FamilyPoint(TypedDict):
@@ -387,15 +400,15 @@ class Model(TypedDict):
 
 
 class ModelSummary(TypedDict):
-    """A model in a list. id: its name."""
+    """A model in a list. id: its name. updated_at: when its newest version was published."""
 
-    id: str
     name: str
     versions: int
     latest_version: int
     updated_at: str
     aliases: list[Alias]
     tenant: str
+    id: str
 
 
 class NewKey(TypedDict):
@@ -501,16 +514,17 @@ class SparseValues(TypedDict):
 class Student(TypedDict):
     """The student of one class and method. id: the number of the class, used for pagination.
 
-    metrics: on the test part; for calibrated students also ``brier``, ``base_brier`` (of predicting the
-    class frequency for every row), ``calibration_error`` and the bins of ``reliability``. ``guard``: F of
-    student and teacher on held-out rows, with ``warning`` and ``message`` if the student is clearly worse;
-    ``false_positives``: budget and expected rate, likewise. ``own_rows``: answers on the rows that it was
-    trained on, with both, if it accepts none of its class or answers all rows alike. chosen: the selected
-    hyper-parameters with their cross-validated ``score`` and ``standard_error``; for compact students
-    ``n_landmarks`` and ``relative_cost``; null without a search.
+    method: of the student, or ``teacher`` (the teacher as a binary classifier; only metrics). metrics: on
+    the test part, empty without one; for calibrated students also ``brier``, ``base_brier`` (of predicting
+    the class frequency for every row), ``calibration_error`` and the bins of ``reliability``. ``guard``: F
+    of student and teacher on held-out rows, with ``warning`` and ``message`` if the student is clearly
+    worse; ``false_positives``: budget and expected rate, likewise. ``own_rows``: answers on the rows that it
+    was trained on, with both, if it accepts none of its class or answers all rows alike. digest: of the
+    packed student, null for ``teacher`` and before it is trained. chosen: the selected hyper-parameters with
+    their cross-validated ``score`` and ``standard_error``; for compact students ``n_landmarks`` and
+    ``relative_cost``; null without a search.
     """
 
-    id: int
     class_index: int
     label: str
     method: str
@@ -522,13 +536,18 @@ class Student(TypedDict):
     status: str | None
     threshold: float | None
     metrics: dict[str, Any]
-    chosen: dict[str, Any] | None
     digest: str | None
     error: str | None
+    chosen: dict[str, Any] | None
+    id: int
 
 
 class TokenRevocation(TypedDict):
-    """Tokens that were revoked. expires_at: when they have expired themselves."""
+    """Tokens of an issuer that are not accepted any more: the one with the id ``jti``, or all of the subject
+    ``sub`` that were issued before; the other is null.
+
+    expires_at: when these tokens have expired themselves.
+    """
 
     id: str
     tenant: str
@@ -651,8 +670,9 @@ class VersionInputs(TypedDict):
 class Webhook(TypedDict):
     """A webhook without its secret.
 
-    disabled_reason: null while it is enabled; ``request``, ``gone`` (the receiver answered 410) or ``dead``
-    (20 deliveries in a row). dead_in_row: dead deliveries since the last delivered one.
+    models: names of the models whose events it gets; empty for all. Events that belong to no model are not
+    limited by them. disabled_reason: null while it is enabled; ``request``, ``gone`` (the receiver answered
+    410) or ``dead`` (20 deliveries in a row). dead_in_row: dead deliveries since the last delivered one.
     """
 
     id: str
@@ -661,12 +681,12 @@ class Webhook(TypedDict):
     events: list[str]
     models: list[str]
     form: str
-    enabled: bool
-    disabled_reason: str | None
-    dead_in_row: int
     created_at: str
     created_by: str
+    disabled_reason: str | None
+    dead_in_row: int
     tenant: str
+    enabled: bool
 
 
 class WhoAmI(TypedDict):

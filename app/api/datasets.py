@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from operator import itemgetter
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -21,18 +20,15 @@ from app.api.jobs import JobId
 from app.api.paging import After, AfterNumber, Limit, Page, page_of
 from app.api.schemas import (
     Body,
-    ClassView,
+    DatasetClassView,
     DatasetRowView,
     DatasetView,
-    ListedDatasetView,
     ReadingView,
-    View,
 )
-from app.domain.entities import ApiKey, Caller, Dataset
+from app.domain.entities import ApiKey, Caller, Dataset, ListedDataset
 from app.domain.file_formats import MEDIA_TYPES, FileFormat, in_words
 from app.domain.installation import require_training
 from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME, USABLE
-from app.ingest.dataset_rows import StoredRow
 from app.ingest.orders import DatasetContent
 from app.services import datasets, labels
 from app.store.unit_of_work import Store
@@ -314,10 +310,10 @@ def list_datasets(
     caller: Trainer,
     limit: Limit = 100,
     after: After = None,
-) -> Page[ListedDatasetView]:
+) -> Page[ListedDataset]:
     """All data sets, newest first, without their classes and summaries."""
     page, has_more = datasets.list_datasets(context.listed_store(request, caller), limit=limit, after=after)
-    return page_of(request, response, page, has_more, ListedDatasetView.of)
+    return page_of(request, response, page, has_more)
 
 
 @router.get("/{dataset_id}", response_model=DatasetView)
@@ -339,14 +335,18 @@ def list_dataset_classes(
     caller: Trainer,
     limit: Limit = 100,
     after: AfterNumber = None,
-) -> Page[ClassView]:
+) -> Page[DatasetClassView]:
     """The classes of a data set, in the order of their numbers."""
     store, first = context.store_of(caller), 0 if after is None else after + 1
-    count = datasets.get_dataset(store, dataset_id).class_count
+    dataset = datasets.get_dataset(store, dataset_id)
+    counts = dataset.summary.get("class_counts", {})
     page = datasets.dataset_classes(store, dataset_id, limit=limit, after=first - 1)
-    has_more = first + len(page) < count
-    numbered = list(enumerate(page, first))
-    return page_of(request, response, numbered, has_more, ClassView.of_number, itemgetter(0))
+    has_more = first + len(page) < dataset.class_count
+    classes = [
+        DatasetClassView(id=number, label=label, rows=counts.get(label))
+        for number, label in enumerate(page, first)
+    ]
+    return page_of(request, response, classes, has_more)
 
 
 @router.get("/{dataset_id}/rows")
@@ -371,28 +371,17 @@ def list_dataset_rows(
         store, context.files, dataset, part=part, label=label, after=start, limit=limit
     )
     names = datasets.class_names(store, dataset_id, {row.code for row in page})
-
-    def view(row: StoredRow) -> DatasetRowView:
-        return DatasetRowView.model_validate({"id": row.number, "label": names.get(row.code), "x": row.x})
-
-    return page_of(request, response, page, has_more, view, lambda row: row.number)
+    rows = [
+        DatasetRowView.model_validate({"id": row.number, "label": names.get(row.code), "x": row.x})
+        for row in page
+    ]
+    return page_of(request, response, rows, has_more)
 
 
 @router.delete("/{dataset_id}", status_code=204)
 def delete_dataset(dataset_id: DatasetId, context: Context, caller: Trainer) -> None:
     """Delete a data set that no unfinished job uses; jobs and models made from it stay."""
     datasets.delete_dataset(context.store_of(caller), dataset_id)
-
-
-class LabelView(View):
-    """The label of one row of the training part, counted from 0.
-
-    certainty: from 0, where another class explains the row as well, to 1; null for labels that were given.
-    """
-
-    row: int
-    label: str
-    certainty: float | None
 
 
 def _whole(value: object) -> object:
@@ -438,13 +427,13 @@ def list_job_labels(
         Query(description="certainty: the least certain first, without labels that were given."),
     ] = "row",
     label: Annotated[str | None, Query(max_length=400, description="Only rows with this label.")] = None,
-) -> Page[LabelView]:
+) -> Page[labels.Label]:
     """The labels of the training part's rows after the job's labelling. after: number of rows to skip."""
     skip = max(after or 0, 0)
     page, has_more = labels.job_labels(
         context.store_of(caller), context.files, job_id, skip=skip, limit=limit, order=order, label=label
     )
-    return page_of(request, response, page, has_more, LabelView.of, lambda _: skip + len(page))
+    return page_of(request, response, page, has_more, lambda _: skip + len(page))
 
 
 @labels_router.post(

@@ -8,14 +8,16 @@ thread.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import cache, wraps
 from inspect import iscoroutinefunction
 from typing import Any
 
 from fastapi import Response
 from fastapi.exceptions import ResponseValidationError
 from fastapi.routing import APIRoute
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter
+
+from app.domain.document import Document
 
 
 class EncodedRoute(APIRoute):
@@ -64,6 +66,18 @@ def _in_parts(value: BaseModel) -> bytes:
 def _member(value: BaseModel, name: str) -> bytes:
     """One field with its name."""
     listed = getattr(value, name)
-    if not isinstance(listed, list) or not all(isinstance(one, BaseModel) for one in listed):
+    if not isinstance(listed, list) or not all(isinstance(one, BaseModel | Document) for one in listed):
         return value.model_dump_json(include={name})[1:-1].encode()
-    return b'"%s":[%s]' % (name.encode("ascii"), b",".join(one.model_dump_json().encode() for one in listed))
+    return b'"%s":[%s]' % (name.encode("ascii"), b",".join(map(_object, listed)))
+
+
+def _object(value: BaseModel | Document) -> bytes:
+    if isinstance(value, BaseModel):
+        return value.model_dump_json().encode()
+    kind: Any = type(value)
+    return _adapter(kind).dump_json(value)
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)

@@ -13,8 +13,7 @@ from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context
 from app.api.metrics_format import OPEN_METRICS, TEXT, prefers_open_metrics
 from app.api.schemas import View
-from app.domain.checks import Check as Found
-from app.domain.checks import CheckFailed, check, is_ready
+from app.domain.checks import Check, CheckFailed, check, is_ready
 from app.domain.errors import Unavailable
 from app.services.health import DatabaseHealth
 from app.serving.query_health import accepts_requests, query_checks
@@ -22,15 +21,6 @@ from app.serving.query_health import accepts_requests, query_checks
 router = APIRouter(tags=["operation"], route_class=BorderRoute)
 
 _METRICS: Final[dict[str, dict[str, object]]] = {"text/plain": {}, "application/openmetrics-text": {}}
-
-
-class Check(View):
-    """The result of one check. needed: whether the server is not ready if it fails."""
-
-    name: str
-    ok: bool
-    needed: bool
-    detail: str
 
 
 class Readiness(View):
@@ -131,11 +121,11 @@ PATHS: Final = frozenset(
 """Paths that are answered even when the server sheds load."""
 
 
-async def run_checks(context: AppContext) -> list[Found]:
+async def run_checks(context: AppContext) -> list[Check]:
     """The results of all checks; those of the database are at most a second old."""
     found = await context.probes.database.get()
     if found is None:
-        unknown = Found("database", False, True, "has not answered in time")
+        unknown = Check("database", False, True, "has not answered in time")
         found = DatabaseHealth((unknown,), None)
     return [
         *found.checks,
@@ -145,14 +135,13 @@ async def run_checks(context: AppContext) -> list[Found]:
     ]
 
 
-def _readiness(checks: list[Found], response: Response, verbose: str | None) -> Readiness:
+def _readiness(checks: list[Check], response: Response, verbose: str | None) -> Readiness:
     ready = is_ready(checks)
     if not ready:
         response.status_code = 503
         response.headers["retry-after"] = "2"
     response.headers["cache-control"] = "no-store"
-    views = [Check.model_validate(each, from_attributes=True) for each in checks]
-    return Readiness(ready=ready, checks=None if verbose is None else views)
+    return Readiness(ready=ready, checks=None if verbose is None else checks)
 
 
 def _registry(context: AppContext) -> str:

@@ -16,10 +16,10 @@ from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context, Trainer
 from app.api.etags import etag, unless_known
 from app.api.paging import After, AfterNumber, Limit, Moment, Page, page_of
-from app.api.schemas import EventView, JobView, StudentView, SubmitJob, View
+from app.api.schemas import JobView, SubmitJob, View
 from app.api.sse import last_event_id
 from app.auth.authenticator import authorise_priority
-from app.domain.entities import ApiKey, Job, JobState, Json
+from app.domain.entities import ApiKey, Event, Job, JobState, Json, StudentRow
 from app.domain.job_share import share_done
 from app.domain.names import MODEL_NAME
 from app.services import curves, retention, training
@@ -99,7 +99,7 @@ def list_jobs(
         since=since,
     )
     workers = training.workers_of(context.listed_store(request, caller), jobs)
-    return page_of(request, response, jobs, has_more, lambda job: JobView.of_job(job, workers[job.id]))
+    return page_of(request, response, [JobView.of_job(job, workers[job.id]) for job in jobs], has_more)
 
 
 class TracePointView(View):
@@ -193,7 +193,7 @@ def get_job(job_id: JobId, request: Request, response: Response, context: Contex
 
 @router.get(
     "/{job_id}/events",
-    response_model=Page[EventView],
+    response_model=Page[Event],
     responses={
         200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}},
         204: {"description": "Of a stream: the job has ended, and the client has received its last event."},
@@ -220,7 +220,7 @@ def list_job_events(
     if "text/event-stream" in request.headers.get("accept", ""):
         return _stream(context, caller, job_id, max(seen, 0))
     page, has_more = training.job_events(context.store_of(caller), job_id, after=max(seen, 0), limit=limit)
-    return page_of(request, response, page, has_more, EventView.of, lambda event: event.seq)
+    return page_of(request, response, page, has_more)
 
 
 @router.get("/{job_id}/students")
@@ -243,11 +243,11 @@ def list_job_students(
     label: Annotated[
         str | None, Query(max_length=400, description="Only classes whose label contains this, in any case.")
     ] = None,
-) -> Page[StudentView]:
+) -> Page[StudentRow]:
     """The students of a job, one row for each class and method, ordered by class.
 
-    With ``sort`` or ``label`` they are the trained students of one method, by default the served one, at most
-    100 in a page; ``after`` is then the number of rows to skip.
+    With ``sort`` or ``label`` they are the trained students of one method, by default the served one;
+    ``after`` is then the number of rows to skip.
     """
     if sort is not None or label is not None:
         store, job = context.store_of(caller), training.get_job(context.store_of(caller), job_id)
@@ -263,12 +263,12 @@ def list_job_students(
             offset=skipped,
         )
         seen = skipped + len(table.rows)
-        return page_of(request, response, table.rows, seen < table.total, StudentView.of, lambda _: seen)
+        return page_of(request, response, table.rows, seen < table.total, lambda _: seen)
     start = -1 if after is None else after
     rows, has_more = training.job_students(
         context.store_of(caller), job_id, after=start, limit=limit, method=method
     )
-    return page_of(request, response, rows, has_more, StudentView.of, lambda row: row.class_index)
+    return page_of(request, response, rows, has_more)
 
 
 @router.get("/{job_id}/students/{class_index}/{method}/trace")

@@ -80,7 +80,7 @@ def list_keys(
 ) -> Page[KeyView]:
     """All keys, including revoked ones, oldest first."""
     page, has_more = keys.list_keys(context.listed_store(request, caller), limit=limit, after=after)
-    return page_of(request, response, page, has_more, KeyView.of)
+    return page_of(request, response, [*map(KeyView.of, page)], has_more)
 
 
 @router.delete("/{key_id}")

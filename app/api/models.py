@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -15,18 +14,15 @@ from app.api.dependencies import Context, Reader, Trainer
 from app.api.etags import CONDITIONS, etag, expected_revision, unless_known
 from app.api.paging import After, AfterModel, AfterNumber, Limit, Page, next_page, page_of
 from app.api.schemas import (
-    AliasView,
     Body,
     ClassView,
-    ModelSummaryView,
     ModelView,
     PointAlias,
-    Time,
     VersionView,
     View,
 )
 from app.auth.authenticator import authorise
-from app.domain.entities import ModelSummary
+from app.domain.entities import Alias, AliasMove, ModelSummary
 from app.domain.figures import KEPT_INPUTS_DAYS
 from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME, USABLE, qualified
 from app.services import curves, models
@@ -62,7 +58,7 @@ def list_models(
     caller: Reader,
     limit: Limit = 100,
     after: AfterModel = None,
-) -> Page[ModelSummaryView]:
+) -> Page[ModelSummary]:
     """All models by name; a key that is limited to some models sees only those.
 
     An operator sees the models of all tenants, ordered by tenant and name.
@@ -73,9 +69,9 @@ def list_models(
     page, has_more = models.list_models(store, limit=limit, after=start, among=caller.models)
 
     def name_of(last: ModelSummary) -> str:
-        return last.model if last.tenant == caller.tenant else qualified(last.tenant, last.model)
+        return last.name if last.tenant == caller.tenant else qualified(last.tenant, last.name)
 
-    return page_of(request, response, page, has_more, ModelSummaryView.of, name_of)
+    return page_of(request, response, page, has_more, name_of)
 
 
 @router.get("/{model}", response_model=ModelView)
@@ -101,7 +97,7 @@ def get_model(
             name=model,
             has_more=page.has_more,
             versions=[VersionView.of(version) for version in page.versions],
-            aliases=[AliasView.of(alias) for alias in page.aliases],
+            aliases=list(page.aliases),
         )
 
     return unless_known(request, response, etag(*page.state), view, **link)
@@ -293,10 +289,10 @@ def list_classes(
     rows, has_more = models.list_classes(
         context.store_of(caller), context.files, row, limit=limit, after=start
     )
-    return page_of(request, response, rows, has_more, ClassView.of_number, itemgetter(0))
+    return page_of(request, response, [*map(ClassView.of_number, rows)], has_more)
 
 
-@router.get("/{model}/aliases/{alias}", response_model=AliasView)
+@router.get("/{model}/aliases/{alias}", response_model=Alias)
 def get_alias(
     model: ModelName,
     alias: AliasText,
@@ -308,22 +304,7 @@ def get_alias(
     """One alias; moving it requires its ETag."""
     authorise(caller, "query", model)
     row = models.get_alias(context.store_of(caller), model, alias)
-    return unless_known(request, response, etag(row.revision), lambda: AliasView.of(row))
-
-
-class AliasMoveView(View):
-    """A move of an alias. version: null if it was deleted. previous: null if it was created.
-
-    actor: id of the API key; "system" for the publication of a job.
-    """
-
-    id: str
-    alias: str
-    at: Time
-    version: int | None
-    previous: int | None
-    actor: str
-    actor_name: str
+    return unless_known(request, response, etag(row.revision), lambda: row)
 
 
 @router.get("/{model}/aliases/{alias}/history")
@@ -336,14 +317,14 @@ def list_alias_moves(
     caller: Reader,
     limit: Limit = 100,
     after: After = None,
-) -> Page[AliasMoveView]:
+) -> Page[AliasMove]:
     """Where an alias has pointed, and who moved it, newest first; also of an alias that was deleted.
 
     A model keeps the last 1000 moves of all its aliases.
     """
     authorise(caller, "query", model)
     page, has_more = models.alias_moves(context.store_of(caller), model, alias, limit=limit, after=after)
-    return page_of(request, response, page, has_more, AliasMoveView.of)
+    return page_of(request, response, page, has_more)
 
 
 @router.put("/{model}/aliases/{alias}", openapi_extra={"parameters": CONDITIONS})
@@ -355,7 +336,7 @@ async def point_alias(
     response: Response,
     context: Context,
     caller: Trainer,
-) -> AliasView:
+) -> Alias:
     """Create or move an alias. Moving it back is a rollback.
 
     When the response arrives, this server process answers with the new version, and all others do within
@@ -382,7 +363,7 @@ async def point_alias(
     )
     await context.refresher.refresh(qualified(caller.tenant, model))
     response.headers["etag"] = etag(moved.revision)
-    return AliasView.of(moved)
+    return moved
 
 
 @router.delete(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import socket
-from functools import partial
 from importlib import metadata
 from operator import attrgetter
 from typing import Annotated, Literal
@@ -15,8 +14,8 @@ from pydantic import Field
 from app.api.border import BorderRoute
 from app.api.dependencies import Administrator, AppContext, Context, Operator, Reader, Trainer
 from app.api.paging import After, Limit, Moment, Page, page_of
-from app.api.schemas import AuditView, Body, SortedNames, Time, UnitView, View, WorkerView
-from app.domain.entities import ApiKey, Caller
+from app.api.schemas import Body, SortedNames, Time, UnitView, View, WorkerView
+from app.domain.entities import ApiKey, AuditRecord, Caller
 from app.services import audit, quotas, workers
 
 router = APIRouter(prefix="/v1", tags=["operation"], route_class=BorderRoute)
@@ -48,7 +47,7 @@ def list_audit(
     order: Order = "desc",
     limit: Limit = 100,
     after: After = None,
-) -> Page[AuditView]:
+) -> Page[AuditRecord]:
     """Actions and denied requests, newest first, or oldest first with ``order=asc``.
 
     Oldest first, the last page can be asked again with the id of its last record: what was recorded since
@@ -66,7 +65,7 @@ def list_audit(
         action=action,
         object=object,
     )
-    return page_of(request, response, page, has_more, AuditView.of)
+    return page_of(request, response, page, has_more)
 
 
 @router.get("/workers")
@@ -247,8 +246,8 @@ def list_usage(
         page, has_more = quotas.list_usage(context.store, context.settings, limit=limit, after=after)
     else:
         page, has_more = [quotas.get_usage(context.store, context.settings, caller.tenant)], False
-    view = partial(_view, request, context)
-    return page_of(request, response, page, has_more, view, attrgetter("tenant"))
+    views = [_view(request, context, usage) for usage in page]
+    return page_of(request, response, views, has_more, attrgetter("tenant"))
 
 
 @router.patch("/quotas")

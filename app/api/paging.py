@@ -15,7 +15,6 @@ from starlette.responses import Response
 from app.domain.moments import MAX_SECONDS, seconds_of
 
 Item = TypeVar("Item")
-Row = TypeVar("Row")
 
 Limit = Annotated[
     int, Query(ge=1, le=1000, description="Maximum number of items in the page, which ends at 4 MiB, too.")
@@ -51,15 +50,14 @@ class Page(BaseModel, Generic[Item]):
 def page_of(
     request: Request,
     response: Response,
-    rows: Sequence[Row],
+    items: Sequence[Item],
     has_more: bool,
-    view: Callable[[Row], Item],
-    last_id: Callable[[Row], object] = attrgetter("id"),
+    last_id: Callable[[Item], object] = attrgetter("id"),
 ) -> Page[Item]:
-    """A page of a list, with the header Link if more follow. last_id: the id of the last row in the list."""
+    """A page of a list, with the header Link if more follow. last_id: the id of the last item in the list."""
     if has_more:
-        response.headers["link"] = next_page(request, last_id(rows[-1]))
-    return Page(data=[view(row) for row in rows], has_more=has_more)
+        response.headers["link"] = next_page(request, last_id(items[-1]))
+    return Page(data=[*items], has_more=has_more)
 
 
 def next_page(request: Request, last_id: object) -> str:

@@ -10,7 +10,7 @@ from typing import Annotated, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from app.domain.caller_rules import MAX_ISSUER, MAX_SUBJECT
-from app.domain.entities import Job, JobState, Json, Priority, StudentState
+from app.domain.entities import Alias, Job, JobState, Json, Priority
 from app.domain.job_share import estimated_finish, share_done
 from app.domain.moments import timestamp
 from app.domain.names import DISPLAY_NAME, MODEL_NAME, ModelName
@@ -44,23 +44,6 @@ class Body(StrictModel):
     """Base of all request bodies; unknown fields are errors."""
 
     model_config = ConfigDict(extra="forbid")
-
-
-class ListedDatasetView(View):
-    """A data set in a list. digest: SHA-256 of the uploaded bytes."""
-
-    id: str
-    digest: str
-    name: str
-    source_format: str
-    size_bytes: int
-    rows: int
-    test_rows: int
-    columns: int
-    class_count: int
-    created_at: Time
-    created_by: str
-    tenant: str
 
 
 class DecisionView(View):
@@ -221,55 +204,6 @@ class JobView(View):
         return cls.model_validate(values)
 
 
-class EventView(View):
-    """An event of a job. id, seq: its number, counted from 1 within the job."""
-
-    id: Annotated[int, Field(validation_alias="seq")]
-    seq: int
-    at: Time
-    type: str
-    data: Json
-
-
-class StudentView(View):
-    """The student of one class and method. id: the number of the class, used for pagination.
-
-    metrics: on the test part; for calibrated students also ``brier``, ``base_brier`` (of predicting the class
-    frequency for every row), ``calibration_error`` and the bins of ``reliability``. ``guard``: F of student
-    and teacher on held-out rows, with ``warning`` and ``message`` if the student is clearly worse;
-    ``false_positives``: budget and expected rate, likewise. ``own_rows``: answers on the rows that it was
-    trained on, with both, if it accepts none of its class or answers all rows alike.
-    chosen: the selected hyper-parameters with their cross-validated ``score`` and ``standard_error``; for
-    compact students ``n_landmarks`` and ``relative_cost``; null without a search.
-    """
-
-    id: Annotated[int, Field(validation_alias="class_index")]
-    class_index: int
-    label: str
-    method: str
-    state: StudentState
-    objective: float | None
-    gap: float | None
-    iterations: int | None
-    seconds: float | None
-    status: str | None
-    threshold: float | None
-    metrics: Json
-    chosen: Json | None
-    digest: str | None
-    error: str | None
-
-
-class AliasView(View):
-    """A movable name of a version. revision: its ETag, for If-Match."""
-
-    model: str
-    alias: str
-    version: int
-    revision: int
-    updated_at: Time
-
-
 class PointAlias(Body):
     """The version that an alias should point to.
 
@@ -322,7 +256,7 @@ class VersionView(View):
 
 
 class ClassView(View):
-    """A class of a version or data set. id: its number, used for pagination."""
+    """A class of a version. id: its number, used for pagination."""
 
     id: int
     label: str
@@ -334,25 +268,23 @@ class ClassView(View):
         return cls(id=number, label=label)
 
 
+class DatasetClassView(View):
+    """A class of a data set. id: its number, used for pagination. rows: in the training part, of the first
+    1000 classes; null of others.
+    """
+
+    id: int
+    label: str
+    rows: int | None
+
+
 class ModelView(View):
     """A model with its versions, newest first. has_more: whether older ones follow, linked in Link."""
 
     name: str
     versions: list[VersionView]
     has_more: bool
-    aliases: list[AliasView]
-
-
-class ModelSummaryView(View):
-    """A model in a list. id: its name."""
-
-    id: Annotated[str, Field(validation_alias="model")]
-    name: Annotated[str, Field(validation_alias="model")]
-    versions: int
-    latest_version: Annotated[int, Field(validation_alias="newest_version")]
-    updated_at: Time
-    aliases: list[AliasView]
-    tenant: str
+    aliases: list[Alias]
 
 
 class CreateKey(Body):
@@ -435,40 +367,6 @@ class RevokeTokens(Body):
     sub: str | None = Field(None, max_length=MAX_SUBJECT, json_schema_extra={"pattern": DISPLAY_NAME})
     jti: str | None = Field(None, max_length=MAX_SUBJECT, json_schema_extra={"pattern": DISPLAY_NAME})
     reason: str | None = Field(None, max_length=MAX_REASON, json_schema_extra={"pattern": DISPLAY_NAME})
-
-
-class TokenRevocationView(View):
-    """Tokens that were revoked. expires_at: when they have expired themselves."""
-
-    id: str
-    tenant: str
-    issuer: str
-    sub: str | None
-    jti: str | None
-    reason: str
-    created_by: str
-    created_at: Time
-    expires_at: Time
-
-
-class AuditView(View):
-    """An action or a denied request. outcome: done, unchanged, or the code of the error.
-
-    tenant: whose object it is; empty for the installation's own.
-    """
-
-    id: str
-    at: Time
-    actor: str
-    actor_name: str
-    scope: str
-    action: str
-    object: str
-    outcome: str
-    request_id: str | None
-    address: str | None
-    details: Json
-    tenant: str
 
 
 class NewKeyView(View):

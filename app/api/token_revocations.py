@@ -8,14 +8,15 @@ from starlette.concurrency import run_in_threadpool
 from app.api.border import BorderRoute
 from app.api.dependencies import Administrator, Context
 from app.api.paging import After, Limit, Page, page_of
-from app.api.schemas import RevokeTokens, TokenRevocationView
+from app.api.schemas import RevokeTokens
+from app.domain.entities import TokenRevocation
 from app.services import token_revocations
 
 router = APIRouter(prefix="/v1/token-revocations", tags=["keys"], route_class=BorderRoute)
 
 
 @router.post("", status_code=201)
-async def revoke_tokens(body: RevokeTokens, context: Context, caller: Administrator) -> TokenRevocationView:
+async def revoke_tokens(body: RevokeTokens, context: Context, caller: Administrator) -> TokenRevocation:
     """Revoke the token with the id `jti`, or all tokens that were issued to the subject `sub` until now.
 
     It is in effect in all server processes of this machine when the response comes, and in those of other
@@ -31,7 +32,7 @@ async def revoke_tokens(body: RevokeTokens, context: Context, caller: Administra
         reason=body.reason or "",
     )
     await context.refresher.refresh()
-    return TokenRevocationView.of(revocation)
+    return revocation
 
 
 @router.get("")
@@ -42,8 +43,8 @@ def list_token_revocations(
     caller: Administrator,
     limit: Limit = 1000,
     after: After = None,
-) -> Page[TokenRevocationView]:
+) -> Page[TokenRevocation]:
     """Revocations of tokens that could be valid otherwise, oldest first."""
     store = context.listed_store(request, caller)
     page, has_more = token_revocations.list_revocations(store, limit=limit, after=after)
-    return page_of(request, response, page, has_more, TokenRevocationView.of)
+    return page_of(request, response, page, has_more)

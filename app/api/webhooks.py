@@ -10,10 +10,9 @@ from pydantic import Field
 from app.api.border import BorderRoute
 from app.api.dependencies import Administrator, Context
 from app.api.paging import After, Limit, Page, page_of
-from app.api.schemas import Body, Time, View
-from app.domain.entities import Json
+from app.api.schemas import Body, View
 from app.domain.names import DISPLAY_NAME, MODEL_NAME
-from app.domain.webhook import EVENTS, MAX_MODELS, MAX_URL, DeliveryState, Form
+from app.domain.webhook import EVENTS, MAX_MODELS, MAX_URL, Delivery, Form, Webhook
 from app.services import webhooks
 
 router = APIRouter(prefix="/v1/webhooks", tags=["webhooks"], route_class=BorderRoute)
@@ -37,13 +36,13 @@ _Models = Annotated[
 class CreateWebhook(Body):
     """A webhook to create. url: its origin is one of STMS_WEBHOOKS.
 
-    events: that it gets. models: of which models; empty for all. Events of no model are sent in any case.
-    form: CloudEvents 1.0, or a message for Slack.
+    events: that it gets; by default all. models: of which models; empty for all. Events of no model are sent
+    in any case. form: CloudEvents 1.0, or a message for Slack.
     """
 
     name: _Name
     url: _Url
-    events: _Events
+    events: _Events = Field([*EVENTS])
     models: _Models = Field([])
     form: Form = "cloudevents"
 
@@ -59,53 +58,11 @@ class ChangeWebhook(Body):
     enabled: bool | None = None
 
 
-class WebhookView(View):
-    """A webhook without its secret.
-
-    disabled_reason: null while it is enabled; ``request``, ``gone`` (the receiver answered 410) or ``dead``
-    (20 deliveries in a row). dead_in_row: dead deliveries since the last delivered one.
-    """
-
-    id: str
-    name: str
-    url: str
-    events: list[str]
-    models: list[str]
-    form: Form
-    enabled: bool
-    disabled_reason: str | None
-    dead_in_row: int
-    created_at: Time
-    created_by: str
-    tenant: str
-
-
 class NewWebhookView(View):
     """A webhook that was created. secret: with which its requests are signed, shown only here."""
 
     secret: str
-    details: WebhookView
-
-
-class DeliveryView(View):
-    """An event for a webhook. event_id: the header webhook-id. at: when it happened.
-
-    attempts: that have ended. due_at: when the next one is due, or null. status: of the last answer, null
-    without one. error: why the last attempt failed. ended_at: when it was delivered or given up (dead).
-    """
-
-    id: str
-    event_id: str
-    type: str
-    subject: str
-    at: Time
-    data: Json
-    state: DeliveryState
-    attempts: int
-    due_at: Time | None
-    status: int | None
-    error: str | None
-    ended_at: Time | None
+    details: Webhook
 
 
 @router.post("", status_code=201)
@@ -114,7 +71,7 @@ def create_webhook(body: CreateWebhook, context: Context, caller: Administrator)
     webhook, secret = webhooks.create_webhook(
         context.store_of(caller), context.settings, **body.model_dump(), created_by=caller.id
     )
-    return NewWebhookView(secret=secret, details=WebhookView.of(webhook))
+    return NewWebhookView(secret=secret, details=webhook)
 
 
 @router.get("")
@@ -125,26 +82,26 @@ def list_webhooks(
     caller: Administrator,
     limit: Limit = 100,
     after: After = None,
-) -> Page[WebhookView]:
+) -> Page[Webhook]:
     """All webhooks, oldest first."""
     page, has_more = webhooks.list_webhooks(context.listed_store(request, caller), limit=limit, after=after)
-    return page_of(request, response, page, has_more, WebhookView.of)
+    return page_of(request, response, page, has_more)
 
 
 @router.get("/{webhook_id}")
-def get_webhook(webhook_id: WebhookId, context: Context, caller: Administrator) -> WebhookView:
+def get_webhook(webhook_id: WebhookId, context: Context, caller: Administrator) -> Webhook:
     """One webhook."""
-    return WebhookView.of(webhooks.get_webhook(context.store_of(caller), webhook_id))
+    return webhooks.get_webhook(context.store_of(caller), webhook_id)
 
 
 @router.patch("/{webhook_id}")
 def change_webhook(
     webhook_id: WebhookId, body: ChangeWebhook, context: Context, caller: Administrator
-) -> WebhookView:
+) -> Webhook:
     """Change a webhook. Its secret stays. What waited while it was disabled is sent when it is enabled."""
     given: dict[str, Any] = body.model_dump(exclude_none=True)
     store = context.store_of(caller)
-    return WebhookView.of(webhooks.change_webhook(store, context.settings, webhook_id, **given))
+    return webhooks.change_webhook(store, context.settings, webhook_id, **given)
 
 
 @router.delete("/{webhook_id}", status_code=204)
@@ -154,9 +111,9 @@ def delete_webhook(webhook_id: WebhookId, context: Context, caller: Administrato
 
 
 @router.post("/{webhook_id}:test", status_code=202)
-def test_webhook(webhook_id: WebhookId, context: Context, caller: Administrator) -> DeliveryView:
+def test_webhook(webhook_id: WebhookId, context: Context, caller: Administrator) -> Delivery:
     """Send the event ``webhook.test``. The deliveries say what the receiver answered."""
-    return DeliveryView.of(webhooks.test_webhook(context.store_of(caller), webhook_id))
+    return webhooks.test_webhook(context.store_of(caller), webhook_id)
 
 
 @router.get("/{webhook_id}/deliveries")
@@ -168,16 +125,16 @@ def list_deliveries(
     caller: Administrator,
     limit: Limit = 100,
     after: After = None,
-) -> Page[DeliveryView]:
+) -> Page[Delivery]:
     """The deliveries of a webhook, newest first: those that wait, and the last 1000 others of 30 days."""
     store = context.store_of(caller)
     page, has_more = webhooks.list_deliveries(store, webhook_id, limit=limit, after=after)
-    return page_of(request, response, page, has_more, DeliveryView.of)
+    return page_of(request, response, page, has_more)
 
 
 @router.post("/{webhook_id}/deliveries/{delivery_id}:repeat", status_code=202)
 def repeat_delivery(
     webhook_id: WebhookId, delivery_id: DeliveryId, context: Context, caller: Administrator
-) -> DeliveryView:
+) -> Delivery:
     """Send a delivery that has ended again, with the same event id."""
-    return DeliveryView.of(webhooks.repeat_delivery(context.store_of(caller), webhook_id, delivery_id))
+    return webhooks.repeat_delivery(context.store_of(caller), webhook_id, delivery_id)

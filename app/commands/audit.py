@@ -64,10 +64,10 @@ def audit(
     }
     with connect(server, api_key, tenant) as client:
         if follow:
-            for record in client.calls.follow_audit(patience=_RECONNECT_SECONDS, **filters):
+            for record in client.follow_audit(patience=_RECONNECT_SECONDS, **filters):
                 _print_line(record, as_json)
             return
-        records = list(islice(client.pages("/v1/audit", **filters, until=until), limit))
+        records = list(islice(client.audit(**filters, until=until), limit))
     if as_json:
         print_json(records)
         return

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
 from app.commands.models import published
-from app.commands.output import Answer, CommandFailed, Json, download_progress, upload_progress
-from app.commands.remote import AllowSchemaChange, RemoteServer, asks_server
+from app.commands.output import Answer, CommandFailed, download_progress, upload_progress
+from app.commands.remote import AllowSchemaChange, asks_server
 from app.domain import bundle
+from stms_client import Client
 
 commands = typer.Typer(no_args_is_help=True)
 
@@ -21,7 +22,7 @@ commands = typer.Typer(no_args_is_help=True)
 @commands.command("export")
 @asks_server()
 def export(
-    client: RemoteServer,
+    client: Client,
     model: Annotated[str, typer.Argument(help="Model, MODEL@ALIAS or MODEL@NUMBER.")],
     file: Annotated[Path, typer.Argument(help="Tar file to write, such as letters.tar.")],
     classes: Annotated[
@@ -38,7 +39,7 @@ def export(
     """
     name, _, version = model.partition("@")
     with download_progress(file) as progress, _written(file):
-        size = client.calls.export_bundle(
+        size = client.export_bundle(
             name,
             file,
             version=version or "latest",
@@ -53,7 +54,7 @@ def export(
 @commands.command("onnx")
 @asks_server()
 def onnx(
-    client: RemoteServer,
+    client: Client,
     model: Annotated[str, typer.Argument(help="Model, MODEL@ALIAS or MODEL@NUMBER.")],
     label: Annotated[str, typer.Argument(metavar="CLASS", help="Class of the student.")],
     file: Annotated[Path, typer.Argument(help="File to write, such as letters-A.onnx.")],
@@ -64,14 +65,14 @@ def onnx(
     """
     name, _, version = model.partition("@")
     with _written(file):
-        size = client.calls.export_onnx(name, label, file, version=version or "latest")
+        size = client.export_onnx(name, label, file, version=version or "latest")
     return Answer({"file": str(file), "bytes": size}, f"{file}: {size} bytes.")
 
 
 @commands.command("import")
 @asks_server()
 def import_(
-    client: RemoteServer,
+    client: Client,
     file: Annotated[
         Path,
         typer.Argument(exists=True, readable=True, help="The tar file, or the folder it was unpacked to."),
@@ -92,7 +93,7 @@ def import_(
     Example:  stms bundle import letters.tar --alias staging
     """
     with _packed(file) as tar, upload_progress(tar) as progress:
-        imported = client.calls.import_bundle(
+        version = client.import_bundle(
             tar,
             model=model,
             alias=alias,
@@ -100,7 +101,6 @@ def import_(
             allow_schema_change=allow_schema_change,
             progress=progress,
         )
-    version = cast(Json, imported)
     return Answer(version, *published(version, alias, "bundle"))
 
 

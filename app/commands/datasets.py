@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Final, cast
+from typing import Annotated, Any, Final
 
 import typer
 
 from app.commands.inspection import inspected, reading_parts, schema_and_notes
 from app.commands.joined_files import JOINED, one_file
+from app.commands.methods import made
 from app.commands.output import (
     Answer,
     CommandFailed,
@@ -25,9 +26,11 @@ from app.commands.output import (
     upload_progress,
 )
 from app.commands.reading_options import UNSAID, Reading, takes_reading
-from app.commands.remote import RemoteServer, asks_server, segment
+from app.commands.remote import asks_server
 from app.domain.file_formats import LABELS, TRAITS, FileFormat, in_words
 from app.domain.shown_figures import size
+from stms_client import Client
+from stms_client.documents import Dataset
 
 _PAGE_ROWS: Final = 100
 _SHOWN_VALUES: Final = 12
@@ -61,7 +64,7 @@ FormatOption = Annotated[
 @takes_reading()
 @asks_server()
 def upload(
-    client: RemoteServer,
+    client: Client,
     file: FilesArgument,
     name: NameOption = None,
     file_format: FormatOption = None,
@@ -82,7 +85,7 @@ def upload(
 @takes_reading()
 @asks_server()
 def fetch(
-    client: RemoteServer,
+    client: Client,
     url: Annotated[str, typer.Argument(help="Address of the file; the server allows its origin.")],
     sha256: Annotated[str | None, typer.Option("--sha256", help="SHA-256 that the file must have.")] = None,
     name: NameOption = None,
@@ -96,8 +99,7 @@ def fetch(
     Example:  stms datasets fetch "https://bucket.s3.amazonaws.com/letters.csv?X-Amz-…" --label-column letter
     """
     said = {key: value for key, value in reading.texts.items() if value is not None}
-    fetched = client.calls.fetch_dataset(url, sha256=sha256, name=name, file_format=file_format, reading=said)
-    dataset = cast(Json, fetched)
+    dataset = client.fetch_dataset(url, sha256=sha256, name=name, file_format=file_format, reading=said)
     return Answer(dataset, *_shown(dataset))
 
 
@@ -118,13 +120,10 @@ def inspect(
     Answer(content, *reading_parts(content)).print(as_json)
 
 
-@commands.command("list")
-@asks_server()
-def list_(client: RemoteServer) -> Answer:
-    """List all data sets, newest first."""
-    return listing(
-        client.pages("/v1/datasets"),
-        [
+commands.command("list")(
+    made(
+        Client.datasets,
+        columns=[
             *map(field, ("id", "name", "rows")),
             field("test_rows", "test rows"),
             field("columns"),
@@ -134,23 +133,28 @@ def list_(client: RemoteServer) -> Answer:
         ],
         empty="There are no data sets. Upload one with `stms datasets upload FILE`.",
     )
+)
+commands.command("delete")(
+    made(
+        Client.delete_dataset,
+        about="Delete a data set that no unfinished job uses. Models trained on it are kept.",
+        says="Data set {dataset_id} is deleted.",
+    )
+)
 
 
 @commands.command()
 @asks_server()
-def show(
-    client: RemoteServer,
-    dataset_id: str,
-) -> Answer:
+def show(client: Client, dataset_id: str) -> Answer:
     """Show one data set: its classes, its columns and warnings."""
-    dataset = client.get(f"/v1/datasets/{segment(dataset_id)}")
+    dataset = client.dataset(dataset_id)
     return Answer(dataset, *_shown(dataset))
 
 
 @commands.command()
 @asks_server()
 def rows(
-    client: RemoteServer,
+    client: Client,
     dataset_id: str,
     label: Annotated[str | None, typer.Option("--class", help="Only rows of this class.")] = None,
     part: Annotated[str, typer.Option("--part", help="train or test.")] = "train",
@@ -160,23 +164,12 @@ def rows(
 
     Example:  stms datasets rows ds_0123 --class A --limit 5
     """
-    filters: dict[str, str | float | None] = {"part": part, "limit": min(limit, _PAGE_ROWS), "class": label}
+    listed = client.dataset_rows(dataset_id, label, part=part, page=min(limit, _PAGE_ROWS))
     return listing(
-        islice(client.pages(f"/v1/datasets/{segment(dataset_id)}/rows", **filters), limit),
+        islice(listed, limit),
         [("row", lambda row: row["id"]), ("class", lambda row: row["label"]), ("values", _values)],
         empty="There are no such rows.",
     )
-
-
-@commands.command()
-@asks_server()
-def delete(
-    client: RemoteServer,
-    dataset_id: str,
-) -> str:
-    """Delete a data set that no unfinished job uses. Models trained on it are kept."""
-    client.delete(f"/v1/datasets/{segment(dataset_id)}")
-    return f"Data set {dataset_id} is deleted."
 
 
 def check_format(file_format: str | None) -> None:
@@ -187,14 +180,14 @@ def check_format(file_format: str | None) -> None:
 
 
 def send_file(
-    client: RemoteServer,
+    client: Client,
     file: Path,
     reading: Reading | None = None,
     *,
     name: str | None = None,
     file_format: str | None = None,
-) -> Json:
-    """Upload a file with a progress bar on standard error; returns the data set's JSON.
+) -> Dataset:
+    """Upload a file with a progress bar on standard error; returns the data set.
 
     Raises CommandFailed for a format or options that there are not, before anything is sent.
     """
@@ -202,10 +195,10 @@ def send_file(
     check_format(file_format)
     with upload_progress(file) as progress:
         options: Json = {"name": name, "file_format": file_format, **said}
-        return cast(Json, client.calls.upload_dataset(file, progress=progress, **options))
+        return client.upload_dataset(file, progress=progress, **options)
 
 
-def _shown(dataset: Json) -> list[Part]:
+def _shown(dataset: Mapping[str, Any]) -> list[Part]:
     summary = dataset.get("summary", {})
     counts = summary.get("class_counts") or {}
     fields = {
@@ -224,7 +217,7 @@ def _shown(dataset: Json) -> list[Part]:
     return [Fields(fields | _extras(summary) | reading_fields(dataset)), *schema_and_notes(summary)]
 
 
-def reading_fields(dataset: Json) -> dict[str, str]:
+def reading_fields(dataset: Mapping[str, Any]) -> dict[str, str]:
     """How the file of a data set was read: each decision with its reason."""
     return {
         decision["name"].replace("_", " "): f"{decision['value']} ({decision['reason']})"

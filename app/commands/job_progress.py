@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Event, Thread
+from typing import Any
 
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from app.commands.output import CommandFailed, Json, console, error_console
-from app.commands.remote import RemoteServer, job_path
+from app.commands.output import CommandFailed, console, error_console
 from app.domain.entities import BUSY_PROCESSOR, STARVES
 from app.domain.event_text import describe_event, stage_text
 from app.domain.shown_figures import duration
+from stms_client import Client, Job
 
 _RECONNECT_SECONDS = 60.0
 _LINE_SECONDS = 60.0
@@ -23,7 +24,7 @@ _PAUSE_SECONDS = 1.0
 _POLL_SECONDS = 1.0
 
 
-def follow(server: RemoteServer, job_id: str, *, quiet: bool = False) -> Json:
+def follow(server: Client, job_id: str, *, quiet: bool = False) -> Job:
     """Show a job's progress until it ends; returns the job. Reconnects after a lost connection.
 
     quiet: show only the bar, without a line for each event. The bar is of the whole job.
@@ -35,14 +36,13 @@ def follow(server: RemoteServer, job_id: str, *, quiet: bool = False) -> Json:
         _minute_lines(progress, quiet=quiet) as state,
         _moving_bar(progress, server, job_id),
     ):
-        for event in server.calls.follow_job(job_id, patience=_RECONNECT_SECONDS, pause=_PAUSE_SECONDS):
+        for event in server.follow_job(job_id, patience=_RECONNECT_SECONDS, pause=_PAUSE_SECONDS):
             line = describe_event(event.type, event.data)
             if line and not quiet:
                 progress.console.print(escape(line))
             if event.type == "stage_started":
                 state["stage"] = stage_text(str(event.data.get("stage")))
-    job: Json = server.get(job_path(job_id))
-    return job
+    return server.job(job_id)
 
 
 @contextmanager
@@ -69,7 +69,7 @@ def _minute_lines(progress: Progress, *, quiet: bool) -> Iterator[dict[str, str]
 
 
 @contextmanager
-def _moving_bar(progress: Progress, server: RemoteServer, job_id: str) -> Iterator[None]:
+def _moving_bar(progress: Progress, server: Client, job_id: str) -> Iterator[None]:
     """Show once a second, where a bar is drawn, what the job does, which share is done, and its end."""
     task, ended = progress.add_task("waiting", total=1.0, finish=""), Event()
 
@@ -77,7 +77,7 @@ def _moving_bar(progress: Progress, server: RemoteServer, job_id: str) -> Iterat
         while not ended.wait(_POLL_SECONDS):
             # While the server is away the bar stays; the stream of events says so, or gives up.
             with suppress(CommandFailed):
-                _update(progress, task, server.get(job_path(job_id)))
+                _update(progress, task, server.job(job_id))
 
     thread = Thread(target=move, daemon=True)
     if progress.console.is_terminal:
@@ -90,7 +90,7 @@ def _moving_bar(progress: Progress, server: RemoteServer, job_id: str) -> Iterat
             thread.join()
 
 
-def _update(progress: Progress, task: TaskID, job: Json) -> None:
+def _update(progress: Progress, task: TaskID, job: Job) -> None:
     doing = stage_text(job["stage"]) if job["state"] == "running" else job["state"]
     if any(warning["code"] == STARVES for warning in job["warnings"]):
         doing = f"waiting: {BUSY_PROCESSOR}"
@@ -106,7 +106,7 @@ def _local_time(moment: str) -> str:
     return datetime.fromisoformat(moment).astimezone().strftime("%H:%M:%S")
 
 
-def report_end(job: Json, *, quiet: bool = False) -> None:
+def report_end(job: Mapping[str, Any], *, quiet: bool = False) -> None:
     """Print how the job ended and what it chose, unless ``quiet``. Raises CommandFailed if it failed.
 
     Warnings go to standard error, ``quiet`` or not.

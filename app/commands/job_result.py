@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from rich.markup import escape
 
-from app.commands.output import Column, Json, Table, field, say
-from app.commands.remote import DEFAULT_SERVER, RemoteServer, ServerProblem, job_path, segment
+from app.commands.output import Column, Table, field, say
+from app.commands.remote import DEFAULT_SERVER, ServerProblem
 from app.domain.shown_figures import percent, share
+from stms_client import Client
 
 _CLASSES: Final = 20
 """Classes that are listed; of more, those with the smallest F."""
@@ -23,10 +24,9 @@ _LONGEST_EXAMPLE: Final = 1500
 """Characters of an example that is printed; a longer one is left to a file."""
 
 
-def print_result(server: RemoteServer, job: Json) -> None:
+def print_result(server: Client, job: Mapping[str, Any]) -> None:
     """Print a table by class of a job that succeeded, and the next command if it published a version."""
-    students = f"{job_path(job['id'])}/students"
-    rows = list(islice(server.pages(students, sort="f1", limit=_CLASSES + 1), _CLASSES + 1))
+    rows = list(islice(server.students(job["id"], sort="f1"), _CLASSES + 1))
     if any(_is_measured(row) for row in rows):
         Table(_COLUMNS, [row for row in rows[:_CLASSES] if _is_measured(row)], empty="").print()
         if len(rows) > _CLASSES:
@@ -37,7 +37,7 @@ def print_result(server: RemoteServer, job: Json) -> None:
         say(f"Next:  {escape(_query_command(server, job))}")
 
 
-def _is_measured(row: Json) -> bool:
+def _is_measured(row: Mapping[str, Any]) -> bool:
     return "tp" in (row.get("metrics") or {})
 
 
@@ -64,7 +64,7 @@ _COLUMNS: Final[Sequence[Column]] = (
 """Of students that were measured on a test part."""
 
 
-def _query_command(server: RemoteServer, job: Json) -> str:
+def _query_command(server: Client, job: Mapping[str, Any]) -> str:
     """A command that asks the published version about a row that it was trained on."""
     label, question = _example(server, job) or ("CLASS", "--file FILE")
     words = ["stms", "query", job["model"], shlex.quote(label), question]
@@ -73,26 +73,25 @@ def _query_command(server: RemoteServer, job: Json) -> str:
     return " ".join(words)
 
 
-def _example(server: RemoteServer, job: Json) -> tuple[str, str] | None:
+def _example(server: Client, job: Mapping[str, Any]) -> tuple[str, str] | None:
     """The class of a row of the data set, and the option that asks about it.
 
     None without such a row: the data set may have been deleted, the key may not read it, the row may have no
     label or be too long for a terminal.
     """
     try:
-        row = next(server.pages(f"/v1/datasets/{segment(job['dataset_id'])}/rows", limit=1))
+        row = next(server.dataset_rows(job["dataset_id"], page=1))
         question = _question(row["x"], _record_columns(server, job))
     except ServerProblem:
         return None
     return None if row["label"] is None or len(question) > _LONGEST_EXAMPLE else (row["label"], question)
 
 
-def _record_columns(server: RemoteServer, job: Json) -> list[str]:
+def _record_columns(server: Client, job: Mapping[str, Any]) -> list[str]:
     """The columns of the records that the version takes; none if its rows are numbers."""
-    version = f"/v1/models/{segment(job['model'])}/versions/{job['version']}"
-    if server.get(version).get("encoder_digest") is None:
+    if server.version(job["model"], job["version"]).get("encoder_digest") is None:
         return []
-    return [*server.get(f"{version}/schema")["properties"]]
+    return [*server.record_schema(job["model"], job["version"])["properties"]]
 
 
 def _question(x: Any, columns: Sequence[str]) -> str:

@@ -10,46 +10,52 @@ import typer
 from app.commands.job_progress import follow, report_end
 from app.commands.job_result import print_result
 from app.commands.labels import correct, labels
+from app.commands.methods import made
 from app.commands.output import (
     Answer,
     Column,
     CommandFailed,
     Fields,
     Json,
-    Since,
     Table,
     clock,
     field,
     listing,
     moment,
 )
-from app.commands.remote import JobArgument, RemoteServer, asks_server, job_path
+from app.commands.remote import JobArgument, asks_server
 from app.domain.event_text import describe_event, has_certificate, point_text, threshold_text
 from app.domain.shown_figures import share
-from stms_client import Curve
+from stms_client import Client, Curve
+from stms_client.documents import Student
 
 commands = typer.Typer(no_args_is_help=True)
 
 
-@commands.command("list")
-@asks_server()
-def list_(
-    client: RemoteServer,
-    state: Annotated[
-        str | None, typer.Option("--state", help="Only jobs in this state, e.g. running.")
-    ] = None,
-    model: Annotated[str | None, typer.Option("--model", help="Only jobs of this model.")] = None,
-    created_by: Annotated[str | None, typer.Option("--by", help="Only jobs of this API key (id).")] = None,
-    since: Since = None,
-) -> Answer:
-    """List all jobs, newest first; with --since those submitted from then on.
+def _facts(job: Mapping[str, Any]) -> Mapping[str, object]:
+    error = job.get("error") or {}
+    return {
+        "id": job["id"],
+        "data set": job["dataset_id"],
+        "model": job["model"],
+        "version": job.get("version"),
+        "state": job["state"],
+        "stage": job.get("stage"),
+        "priority": job.get("priority"),
+        "workers": ", ".join(job.get("workers") or ()) or None,
+        "progress": f"{job['progress']['done']} of {job['progress']['total']}",
+        **{name: clock(job.get(f"{name}_at")) for name in ("created", "started", "finished")},
+        "estimated finish": clock(job.get("estimated_finish")),
+        "error": error.get("message"),
+        **{f"provenance {name}": value for name, value in (job.get("provenance") or {}).items()},
+    }
 
-    Example:  stms jobs list --since 2h
-    """
-    filters = {"status": state, "model": model, "created_by": created_by, "since": since}
-    return listing(
-        client.pages("/v1/training-jobs", **filters),
-        [
+
+commands.command("list")(
+    made(
+        Client.jobs,
+        example="stms jobs list --since 2h",
+        columns=[
             *map(field, ("id", "model", "state")),
             ("progress", lambda job: f"{job['progress']['done']}/{job['progress']['total']}"),
             moment("created_at", "created"),
@@ -57,68 +63,48 @@ def list_(
         ],
         empty="There are no jobs. Start one with `stms train DATASET --model NAME`.",
     )
-
-
-@commands.command()
-@asks_server()
-def counts(client: RemoteServer) -> Answer:
-    """Show how many jobs are in each state."""
-    found = client.get("/v1/training-jobs/counts")["counts"]
-    return Answer(found, Fields({state.replace("_", " "): number for state, number in found.items()}))
-
-
-@commands.command()
-@asks_server()
-def show(
-    client: RemoteServer,
-    job_id: JobArgument,
-) -> Answer:
-    """Show one job: its state, times and provenance."""
-    job = client.get(job_path(job_id))
-    times = {name: clock(job.get(f"{name}_at")) for name in ("created", "started", "finished")}
-    error = job.get("error") or {}
-    shown = Fields(
-        {
-            "id": job["id"],
-            "data set": job["dataset_id"],
-            "model": job["model"],
-            "version": job.get("version"),
-            "state": job["state"],
-            "stage": job.get("stage"),
-            "priority": job.get("priority"),
-            "workers": ", ".join(job.get("workers") or ()) or None,
-            "progress": f"{job['progress']['done']} of {job['progress']['total']}",
-            **times,
-            "estimated finish": clock(job.get("estimated_finish")),
-            "error": error.get("message"),
-            **{f"provenance {name}": value for name, value in (job.get("provenance") or {}).items()},
-        }
+)
+commands.command("counts")(
+    made(
+        Client.job_counts,
+        fields=lambda counts: {state.replace("_", " "): number for state, number in counts.items()},
     )
-    return Answer(job, shown)
-
-
-@commands.command()
-@asks_server()
-def events(
-    client: RemoteServer,
-    job_id: JobArgument,
-) -> Answer:
-    """List the stored events of a job."""
-    return listing(
-        client.pages(f"{job_path(job_id)}/events"),
-        [
+)
+commands.command("show")(
+    made(Client.job, about="Show one job: its state, times and provenance.", fields=_facts)
+)
+commands.command("events")(
+    made(
+        Client.job_events,
+        columns=[
             field("id", "nr"),
             moment("at"),
             ("what", lambda event: describe_event(event["type"], event["data"]) or event["type"]),
         ],
         empty="There are no events yet.",
     )
+)
+commands.command("cancel")(
+    made(
+        Client.cancel_job,
+        about="Cancel a job. Finished students are kept, and a retry resumes from there.",
+        says="Job {job_id} is {answer[state]}.",
+    )
+)
+commands.command("retry")(
+    made(
+        Client.retry_job,
+        about="Queue a failed, cancelled or partially succeeded job again; finished students are kept.",
+        says="Job {job_id} is {answer[state]}.",
+    )
+)
+commands.command("delete")(made(Client.delete_job, says="Job {job_id} is deleted."))
 
 
 @commands.command()
 @asks_server()
 def students(
-    client: RemoteServer,
+    client: Client,
     job_id: JobArgument,
     sort: Annotated[
         str | None, typer.Option("--sort", help="For example f1 or failed; -f1 for the best first.")
@@ -129,7 +115,7 @@ def students(
 
     A weak class has F or precision below one half, and more than chance explains.
     """
-    rows = list(client.pages(f"{job_path(job_id)}/students", sort=sort, label=label))
+    rows = list(client.students(job_id, sort=sort, label=label))
     certificate = ("objective", "gap", "iterations") if any(map(has_certificate, rows)) else ()
     names = ("label", "method", "state", *certificate, "seconds")
     columns = [*map(field, names), *(_metric(*of) for of in _METRICS), field("threshold")]
@@ -146,7 +132,7 @@ def students(
 @commands.command()
 @asks_server()
 def confusion(
-    client: RemoteServer,
+    client: Client,
     job_id: JobArgument,
     label: Annotated[
         str | None,
@@ -158,7 +144,7 @@ def confusion(
 
     Example:  stms jobs confusion JOB 4
     """
-    students = client.pages(f"{job_path(job_id)}/students", sort="class", label=label)
+    students = client.students(job_id, sort="class", label=label)
     rows = [
         {"student": row["label"], "class": one["label"], "yes": one["yes"], "rows": one["rows"]}
         for row in students
@@ -183,7 +169,7 @@ def confusion(
 @commands.command()
 @asks_server()
 def trace(
-    client: RemoteServer,
+    client: Client,
     job_id: JobArgument,
     label: Annotated[str, typer.Argument(metavar="CLASS", help="The student's class.")],
     method: Annotated[
@@ -193,7 +179,8 @@ def trace(
     limit: Annotated[int, typer.Option("--limit", min=0, help="Number of points; 0: all.")] = 20,
 ) -> Answer:
     """Show the points of a student's hyper-parameter or size search, best first."""
-    search = client.get(_trace_path(client, job_id, label, method))
+    student = _searched(client, job_id, label, method)
+    search = client.student_trace(job_id, student["class_index"], student["method"])
     points = sorted(search["points"], key=_rank)
     hidden = len(points) - limit if limit else 0
     return Answer(
@@ -207,7 +194,7 @@ def trace(
 @commands.command()
 @asks_server()
 def curve(
-    client: RemoteServer,
+    client: Client,
     job_id: JobArgument,
     label: Annotated[str, typer.Argument(metavar="CLASS", help="The student's class.")],
     method: Annotated[
@@ -219,12 +206,11 @@ def curve(
 
     `stms models publish` publishes a version with another threshold.
     """
-    students = f"{job_path(job_id)}/students"
-    rows = client.pages(students, method=method, label=label)
+    rows = client.students(job_id, method=method, label=label)
     student = next((row for row in rows if row["label"] == label), None)
     if student is None:
         raise CommandFailed(f"Job {job_id} has no trained student of class {label!r}.")
-    document = client.get(f"{students}/{student['class_index']}/{student['method']}/curve")
+    document = client.student_curve(job_id, student["class_index"], student["method"])
     found = Curve.of(document, label, student["threshold"])
     step = max(1, len(found.thresholds) // limit) if limit else 1
     shown = Fields(
@@ -262,19 +248,18 @@ _CURVE_COLUMNS: Sequence[Column] = (
 )
 
 
-def _trace_path(client: RemoteServer, job_id: str, label: str, method: str | None) -> str:
-    """URL path of the trace of a class's student. Raises CommandFailed if there is no trace."""
-    students = f"{job_path(job_id)}/students"
-    of_class = [row for row in client.pages(students, method=method) if row["label"] == label]
+def _searched(client: Client, job_id: str, label: str, method: str | None) -> Student:
+    """The student of a class that has a trace. Raises CommandFailed if there is none."""
+    of_class = [row for row in client.students(job_id, method=method) if row["label"] == label]
     searched = [row for row in of_class if (row.get("chosen") or {}).get("points")]
     if not searched:
         student = f"class {label!r}" if method is None else f"student {method!r} of class {label!r}"
         reason = "has no class of that name" if not of_class else "did not search for its hyper-parameters"
         raise CommandFailed(f"There is no trace for {student}: job {job_id} {reason}.")
-    return f"{students}/{searched[0]['class_index']}/{searched[0]['method']}/trace"
+    return searched[0]
 
 
-def _rank(point: Json) -> tuple[float, float]:
+def _rank(point: Mapping[str, Any]) -> tuple[float, float]:
     """Sort key: points evaluated on more folds come first, because their scores are more precise."""
     return (-point["folds"], -point["score"]) if "score" in point else (0.0, -(point["f1"] or 0.0))
 
@@ -309,40 +294,7 @@ def _metric(name: str, title: str) -> Column:
 
 @commands.command()
 @asks_server()
-def cancel(
-    client: RemoteServer,
-    job_id: JobArgument,
-) -> str:
-    """Cancel a job. Finished students are kept, and a retry resumes from there."""
-    job = client.post(f"{job_path(job_id)}/cancel")
-    return f"Job {job_id} is {job['state']}."
-
-
-@commands.command()
-@asks_server()
-def delete(
-    client: RemoteServer,
-    job_id: JobArgument,
-) -> str:
-    """Delete an ended job without a published version, with its students and events."""
-    client.delete(job_path(job_id))
-    return f"Job {job_id} is deleted."
-
-
-@commands.command()
-@asks_server()
-def retry(
-    client: RemoteServer,
-    job_id: JobArgument,
-) -> str:
-    """Queue a failed, cancelled or partially succeeded job again; finished students are kept."""
-    job = client.post(f"{job_path(job_id)}/retry")
-    return f"Job {job_id} is {job['state']}."
-
-
-@commands.command()
-@asks_server()
-def wait(client: RemoteServer, job_id: JobArgument) -> None:
+def wait(client: Client, job_id: JobArgument) -> None:
     """Follow a job to its end; exit code 0 if it succeeded."""
     job = follow(client, job_id)
     report_end(job)

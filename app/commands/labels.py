@@ -10,14 +10,15 @@ from typing import Annotated
 import typer
 
 from app.commands.output import Answer, CommandFailed, field, listing
-from app.commands.remote import JobArgument, RemoteServer, asks_server, job_path
+from app.commands.remote import JobArgument, asks_server
+from stms_client import Client
 
 _COLUMNS = ("row", "label", "certainty")
 
 
 @asks_server()
 def labels(
-    client: RemoteServer,
+    client: Client,
     job_id: JobArgument,
     certainty: Annotated[bool, typer.Option("--uncertain", help="The least certain rows first.")] = False,
     label: Annotated[str | None, typer.Option("--label", help="Only rows with this label.")] = None,
@@ -28,10 +29,7 @@ def labels(
 ) -> Answer:
     """Show the labels that a job found for the rows of its data set."""
     order = "certainty" if certainty else "row"
-    found = client.pages(
-        f"{job_path(job_id)}/labels", order=order, label=label, limit=min(limit or 1000, 1000)
-    )
-    rows = list(islice(found, limit or None))
+    rows = list(islice(client.job_labels(job_id, order=order, label=label), limit or None))
     if output is None:
         return listing(rows, [*map(field, _COLUMNS)], empty="No row has this label.")
     with output.open("w", newline="", encoding="utf-8") as file:
@@ -43,7 +41,7 @@ def labels(
 
 @asks_server()
 def correct(
-    client: RemoteServer,
+    client: Client,
     job_id: JobArgument,
     file: Annotated[
         Path | None,
@@ -63,21 +61,21 @@ def correct(
     name: Annotated[str | None, typer.Option("--name", help="Name of the data set.")] = None,
 ) -> Answer:
     """Send the labels of a job back, corrected, as a data set to train on."""
-    body = {
-        "corrections": [] if file is None else _corrections(file),
-        "rename": dict(map(_renamed, rename or ())),
-        "keep": "given" if given else "all",
-        "name": name,
-    }
-    dataset = client.post(f"{job_path(job_id)}/labels", body)
+    dataset = client.correct_labels(
+        job_id,
+        {} if file is None else _corrections(file),
+        rename=dict(map(_renamed, rename or ())),
+        keep="given" if given else "all",
+        name=name,
+    )
     text = f"The corrected labels are data set {dataset['id']}: stms train {dataset['id']} --model NAME"
     return Answer(dataset, text)
 
 
-def _corrections(file: Path) -> list[dict[str, object]]:
+def _corrections(file: Path) -> dict[int, str | None]:
     with file.open(newline="", encoding="utf-8") as lines:
         try:
-            return [{"row": int(one["row"]), "label": one["label"] or None} for one in csv.DictReader(lines)]
+            return {int(one["row"]): one["label"] or None for one in csv.DictReader(lines)}
         except (KeyError, TypeError, ValueError) as error:
             raise CommandFailed(f"{file} needs the columns row, a whole number, and label.") from error
 

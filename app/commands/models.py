@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
-from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Final
 
 import typer
 from rich.markup import escape
 
+from app.commands.methods import made
 from app.commands.output import (
     Answer,
     CommandFailed,
-    Json,
     Table,
     field,
-    listing,
     moment,
     notes,
     upload_progress,
 )
-from app.commands.remote import AllowSchemaChange, RemoteServer, asks_server, job_path, segment
+from app.commands.remote import AllowSchemaChange, asks_server
 from app.domain.shown_figures import share
-from stms_client.calls import import_head
+from stms_client import Client
 
 commands = typer.Typer(no_args_is_help=True)
+
+
+ModelArgument = Annotated[str, typer.Argument(help="Name of the model.")]
 
 
 class Kind(StrEnum):
@@ -36,32 +37,28 @@ class Kind(StrEnum):
     students = "students"
 
 
-ModelArgument = Annotated[str, typer.Argument(help="Name of the model.")]
+def _aliases(aliases: Sequence[Mapping[str, object]]) -> str:
+    return ", ".join(f"{alias['alias']} → {alias['version']}" for alias in aliases)
 
 
-@commands.command("list")
-@asks_server()
-def list_(client: RemoteServer) -> Answer:
-    """List all models."""
-    return listing(
-        client.pages("/v1/models"),
-        [
-            ("model", lambda model: model["name"]),
-            ("newest version", lambda model: model["latest_version"]),
+commands.command("list")(
+    made(
+        Client.models,
+        columns=[
+            field("name", "model"),
+            field("latest_version", "newest version"),
             ("aliases", lambda model: _aliases(model.get("aliases", []))),
         ],
         empty="There are no models. Train one with `stms train DATASET --model NAME`.",
     )
+)
 
 
 @commands.command()
 @asks_server()
-def show(
-    client: RemoteServer,
-    model: ModelArgument,
-) -> Answer:
+def show(client: Client, model: ModelArgument) -> Answer:
     """Show one model: its versions and aliases."""
-    shown = client.get(f"/v1/models/{segment(model)}")
+    shown = client.model(model)
     table = Table(
         [
             field("version"),
@@ -82,7 +79,7 @@ def show(
 @commands.command("import")
 @asks_server()
 def import_(
-    client: RemoteServer,
+    client: Client,
     file: Annotated[
         Path,
         typer.Argument(exists=True, dir_okay=False, readable=True, help="The head: safetensors or .npz."),
@@ -118,36 +115,35 @@ def import_(
 
       stms models import arcface.safetensors --model faces --rivals 8 --row-norm 1
     """
-    head = import_head(
-        file, model, kind.value, alias, rivals, row_norm, allow_schema_change=allow_schema_change
-    )
     with upload_progress(file) as progress:
-        version = cast(Json, client.calls.do(head, progress))
+        version = client.import_head(
+            file,
+            model,
+            kind=kind.value,
+            alias=alias,
+            rivals=rivals,
+            row_norm=row_norm,
+            allow_schema_change=allow_schema_change,
+            progress=progress,
+        )
     return Answer(version, *published(version, alias, "head"), *notes(version["warnings"]))
 
 
-@commands.command()
-@asks_server()
-def classes(
-    client: RemoteServer,
-    model: ModelArgument,
-    version: Annotated[str, typer.Option("--version", help="Number of a version, or an alias.")] = "latest",
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of classes.")] = 100,
-    after: Annotated[int, typer.Option("--after", min=-1, help="Start after this class number.")] = -1,
-) -> Answer:
-    """List the classes of a version by number.
-
-    Example:  stms models classes faces --after 999 --limit 20
-    """
-    path = f"/v1/models/{segment(model)}/versions/{segment(version)}/classes"
-    rows = islice(client.pages(path, limit=min(limit, 1000), after=after), limit)
-    return listing(rows, [field("id", "number"), field("label")], empty="There are no more classes.")
+commands.command("classes")(
+    made(
+        Client.classes,
+        example="stms models classes faces --after 999 --limit 20",
+        columns=[field("id", "number"), field("label")],
+        empty="There are no more classes.",
+        limit=100,
+    )
+)
 
 
 @commands.command()
 @asks_server()
 def publish(
-    client: RemoteServer,
+    client: Client,
     model: ModelArgument,
     threshold: Annotated[
         list[str],
@@ -177,18 +173,15 @@ def publish(
     if not (threshold or max_false_yes):
         raise CommandFailed("Give a --threshold CLASS=NUMBER or a --max-false-yes CLASS=SHARE.")
     thresholds, rates = dict(map(_threshold, threshold)), dict(map(_rate, max_false_yes))
-    version = cast(
-        Json,
-        client.calls.publish_thresholds(model, thresholds, max_false_positive_rates=rates, base=base),
-    )
+    version = client.publish_thresholds(model, thresholds, max_false_positive_rates=rates, base=base)
     number = version["version"]
     text = f"{escape(model)} version {number} is published; `stms models alias` points an alias to it."
-    record = client.get(job_path(version["job_id"]))["provenance"]["thresholds"] if rates else {}
+    record = client.job(str(version["job_id"]))["provenance"]["thresholds"] if rates else {}
     chosen = [f"Class {escape(label)}: threshold {record[label]:.6g}." for label in rates]
     return Answer(version, text, *chosen)
 
 
-def published(version: Json, alias: str, source: str) -> list[str]:
+def published(version: Mapping[str, Any], alias: str, source: str) -> list[str]:
     """Lines about a version that was imported. alias: that was to move. source: what it was imported from."""
     classes, columns = version["class_count"], version["columns"]
     ready = (
@@ -219,79 +212,39 @@ def _rate(text: str) -> tuple[str, float]:
     return label, value / 100 if text.endswith("%") else value
 
 
-@commands.command()
-@asks_server()
-def alias(
-    client: RemoteServer,
-    model: ModelArgument,
-    name: Annotated[str, typer.Argument(help="Name of the alias, e.g. production.")],
-    version: Annotated[
-        int, typer.Argument(min=1, help="Version to point to; an older version is a rollback.")
-    ],
-    allow_schema_change: AllowSchemaChange = False,
-) -> str:
-    """Point an alias to a version; queries for MODEL@ALIAS then use it.
+_VERSION: Final = {"version": Annotated[int, typer.Argument(min=1, help="Number of the version.")]}
+commands.command("alias")(
+    made(
+        Client.point_alias,
+        about="""Point an alias to a version; queries for MODEL@ALIAS then use it. An older one is a rollback.
 
-    A version that refuses questions which the present one answers is refused, with what it refuses.
-
-    Examples:
-
-      stms models alias letters production 3
-
-      stms models alias letters production 4 --allow-schema-change
-    """
-    client.calls.point_alias(model, name, version, allow_schema_change=allow_schema_change)
-    return f"{model}@{name} now points to version {version}."
-
-
-@commands.command()
-@asks_server()
-def history(
-    client: RemoteServer,
-    model: ModelArgument,
-    name: Annotated[str, typer.Argument(help="Name of the alias, e.g. production.")],
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of moves.")] = 50,
-) -> Answer:
-    """Show where an alias has pointed, and who moved it, newest first."""
-    path = f"/v1/models/{segment(model)}/aliases/{segment(name)}/history"
-    columns = [moment("at"), field("previous", "from"), field("version", "to"), field("actor_name", "by")]
-    return listing(
-        islice(client.pages(path, limit=min(limit, 1000)), limit),
-        columns,
-        empty="The alias has never been moved.",
+        A version that refuses questions which the present one answers is refused, with what it refuses.
+        """,
+        example="stms models alias letters production 4 --allow-schema-change",
+        says="{model}@{alias} now points to version {version}.",
+        options=_VERSION,
     )
-
-
-@commands.command()
-@asks_server()
-def unalias(
-    client: RemoteServer,
-    model: ModelArgument,
-    name: Annotated[str, typer.Argument(help="Name of the alias.")],
-    allow_schema_change: AllowSchemaChange = False,
-) -> str:
-    """Delete an alias; its version is kept."""
-    client.calls.delete_alias(model, name, allow_schema_change=allow_schema_change)
-    return f"Alias {model}@{name} is deleted."
-
-
-@commands.command()
-@asks_server()
-def delete(
-    client: RemoteServer,
-    model: ModelArgument,
-    version: Annotated[int, typer.Argument(min=1, help="Number of a version without aliases.")],
-) -> str:
-    """Delete a version. Its number is never reused; its job and data set are kept."""
-    client.delete(f"/v1/models/{segment(model)}/versions/{version}")
-    return f"Version {version} of {model} is deleted."
+)
+commands.command("history")(
+    made(
+        Client.alias_history,
+        columns=[moment("at"), field("previous", "from"), field("version", "to"), field("actor_name", "by")],
+        empty="The alias has never been moved.",
+        limit=50,
+    )
+)
+commands.command("unalias")(made(Client.delete_alias, says="Alias {model}@{alias} is deleted."))
+commands.command("delete")(
+    made(
+        Client.delete_version,
+        about="Delete a version. Its number is never reused; its job and data set are kept.",
+        says="Version {version} of {model} is deleted.",
+        options=_VERSION,
+    )
+)
 
 
 def _mean_f1(version: Mapping[str, Any]) -> float | None:
     means = version["metrics"].get("means", {}).get(version["method"], {})
     value: float | None = means.get("f1")
     return value
-
-
-def _aliases(aliases: list[dict[str, object]]) -> str:
-    return ", ".join(f"{alias['alias']} → {alias['version']}" for alias in aliases)

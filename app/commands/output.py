@@ -181,7 +181,7 @@ class Answer:
                 part.print()
 
 
-def listing(rows: Iterable[Json], columns: Sequence[Column], empty: str) -> Answer:
+def listing(rows: Iterable[Mapping[str, Any]], columns: Sequence[Column], empty: str) -> Answer:
     """All rows as they are for JSON, and as a `Table`."""
     listed = list(rows)
     return Answer(listed, Table(columns, listed, empty))

@@ -17,6 +17,7 @@ from app.commands.output import CommandFailed, say
 from app.commands.processes import own_address
 from app.commands.remote import connect
 from app.settings import Settings
+from stms_client.calls import get
 
 _SERVES = {"serve", "api"}
 _TRAINS = {"serve", "worker"}
@@ -91,7 +92,7 @@ def ping_server(address: str, path: str = "/readyz", ca: ssl.SSLContext | None =
     ca: what it must show; by default a certificate that this machine trusts.
     """
     with connect(address, None, ca=ca) as client:
-        client.get(path)
+        client.do(get(path, object))
     say(f"{address} is ready.")
 
 

@@ -27,14 +27,7 @@ from app.commands.output import (
     say,
 )
 from app.commands.reading_options import UNSAID, Reading, takes_reading
-from app.commands.remote import (
-    DEFAULT_SERVER,
-    KeyOption,
-    RemoteServer,
-    ServerOption,
-    connect,
-    segment,
-)
+from app.commands.remote import DEFAULT_SERVER, KeyOption, ServerOption, client_errors, connect
 from app.domain.errors import InputFault
 from app.domain.event_text import text as shown_text
 from app.domain.file_formats import KIND_KEY, NULLS_KEY, TABLE_LABELS, in_words
@@ -42,6 +35,8 @@ from app.domain.near_names import near_name
 from app.ingest.options import ReadingOptions
 from app.ingest.raw import FeatureRows, Known
 from core.data.schema import Kind, KindSpec
+from stms_client import Client
+from stms_client.calls import class_path, model_path, post
 
 SOME_LEFT_OUT: Final = 3
 """Exit code where some rows of a file were refused, and the others answered."""
@@ -186,7 +181,7 @@ def _question(row: str | None, record: str | None, text: str | None) -> Json:
 
 
 def _asked_about_file(
-    client: RemoteServer, model: str, labels: Sequence[str], table: FeatureRows, more: Json
+    client: Client, model: str, labels: Sequence[str], table: FeatureRows, more: Json
 ) -> tuple[Json, FeatureRows]:
     """The answer about a file, and its rows without those that the service cannot answer."""
     answer = _asked(client, model, labels, table.body | more | {"faulty_rows": "report"})
@@ -222,14 +217,14 @@ def _warn_of_absent(table: FeatureRows, known: Known) -> None:
             error_console().print(f"[yellow]Note:[/] {escape(text)}")
 
 
-def _asked(client: RemoteServer, model: str, labels: Sequence[str], body: Json) -> Json:
+def _asked(client: Client, model: str, labels: Sequence[str], body: Json) -> Json:
     """The answer about one class or several."""
-    path = f"/v1/models/{segment(model)}"
-    if len(labels) > 1:
-        answer: Json = client.post(f"{path}:query", body | {"classes": labels})
-    else:
-        answer = client.post(f"{path}/classes/{segment(labels[0])}:query", body)
-    return answer
+    with client_errors():
+        several = len(labels) > 1
+        path = model_path(model) if several else class_path(model, labels[0])
+        sent = body | {"classes": labels} if several else body
+        call = post(f"{path}:query", sent, dict[str, Any])
+    return client.do(call)
 
 
 def _print(
@@ -351,14 +346,14 @@ def _report(file: Path, table: FeatureRows, by_class: Sequence[Sequence[Json]]) 
         err.print(f"[yellow]Not answered:[/] {len(table.faults) - _SHOWN_FAULTS} more rows.")
 
 
-def _known(client: RemoteServer, model: str) -> tuple[str, Known]:
+def _known(client: Client, model: str) -> tuple[str, Known]:
     """The model with the number of its version, and what that knows of its columns."""
     name, _, version = model.partition("@")
-    found = client.get(f"/v1/models/{segment(name)}/versions/{segment(version or 'latest')}")
+    found = client.version(name, version or "latest")
     pinned, inputs = f"{name}@{found['version']}", found["inputs"]
     if found.get("encoder_digest") is None:
         return pinned, Known(inputs["columns"], inputs["label_column"])
-    schema = client.get(f"/v1/models/{segment(name)}/versions/{found['version']}/schema")
+    schema = client.record_schema(name, found["version"])
     kinds = {one: _spec(described) for one, described in schema["properties"].items()}
     return pinned, Known(tuple(kinds), kinds=kinds, required=frozenset(schema["required"]))
 

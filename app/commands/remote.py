@@ -1,4 +1,4 @@
-"""Access to a running server for the commands: the HTTP client, with its errors as CommandFailed."""
+"""Access to a running server for the commands: the client, with its errors as CommandFailed."""
 
 from __future__ import annotations
 
@@ -12,26 +12,9 @@ from typing import Annotated, Any, Final, cast
 
 import typer
 
-from app.commands.output import Answer, CommandFailed, Json, JsonOption, say
+from app.commands.output import Answer, CommandFailed, JsonOption, say
 from stms_client import Client, Problem, Retry, StmsError, Unreachable
-from stms_client.calls import Call, encoded
-from stms_client.calls import job_path as _job_path
-from stms_client.calls import segment as _segment
 from stms_client.errors import fault_line
-
-__all__ = [
-    "DEFAULT_SERVER",
-    "JobArgument",
-    "KeyOption",
-    "RemoteServer",
-    "ServerOption",
-    "ServerProblem",
-    "TenantOption",
-    "asks_server",
-    "connect",
-    "job_path",
-    "segment",
-]
 
 DEFAULT_SERVER = "http://127.0.0.1:8000"
 
@@ -79,7 +62,7 @@ _JSON: Final = {"as_json": (JsonOption, False)}
 def asks_server(
     *, tenant: bool = True
 ) -> Callable[[Callable[..., Answer | str | None]], Callable[..., None]]:
-    """Gives a command the options that name a server, in place of its first parameter, a `RemoteServer`.
+    """Gives a command the options that name a server, in place of its first parameter, a `Client`.
 
     Prints what the command returns: a text as a line, an `Answer` also as JSON, with an option for that.
     tenant: whether there is an option for it.
@@ -113,18 +96,6 @@ def asks_server(
     return decorate
 
 
-def segment(name: str) -> str:
-    """A name as one segment of a path. Raises CommandFailed for what is not valid text."""
-    with _client_errors():
-        return _segment(name)
-
-
-def job_path(job_id: str) -> str:
-    """Path of a job. Raises CommandFailed for what is not valid text."""
-    with _client_errors():
-        return _job_path(job_id)
-
-
 class ServerProblem(CommandFailed):
     """The server answered with a problem document: code is its stable error code, faults name rows."""
 
@@ -134,62 +105,19 @@ class ServerProblem(CommandFailed):
         super().__init__(problem.summary, [*map(fault_line, problem.further_faults), *hints])
 
 
-class RemoteServer:
-    """A running server. All methods raise CommandFailed.
-
-    calls: the methods of the client, with its errors as CommandFailed.
-    """
-
-    def __init__(self, client: Client) -> None:
-        self.address = client.address
-        self.calls = cast(Client, _Calls(client))
-
-    def get(self, path: str) -> Any:
-        """GET ``path``; returns the JSON of the response."""
-        return self._request("GET", path)
-
-    def post(self, path: str, body: object = None) -> Any:
-        """POST a JSON body; returns the JSON of the response."""
-        return self._request("POST", path, body)
-
-    def patch(self, path: str, body: object) -> Any:
-        """PATCH a JSON body; returns the JSON of the response."""
-        return self._request("PATCH", path, body)
-
-    def delete(self, path: str) -> None:
-        """DELETE ``path``."""
-        self._request("DELETE", path)
-
-    def pages(self, path: str, **params: str | float | None) -> Iterator[Json]:
-        """All items of a paginated list; parameters that are None are left out."""
-        return self.calls.pages(path, **params)
-
-    def _request(self, method: str, path: str, body: object = None) -> Any:
-        headers = {} if body is None else {"Content-Type": "application/json"}
-        with _client_errors():
-            content = None if body is None else encoded(body)
-        return self.calls.do(
-            Call(
-                method,
-                path,
-                lambda response: response.json() if response.content else None,
-                headers=headers,
-                content=content,
-            )
-        )
-
-
 class _Calls:
     """Stands for a client, and converts the errors of its methods to CommandFailed, also while they yield."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
+    def __getattr__(self, name: str) -> Any:
         method = getattr(self._client, name)
+        if not callable(method):
+            return method
 
         def call(*arguments: Any, **options: Any) -> Any:
-            with _client_errors():
+            with client_errors():
                 answer = method(*arguments, **options)
             return _converted(answer) if isinstance(answer, Iterator) else answer
 
@@ -197,15 +125,15 @@ class _Calls:
 
 
 def _converted(items: Iterator[Any]) -> Iterator[Any]:
-    with _client_errors():
+    with client_errors():
         yield from items
 
 
 @contextmanager
 def connect(
     address: str, api_key: str | None, tenant: str | None = None, *, ca: ssl.SSLContext | None = None
-) -> Iterator[RemoteServer]:
-    """Connect to the server at ``address``, with an API key if there is one.
+) -> Iterator[Client]:
+    """A client of the server at ``address``, with an API key if there is one, whose errors are CommandFailed.
 
     tenant: where an operator acts; by default in the key's own tenant. ca: as of `Client`.
     """
@@ -217,11 +145,11 @@ def connect(
     except ValueError as error:
         raise CommandFailed(str(error)) from error
     with client:
-        yield RemoteServer(client)
+        yield cast(Client, _Calls(client))
 
 
 @contextmanager
-def _client_errors() -> Iterator[None]:
+def client_errors() -> Iterator[None]:
     """Convert errors of the client to CommandFailed."""
     try:
         yield

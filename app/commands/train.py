@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.markup import escape
@@ -21,17 +21,16 @@ from app.commands.remote import (
     DEFAULT_SERVER,
     AllowSchemaChange,
     KeyOption,
-    RemoteServer,
     ServerOption,
     ServerProblem,
     TenantOption,
     connect,
-    segment,
 )
 from app.domain.entities import Priority
 from app.domain.file_formats import in_words
 from app.domain.names import MODEL_NAME, NAME_RULES, is_model_name
 from app.domain.parameter_table import put
+from stms_client import Client, Job
 
 _DATASET_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -144,9 +143,10 @@ def train(
             own = {} if test_skip_lines is None else {"skip_lines": test_skip_lines}
             said = _with_label(client, reading, dataset_id, uploaded).but(**own)
             put(hyperparameters, "evaluation.dataset_id", _test_part(client, test, said, file_format))
-        job = _submitted(client, dataset_id, model, hyperparameters, priority)
+        said_priority = None if priority == Priority.NORMAL else priority
+        job = client.submit_job(dataset_id, model, hyperparameters, priority=said_priority)
         if wait:
-            job = _followed(client, job["id"])
+            job = _followed(client, job.id)
         _print(client, job, wait, as_json)
 
 
@@ -169,7 +169,7 @@ def _is_share(fraction: object) -> bool:
     return fraction != AUTO
 
 
-def _followed(client: RemoteServer, job_id: str) -> Json:
+def _followed(client: Client, job_id: str) -> Job:
     error_console().print(f"Job {job_id} is accepted.")
     return follow(client, job_id)
 
@@ -192,8 +192,8 @@ def _check_source(names: Sequence[str]) -> None:
 
 
 def _uploaded(
-    client: RemoteServer, names: Sequence[str], reading: Reading, file_format: str | None
-) -> Json | None:
+    client: Client, names: Sequence[str], reading: Reading, file_format: str | None
+) -> Mapping[str, Any] | None:
     """The data set of some files; None if this is the id of one. Raises CommandFailed."""
     if not Path(names[0]).exists():
         return None
@@ -203,15 +203,17 @@ def _uploaded(
     return uploaded
 
 
-def _with_label(client: RemoteServer, reading: Reading, dataset_id: str, uploaded: Json | None) -> Reading:
+def _with_label(
+    client: Client, reading: Reading, dataset_id: str, uploaded: Mapping[str, Any] | None
+) -> Reading:
     """What is said of the training part, with its label column, which the test part has, too."""
     if reading.said["label_column"] is not None:
         return reading
-    found = client.get(f"/v1/datasets/{segment(dataset_id)}") if uploaded is None else uploaded
+    found = client.dataset(dataset_id) if uploaded is None else uploaded
     return reading.but(label_column=found["summary"].get("label_column"))
 
 
-def _test_part(client: RemoteServer, file: str, reading: Reading, file_format: str | None) -> str:
+def _test_part(client: Client, file: str, reading: Reading, file_format: str | None) -> str:
     """The id of the data set to test on. Raises CommandFailed that says how to read it in another way."""
     try:
         # A class may have a single row here: it is not learned from this part.
@@ -231,17 +233,7 @@ def _test_part(client: RemoteServer, file: str, reading: Reading, file_format: s
     return str(uploaded["id"])
 
 
-def _submitted(
-    client: RemoteServer, dataset_id: str, model: str, hyperparameters: Json, priority: str
-) -> Json:
-    body: Json = {"dataset_id": dataset_id, "model": model, "hyperparameters": hyperparameters}
-    if priority != "normal":
-        body["priority"] = priority
-    job: Json = client.post("/v1/training-jobs", body)
-    return job
-
-
-def _print(client: RemoteServer, job: Json, wait: bool, as_json: bool) -> None:
+def _print(client: Client, job: Job, wait: bool, as_json: bool) -> None:
     """Print a job. wait: whether it has ended, which gives the exit code."""
     if as_json:
         print_json(job)
@@ -253,7 +245,7 @@ def _print(client: RemoteServer, job: Json, wait: bool, as_json: bool) -> None:
             print_result(client, job)
 
 
-def _report(dataset: Json) -> None:
+def _report(dataset: Mapping[str, Any]) -> None:
     """Print on standard error what was uploaded, how it was read, and its warnings."""
     err = error_console()
     err.print(f"Data set {dataset['id']}: {dataset['rows']} rows, {len(dataset['classes'])} classes.")

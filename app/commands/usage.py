@@ -8,14 +8,15 @@ from typing import Annotated, Any
 import typer
 
 from app.commands.output import Answer, CommandFailed, field, listing
-from app.commands.remote import RemoteServer, asks_server
+from app.commands.remote import asks_server
+from stms_client import Client
 
 Quota = Annotated[int | None, typer.Option(min=0, help="Set this quota; needs --tenant.")]
 
 
 @asks_server(tenant=False)
 def usage(
-    client: RemoteServer,
+    client: Client,
     tenant: Annotated[str | None, typer.Option(help="This tenant, for operators.")] = None,
     stored_bytes: Quota = None,
     datasets: Quota = None,
@@ -39,9 +40,9 @@ def usage(
     if (changed or defaults) and tenant is None:
         raise CommandFailed("Name the tenant whose quotas to set: --tenant NAME.")
     if tenant is not None and (changed or defaults):
-        client.calls.set_quotas(tenant, (dict.fromkeys(quotas) if defaults else {}) | changed)
+        client.set_quotas(tenant, (dict.fromkeys(quotas) if defaults else {}) | changed)
     columns = [field("tenant"), *((name.replace("_", " "), _amount(name)) for name in quotas)]
-    return listing(client.pages("/v1/usage", tenant=tenant), columns, empty="There is no tenant.")
+    return listing(client.usage(tenant), columns, empty="There is no tenant.")
 
 
 def _amount(name: str) -> Any:

@@ -10,8 +10,11 @@ import secrets
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
+from pydantic import computed_field
+
+from app.domain.document import OWN, Document, Time
 from app.domain.names import DEFAULT_TENANT, qualified
 
 Json: TypeAlias = dict[str, Any]
@@ -28,8 +31,8 @@ def new_id(prefix: str, at: float | None = None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedDataset:
-    """What a list shows of a data set: its names and sizes, which take a few hundred bytes."""
+class ListedDataset(Document):
+    """A data set in a list. digest: SHA-256 of the uploaded bytes."""
 
     id: str
     digest: str
@@ -40,7 +43,7 @@ class ListedDataset:
     test_rows: int
     columns: int
     class_count: int
-    created_at: float
+    created_at: Time
     created_by: str
     tenant: str
 
@@ -247,18 +250,21 @@ class StudentState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class StudentRow:
-    """The student of one class and method in one job.
+class StudentRow(Document):
+    """The student of one class and method. id: the number of the class, used for pagination.
 
-    method: "gsvm", "gsvm0", "svm", "compact" or "teacher" (the teacher as a binary classifier; only metrics).
-    metrics: accuracy, f1, auc and counts on the test part, and calibration metrics of calibrated students;
-        empty without a test part.
-    digest: blob of the packed student; None for "teacher" and before it is trained.
-    chosen: the hyper-parameters, or the size of a compact student, that a search selected, with their
-        cross-validated score; None without a search.
+    method: of the student, or ``teacher`` (the teacher as a binary classifier; only metrics). metrics: on the
+    test part, empty without one; for calibrated students also ``brier``, ``base_brier`` (of predicting the
+    class frequency for every row), ``calibration_error`` and the bins of ``reliability``. ``guard``: F of
+    student and teacher on held-out rows, with ``warning`` and ``message`` if the student is clearly worse;
+    ``false_positives``: budget and expected rate, likewise. ``own_rows``: answers on the rows that it was
+    trained on, with both, if it accepts none of its class or answers all rows alike. digest: of the packed
+    student, null for ``teacher`` and before it is trained.
+    chosen: the selected hyper-parameters with their cross-validated ``score`` and ``standard_error``; for
+    compact students ``n_landmarks`` and ``relative_cost``; null without a search.
     """
 
-    job_id: str
+    job_id: Annotated[str, OWN]
     class_index: int
     label: str
     method: str
@@ -274,16 +280,28 @@ class StudentRow:
     error: str | None = None
     chosen: Json | None = None
 
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def id(self) -> int:
+        """The number of the class."""
+        return self.class_index
+
 
 @dataclass(frozen=True, slots=True)
-class Event:
-    """An event of a job. seq: its number, counted from 1 within the job."""
+class Event(Document):
+    """An event of a job. id, seq: its number, counted from 1 within the job."""
 
-    job_id: str
+    job_id: Annotated[str, OWN]
     seq: int
-    at: float
+    at: Time
     type: str
     data: Json
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def id(self) -> int:
+        """The number of the event."""
+        return self.seq
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,31 +357,35 @@ class ModelVersion:
 
 
 @dataclass(frozen=True, slots=True)
-class Alias:
-    """A movable name of a version.
-
-    revision: its ETag. manual_revision: the revision of the last move by an operator, 0 if there was none.
-    """
+class Alias(Document):
+    """A movable name of a version. revision: its ETag, for If-Match."""
 
     model: str
     alias: str
     version: int
     revision: int
-    updated_at: float
-    tenant: str = DEFAULT_TENANT
-    manual_revision: int = 0
+    updated_at: Time
+    tenant: Annotated[str, OWN] = DEFAULT_TENANT
+    manual_revision: Annotated[int, OWN] = 0
+    """The revision of the last move by an operator, 0 if there was none."""
 
 
 @dataclass(frozen=True, slots=True)
-class ModelSummary:
-    """A model in a list. updated_at: when its newest version was published."""
+class ModelSummary(Document):
+    """A model in a list. id: its name. updated_at: when its newest version was published."""
 
-    model: str
+    name: str
     versions: int
-    newest_version: int
-    updated_at: float
+    latest_version: int
+    updated_at: Time
     aliases: tuple[Alias, ...]
     tenant: str = DEFAULT_TENANT
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def id(self) -> str:
+        """The name of the model."""
+        return self.name
 
 
 @dataclass(frozen=True, slots=True)
@@ -418,9 +440,9 @@ class Caller(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class TokenRevocation:
+class TokenRevocation(Document):
     """Tokens of an issuer that are not accepted any more: the one with the id ``jti``, or all of the subject
-    ``sub`` that were issued before; the other is None.
+    ``sub`` that were issued before; the other is null.
 
     expires_at: when these tokens have expired themselves.
     """
@@ -432,8 +454,8 @@ class TokenRevocation:
     jti: str | None
     reason: str
     created_by: str
-    created_at: float
-    expires_at: float
+    created_at: Time
+    expires_at: Time
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,25 +473,25 @@ class Session:
 
 
 @dataclass(frozen=True, slots=True)
-class AliasMove:
-    """A move of an alias. version: None if it was deleted. previous: None if it was created.
+class AliasMove(Document):
+    """A move of an alias. version: null if it was deleted. previous: null if it was created.
 
-    actor: as in `AuditRecord`; "system" for the publication of a job.
+    actor: id of the API key; "system" for the publication of a job; empty if it is not known.
     """
 
     id: str
-    model: str
+    model: Annotated[str, OWN]
     alias: str
-    at: float
+    at: Time
     version: int | None
     previous: int | None
     actor: str
     actor_name: str
-    tenant: str = DEFAULT_TENANT
+    tenant: Annotated[str, OWN] = DEFAULT_TENANT
 
 
 @dataclass(frozen=True, slots=True)
-class AuditRecord:
+class AuditRecord(Document):
     """An action or a denied request.
 
     actor: id of the API key, "anonymous", "cli", "system" for the service itself, or "unknown".
@@ -479,7 +501,7 @@ class AuditRecord:
     """
 
     id: str
-    at: float
+    at: Time
     actor: str
     actor_name: str
     scope: str

@@ -9,9 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
+from pydantic import computed_field
+
+from app.domain.document import OWN, Document, Time
 from app.domain.entities import Json
 from app.domain.errors import InputFault
 from app.domain.names import is_display_name, is_model_name
@@ -62,13 +65,12 @@ _URL: Final = re.compile(r"https?://[!-~]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Webhook:
-    """A receiver of events.
+class Webhook(Document):
+    """A webhook without its secret.
 
-    events: of `EVENTS`. models: names of the models whose events it gets; empty for all. Events that belong
-    to no model are not limited by them. disabled_reason: "request", "gone" (status 410) or "dead"
-    (`MAX_DEAD`); None while it is enabled. dead_in_row: dead deliveries since the last delivered one.
-    secret_check: of the root secret from which its secret was made, see `webhook_message.check_of`.
+    models: names of the models whose events it gets; empty for all. Events that belong to no model are not
+    limited by them. disabled_reason: null while it is enabled; ``request``, ``gone`` (the receiver answered
+    410) or ``dead`` (20 deliveries in a row). dead_in_row: dead deliveries since the last delivered one.
     """
 
     id: str
@@ -77,13 +79,15 @@ class Webhook:
     events: tuple[str, ...]
     models: tuple[str, ...]
     form: Form
-    created_at: float
+    created_at: Time
     created_by: str
-    secret_check: str
+    secret_check: Annotated[str, OWN]
+    """Of the root secret from which its secret was made, see `webhook_message.check_of`."""
     disabled_reason: str | None = None
     dead_in_row: int = 0
     tenant: str = "default"
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def enabled(self) -> bool:
         """Whether events are stored and sent for it."""
@@ -108,27 +112,27 @@ class WebhookEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
-    """An event for one webhook.
+class Delivery(Document):
+    """An event for a webhook. event_id: the header webhook-id. at: when it happened.
 
-    attempts: number of finished ones. due_at: when the next one is due; None if none is. status: of the last
-    answer; error: why the last attempt failed.
+    attempts: that have ended. due_at: when the next one is due, or null. status: of the last answer, null
+    without one. error: why the last attempt failed. ended_at: when it was delivered or given up (dead).
     """
 
     id: str
-    webhook_id: str
+    webhook_id: Annotated[str, OWN]
     event_id: str
     type: str
     subject: str
-    at: float
+    at: Time
     data: Json
     state: DeliveryState
     attempts: int = 0
-    due_at: float | None = None
+    due_at: Time | None = None
     status: int | None = None
     error: str | None = None
-    ended_at: float | None = None
-    tenant: str = "default"
+    ended_at: Time | None = None
+    tenant: Annotated[str, OWN] = "default"
 
     @property
     def event(self) -> WebhookEvent:

@@ -140,6 +140,6 @@ def _point(store: Store, model: str, number: int) -> None:
 def _remove_others(store: Store, models: set[str]) -> None:
     with store.begin() as uow:
         for summary in uow.models.summaries(limit=_MOST_MODELS)[0]:
-            alias = None if summary.model in models else uow.models.find_alias(summary.model, DEFAULT_ALIAS)
+            alias = None if summary.name in models else uow.models.find_alias(summary.name, DEFAULT_ALIAS)
             if alias is not None:
-                uow.models.delete_alias(summary.model, DEFAULT_ALIAS, expected_revision=alias.revision)
+                uow.models.delete_alias(summary.name, DEFAULT_ALIAS, expected_revision=alias.revision)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from app.domain.document import Document
 from app.domain.entities import Dataset, new_id
 from app.domain.errors import InputFault, InvalidRequest, NotFound, Unprocessable
 from app.domain.installation import require_training
@@ -36,8 +37,11 @@ _MAX_UNKNOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
-class LabelRow:
-    """The label of one row of the training part. certainty: from 0 to 1; None for labels that were given."""
+class Label(Document):
+    """The label of one row of the training part, counted from 0.
+
+    certainty: from 0, where another class explains the row as well, to 1; null for labels that were given.
+    """
 
     row: int
     label: str
@@ -72,7 +76,7 @@ def job_labels(
     limit: int = 100,
     order: Literal["row", "certainty"] = "row",
     label: str | None = None,
-) -> tuple[Sequence[LabelRow], bool]:
+) -> tuple[Sequence[Label], bool]:
     """``limit`` rows after the first ``skip``, and whether more follow.
 
     order: by row, or by certainty, the least certain first, without rows whose label was given. label: only
@@ -152,9 +156,9 @@ def corrected_dataset(
     return add_dataset(store, dataset, classes, size, limits)
 
 
-def _row(labels: Labelling, row: int) -> LabelRow:
+def _row(labels: Labelling, row: int) -> Label:
     certainty = float(labels.certainty[row])
-    return LabelRow(row, labels.classes[labels.codes[row]], None if np.isnan(certainty) else certainty)
+    return Label(row, labels.classes[labels.codes[row]], None if np.isnan(certainty) else certainty)
 
 
 def _check(

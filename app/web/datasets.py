@@ -60,19 +60,19 @@ def dataset_page(
     request: Request,
     context: Context,
     caller: Trainer,
-    page_number: Annotated[int, Query(alias="page", ge=1, le=100_000)] = 1,
+    after: Annotated[int, Query(ge=-1, le=2**31 - 1)] = -1,
     columns: Number = 1,
     label: Label = "",
     rows: bool = False,
 ) -> Response:
     """One data set: its classes with their counts, warnings, histograms of its columns and its first rows.
 
-    columns: page of the histograms. label: of the rows to show. rows: show rows also of a large data set.
+    after: number of the last class of the previous page. columns: page of the histograms. label: of the rows
+    to show. rows: show rows also of a large data set.
     """
     store = context.store_of(caller)
     dataset = datasets.get_dataset(store, dataset_id)
-    first = (page_number - 1) * _CLASSES
-    listed = datasets.dataset_classes(store, dataset_id, limit=_CLASSES, after=first - 1)
+    listed = datasets.dataset_classes(store, dataset_id, limit=_CLASSES, after=after)
     counts = dataset.summary.get("class_counts", {})
     return page(
         request,
@@ -82,7 +82,9 @@ def dataset_page(
         classes=[(one, counts.get(one)) for one in listed],
         largest=max(counts.values(), default=0),
         pages=max(1, -(-dataset.class_count // _CLASSES)),
-        page_number=page_number,
+        page_number=1 + (after + 1) // _CLASSES,
+        after=after,
+        class_rows=_CLASSES,
         side=SIDE,
         bar_height=BAR_HEIGHT,
         label=label,

@@ -19,7 +19,7 @@ from app.domain.errors import Conflict, InputFault, InvalidRequest, NotFound
 from app.domain.event_text import describe_event
 from app.domain.job_share import estimated_finish, share_done
 from app.services import datasets, retention, training
-from app.services.class_table import PAGE_ROWS, ClassTable, class_table
+from app.services.class_table import MAX_OFFSET, PAGE_ROWS, ClassTable, class_table
 from app.services.keys import key_names
 from app.store.unit_of_work import Store
 from app.web import advice
@@ -42,7 +42,7 @@ _DAY: Final = 86400.0
 States = Annotated[list[JobState] | None, Query(alias="state")]
 Text = Annotated[str, Query(max_length=400)]
 Name = Annotated[str, Query(max_length=100)]
-Number = Annotated[int, Query(ge=1, le=100_000)]
+Skipped = Annotated[int, Query(ge=0, le=MAX_OFFSET)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class JobFilters:
 
     state: States = None
     model: Name = ""
-    by: Name = ""
+    created_by: Name = ""
     after: Name = ""
 
     @property
     def equal(self) -> dict[str, Any]:
         """What the fields of a job must be; None for anything."""
-        return {"model": self.model or None, "created_by": self.by or None}
+        return {"model": self.model or None, "created_by": self.created_by or None}
 
     def listed(self, store: Store, limit: int) -> tuple[Sequence[Job], bool]:
         """At most ``limit`` jobs, newest first, and whether more follow."""
@@ -67,25 +67,36 @@ class JobFilters:
 
 @dataclass(frozen=True, slots=True)
 class ClassesView:
-    """Which classes of a job are listed, and in which order. q: text in their labels."""
+    """Which classes of a job are listed, and in which order, as the API's list of students.
+
+    sort: one of `ORDERS`, with a minus sign descending. label: text in their labels. after: rows to skip.
+    """
 
     method: Name = ""
     sort: Name = "failed"
-    down: bool = False
-    q: Text = ""
-    page: Number = 1
+    label: Text = ""
+    after: Skipped = 0
 
-    def table(self, store: Store, job: Job, limit: int) -> ClassTable:
-        """One page of ``limit`` classes."""
+    @property
+    def order(self) -> str:
+        """What the classes are sorted by."""
+        return self.sort.removeprefix("-")
+
+    @property
+    def is_descending(self) -> bool:
+        """Whether the largest come first."""
+        return self.sort.startswith("-")
+
+    def table(self, store: Store, job: Job) -> ClassTable:
+        """One page of classes."""
         return class_table(
             store,
             job,
             method=self.method or None,
-            order=self.sort,
-            descending=self.down,
-            search=self.q,
-            limit=limit,
-            offset=(self.page - 1) * limit,
+            order=self.order,
+            descending=self.is_descending,
+            search=self.label,
+            offset=self.after,
         )
 
 
@@ -233,7 +244,7 @@ def _jobs(request: Request, context: AppContext, caller: ApiKey, filters: Filter
         "filters": {
             "state": [state.value for state in states],
             "model": filters.model,
-            "by": filters.by,
+            "created_by": filters.created_by,
         },
         "after": filters.after,
     }
@@ -278,17 +289,16 @@ def _elapsed(job: Job) -> float | None:
 
 
 def _classes(context: AppContext, caller: ApiKey, job: Job, view: View) -> dict[str, Any]:
-    table = view.table(context.store_of(caller), job, PAGE_ROWS)
+    table = view.table(context.store_of(caller), job)
     return {
         "table": table,
         "bars": histogram_bars(table.histogram),
         "measured": sum(table.histogram),
         "pages": max(1, -(-table.total // PAGE_ROWS)),
-        "page_number": view.page,
-        "view": {
-            "method": view.method,
-            "sort": view.sort,
-            "down": "true" if view.down else None,
-            "q": view.q,
-        },
+        "page_number": 1 + view.after // PAGE_ROWS,
+        "page_rows": PAGE_ROWS,
+        "after": view.after,
+        "order": view.order,
+        "is_descending": view.is_descending,
+        "view": {"method": view.method, "sort": view.sort, "label": view.label},
     }

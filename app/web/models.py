@@ -44,7 +44,7 @@ def models_page(request: Request, context: Context, caller: Reader, after: After
     start = (tenant if slash else caller.tenant, name) if after else None
     store = context.listed_store(request, caller)
     listed, has_more = models.list_models(store, limit=_MODELS, after=start, among=caller.models)
-    following = qualified(listed[-1].tenant, listed[-1].model) if has_more else None
+    following = qualified(listed[-1].tenant, listed[-1].name) if has_more else None
     return page(request, "models.html", models=listed, next=following)
 
 
@@ -54,11 +54,11 @@ def model_page(
     request: Request,
     context: Context,
     caller: Reader,
-    before: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
+    after: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
 ) -> Response:
     """One model: its versions, newest first, and its aliases."""
     authorise(caller, "query", model)
-    found = models.get_model(context.store_of(caller), model, limit=_VERSIONS, before=before)
+    found = models.get_model(context.store_of(caller), model, limit=_VERSIONS, before=after)
     return page(
         request,
         "model.html",

@@ -19,10 +19,10 @@ from rich.table import Table
 
 from app.commands.datasets import send_file
 from app.commands.demo.report import METHODS, means
-from app.commands.job_progress import follow, job_path, report_end
+from app.commands.job_progress import follow, report_end
 from app.commands.output import CommandFailed, print_failure
-from app.commands.remote import RemoteServer
 from app.domain.shown_figures import share
+from stms_client import Client
 from tests.system.data import FEATURES, LOSS_WEIGHTS, data_folder
 from tests.system.deployment import job_service
 
@@ -30,7 +30,7 @@ from tests.system.deployment import job_service
 TARGETS = {"letter": {"teacher": 95.0, "gsvm": 92.0}, "satimage": {"gsvm": 86.0}}
 
 
-def train(client: RemoteServer, dataset_id: str, name: str, C: tuple[float, float]) -> list[dict[str, Any]]:
+def train(client: Client, dataset_id: str, name: str, C: tuple[float, float]) -> list[dict[str, Any]]:
     """Train with loss weights ``C`` of teacher and students; returns the job's table of students."""
     hyperparameters = {
         "features": FEATURES[name],
@@ -38,10 +38,9 @@ def train(client: RemoteServer, dataset_id: str, name: str, C: tuple[float, floa
         "student": {"method": "gsvm", "C": C[1]},
         "evaluation": {"baselines": ["svm", "gsvm0"]},
     }
-    body = {"dataset_id": dataset_id, "model": name, "hyperparameters": hyperparameters}
-    job = follow(client, client.post("/v1/training-jobs", body)["id"], quiet=True)
+    job = follow(client, client.submit_job(dataset_id, name, hyperparameters).id, quiet=True)
     report_end(job, quiet=True)
-    return list(client.pages(f"{job_path(job['id'])}/students", limit=1000))
+    return [dict(row) for row in client.students(job.id)]
 
 
 def show(console: Console, title: str, students: list[dict[str, Any]]) -> dict[str, float]:

@@ -55,8 +55,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wi
 from sklearn.metrics import f1_score
 
 from app.commands.datasets import send_file
-from app.commands.job_progress import follow, job_path
-from app.commands.remote import RemoteServer
+from app.commands.job_progress import follow
 from app.domain.entities import ModelVersion
 from app.serving.query.evaluate import answer_class
 from app.serving.query.negotiation import DEFAULT_FORMAT
@@ -75,6 +74,7 @@ from lab.benchmarks.inputs.sets import TABLES
 from lab.benchmarks.inputs.sets import Split as CellSplit
 from lab.studies.compact import TASKS, WIDE
 from lab.studies.defaults_peers import Split, encoded, figures, mixed_splits, peers
+from stms_client import Client
 from tests.system.data import data_folder, raw_folder, wide
 from tests.system.deployment import job_service
 from tests.system.published import linear_student
@@ -134,13 +134,12 @@ def repeated(name: str, folder: Path, rows: int | None, *, final: bool) -> list[
     return [first, *(split for split in others if split is not None)]
 
 
-def job(client: RemoteServer, dataset: str, name: str, hyperparameters: Json, classes: Sequence[str]) -> Json:
+def job(client: Client, dataset: str, name: str, hyperparameters: Json, classes: Sequence[str]) -> Json:
     """Train by a job and return the mean figures of its students of some classes."""
     started = time.monotonic()
-    body = {"dataset_id": dataset, "model": name, "hyperparameters": hyperparameters}
-    ended = follow(client, client.post("/v1/training-jobs", body)["id"], quiet=True)
+    ended = follow(client, client.submit_job(dataset, name, hyperparameters).id, quiet=True)
     seconds = time.monotonic() - started
-    rows = client.pages(f"{job_path(ended['id'])}/students", limit=1000)
+    rows = client.students(ended.id)
     measured = [row["metrics"] for row in rows if row["method"] != "teacher" and row["label"] in set(classes)]
     values = {
         score: [row[score] for row in measured if row.get(score) is not None]
@@ -152,7 +151,7 @@ def job(client: RemoteServer, dataset: str, name: str, hyperparameters: Json, cl
 
 
 def measure(
-    client: RemoteServer, name: str, draws: Sequence[Split], options: dict[str, Json], folder: Path
+    client: Client, name: str, draws: Sequence[Split], options: dict[str, Json], folder: Path
 ) -> dict[str, Json]:
     """Every method on one set, means over its draws."""
     found = [_measure_draw(client, name, split, options, folder) for split in draws]
@@ -176,7 +175,7 @@ def mean_of(found: Sequence[Json]) -> Json:
 
 
 def _measure_draw(
-    client: RemoteServer, name: str, split: Split, options: dict[str, Json], folder: Path
+    client: Client, name: str, split: Split, options: dict[str, Json], folder: Path
 ) -> dict[str, Json]:
     """Every method on one draw."""
     path = folder / f"{name}.npz"
@@ -190,7 +189,7 @@ def _measure_draw(
 
 
 def measure_mixed(
-    client: RemoteServer, name: str, draws: Sequence[CellSplit], options: dict[str, Json], folder: Path
+    client: Client, name: str, draws: Sequence[CellSplit], options: dict[str, Json], folder: Path
 ) -> dict[str, Json]:
     """Every method on one file of mixed columns, means over its draws."""
     found = [_measure_mixed_draw(client, name, split, options, folder) for split in draws]
@@ -198,7 +197,7 @@ def measure_mixed(
 
 
 def _measure_mixed_draw(
-    client: RemoteServer, name: str, split: CellSplit, options: dict[str, Json], folder: Path
+    client: Client, name: str, split: CellSplit, options: dict[str, Json], folder: Path
 ) -> dict[str, Json]:
     label, train, test = split.names[split.label], folder / f"{name}.csv", folder / f"{name}-test.csv"
     split.write(train)
@@ -321,7 +320,7 @@ def splits(
 
 
 def _measured(
-    client: RemoteServer,
+    client: Client,
     given: argparse.Namespace,
     names: Sequence[str],
     options: dict[str, Json],

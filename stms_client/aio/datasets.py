@@ -9,7 +9,7 @@ from typing import Any, cast
 from stms_client import calls, cards
 from stms_client.aio.connection import Connection
 from stms_client.arrays import ClassName, Frame, Table, class_name
-from stms_client.documents import Class, Dataset, DatasetRow, ListedDataset
+from stms_client.documents import Dataset, DatasetClass, DatasetRow, ListedDataset
 from stms_client.progress import upload_bar
 from stms_client.transport import Progress
 
@@ -144,9 +144,9 @@ class Datasets(Connection):
         """One data set."""
         return await self.do(calls.get(f"/v1/datasets/{calls.segment(dataset_id)}", Dataset))
 
-    def dataset_classes(self, dataset_id: str) -> AsyncIterator[Class]:
+    def dataset_classes(self, dataset_id: str) -> AsyncIterator[DatasetClass]:
         """All classes of a data set, in the order of their numbers."""
-        return self._listed(f"/v1/datasets/{calls.segment(dataset_id)}/classes", Class, limit=1000)
+        return self._listed(f"/v1/datasets/{calls.segment(dataset_id)}/classes", DatasetClass, limit=1000)
 
     def dataset_rows(
         self, dataset_id: str, label: ClassName | None = None, *, part: str = "train", page: int = 100

@@ -188,7 +188,11 @@ class Jobs(Connection):
         created_by: str | None = None,
         since: float | None = None,
     ) -> AsyncIterator[AsyncJob]:
-        """Jobs, newest first. created_by: id of an API key. since: earliest submission, in Unix time."""
+        """All jobs, newest first.
+
+        state: only jobs in this state, such as running. model: only jobs of this model. created_by: only jobs
+        of this API key, by its id. since: earliest submission, in Unix time.
+        """
         filters = {"status": state, "model": model, "created_by": created_by, "since": since}
         async for document in self._listed("/v1/training-jobs", documents.Job, **filters):
             yield AsyncJob(document, self)

@@ -42,9 +42,15 @@ class Models(Connection):
         """One version."""
         return await self.do(calls.get(calls.version_path(model, version), Version))
 
-    def classes(self, model: str, version: int | str = "latest") -> AsyncIterator[Class]:
-        """The classes of a version, each with its number and label."""
-        return self._listed(f"{calls.version_path(model, version)}/classes", Class, limit=1000)
+    def classes(
+        self, model: str, version: int | str = "latest", *, after: int | None = None
+    ) -> AsyncIterator[Class]:
+        """The classes of a version by number, each with its number and label.
+
+        version: number of a version, or an alias. after: number of the class before the first one.
+        """
+        path = f"{calls.version_path(model, version)}/classes"
+        return self._listed(path, Class, limit=1000, after=after)
 
     async def record_schema(self, model: str, version: int | str = "latest") -> dict[str, Any]:
         """The JSON Schema of a record of a version: its columns, their kinds, and which are required."""
@@ -88,6 +94,7 @@ class Models(Connection):
         rivals: int = 0,
         row_norm: float | None = None,
         allow_schema_change: bool = False,
+        progress: Progress | None = None,
     ) -> ImportedVersion:
         """Upload a linear head (safetensors, .npz) as a version of a model. kind: `head` or `students`.
 
@@ -98,7 +105,7 @@ class Models(Connection):
         head = calls.import_head(
             Path(file), model, kind, alias, rivals, row_norm, allow_schema_change=allow_schema_change
         )
-        return await self.do(head)
+        return await self.do(head, progress)
 
     async def export_bundle(
         self,

@@ -25,15 +25,18 @@ class Webhooks(Connection):
         name: str,
         url: str,
         *,
-        events: Sequence[str] = ("job.succeeded", "job.partially_succeeded", "job.failed"),
+        events: Sequence[str] | None = None,
         models: Sequence[str] = (),
         form: str = "cloudevents",
     ) -> NewWebhook:
         """Create a webhook. Its ``secret``, which verifies what it sends, is shown only here.
 
-        models: whose events it gets; empty for all. form: "cloudevents" or "slack".
+        name: what it is for. url: address of the receiver, whose origin the service allows. events: that it
+        gets; all by default. models: whose events it gets; empty for all. form: "cloudevents" or "slack".
         """
-        body = {"name": name, "url": url, "events": list(events), "models": list(models), "form": form}
+        body = {"name": name, "url": url, "models": list(models), "form": form}
+        if events is not None:
+            body["events"] = list(events)
         return await self.do(calls.post("/v1/webhooks", body, NewWebhook, repeatable=False))
 
     async def change_webhook(
@@ -68,10 +71,13 @@ class Webhooks(Connection):
         return await self.do(calls.act(f"{calls.webhook_path(webhook_id)}:test", Delivery))
 
     def webhook_deliveries(self, webhook_id: str) -> AsyncIterator[Delivery]:
-        """The deliveries of a webhook, newest first."""
+        """What was and will be sent to a webhook, newest first."""
         return self._listed(f"{calls.webhook_path(webhook_id)}/deliveries", Delivery)
 
     async def repeat_delivery(self, webhook_id: str, delivery_id: str) -> Delivery:
-        """Send a delivery that has ended again, with the same event id."""
+        """Send a delivery that has ended again, with the same event id.
+
+        delivery_id: from the list of deliveries.
+        """
         path = f"{calls.webhook_path(webhook_id)}/deliveries/{calls.segment(delivery_id)}:repeat"
         return await self.do(calls.act(path, Delivery))

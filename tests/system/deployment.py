@@ -21,12 +21,13 @@ from typing import Any, Final, Self
 import httpx
 
 from app.commands.demo.temporary_server import sigterm_as_exit
-from app.commands.remote import RemoteServer, connect
+from app.commands.remote import connect
 from app.services.first_key import FILE_NAME
 from app.services.keys import create_key
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
 from app.store.unit_of_work import Store
+from stms_client import Client
 from tests.system.processes import Process, family, free_port
 
 ROOT: Final = Path(__file__).parents[2]
@@ -273,7 +274,7 @@ class Deployment:
 
 
 @contextmanager
-def job_service(**settings: str) -> Iterator[tuple[RemoteServer, Path]]:
+def job_service(**settings: str) -> Iterator[tuple[Client, Path]]:
     """`stms serve` for jobs of a benchmark: a connection that may everything, and a folder for files.
 
     SIGTERM ends it like the end of the block. settings: as in `Deployment`.

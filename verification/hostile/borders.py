@@ -79,15 +79,15 @@ def nul() -> list[Attack]:
     }
     of_pages = {
         "the model of jobs": "/ui/jobs?model=",
-        "the author of jobs": "/ui/jobs?by=",
+        "the author of jobs": "/ui/jobs?created_by=",
         "the start of jobs": "/ui/jobs?after=",
-        "the search in a job": "/ui/jobs/{job}?q=",
+        "the search in a job": "/ui/jobs/{job}?label=",
         "the method of a job": "/ui/jobs/{job}?method=",
         "the start of data sets": "/ui/datasets?after=",
         "the class of a data set": "/ui/datasets/{dataset}?class=",
         "the start of models": "/ui/models?after=",
         "the method of a class": "/ui/jobs/{job}/classes/0?method=",
-        "the author of a table": "/ui/tables/json/jobs?by=",
+        "the author of a table": "/ui/tables/json/jobs?created_by=",
         "the actor of the audit log": "/ui/audit?actor=",
         "the object of the audit log": "/ui/audit?object=",
         "the start of keys": "/ui/keys?after=",

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
 from app.commands.demo.cost import Costs
-from app.commands.output import Json
 from app.domain.event_text import describe_event
 from app.domain.shown_figures import share
 
@@ -19,7 +19,7 @@ METHODS = {"teacher": "teacher", "svm": "SVM", "gsvm0": "gSVM-0", "gsvm": "gSVM"
 MEASURES = {"accuracy": "acc.", "f1": "F", "auc": "AUC"}
 
 
-def students_table(students: Sequence[Json]) -> Table:
+def students_table(students: Sequence[Mapping[str, Any]]) -> Table:
     """One line per class with the three metrics of every method, and means in the footer."""
     table = Table(
         title="On the test part: accuracy, F, area under the ROC curve",
@@ -38,7 +38,7 @@ def students_table(students: Sequence[Json]) -> Table:
     return table
 
 
-def means(students: Iterable[Json], method: str) -> dict[str, float | None]:
+def means(students: Iterable[Mapping[str, Any]], method: str) -> dict[str, float | None]:
     """Mean of each metric over the classes where it is defined."""
     rows = [row.get("metrics") or {} for row in students if row["method"] == method]
     values = {name: [row[name] for row in rows if row.get(name) is not None] for name in MEASURES}
@@ -49,7 +49,7 @@ def _cell(metrics: dict[str, float | None]) -> str:
     return " ".join(f"{share(metrics.get(name)):>6}" for name in MEASURES)
 
 
-def print_timeline(console: Console, events: Sequence[Json]) -> None:
+def print_timeline(console: Console, events: Sequence[Mapping[str, Any]]) -> None:
     """Print the stored events with seconds since the job was accepted; students are only counted."""
     start = datetime.fromisoformat(events[0]["at"])
     students = 0

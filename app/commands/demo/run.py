@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
@@ -19,7 +20,9 @@ from app.commands.demo.report import costs_table, print_timeline, students_table
 from app.commands.demo.temporary_server import TemporaryServer, sigterm_as_exit, temporary_server
 from app.commands.job_progress import follow, report_end
 from app.commands.output import CommandFailed, Json
-from app.commands.remote import RemoteServer, connect, job_path
+from app.commands.remote import connect
+from stms_client import Client, Job
+from stms_client.calls import post
 
 MODEL = "digits"
 TARGET, OTHER = "8", "3"
@@ -67,7 +70,7 @@ def _with_log(server: TemporaryServer) -> Iterator[None]:
         raise CommandFailed(failure.message, lines) from failure
 
 
-def _train(console: Console, client: RemoteServer, digits: DigitsFile) -> Json:
+def _train(console: Console, client: Client, digits: DigitsFile) -> Job:
     _say(console, f"Uploading {digits.path.name} over HTTP to {client.address}")
     dataset = send_file(client, digits.path, name="digits")
     console.print(
@@ -75,26 +78,23 @@ def _train(console: Console, client: RemoteServer, digits: DigitsFile) -> Json:
         f" {dataset['columns']} columns, {len(dataset['classes'])} classes"
     )
     _say(console, "Training one teacher, then for each class a gSVM student and two baselines")
-    job = client.post(
-        "/v1/training-jobs",
-        {"dataset_id": dataset["id"], "model": MODEL, "hyperparameters": HYPERPARAMETERS},
-    )
-    job = follow(client, job["id"], quiet=True)
+    job = client.submit_job(dataset["id"], MODEL, HYPERPARAMETERS)
+    job = follow(client, job.id, quiet=True)
     report_end(job, quiet=True)
     return job
 
 
-def _show_training(console: Console, client: RemoteServer, job: Json) -> None:
-    console.print(students_table(list(client.pages(f"{job_path(job['id'])}/students"))))
+def _show_training(console: Console, client: Client, job: Job) -> None:
+    console.print(students_table(list(client.students(job.id))))
     console.print(
         "  teacher: scores all ten classes and takes the highest.   SVM: one class, without a teacher.\n"
         "  gSVM-0: a student gated by the teacher's score.          gSVM: also weighs examples by difficulty."
     )
     _say(console, "The job's stored events")
-    print_timeline(console, list(client.pages(f"{job_path(job['id'])}/events")))
+    print_timeline(console, list(client.job_events(job.id)))
 
 
-def _query(console: Console, client: RemoteServer, digits: DigitsFile) -> None:
+def _query(console: Console, client: Client, digits: DigitsFile) -> None:
     row = int(np.flatnonzero(digits.y_test == int(TARGET))[0])
     x = digits.X_test[row]
     _say(
@@ -105,7 +105,7 @@ def _query(console: Console, client: RemoteServer, digits: DigitsFile) -> None:
     shown = json.dumps({"x": [*x[:4].tolist(), "…"]}, ensure_ascii=False)
     for label in (TARGET, OTHER):
         path = f"/v1/models/{MODEL}/classes/{label}:query"
-        answer = client.post(path, {"x": x.tolist()})
+        answer = client.do(post(path, {"x": x.tolist()}, dict[str, Any]))
         console.print(f"  POST {path}  {shown}\n  → {json.dumps(answer)}", markup=False)
 
 

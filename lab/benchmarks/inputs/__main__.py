@@ -38,11 +38,11 @@ from xml.etree import ElementTree as ET
 
 import numpy as np
 
-from app.commands.remote import RemoteServer
 from lab.benchmarks.inputs import jobs, pipelines, speeds
 from lab.benchmarks.inputs.sets import SETS, RawSet, splits
 from lab.benchmarks.load import WrkMissing
 from lab.benchmarks.serve.comparison import NORMAL, QUICK
+from stms_client import Client
 from tests.system.data import raw_folder
 from tests.system.deployment import job_service
 from tests.system.processes import two_cores
@@ -73,7 +73,7 @@ def parser() -> argparse.ArgumentParser:
 class _Measurement:
     """The parts that need a server, one set after the other."""
 
-    def __init__(self, client: RemoteServer, folder: Path, given: argparse.Namespace) -> None:
+    def __init__(self, client: Client, folder: Path, given: argparse.Namespace) -> None:
         self.client, self.folder, self.given = client, folder, given
         self.rows: int = given.rows or (1500 if given.quick else 12_000)
         self.ends = time.monotonic() + 60.0 * given.minutes

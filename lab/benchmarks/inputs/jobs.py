@@ -13,10 +13,12 @@ from numpy.typing import NDArray
 from sklearn.metrics import f1_score
 
 from app.commands.job_progress import follow
-from app.commands.remote import RemoteServer, ServerProblem, segment
+from app.commands.remote import ServerProblem
 from core.data.cell_values import NULLS
 from lab.benchmarks.inputs.pipelines import number_of
 from lab.benchmarks.inputs.sets import RawSet, Split, table_of
+from stms_client import Client
+from stms_client.calls import model_path, post
 
 Json = dict[str, Any]
 _AT_ONCE: Final = 500
@@ -25,21 +27,19 @@ BUDGETS: Final = (0.01, 0.001)
 _STANDARD_ERRORS: Final = 2.0
 
 
-def upload(client: RemoteServer, path: Path, **said: Any) -> Json:
+def upload(client: Client, path: Path, **said: Any) -> Json:
     """Store a file. Raises ServerProblem."""
-    return cast(Json, client.calls.upload_dataset(path, **said))
+    return cast(Json, client.upload_dataset(path, **said))
 
 
-def train(client: RemoteServer, dataset: str, model: str, hyperparameters: Json) -> Json:
+def train(client: Client, dataset: str, model: str, hyperparameters: Json) -> Json:
     """The ended job. Raises ServerProblem."""
-    body = {"dataset_id": dataset, "model": model, "hyperparameters": hyperparameters}
-    job: Json = follow(client, client.post("/v1/training-jobs", body)["id"], quiet=True)
-    return job
+    return follow(client, client.submit_job(dataset, model, hyperparameters).id, quiet=True)
 
 
-def kinds_of(client: RemoteServer, dataset: str) -> dict[str, str]:
+def kinds_of(client: Client, dataset: str) -> dict[str, str]:
     """The kinds of the columns of a data set; all are numbers where it is one of numbers."""
-    summary = client.get(f"/v1/datasets/{dataset}")["summary"]
+    summary = client.dataset(dataset)["summary"]
     listed = summary.get("schema") or [{"name": one["name"], "kind": "number"} for one in summary["features"]]
     return {one["name"]: one["kind"] for one in listed}
 
@@ -62,7 +62,7 @@ def record_of(row: Sequence[str], names: Sequence[str], kinds: Mapping[str, str]
     return record
 
 
-def accepted(client: RemoteServer, name: str, one: RawSet, folder: Path) -> str | None:
+def accepted(client: Client, name: str, one: RawSet, folder: Path) -> str | None:
     """Why a file is none of the accepted ones; None if it became a model that answers a row of its own.
 
     The file is uploaded as it is, with its label column and what its set says.
@@ -85,14 +85,14 @@ def accepted(client: RemoteServer, name: str, one: RawSet, folder: Path) -> str 
             names, rows = _named_rows(client, dataset, one, folder)
             kinds = kinds_of(client, dataset)
             body = {"record": record_of(rows[-1], names, kinds), "classes": [_class_of(rows[-1], names, one)]}
-            client.post(f"/v1/models/{segment(job['model'])}:query", body)
+            client.do(post(f"{model_path(job['model'])}:query", body, dict[str, Any]))
         except ServerProblem as problem:
             return str(problem)
     return None
 
 
 def _named_rows(
-    client: RemoteServer, dataset: str, one: RawSet, folder: Path
+    client: Client, dataset: str, one: RawSet, folder: Path
 ) -> tuple[tuple[str, ...], list[list[str]]]:
     """The rows of the test part, or of the file, with the names that the data set gave to the columns."""
     names, rows = table_of(one, one.test or one.file, folder)
@@ -109,7 +109,7 @@ def _class_of(row: Sequence[str], names: Sequence[str], one: RawSet) -> str:
 
 
 def decisions(
-    client: RemoteServer, model: str, classes: Sequence[str], records: Sequence[Json]
+    client: Client, model: str, classes: Sequence[str], records: Sequence[Json]
 ) -> NDArray[np.bool_]:
     """Which of the classes each record is taken for, (n, K), as the service answers."""
     blocks = [
@@ -120,17 +120,16 @@ def decisions(
 
 
 def _of_classes(
-    client: RemoteServer, model: str, classes: Sequence[str], records: Sequence[Json]
+    client: Client, model: str, classes: Sequence[str], records: Sequence[Json]
 ) -> Iterator[NDArray[np.bool_]]:
     for first in range(0, len(classes), _CLASSES_AT_ONCE):
         some = classes[first : first + _CLASSES_AT_ONCE]
-        answer = client.post(
-            f"/v1/models/{segment(model)}:query", {"classes": list(some), "records": list(records)}
-        )
+        body = {"classes": list(some), "records": list(records)}
+        answer = client.do(post(f"{model_path(model)}:query", body, dict[str, Any]))
         yield np.array([[one["match"] for one in of["results"]] for of in answer["classes"]]).T
 
 
-def measure(client: RemoteServer, name: str, split: Split, folder: Path) -> tuple[Json, Mapping[str, str]]:
+def measure(client: Client, name: str, split: Split, folder: Path) -> tuple[Json, Mapping[str, str]]:
     """Mean F over the classes in percent, and seconds, of a default job; and the kinds of the columns."""
     path = folder / f"{name}.csv"
     split.write(path)
@@ -150,7 +149,7 @@ def measure(client: RemoteServer, name: str, split: Split, folder: Path) -> tupl
     return figures, kinds
 
 
-def promised(client: RemoteServer, name: str, split: Split, folder: Path) -> list[Json]:
+def promised(client: Client, name: str, split: Split, folder: Path) -> list[Json]:
     """Promised against actual rates of false positives on rows that were not learnt from.
 
     A promise is kept if the actual rate, pooled over the classes that it was given for, is at most the

@@ -354,6 +354,9 @@ def test_the_classes_of_a_data_set_come_in_pages(client):
     assert sizes == [1000, 1000, 500]
     page = client.get(f"/v1/datasets/{view['id']}/classes?limit=3&after=254").json()
     assert [one["id"] for one in page["data"]] == [255, 256, 257]
+    assert [one["rows"] for one in page["data"]] == [2, 2, 2]
+    page = client.get(f"/v1/datasets/{view['id']}/classes?limit=2&after=998").json()
+    assert [one["rows"] for one in page["data"]] == [2, None], "rows are counted of the first 1000 classes"
     assert client.get(f"/v1/datasets/{view['id']}/classes?after={MANY}").json()["data"] == []
     assert client.get("/v1/datasets/ds_0/classes").status_code == 404
     rows = client.get(f"/v1/datasets/{view['id']}/rows", params={"class": names[1300]}).json()["data"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import httpx
@@ -13,6 +14,7 @@ from fastapi.exceptions import ResponseValidationError
 from pydantic import BaseModel, PlainSerializer
 
 from app.api.encoded_route import EncodedRoute
+from app.domain.document import OWN, Document, Time
 
 threads: list[int] = []
 router = APIRouter(route_class=EncodedRoute)
@@ -39,16 +41,28 @@ def existing(response: Response) -> View:
     return View(number=2)
 
 
+@dataclass(frozen=True, slots=True)
+class Row(Document):
+    at: Time
+    own: Annotated[int, OWN] = 1
+
+
 class Several(BaseModel):
     name: str
     views: list[View]
+    rows: list[Row]
     none: list[View]
     numbers: list[float]
     is_last: bool
 
 
 SEVERAL = Several(
-    name="größe", views=[View(number=4), View(number=5)], none=[], numbers=[0.5, float("inf")], is_last=True
+    name="größe",
+    views=[View(number=4), View(number=5)],
+    rows=[Row(0.0), Row(1.5)],
+    none=[],
+    numbers=[0.5, float("inf")],
+    is_last=True,
 )
 
 
@@ -95,6 +109,7 @@ async def test_a_large_result_is_encoded_in_the_thread_of_its_endpoint():
 async def test_objects_in_parts_are_the_same_json():
     answer = await ask("GET", "/several")
     assert answer.content == SEVERAL.model_dump_json().encode()
+    assert answer.json()["rows"] == [{"at": "1970-01-01T00:00:00.000Z"}, {"at": "1970-01-01T00:00:01.500Z"}]
 
 
 async def test_other_threads_run_between_the_objects_of_a_list(monkeypatch):

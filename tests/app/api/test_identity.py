@@ -71,7 +71,7 @@ def test_another_listener_does_not_get_the_key(
     body, status, headers = answer
     written.on("GET", "/identity", body or None, status, **headers)
     with connect(written.address, None) as server, pytest.raises(CommandFailed, match="was not sent"):
-        server.get("/v1/models")
+        list(server.models())
     with Client(written.address) as client, pytest.raises(UnprovenServer):
         next(iter(client.pages("/v1/models")))
     assert {request.path.partition("?")[0] for request in written.requests} == {"/identity"}
@@ -85,7 +85,7 @@ def test_a_key_that_was_named_is_sent_as_asked(
     monkeypatch.setenv("STMS_API_KEY", "stms_mine")
     for key, sent in ((None, "Bearer stms_mine"), (text, f"Bearer {text}")):
         with connect(written.address, key) as server:
-            server.get("/v1/models")
+            list(server.models())
         assert written.requests[-1].headers["Authorization"] == sent
 
 
@@ -121,7 +121,7 @@ def test_line_ends_of_a_named_key_are_left_out_and_no_message_holds_it(
     monkeypatch.setenv("STMS_API_KEY", f" {text}\r\n")
     for key in (None, f"{text}\n"):
         with connect(written.address, key) as server:
-            server.get("/v1/models")
+            list(server.models())
         assert written.requests[-1].headers["Authorization"] == f"Bearer {text}"
     for broken in (f"{text[:20]}\n{text[20:]}", f"{text}é", f"{text}\0"):
         with pytest.raises(CommandFailed) as caught, connect(written.address, broken):

@@ -81,7 +81,7 @@ def test_the_bar_of_a_terminal_moves_between_events(written, updates, monkeypatc
         yield from ()
 
     with connect(written.address, None) as server:
-        monkeypatch.setattr(type(server.calls), "follow_job", silent, raising=False)
+        monkeypatch.setattr(type(server), "follow_job", silent, raising=False)
         assert follow(server, "j1")["state"] == "succeeded"
     assert [(shown["description"], shown["completed"]) for shown in updates[:3]] == [
         ("queued", 0.0),

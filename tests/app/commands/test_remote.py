@@ -7,7 +7,7 @@ import socket
 import pytest
 
 from app.commands.output import CommandFailed
-from app.commands.remote import ServerProblem, connect, segment
+from app.commands.remote import ServerProblem, connect
 
 
 def test_a_problem_is_told_with_field_row_and_column(written):
@@ -21,9 +21,9 @@ def test_a_problem_is_told_with_field_row_and_column(written):
             {"message": "something else"},
         ],
     }
-    written.on("GET", "/x", problem, 422)
+    written.on("GET", "/v1/whoami", problem, 422)
     with connect(written.address, None) as server, pytest.raises(ServerProblem) as caught:
-        server.get("/x")
+        server.whoami()
     assert caught.value.message == "The data set cannot be used. (HTTP 422, invalid_dataset, request r1)"
     assert caught.value.details == ("X, row 3, column 2: not finite", "something else")
     assert (caught.value.status, caught.value.code) == (422, "invalid_dataset")
@@ -36,9 +36,9 @@ def test_a_fault_that_the_message_has_is_not_said_again(written):
         "detail": f"{said} (2 faults are listed.)",
         "errors": [{"field": "label_column", "message": said}, {"field": "model", "message": other}],
     }
-    written.on("GET", "/x", problem, 400)
+    written.on("GET", "/v1/whoami", problem, 400)
     with connect(written.address, None) as server, pytest.raises(ServerProblem) as caught:
-        server.get("/x")
+        server.whoami()
     assert caught.value.details == (other,)
 
 
@@ -46,25 +46,25 @@ def test_a_fault_that_the_message_has_is_not_said_again(written):
     ("body", "shown"), [(b"<html>busy</html>", "<html>busy</html>"), (["odd"], "odd"), ({}, "gave no reason")]
 )
 def test_an_error_that_is_no_problem_document_is_shown_as_it_is(written, body, shown):
-    written.on("GET", "/x", body, 503)
+    written.on("GET", "/v1/whoami", body, 503)
     with connect(written.address, None) as server, pytest.raises(ServerProblem, match="HTTP 503") as caught:
-        server.get("/x")
+        server.whoami()
     assert shown in caught.value.message
 
 
 def test_the_key_goes_with_every_request(written):
-    written.on("POST", "/x", {"ok": True})
+    written.on("POST", "/v1/keys/key_1/rotate", {"ok": True})
     with connect(written.address, "stms_key") as server:
-        assert server.post("/x", {"a": 1}) == {"ok": True}
+        assert server.rotate_key("key_1", overlap_seconds=1.0) == {"ok": True}
         assert server.address == written.address
     assert written.requests[0].headers["Authorization"] == "Bearer stms_key"
-    assert written.requests[0].json == {"a": 1}
+    assert written.requests[0].json == {"overlap_seconds": 1.0}
 
 
 def test_an_answer_without_content_is_nothing(written):
-    written.on("POST", "/x", None, 204)
+    written.on("DELETE", "/v1/webhooks/wh_1", None, 204)
     with connect(written.address, None) as server:
-        assert server.post("/x") is None
+        assert server.delete_webhook("wh_1") is None
 
 
 def test_lists_are_read_page_after_page_as_the_server_links_them(written):
@@ -85,7 +85,7 @@ def test_nobody_listening_is_told_with_what_to_do():
             connect(address, None) as server,
             pytest.raises(CommandFailed, match="No server answers") as caught,
         ):
-            server.get("/x")
+            server.whoami()
     assert "stms serve" in caught.value.details[0]
 
 
@@ -103,7 +103,7 @@ def test_a_connection_that_breaks_off_is_told(tmp_path):
             thread = threading.Thread(target=hang_up)
             thread.start()
             with pytest.raises(CommandFailed, match="broke off"):
-                server.get("/x")
+                server.whoami()
             thread.join()
 
 
@@ -118,8 +118,21 @@ def test_an_address_without_a_scheme_is_told():
         pass
 
 
-def test_names_become_one_part_of_a_path():
-    assert segment("a/b c@latest") == "a%2Fb%20c@latest"
+def test_what_is_not_text_is_told_before_anything_is_sent(written):
+    with connect(written.address, None) as server, pytest.raises(CommandFailed, match="must be valid text"):
+        server.webhook("\ud800")
+    assert written.requests == []
+
+
+def test_a_list_tells_errors_of_its_later_pages(written):
+    following = '</v1/keys?after=1>; rel="next"'
+    written.on("GET", "/v1/keys", {"data": [{"id": "key_1"}], "has_more": True}, Link=following)
+    written.on("GET", "/v1/keys", {"code": "overloaded", "detail": "Later."}, 503)
+    with connect(written.address, None) as server:
+        keys = server.api_keys()
+        assert next(keys)["id"] == "key_1"
+        with pytest.raises(ServerProblem, match="Later"):
+            next(keys)
 
 
 def test_the_server_is_asked_to_fetch_a_data_set(run, written):

@@ -45,18 +45,6 @@ def test_a_key_is_shown_with_what_it_may_do(run, written):
     assert json.loads(run("whoami", "--json", STMS_URL=written.address).stdout) == found
 
 
-def test_the_history_of_an_alias_is_a_table(run, written):
-    move = {"id": "mov_1", "alias": "production", "at": "2026-01-02T03:04:05Z", "version": 2, "previous": 1}
-    move |= {"actor": "key_1", "actor_name": "Ada"}
-    path = "/v1/models/pets/aliases/production/history"
-    written.on("GET", path, {"data": [move], "has_more": False})
-    text = run("models", "history", "pets", "production", STMS_URL=written.address).stdout
-    assert "Ada" in text
-    assert json.loads(
-        run("models", "history", "pets", "production", "--json", STMS_URL=written.address).stdout
-    )
-
-
 def test_the_curve_of_a_student_is_a_table_of_thresholds(run, written):
     student = {"class_index": 3, "label": "A", "method": "gsvm", "threshold": 0.5}
     points = {"method": "gsvm", "positives": 4, "negatives": 10}
@@ -92,7 +80,7 @@ def test_a_version_is_published_with_other_thresholds(run, written):
 def test_jobs_are_filtered_and_counted(run, written):
     written.on("GET", "/v1/training-jobs", {"data": []})
     written.on("GET", "/v1/training-jobs/counts", {"counts": {"running": 2, "partially_succeeded": 1}})
-    filters = ("--state", "running", "--model", "pets", "--by", "key_1", "--since", "1970-01-02")
+    filters = ("--state", "running", "--model", "pets", "--created-by", "key_1", "--since", "1970-01-02")
     assert run("jobs", "list", *filters, STMS_URL=written.address).exit_code == 0
     expected = "?status=running&model=pets&created_by=key_1&since=86400.0"
     assert written.requests[0].path == f"/v1/training-jobs{expected}"

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -17,9 +16,9 @@ UNIT = {
 
 @pytest.fixture
 def show(run, written):
-    def show(workers: list[dict[str, Any]], *arguments: str) -> str:
+    def show(workers: list[dict[str, Any]]) -> str:
         written.on("GET", "/v1/workers", {"data": workers, "has_more": False})
-        result = run("workers", *arguments, STMS_URL=written.address)
+        result = run("workers", STMS_URL=written.address)
         assert result.exit_code == 0, result.output
         return str(result.stdout)
 
@@ -41,7 +40,3 @@ def test_workers_are_shown_with_what_they_do(show):
 
 def test_without_workers_one_is_told_how_to_start_one(show):
     assert "stms worker" in show([])
-
-
-def test_workers_as_json_are_the_servers(show):
-    assert json.loads(show([worker()], "--json")) == [worker()]

@@ -92,6 +92,7 @@ def test_other_addresses_are_refused(url):
         ({"url": "https://hooks.example.com:444/"}, "webhook_not_allowed"),
         ({"url": "https://hooks.example.com.evil.example/"}, "webhook_not_allowed"),
         ({"name": ""}, "bad_name"),
+        ({"name": "\u202e"}, "bad_name"),
         ({"events": []}, "unknown_event"),
         ({"events": ["job.failed", "job.*"]}, "unknown_event"),
         ({"form": "xml"}, "unknown_form"),

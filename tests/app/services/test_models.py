@@ -119,7 +119,7 @@ def test_models_and_their_aliases_are_listed(store: Store, publish: Publish) -> 
     publish("b")
     publish("a")
     listed, more = models.list_models(store, limit=1)
-    assert ([item.model for item in listed], more) == (["a"], True)
+    assert ([item.name for item in listed], more) == (["a"], True)
     page = models.get_model(store, "b", limit=10)
     assert (len(page.versions), page.has_more) == (1, False)
     assert [(alias.alias, alias.version) for alias in page.aliases] == [("latest", 1)]

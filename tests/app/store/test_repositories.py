@@ -264,12 +264,12 @@ def test_models_are_listed_in_order_of_name(store: Store, add_job: Any) -> None:
         uow.models.point("a", "latest", 2)
         assert uow.models.numbers(limit=9, among=["a", "none"]) == [("a", 1), ("a", 2)]
         page, more = uow.models.summaries(limit=2)
-        assert [(item.model, item.versions, item.newest_version, len(item.aliases)) for item in page] == [
+        assert [(item.name, item.versions, item.latest_version, len(item.aliases)) for item in page] == [
             ("a", 2, 2, 1),
             ("b", 1, 1, 0),
         ]
         assert more
-        assert [item.model for item in uow.models.summaries(limit=2, after=("default", "b"))[0]] == ["c"]
+        assert [item.name for item in uow.models.summaries(limit=2, after=("default", "b"))[0]] == ["c"]
 
 
 def test_an_alias_moves_only_from_the_state_that_was_read(store: Store, add_job: Any) -> None:

@@ -160,7 +160,7 @@ def test_pages_are_bounded_in_bytes(store: Store, add_job: Any, monkeypatch: pyt
         versions, more = uow.models.versions("m", limit=1000)
         assert ([version.version for version in versions], more) == ([4, 3], True)
         summaries, more = uow.models.summaries(limit=1000)
-        assert ([(one.model, len(one.aliases)) for one in summaries], more) == ([("m", 0), ("m1", 8)], True)
+        assert ([(one.name, len(one.aliases)) for one in summaries], more) == ([("m", 0), ("m1", 8)], True)
 
 
 def test_what_is_read_all_the_time_reads_no_specification(store: Store, add_job: Any):

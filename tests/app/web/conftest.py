@@ -220,7 +220,8 @@ def things(store: Store, add_job: Any, add_dataset: Any) -> Things:
         uow.events.append(job.id, "student_failed", {"label": HOSTILE, "method": "svm", "message": HOSTILE})
         uow.events.append(job.id, "something_new", {})
         uow.audit.append("dataset.create", dataset.id, details={"name": HOSTILE})
-        units = ({"job_id": job.id, "kind": "chunk", "classes": 3, "since": time.time(), "unit": 1},)
+        unit = {"job_id": job.id, "kind": "chunk", "classes": 3, "unit": 1, "solver_pid": 11}
+        units = (unit | {"since": time.time()},)
         uow.workers.beat(Worker("worker-1", HOSTILE[:200], 7, time.time(), time.time(), 2, 1, units))
         uow.servers.beat(ServerRow("server-1", HOSTILE[:200], 9, "1.0", time.time(), 0.0, dict(FIGURES)))
         uow.workers.beat(Worker("worker-2", "old", 8, 1.0, 1.0))

@@ -32,12 +32,12 @@ def addresses(things: Things) -> dict[str, str]:
     job, models = f"/ui/jobs/{things.job.id}", "/ui/models/pets"
     return {
         "/ui/jobs": "train",
-        "/ui/jobs?state=failed&state=running&model=digits&by=tests": "train",
+        "/ui/jobs?state=failed&state=running&model=digits&created_by=tests": "train",
         "/ui/fragments/jobs": "train",
         job: "train",
-        f"{job}?sort=f1&down=true&method=svm&q=script": "train",
+        f"{job}?sort=-f1&method=svm&label=script": "train",
         f"/ui/fragments{job[3:]}": "train",
-        f"/ui/fragments{job[3:]}/classes?page=2": "train",
+        f"/ui/fragments{job[3:]}/classes?after=100": "train",
         f"{job}/classes/0": "train",
         f"{job}/classes/1?method=svm": "train",
         f"{job}/classes/0?method=teacher": "train",
@@ -186,10 +186,10 @@ def test_classes_are_sorted_searched_and_paged_by_the_server(
         return re.findall(r'title="(class \d+|b)">', text)
 
     assert labels("")[:2] == ["b", "class 077"], "the failed one comes first, then the weak one"
-    assert len(labels("page=2")) == PAGE_ROWS
-    assert labels("sort=seconds&down=true")[0] == "class 249"
-    assert labels("sort=f1&down=true")[0] == "class 006"
-    assert labels("q=LASS 01") == [f"class {k:03d}" for k in range(10, 20)]
+    assert len(labels("after=100")) == PAGE_ROWS
+    assert labels("sort=-seconds")[0] == "class 249"
+    assert labels("sort=-f1")[0] == "class 006"
+    assert labels("label=LASS 01") == [f"class {k:03d}" for k in range(10, 20)]
     for order in ORDERS:
         assert labels(f"sort={order}")
     assert person.get(f"/ui/jobs/{things.job.id}?sort=secret").status_code == 400

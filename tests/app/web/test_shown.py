@@ -33,7 +33,12 @@ def test_keys_and_data_sets_are_shown_by_name_where_it_is_known(
     person = sign_in("operator")
     listed = Page(person.get("/ui/jobs").text)
     assert {"Jobs of night watch", "Jobs of key_gone"} <= set(listed.values("a", "aria-label"))
-    for path in (f"/ui/jobs/{known.id}", f"/ui/datasets/{dataset.id}", "/ui/audit", f"/ui/jobs?by={key.id}"):
+    for path in (
+        f"/ui/jobs/{known.id}",
+        f"/ui/datasets/{dataset.id}",
+        "/ui/audit",
+        f"/ui/jobs?created_by={key.id}",
+    ):
         page = Page(person.get(path).text)
         assert "night watch" in page.text, path
         assert key.id not in page.text, path
