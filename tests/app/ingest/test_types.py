@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from app.domain.errors import InvalidRequest
-from app.serving.record_faults import RecordReader
+from app.serving.columns.faults import RecordReader
 from benchmarks.peers.environments import Offline, environment
 from core.data.cell_values import category_key
 from core.data.column_kinds import infer_schema
