@@ -31,11 +31,11 @@ from app.server.server import Server
 from app.server.tls import Certificate
 from app.services.quotas import has_bytes
 from app.serving.cache import ModelCache
-from app.serving.input_writer import InputWriter
 from app.serving.loader import DatabaseSource
 from app.serving.pipeline import QueryPipeline
 from app.serving.refresher import Refresher
 from app.serving.servable import make_servable
+from app.serving.tally_writer import InputWriter
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.engine import open_database

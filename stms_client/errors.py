@@ -62,7 +62,14 @@ class Stale(StmsError):
 
 
 class InvalidInput(StmsError, ValueError, TypeError):
-    """Values that cannot be sent: NaN, infinite numbers, what is not a number, a row of another shape."""
+    """Values that cannot be sent: NaN, infinite numbers, what is not a number, a row of another shape.
+
+    code: the word by which the service would refuse them, where it is known.
+    """
+
+    def __init__(self, message: str, *, code: str = "invalid_input") -> None:
+        super().__init__(message)
+        self.code = code
 
 
 class MissingPackage(StmsError, ImportError):

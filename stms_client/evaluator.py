@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from stms_client._packed.encoder import Encoder
 from stms_client._packed.errors import InvalidPackage, InvalidProblem
-from stms_client._packed.record_rows import RecordRows, canonical, record_scorers
-from stms_client._packed.schema import Kind
+from stms_client._packed.record_rows import RecordRows, record_scorers
 from stms_client._packed.student import PackedStudent, row_scorer, sparse_scorer
 from stms_client._packed.validation import row_blocks
 from stms_client.arrays import ClassName, class_name, is_array, is_record, numbers, question, row_values
@@ -83,7 +82,7 @@ class Evaluator:
         try:
             scores = self._scores(known, rows, texts)
         except InvalidProblem as error:
-            raise InvalidInput(str(error)) from error
+            raise InvalidInput(str(error), code=error.faults[0].code) from error
         listed: Any = scores.tolist() if isinstance(scores, np.ndarray) else scores
         calibration, probabilities = known.student.calibration, None
         if rows is not None and is_array(rows):
@@ -108,7 +107,7 @@ class Evaluator:
                 return known.of_numbers(x)
             return self._score_of(known, question(x, text))
         except InvalidProblem as error:
-            raise InvalidInput(str(error)) from error
+            raise InvalidInput(str(error), code=error.faults[0].code) from error
 
     def _score_of(self, known: _Student, asked: Mapping[str, Any]) -> float:
         """The score of what `question` made of a row or text. Raises InvalidProblem and InvalidInput."""
@@ -171,20 +170,12 @@ class Evaluator:
         """The values of a record in the order of ``rows``. Raises InvalidInput."""
         unknown = [name for name in record if name not in self._names]
         if unknown:
-            raise InvalidInput(f"The record has columns that the model does not know: {unknown[:_SHOWN]}.")
-        values = []
-        for column in rows.columns:
-            given = record.get(column.name)
-            try:
-                value = canonical(column, given)
-            except InvalidProblem as error:
-                raise InvalidInput(f"{column.name!r:.100} {error.faults[0].message}.") from error
-            if value is None and column.required and not (column.kind is Kind.TEXT and given is not None):
-                text = (
-                    f"The record has no value for {column.name!r:.100}, which had one in every training row."
-                )
-                raise InvalidInput(text)
-            values.append(value)
+            text = f"The record has columns that the model does not know: {unknown[:_SHOWN]}."
+            raise InvalidInput(text, code="unknown_column")
+        values, faults = rows.read(record)
+        if faults:
+            column = f"{faults[0].field!r:.100}" if faults[0].field else "The record"
+            raise InvalidInput(f"{column} {faults[0].message}.", code=faults[0].code)
         return values
 
     def _stored(self, row: Mapping[str, Any]) -> tuple[list[int], list[float]]:

@@ -22,8 +22,8 @@ from app.processes.file_reader import FileReader
 from app.processes.metrics import Metrics
 from app.services.health import Probes
 from app.serving.cache import ModelCache
+from app.serving.columns.schema import EncodedSchemas
 from app.serving.predictor import Predictor
-from app.serving.record_schema import EncodedSchemas
 from app.serving.refresher import Refresher
 from app.settings import Settings
 from app.store.blob_cache import BlobCache

@@ -27,7 +27,7 @@ from app.domain.figures import KEPT_INPUTS_DAYS
 from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME, USABLE, qualified
 from app.services import curves, models
 from app.services.models import DEFAULT_ALIAS
-from app.serving.input_report import input_report
+from app.serving.columns.report import input_report
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=BorderRoute)
 
@@ -198,7 +198,7 @@ async def get_record_schema(
     """
     authorise(caller, "query", model)
     row = await run_in_threadpool(models.get_version, context.store_of(caller), model, version)
-    schema = await context.schemas.of(row, await context.cache.inputs(row))
+    schema = await context.schemas.of(row, await context.cache.columns(row))
     response = Response(schema.body, media_type="application/json")
     return unless_known(request, response, etag(schema.digest), lambda: response)
 
@@ -266,7 +266,7 @@ async def get_inputs(
     authorise(caller, "query", model)
     store = context.store_of(caller)
     row = await run_in_threadpool(models.get_version, store, model, version)
-    known = await context.cache.inputs(row)
+    known = await context.cache.columns(row)
     rows = await run_in_threadpool(models.input_rows, store, row, hours)
     return InputsView.of(input_report(known, row, rows, hours))
 

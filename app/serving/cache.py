@@ -26,13 +26,14 @@ from app.auth.places import Turns
 from app.domain.entities import Caller, ModelVersion
 from app.domain.errors import InputFault, NotFound
 from app.domain.names import split_qualified
-from app.serving.input_tally import InputTallies
-from app.serving.inputs import Inputs
+from app.serving.columns.base import Columns
+from app.serving.columns.of_version import columns_of
+from app.serving.columns.outside import RowCount
+from app.serving.columns.tally import InputTallies
 from app.serving.loader import ModelSource, Teacher
 from app.serving.loop_time import LoopTime
 from app.serving.lru import LruCache, Part
 from app.serving.moves import Moves
-from app.serving.outside import RowCount
 from app.serving.references import References
 from app.serving.servable import ServableStudent, metric_label
 from core.packed import LinearBasis, PackedHead, PackedStudent
@@ -65,7 +66,7 @@ _Key: TypeAlias = tuple[str, str, int, str | None]
 class ServableTeacher:
     """A loaded teacher. codes: number of each class by name. metric_label: of its model in the metrics.
 
-    inputs: the columns of its version. loop: what is known of its answers in the event loop.
+    columns: of its version. loop: what is known of its answers in the event loop.
     """
 
     teacher: Teacher
@@ -73,7 +74,7 @@ class ServableTeacher:
     version: int
     metric_label: str
     codes: Mapping[str, int]
-    inputs: Inputs
+    columns: Columns
     loop: LoopTime
 
 
@@ -91,7 +92,7 @@ class ModelCache:
         source: ModelSource,
         *,
         budget: int,
-        serve: Callable[[PackedStudent, ModelVersion, Inputs], ServableStudent],
+        serve: Callable[[PackedStudent, ModelVersion, Columns], ServableStudent],
         move_seconds: float = MOVE_SECONDS,
     ) -> None:
         self._source = source
@@ -100,7 +101,7 @@ class ModelCache:
         self._recent = self._references.recent
         self._moves = Moves(self._references, self._preload, move_seconds)
         self._loaded: LruCache[_Key, ServableStudent | ServableTeacher] = LruCache(budget)
-        self._inputs: WeakValueDictionary[tuple[str, str, int], Inputs] = WeakValueDictionary()
+        self._columns: WeakValueDictionary[tuple[str, str, int], Columns] = WeakValueDictionary()
         self._missing: dict[tuple[str, str | None], tuple[NotFound, float]] = {}
         self._inflight: dict[object, asyncio.Task[Any]] = {}
         self._generation = 0
@@ -288,7 +289,7 @@ class ModelCache:
 
     async def _fetch(self, version: ModelVersion, label: str | None) -> ServableStudent | ServableTeacher:
         # Held until the entry below holds it.
-        inputs = await self.inputs(version)
+        columns = await self.columns(version)
         if label is None:
             teacher, size = await self._in_thread(version.tenant, lambda: self._source.teacher(version))
             codes = (
@@ -302,19 +303,19 @@ class ModelCache:
                 version.version,
                 metric_label(version),
                 codes,
-                inputs,
+                columns,
                 LoopTime(f"The teacher of {version.qualified_model}@{version.version}"),
             )
-            shared = _part(version, inputs)
+            shared = _part(version, columns)
             self._loaded.put(version.tenant, (*_name(version), None), served_teacher, size, *shared)
             return served_teacher
-        served, size = await self._in_thread(version.tenant, partial(self._read, version, label, inputs))
+        served, size = await self._in_thread(version.tenant, partial(self._read, version, label, columns))
         return self._keep(version, label, served, size)
 
-    def _read(self, version: ModelVersion, label: str, inputs: Inputs) -> tuple[ServableStudent, int]:
+    def _read(self, version: ModelVersion, label: str, columns: Columns) -> tuple[ServableStudent, int]:
         """A student and its size. It blocks, also to prepare one of very many rejections."""
         student, size = self._source.student(version, label)
-        return self._serve(student, version, inputs), size
+        return self._serve(student, version, columns), size
 
     def _get_if_local(self, version: ModelVersion, label: str) -> ServableStudent | None:
         """A student that is cheaper to build here from a local file than to load in a thread."""
@@ -322,37 +323,37 @@ class ModelCache:
         if entry is None:
             return None
         student, size = entry
-        return self._keep(version, label, self._serve(student, version, self._inputs_of(version)), size)
+        return self._keep(version, label, self._serve(student, version, self._columns_of(version)), size)
 
     def _keep(self, version: ModelVersion, label: str, served: ServableStudent, size: int) -> ServableStudent:
-        shared, packed = _part(version, served.inputs), served.student.map
+        shared, packed = _part(version, served.columns), served.student.map
         if not isinstance(packed, LinearBasis):
             shared.append(Part(id(packed), packed.nbytes))
         self._loaded.put(version.tenant, (*_name(version), label), served, size, *shared)
         return served
 
-    async def inputs(self, version: ModelVersion) -> Inputs:
+    async def columns(self, version: ModelVersion) -> Columns:
         """The columns of a version with its encoder, if it has one."""
-        if version.encoder_digest is None or _name(version) in self._inputs:
-            return self._inputs_of(version)
-        return await self._single_flight(("inputs", *_name(version)), partial(self._read_inputs, version))
+        if version.encoder_digest is None or _name(version) in self._columns:
+            return self._columns_of(version)
+        return await self._single_flight(("columns", *_name(version)), partial(self._read_columns, version))
 
-    async def _read_inputs(self, version: ModelVersion) -> Inputs:
-        inputs = await self._in_thread(version.tenant, partial(self._make_inputs, version))
-        return self._inputs.setdefault(_name(version), inputs)
+    async def _read_columns(self, version: ModelVersion) -> Columns:
+        columns = await self._in_thread(version.tenant, partial(self._make_columns, version))
+        return self._columns.setdefault(_name(version), columns)
 
-    def _make_inputs(self, version: ModelVersion) -> Inputs:
+    def _make_columns(self, version: ModelVersion) -> Columns:
         """The columns of a version with an encoder, which may have a million known values. It blocks."""
         encoder = self._source.encoder(version)
         profile = None if version.profile_digest is None else self._source.profile(version, encoder)
-        return Inputs(version, self.row_count, encoder, partial(self.tallies.make, version, profile))
+        return columns_of(version, self.row_count, encoder, partial(self.tallies.make, version, profile))
 
-    def _inputs_of(self, version: ModelVersion) -> Inputs:
+    def _columns_of(self, version: ModelVersion) -> Columns:
         """The columns of a version without encoder, or of one whose columns are loaded; in memory once."""
-        inputs = self._inputs.get(_name(version))
-        if inputs is None:
-            inputs = self._inputs[_name(version)] = Inputs(version, self.row_count)
-        return inputs
+        columns = self._columns.get(_name(version))
+        if columns is None:
+            columns = self._columns[_name(version)] = columns_of(version, self.row_count)
+        return columns
 
     async def _preload(self, old: ModelVersion, new: ModelVersion) -> Sequence[Exception]:
         """Load the classes of ``new`` that were last used of ``old``; returns the errors of the others."""
@@ -402,8 +403,8 @@ def _name(version: ModelVersion) -> tuple[str, str, int]:
     return version.tenant, version.model, version.version
 
 
-def _part(version: ModelVersion, inputs: Inputs) -> list[Part]:
-    return [Part(_name(version), inputs.nbytes)] if inputs.nbytes else []
+def _part(version: ModelVersion, columns: Columns) -> list[Part]:
+    return [Part(_name(version), columns.nbytes)] if columns.nbytes else []
 
 
 def _without_students(reference: str, missing: Mapping[str, NotFound]) -> NotFound:

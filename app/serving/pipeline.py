@@ -30,6 +30,7 @@ from app.http.types import Body, Receive, Scope, Send
 from app.processes.metrics import Metrics
 from app.serving.cache import ModelCache
 from app.serving.loop_time import LoopTime, timed
+from app.serving.work import RequestLimits
 from app.settings import Settings
 from app.tracing import Tracer
 
@@ -107,6 +108,7 @@ class QueryPipeline:
     ) -> None:
         self.max_bytes, self.max_rows = settings.max_query_bytes, settings.max_query_rows
         self.max_work = settings.max_query_work
+        self.limits = RequestLimits(self.max_bytes, self.max_rows, self.max_work)
         self.authenticator = authenticator
         self.cache = cache
         self.metrics = metrics

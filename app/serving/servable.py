@@ -11,15 +11,15 @@ import msgspec
 from app.domain.entities import ModelVersion
 from app.domain.names import DEFAULT_TENANT
 from app.http.types import Body
-from app.serving.inputs import Inputs
+from app.serving.columns.base import Columns
+from app.serving.columns.of_version import columns_of
 from app.serving.loop_time import LoopTime
 from app.serving.work import INLINE_WORK
 from core.packed import PackedStudent
 from core.packed.head import RIVALS
 from core.packed.maps import BesideTerms
-from core.packed.record_rows import Values, record_scorers
+from core.packed.record_rows import Values
 from core.packed.student import packed_row_scorer, row_scorer, sparse_scorer
-from core.packed.work import record_work, students_work
 
 INLINE_BYTES: Final = 32 * 1024
 """Larger JSON bodies are handled in a thread; for smaller ones a thread switch costs more than the work."""
@@ -52,7 +52,7 @@ class ServableStudent:
     inline_tensor_bytes: the same for raw numbers in both directions.
     score_body: function from the body of a query in JSON to the score, if it has one record or text and
         nothing else; otherwise, also for what is at fault, to None. None unless the version has an encoder.
-    inputs: the columns of its version. score_record: function from the values of a record to their score;
+    columns: of its version. score_record: function from the values of a record to their score;
         None unless its version has an encoder. score_columns: the same for many records by columns, with the
         same bits; None unless this is quicker.
     """
@@ -77,7 +77,7 @@ class ServableStudent:
     inline_bytes: int
     inline_tensor_bytes: int
     score_body: Callable[[Body], float | None] | None
-    inputs: Inputs
+    columns: Columns
     score_record: Callable[[Values], float] | None = None
     score_columns: Callable[[Sequence[Sequence[Any]]], list[float]] | None = None
 
@@ -88,17 +88,17 @@ def metric_label(version: ModelVersion) -> str:
 
 
 def make_servable(
-    student: PackedStudent, version: ModelVersion, inputs: Inputs | None = None
+    student: PackedStudent, version: ModelVersion, columns: Columns | None = None
 ) -> ServableStudent:
-    """Prepare a loaded student of a model version for serving. inputs: of the version, if it has them."""
-    inputs = Inputs(version) if inputs is None else inputs
-    scorers = None if inputs.records is None else record_scorers(student, inputs.records.rows)
+    """Prepare a loaded student of a model version for serving. columns: of the version, if loaded."""
+    columns = columns_of(version) if columns is None else columns
+    scorers = columns.scorers(student)
     threshold = b',"threshold":' + msgspec.json.encode(student.threshold)
     model_fields = b"," + msgspec.json.encode({"model": version.model, "version": version.version})[1:]
     packed = student.map.of_dense if isinstance(student.map, BesideTerms) else student.map
     spread = max(1, packed.n_basis // packed.n_columns)
     inline_bytes = max(_MIN_INLINE_BYTES, INLINE_BYTES // spread)
-    work, explained_work = (_work_of(student, inputs, explain=explain) for explain in (False, True))
+    work, explained_work = (columns.work([student], explain=explain) for explain in (False, True))
     if explained_work > INLINE_WORK:
         inline_bytes = 0
     return ServableStudent(
@@ -121,17 +121,11 @@ def make_servable(
         loop=LoopTime(f"Class {student.label!r:.80} of {version.qualified_model}@{version.version}"),
         inline_bytes=inline_bytes,
         inline_tensor_bytes=INLINE_TENSOR_BYTES if student.map.kind == "linear" else inline_bytes,
-        score_body=None if inputs.records is None or scorers is None else inputs.records.scorer(scorers.one),
-        inputs=inputs,
-        score_record=None if scorers is None else scorers.one,
-        score_columns=None if scorers is None else scorers.many,
+        score_body=scorers.body,
+        columns=columns,
+        score_record=scorers.one,
+        score_columns=scorers.many,
     )
-
-
-def _work_of(student: PackedStudent, inputs: Inputs, *, explain: bool) -> int:
-    if inputs.records is None:
-        return students_work([student], explain=explain)
-    return record_work([student], inputs.records.rows, explain=explain)
 
 
 def _json_pieces(student: PackedStudent) -> tuple[bytes, ...]:

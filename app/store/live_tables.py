@@ -40,7 +40,7 @@ servers = Table(
 )
 
 
-# What the records of queries were like, in one hour of the epoch: see `app.serving.input_tally`.
+# What the records of queries were like, in one hour of the epoch: see `app.serving.columns.tally`.
 input_counts = Table(
     "input_counts",
     metadata,

@@ -8,7 +8,7 @@ from math import sqrt
 from typing import Final
 
 from app.domain.entities import Json
-from app.serving.input_report import BinInputs
+from app.serving.columns.report import BinInputs
 
 SIDE: Final = 260.0
 """Width and height of the area of a square plot."""

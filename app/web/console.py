@@ -21,7 +21,8 @@ from app.domain.errors import InputFault, InvalidRequest, ServiceError
 from app.domain.names import MAX_CLASS_NAME, VERSION_PART, qualified
 from app.http.json_body import parse_json
 from app.services import datasets, models
-from app.serving.inputs import Inputs
+from app.serving.columns.base import Columns
+from app.serving.columns.decoders import Named
 from app.serving.query.evaluate import answer_class
 from app.serving.query.negotiation import DEFAULT_FORMAT
 from app.serving.work import RequestLimits
@@ -54,7 +55,7 @@ Label = Annotated[str, Query(alias="class", max_length=MAX_CLASS_NAME)]
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What the page asks about. at: number of the version or an alias. inputs: columns of the version.
+    """What the page asks about. at: number of the version or an alias. asked: columns of the version.
 
     text: of the row, as JSON or numbers. texts: of the fields for a record, by column; a page has one of the
     two.
@@ -63,15 +64,19 @@ class Question:
     version: ModelVersion
     at: str
     label: str
-    inputs: Inputs
+    asked: Columns
     text: str = ""
     texts: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def records(self) -> Named | None:
+        """What reads records; None where the page asks about lists of numbers."""
+        return None if self.asked.is_table else self.asked.named
+
+    @property
     def columns(self) -> Sequence[ColumnEncoder]:
         """The columns that have fields; none where the row is written as a whole."""
-        records = self.inputs.records
-        columns = () if records is None else records.encoder.columns
+        columns = () if self.records is None else self.records.encoder.columns
         return columns if len(columns) <= MOST_FIELDS else ()
 
     def row(self) -> Row:
@@ -90,8 +95,8 @@ class Question:
         return replace(self, text=json.dumps(row))
 
     def field_of(self, row: Row) -> str:
-        """What a query calls the row: a version with an encoder takes records."""
-        return "record" if self.inputs.records is not None and isinstance(row, dict) else "x"
+        """What a query calls the row."""
+        return "record" if self.records is not None and isinstance(row, dict) else "x"
 
 
 @router.get("/ui/models/{model}/ask")
@@ -106,7 +111,7 @@ async def ask_page(
     """The form for a question to a version, named by its number or an alias."""
     authorise(caller, "query", model)
     version = await run_in_threadpool(models.get_version, context.store_of(caller), model, at)
-    question = Question(version, at, label, await context.cache.inputs(version))
+    question = Question(version, at, label, await context.cache.columns(version))
     question = replace(question, texts=typical_texts(question.columns))
     return await run_in_threadpool(_console, request, context, caller, question)
 
@@ -118,7 +123,7 @@ async def ask(request: Request, context: Context, caller: Reader) -> Response:
     model, at, label = form.text("model"), form.text("at") or models.DEFAULT_ALIAS, form.exact("class")
     authorise(caller, "query", model)
     version = await run_in_threadpool(models.get_version, context.store_of(caller), model, at)
-    question = Question(version, at, label, await context.cache.inputs(version), form.text("row"))
+    question = Question(version, at, label, await context.cache.columns(version), form.text("row"))
     texts = {
         column.name: form.exact(PREFIX + column.name).replace("\r\n", "\n") for column in question.columns
     }
@@ -164,7 +169,7 @@ async def _answer(context: AppContext, caller: ApiKey, question: Question) -> di
     student = await context.cache.student(reference, question.label)
     settings = context.settings
     limits = RequestLimits(_MAX_ROW, 1, settings.max_query_work)
-    explain = "columns" if student.inputs.has_effects else True
+    explain = "columns" if student.columns.has_effects else True
     data = json.dumps({question.field_of(row): row, "explain": explain}).encode()
     started = time.perf_counter()
     body, rows, _ = await run_in_threadpool(answer_class, student, data, DEFAULT_FORMAT, limits)
@@ -240,7 +245,7 @@ def _tensors(question: Question, row: Row) -> list[Json]:
     """A dense row as one input, and a record as one for each column; none for other rows."""
     if isinstance(row, list):
         return [{"name": "x", "shape": [1, len(row)], "datatype": "FP64", "data": row}]
-    records = question.inputs.records
+    records = question.records
     return [] if records is None else record_tensors(records.encoder.columns, row)
 
 
@@ -257,7 +262,7 @@ def _console(
     listed, _ = models.list_classes(context.store_of(caller), context.files, version, limit=_CLASSES)
     question = replace(question, label=question.label or (listed[0][1] if listed else ""))
     example: Row = [0.0] * version.columns if version.columns <= _SHOWN_COLUMNS else []
-    if question.inputs.records is not None:
+    if question.records is not None:
         example = {}
     try:
         row = question.row() if question.text or question.columns else example
@@ -274,8 +279,8 @@ def _console(
         at=question.at,
         label=question.label,
         labels=[name for _, name in listed],
-        records=question.inputs.records,
-        fields=record_fields(question.inputs, question.texts) if has_fields else (),
+        records=question.records,
+        fields=record_fields(question.asked, question.texts) if has_fields else (),
         prefix=PREFIX,
         beside={fault.name: fault.message for fault in faults if fault.name is not None},
         text=question.text or (json.dumps(example) if example else ""),

@@ -18,7 +18,7 @@ from app.domain.names import check_alias, qualified
 from app.services import models
 from app.services.comparison import is_noise, mean_errors, same_rows
 from app.services.schema_changes import compare_schemas
-from app.serving.input_report import InputReport, input_report
+from app.serving.columns.report import InputReport, input_report
 from app.store.unit_of_work import Store
 from app.web.charts import BAR_HEIGHT, SIDE, Overlay, overlay
 from app.web.forms import read_form, see
@@ -87,7 +87,7 @@ async def version_page(
     inputs = None
     if row.encoder_digest is not None:
         counted = await run_in_threadpool(models.input_rows, store, row, _HOURS)
-        inputs = input_report(await context.cache.inputs(row), row, counted, _HOURS)
+        inputs = input_report(await context.cache.columns(row), row, counted, _HOURS)
     return await run_in_threadpool(_version_page, request, context, store, row, inputs, after)
 
 

@@ -12,10 +12,10 @@ from itertools import chain, islice
 from typing import Any, Final
 
 from app.domain.entities import Json
-from app.serving.inputs import Inputs
-from app.serving.open_inference.record_inputs import DATATYPES
+from app.serving.columns.base import Columns
+from app.serving.columns.schema import record_schema
+from app.serving.open_inference.inputs import DATATYPES
 from app.serving.open_inference.tensors import TEXTS
-from app.serving.record_schema import record_schema
 from core.data.cell_values import TRUTH, category_key
 from core.data.schema import Kind
 from core.packed.encoded_columns import CategoryColumn, ColumnEncoder, DateColumn, NumberColumn, VectorColumn
@@ -51,13 +51,13 @@ class RecordField:
     required: bool
 
 
-def record_fields(inputs: Inputs, texts: Mapping[str, str]) -> list[RecordField]:
+def record_fields(columns: Columns, texts: Mapping[str, str]) -> list[RecordField]:
     """The fields for a version with an encoder, in the order of its columns. texts: what they hold."""
-    assert inputs.records is not None  # noqa: S101 - others have no form
-    properties = record_schema(inputs)["properties"]
+    assert columns.named is not None  # noqa: S101 - others have no form
+    properties = record_schema(columns)["properties"]
     fields: list[RecordField] = []
     left = _ALL_VALUES
-    for column in inputs.records.encoder.columns:
+    for column in columns.named.encoder.columns:
         offered = [*islice(_offered(column), min(left, _MOST_VALUES))]
         left -= len(offered)
         text = texts.get(column.name, "")

@@ -22,6 +22,9 @@ MAX_FAULTS = 10
 MAX_MAGNITUDE = 1e100
 """Largest absolute value accepted, so that sums of squares stay finite in float64."""
 
+NO_VALUE = "has no value, and had one in every training row"
+"""What is said of a column that a row has a gap in, and may not."""
+
 QUIET = np.errstate(over="ignore", invalid="ignore")
 """For functions that look themselves at whether their result is finite, instead of NumPy's warnings."""
 
@@ -100,7 +103,7 @@ def value_fault(value: float, field: str, row: int, column: int, names: Sequence
 
 def no_value(name: str) -> str:
     """What is said of a row with a gap in a column that had none in training."""
-    return f"has no value for {name!r:.100}, which had one in every training row"
+    return f"{name!r:.100} {NO_VALUE}"
 
 
 def wrong_columns(field: str, given: int, expected: int) -> InvalidProblem:

@@ -238,7 +238,7 @@ def _refuse_gaps(table: Table, required: Mapping[str, Kind]) -> None:
         if name in table.names:
             gaps = (table if kind is Kind.TEXT else plain).column(name).is_gap
             for row in np.flatnonzero(gaps)[:MAX_FAULTS].tolist():
-                message = f"X, row {row} (counted from 0), {no_value(name)}."
+                message = f"X, row {row} (counted from 0): {no_value(name)}."
                 faults.append(Fault("X", "missing_value", message, row=row))
     if faults:
         raise InvalidProblem(*sorted(faults, key=lambda fault: fault.row or 0)[:MAX_FAULTS])

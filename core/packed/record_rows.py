@@ -7,7 +7,7 @@ a gap is None. A record has the same score to the last bit however it came.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from itertools import repeat
 from math import hypot, isfinite, isinf
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from core.data.cell_values import NULLS
 from core.data.schema import Kind
-from core.data.validation import MAX_MAGNITUDE, out_of_range
+from core.data.validation import MAX_MAGNITUDE, NO_VALUE, out_of_range
 from core.errors import Fault, InvalidProblem
 from core.packed.encoded_columns import CategoryColumn, ColumnEncoder, DateColumn, NumberColumn
 from core.packed.encoder import Encoder
@@ -123,6 +123,33 @@ class RecordRows:
     def are_numbers(self) -> bool:
         """Whether the values are the row."""
         return self.encoder.takes_numbers
+
+    def read(
+        self, cells: Mapping[str, Any], *, without: Container[str] = ()
+    ) -> tuple[list[Any], list[Fault]]:
+        """The values of a record by the names of its columns, and what is wrong with them; with faults the
+        values are useless.
+
+        The field of a fault is the name of its column; it is empty if no column has a value. without: columns
+        that are not looked at.
+        """
+        values: list[Any] = []
+        faults: list[Fault] = []
+        for column in self.columns:
+            if column.name in without:
+                continue
+            given = cells.get(column.name)
+            try:
+                value = canonical(column, given)
+            except InvalidProblem as error:
+                faults += error.faults
+                continue
+            if value is None and column.required and not (column.kind is Kind.TEXT and given is not None):
+                faults.append(Fault(column.name, "missing_value", NO_VALUE))
+            values.append(value)
+        if not faults and self.encoder.filling and all(value is None for value in values):
+            faults += no_values().faults
+        return values, faults
 
     def encode(self, values: Values) -> EncodedRecord:
         """The row of a record. Raises InvalidProblem for the first value that no row can have."""
@@ -431,7 +458,7 @@ def _known_key(column: CategoryColumn, value: Any) -> str | None:
 
 def no_values() -> InvalidProblem:
     """The error of a record from whose values nothing follows."""
-    return InvalidProblem(Fault("record", "missing_value", "has no value in any column"))
+    return InvalidProblem(Fault("", "missing_value", "has no value in any column"))
 
 
 def is_missing(column: ColumnEncoder, value: Any) -> bool:

@@ -109,7 +109,7 @@ export class Encoder {
       const value = Object.hasOwn(given, column.name) ? sent(given[column.name]) : null;
       const known = value === null ? null : checked(column, value);
       if (known === null && column.required && !(column.kind === "text" && value !== null)) {
-        throw new RangeError(`The record has no value for ${column.name}, which had one in every training row.`);
+        throw new RangeError(`${column.name} has no value, and had one in every training row.`);
       }
       dense.set(column.row(known), column.start);
       isEmpty &&= known === null;

@@ -177,9 +177,9 @@ def test_the_faults_of_a_file_are_named_by_field_row_and_column(
         ('{"x": [1, 2, 3]}', "wrong_columns", ("x", 0, None)),
         ('{"x": [1, 2, NaN, 4]}', "not_finite", ("x", 0, 2)),
         ('{"x": [1, 2, 3, 1e400]}', "too_large", ("x", 0, 3)),
-        ('{"x": [1, 2, null, 4]}', "not_numeric", ("x", 0, 2)),
+        ('{"x": [1, 2, null, 4]}', "missing_value", ("x", 0, 2)),
         ('{"rows": [[1, 2, 3, 4], [1, -Infinity, 3, 4]]}', "not_finite", ("rows", 1, 1)),
-        ('{"rows": [[1, 2, 3, 4], 5]}', "wrong_shape", ("rows", 1, None)),
+        ('{"rows": [[1, 2, 3, 4], 5]}', "wrong_type", ("rows", 1, None)),
         (
             '{"rows": [[1, 2, 3, 4], {"indices": [4], "values": [1]}]}',
             "wrong_columns",

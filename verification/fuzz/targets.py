@@ -29,17 +29,16 @@ from app.ingest import dataset_format, formats, linear_head
 from app.ingest.raw import DatasetLimits
 from app.ingest.validate import summarise, validate
 from app.serving import row_decoder
-from app.serving.input_tally import SAMPLED, InputTally
-from app.serving.inputs import Inputs
+from app.serving.columns.encoded import Encoded
+from app.serving.columns.faults import example_of
+from app.serving.columns.of_version import columns_of as columns_of_version
+from app.serving.columns.reading import Records
+from app.serving.columns.tally import SAMPLED, InputTally
 from app.serving.open_inference.paths import parse_path
 from app.serving.open_inference.requests import parse_inference
 from app.serving.query.negotiation import OF_CLASSES, OF_ONE_CLASS, negotiate
 from app.serving.query.paths import parse_query_path
-from app.serving.query.record_bodies import CLASS_RECORDS, CLASSES_RECORDS
-from app.serving.query.record_requests import RecordRequest, parse_records
-from app.serving.query.requests import CLASS, parse_classes, parse_request
-from app.serving.record_faults import example_of
-from app.serving.records import Records
+from app.serving.query.requests import parse_class, parse_classes
 from app.serving.work import RequestLimits
 from core.data.column_kinds import infer_schema
 from core.data.dataset import validate_rows
@@ -84,8 +83,8 @@ _HEADERS: Final = (
     {b"content-type": b"application/octet-stream", b"x-tensor-dtype": b"float32", b"x-tensor-shape": b"2,2"},
 )
 _VERSION: Final = ModelVersion("m", 1, "", "", "", ("a", "b"), 2, "", {}, 0.0)
-_INPUTS: Final = tuple(
-    Inputs(replace(_VERSION, metrics={"inputs": known}))
+_COLUMNS: Final = tuple(
+    columns_of_version(replace(_VERSION, metrics={"inputs": known}))
     for known in ({}, {"columns": ["a", "b"], "label_column": "kind"}, {"index_base": 1})
 )
 
@@ -182,10 +181,9 @@ def _cost(data: bytes, _folder: Path) -> None:
 
 def _query(data: bytes, _folder: Path) -> None:
     format_ = negotiate(_HEADERS[data[0] % len(_HEADERS)], b"")
-    parse: Callable[..., Any] = parse_classes if data[0] & 64 else parse_request
-    decoder = () if data[0] & 64 else (CLASS,)
-    request = parse(*decoder, bytearray(data[1:]), format_, _LIMITS)
-    for _, table in request.blocks(_INPUTS[data[0] // 8 % len(_INPUTS)]):
+    question = (parse_classes if data[0] & 64 else parse_class)(bytearray(data[1:]), format_, _LIMITS)
+    rows = question.given.of(_COLUMNS[data[0] // 8 % len(_COLUMNS)], _LIMITS.max_rows)
+    for _, table in rows.blocks():
         validate_rows(table, 2, field="rows")
 
 
@@ -199,13 +197,11 @@ def _address(data: bytes, _folder: Path) -> None:
 
 def _record(data: bytes, _folder: Path) -> None:
     """A body of records: they are read and encoded."""
-    records = _records()[data[0] % 2]
-    decoder = (CLASS_RECORDS, CLASSES_RECORDS)[data[0] // 2 % 2]
-    request = parse_records(decoder, bytearray(data[1:]), negotiate({}, b""), records, _LIMITS)
-    if isinstance(request, RecordRequest):
-        request.source.each(records.note, range(request.n_rows))
-    for _, table in request.blocks(_INPUTS[0]):
-        validate_rows(table, records.encoder.layout.columns, field="rows")
+    columns = _encoded()[data[0] % 2]
+    parse = (parse_class, parse_classes)[data[0] // 2 % 2]
+    rows = parse(bytearray(data[1:]), negotiate({}, b""), _LIMITS).given.of(columns, _LIMITS.max_rows)
+    for _, table in rows.blocks():
+        validate_rows(table, columns.records.encoder.layout.columns, field="rows")
 
 
 def _encoder(data: bytes, _folder: Path) -> None:
@@ -221,25 +217,24 @@ def _encoder(data: bytes, _folder: Path) -> None:
 
 def _profile(data: bytes, _folder: Path) -> None:
     """The package of a profile, and the bins of a record."""
-    rows = _records()[0].rows
+    rows = _encoded()[0].records.rows
     tally = InputTally(rows, InputProfile.from_bytes(data, rows.encoder))
     tally.add([[example_of(column), None] * SAMPLED for column in rows.columns])
 
 
 def _named_inputs(data: bytes, _folder: Path) -> None:
     length, _, body = data[1:].partition(b"\n")
-    records = _records()[data[0] % 2]
-    inference = parse_inference(bytearray(body), length or None, _INFERENCE[0], 1, 1000, records)
-    if inference.source is not None:
-        inference.source.each(records.full_row, range(len(inference.source)))
+    inference = parse_inference(bytearray(body), length or None, _INFERENCE[0])
+    for _ in inference.rows(_encoded()[data[0] % 2], 1000).blocks():
+        pass
 
 
 def _inference(data: bytes, _folder: Path) -> None:
     length, _, body = data[1:].partition(b"\n")
     content: Body = bytearray(body)
-    inference = parse_inference(content, length or None, _INFERENCE[data[0] % 2], 2, 1000)
-    if inference.columns is not None:
-        _INPUTS[1].order(inference.columns, "inputs")
+    inference = parse_inference(content, length or None, _INFERENCE[data[0] % 2])
+    for _ in inference.rows(_COLUMNS[1], 1000).blocks():
+        pass
 
 
 def _form(data: bytes, _folder: Path) -> None:
@@ -374,13 +369,14 @@ def _table() -> Table:
 
 
 @cache
-def _records() -> tuple[Records, Records]:
+def _encoded() -> tuple[Encoded, Encoded]:
     """Of columns of every kind, and of one column of texts."""
     table = _table()
     schema = infer_schema(table, {"note": KindSpec(Kind.TEXT)})
     texts = Table(("note",), (TextCells.of(_WORDS * 8),))
     of_text = fit_encoder(texts, infer_schema(texts, {"note": KindSpec(Kind.TEXT)}))
-    return Records(fit_encoder(table, schema, None, ["kind"])), Records(of_text)
+    of_table = fit_encoder(table, schema, None, ["kind"])
+    return Encoded(_VERSION, None, of_table), Encoded(_VERSION, None, of_text)
 
 
 _RECORD: Final[Json] = {
@@ -518,8 +514,8 @@ TARGETS: Final[Mapping[str, Target]] = {
     "text_terms": Target(_text_terms, lambda: [text.encode() for text in _WORDS]),
     "record": Target(_record, _record_bodies),
     "named_inputs": Target(_named_inputs, _record_inputs),
-    "profile": Target(_profile, lambda: [fit_profile(_table(), _records()[0].encoder).to_bytes()]),
-    "encoder": Target(_encoder, lambda: [records.encoder.to_bytes() for records in _records()]),
+    "profile": Target(_profile, lambda: [fit_profile(_table(), _encoded()[0].records.encoder).to_bytes()]),
+    "encoder": Target(_encoder, lambda: [columns.records.encoder.to_bytes() for columns in _encoded()]),
     "form": Target(_form, lambda: [_FORM]),
     "npz": Target(_read_npz, lambda: [_npz(X=_X, y=_Y), _npz(X=_X, y=_Y, class_names=["a", "b"])]),
     "npz_arrays": Target(_packed(_MEMBERS, _read_npz), _npy_members),

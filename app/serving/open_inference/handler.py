@@ -23,7 +23,7 @@ from app.serving.open_inference.evaluate import Outputs, encode
 from app.serving.open_inference.operations import CHANGES, InferenceExchange, InferenceForm, Operations
 from app.serving.open_inference.paths import ParsedPath, parse_path
 from app.serving.open_inference.prepared import JSON, JSON_LENGTH, PreparedInference, answer_headers
-from app.serving.open_inference.requests import Inference, RequestedOutput, classes_of, parse_inference
+from app.serving.open_inference.requests import Inference, RequestedOutput, parse_inference
 from app.serving.pipeline import WireFormat
 from app.serving.servable import ServableStudent
 
@@ -114,13 +114,8 @@ class _HttpForm(InferenceForm[Response]):
         self._json_length = exchange.headers.get(JSON_LENGTH)
         self._accepted = exchange.headers.get(b"accept-encoding")
 
-    def parse(self, path: ParsedPath, student: ServableStudent | None, max_rows: int) -> Inference:
-        columns = None if student is None else student.student.map.n_columns
-        records = None if student is None else student.inputs.records
-        return parse_inference(self._body, self._json_length, path, columns, max_rows, records)
-
-    def classes(self, path: ParsedPath) -> list[str]:
-        return classes_of(self._body, self._json_length, path)
+    def parse(self, path: ParsedPath) -> Inference:
+        return parse_inference(self._body, self._json_length, path)
 
     def encode(
         self,

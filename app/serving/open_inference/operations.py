@@ -12,7 +12,6 @@ from typing import Any, Final, Generic, TypeVar
 
 from app.auth.audit_writer import AuditWriter
 from app.domain.entities import ApiKey
-from app.domain.errors import InvalidRequest, NotFound
 from app.http.problem import Problem
 from app.http.types import Scope
 from app.serving.open_inference.evaluate import Outputs, answer
@@ -64,15 +63,8 @@ class InferenceForm(ABC, Generic[Result]):
     size: int
 
     @abstractmethod
-    def parse(self, path: ParsedPath, student: ServableStudent | None, max_rows: int) -> Inference:
-        """The request. student: the first one that it asks, once it is known.
-
-        Raises InvalidRequest, TooLarge and NotFound.
-        """
-
-    @abstractmethod
-    def classes(self, path: ParsedPath) -> list[str]:
-        """The distinct classes that the request names beside its path; none if it cannot be read."""
+    def parse(self, path: ParsedPath) -> Inference:
+        """The request. Raises InvalidRequest, TooLarge and NotFound."""
 
     @abstractmethod
     def encode(
@@ -139,35 +131,34 @@ class Operations:
     async def infer(self, exchange: InferenceExchange, form: InferenceForm[Result]) -> Result:
         """The response to an inference, which is counted. Raises as `InferenceForm.parse` and `answer`."""
         path, took, cache = exchange.path, Durations(), self.pipeline.cache
+        pipeline = self.pipeline
         if path.label is not None:
             self._found(exchange, await cache.students(path.cache_reference, [path.label]))
         inline = form.size <= INLINE_BYTES
-        inference = await self._parsed(exchange, took, inline, form)
-        if exchange.student is not None and len(inference.distinct) == 1:
-            students = {inference.labels[0]: exchange.student}
-        else:
-            labels = list(inference.distinct)
-            loaded = await cache.students(path.cache_reference, labels)
-            self._found(exchange, loaded)
-            students = dict(zip(labels, loaded, strict=True))
-            if loaded[0].inputs.records is not None and inference.source is None:
-                inference, _ = await self._timed(exchange, took, inline, self._parse, form, exchange)
+        inference, parsing = await self._timed(exchange, took, inline, form.parse, path)
+        labels = list(inference.distinct)
+        loaded = await cache.students(path.cache_reference, labels)
+        self._found(exchange, loaded)
+        students = dict(zip(labels, loaded, strict=True))
+        rows, reading = await self._timed(
+            exchange, took, inline, inference.rows, loaded[0].columns, pipeline.max_rows
+        )
+        took.compute_input = parsing + reading
         exchange.asked = [student.loop for student in students.values()]
         per_row = max(student.explained_work for student in students.values())
-        inline = inline and len(inference.rows) * per_row <= INLINE_WORK
+        inline = inline and len(rows) * per_row <= INLINE_WORK
         inline = inline and all(asked.is_allowed for asked in exchange.asked)
         answered, took.compute_infer = await self._timed(
-            exchange, took, inline, answer, inference, students, self.pipeline.max_work
+            exchange, took, inline, answer, inference, rows, students, pipeline.limits
         )
         student = exchange.student
         assert student is not None  # noqa: S101 - set by `_found`
         response, took.compute_output = await self._timed(
             exchange, took, inline, form.encode, inference, *answered, path, student
         )
-        rows = len(inference.rows)
-        self.pipeline.metrics.answered(exchange.model, rows, exchange.seconds)
-        self.pipeline.trace(exchange, rows)
-        self.statistics.succeeded(_version(student), rows, exchange.nanoseconds, took)
+        pipeline.metrics.answered(exchange.model, len(rows), exchange.seconds)
+        pipeline.trace(exchange, len(rows))
+        self.statistics.succeeded(_version(student), len(rows), exchange.nanoseconds, took)
         return response
 
     def record_error(self, exchange: InferenceExchange, problem: Problem) -> None:
@@ -186,36 +177,9 @@ class Operations:
             return {"model_stats": [self.statistics.of_version(key)]}
         return {"model_stats": self.statistics.of_tenant(caller.tenant, caller.models)}
 
-    async def _parsed(
-        self, exchange: InferenceExchange, took: Durations, inline: bool, form: InferenceForm[Any]
-    ) -> Inference:
-        """The request. Records can be read only once their version is known, which their class tells."""
-        try:
-            inference, took.compute_input = await self._timed(
-                exchange, took, inline, self._parse, form, exchange
-            )
-        except InvalidRequest as error:
-            if exchange.student is not None:
-                raise
-            labels = form.classes(exchange.path)
-            try:
-                loaded = await self.pipeline.cache.students(exchange.path.cache_reference, labels)
-            except NotFound:
-                raise error from None
-            if not labels or loaded[0].inputs.records is None:
-                raise
-            self._found(exchange, loaded)
-            inference, took.compute_input = await self._timed(
-                exchange, took, inline, self._parse, form, exchange
-            )
-        return inference
-
     @staticmethod
     def _found(exchange: InferenceExchange, students: list[ServableStudent]) -> None:
         exchange.student, exchange.model = students[0], students[0].metric_label
-
-    def _parse(self, form: InferenceForm[Any], exchange: InferenceExchange) -> Inference:
-        return form.parse(exchange.path, exchange.student, self.pipeline.max_rows)
 
     async def _in_thread(self, work: Callable[..., Result], *arguments: Any) -> Result:
         return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)

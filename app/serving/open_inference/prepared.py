@@ -68,7 +68,7 @@ class PreparedInference(PreparedRequest):
             return None
         path = self._path
         if path.label is None:
-            return self._infer(body, None)
+            return self._infer(body)
         student = self.pipeline.cache.get(self._reference, path.label)
         if student is None:
             return None
@@ -78,7 +78,7 @@ class PreparedInference(PreparedRequest):
 
     def _ask(self, body: Body, student: ServableStudent) -> Computed | None:
         """As `compute`. student: of the path."""
-        if student.inputs.records is None and student.work <= INLINE_WORK:
+        if student.columns.is_table and student.work <= INLINE_WORK:
             began = perf_counter_ns()
             if self._reader.n_columns != student.n_columns:
                 self._reader = OneRowReader(student.n_columns)
@@ -91,33 +91,29 @@ class PreparedInference(PreparedRequest):
                 if encoder is None or encoder.served is not student:
                     encoder = self._encoder = RowEncoder(student, self._name)
                 return self._computed(student, 1, encoder.encode(score, row), (began, parsed, decided))
-        return self._infer(body, student)
+        return self._infer(body)
 
-    def _infer(self, body: Body, student: ServableStudent | None) -> Computed | None:
-        """As `compute`, of any body. student: of the path."""
+    def _infer(self, body: Body) -> Computed | None:
+        """As `compute`, of any body."""
         began = perf_counter_ns()
         pipeline, path = self.pipeline, self._path
-        columns = None if student is None else student.student.map.n_columns
-        records = None if student is None else student.inputs.records
-        inference = parse_inference(body, self._json_length, path, columns, pipeline.max_rows, records)
-        parsed = perf_counter_ns()
+        inference = parse_inference(body, self._json_length, path)
         students: dict[str, ServableStudent] = {}
         for label in inference.distinct:
             served = pipeline.cache.get(self._reference, label)
             if served is None or not served.loop.is_allowed:
                 return None
-            if served.inputs.records is not None and inference.source is None:
-                return None
             students[label] = served
-        self._asked = [served.loop for served in students.values()]
-        rows = len(inference.rows)
-        if rows * max(served.explained_work for served in students.values()) > INLINE_WORK:
-            return None
-        outputs = timed(self._asked, answer, inference, students, pipeline.max_work)
-        decided = perf_counter_ns()
         first = students[inference.labels[0]]
+        rows = inference.rows(first.columns, pipeline.max_rows)
+        parsed = perf_counter_ns()
+        self._asked = [served.loop for served in students.values()]
+        if len(rows) * max(served.explained_work for served in students.values()) > INLINE_WORK:
+            return None
+        outputs = timed(self._asked, answer, inference, rows, students, pipeline.limits)
+        decided = perf_counter_ns()
         fields = {"model_name": path.name, "model_version": str(first.version)}
-        return self._computed(first, rows, encode(inference, *outputs, fields), (began, parsed, decided))
+        return self._computed(first, len(rows), encode(inference, *outputs, fields), (began, parsed, decided))
 
     def _computed(
         self,

@@ -17,9 +17,10 @@ from app.domain.errors import InvalidRequest, NotFound
 from app.domain.names import qualified
 from app.services import models
 from app.serving.cache import ModelCache
-from app.serving.inputs import Inputs
+from app.serving.columns.decoders import Named
+from app.serving.columns.of_version import columns_of
+from app.serving.open_inference.inputs import DATATYPES
 from app.serving.open_inference.paths import ParsedPath
-from app.serving.open_inference.record_inputs import DATATYPES
 from app.serving.open_inference.requests import CLASS, DEFAULT_OUTPUTS, OUTPUTS, ROWS, how_to_name
 from app.serving.open_inference.responses import (
     InferenceConfigTensor,
@@ -31,7 +32,6 @@ from app.serving.open_inference.responses import (
     InferenceTensor,
 )
 from app.serving.open_inference.tensors import DTYPES
-from app.serving.records import Records
 from app.serving.servable import ServableStudent
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
@@ -82,14 +82,12 @@ class Repository:
         classes = await self._in_thread(self._classes, version, MAX_NAMED)
         served = await self._first_student(version, path.label, classes)
         probable = served is not None and served.student.calibration is not None
-        inputs = Inputs(version) if served is None else served.inputs
-        names = inputs.names
+        columns = columns_of(version) if served is None else served.columns
         given: list[InferenceTensor]
-        if inputs.records is None:
+        if columns.is_table or columns.named is None:
             given = [{"name": ROWS, "datatype": "FP64", "shape": [-1, version.columns]}]
         else:
-            given = columns_of(inputs.records)
-            names = list(inputs.records.encoder.names)
+            given = tensors_of(columns.named)
         parameters = {"optional": True}
         target: InferenceTensor = {
             "name": CLASS,
@@ -103,8 +101,8 @@ class Repository:
             "classes": classes,
             "class_count": version.class_count,
         }
-        if names is not None:
-            described["columns"] = names
+        if columns.names is not None:
+            described["columns"] = list(columns.names)
         return {
             "name": path.name,
             "versions": [str(number) for _, number in numbers],
@@ -202,11 +200,11 @@ class Repository:
             return list(uow.models.numbers(model, limit=MAX_LISTED, among=among))
 
 
-def columns_of(records: Records) -> list[InferenceTensor]:
+def tensors_of(named: Named) -> list[InferenceTensor]:
     """The inputs of a model of records, one for each column; those that may be absent are optional."""
     tensors: list[InferenceTensor] = []
-    of_name = {column.name: column for column in records.rows.columns}
-    for name in records.encoder.names:
+    of_name = {column.name: column for column in named.rows.columns}
+    for name in named.encoder.names:
         column = of_name[name]
         shape = [-1, len(column.fallback)] if isinstance(column, VectorColumn) else [-1]
         tensor: InferenceTensor = {"name": name, "datatype": DATATYPES[column.kind], "shape": shape}

@@ -10,23 +10,20 @@ contains only the rows, as FP64.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 from typing import Annotated, Any, Final
 
 import msgspec
-import numpy as np
 
-from app.domain.errors import InvalidRequest, ServiceError, TooLarge
-from app.domain.near_names import listed
+from app.domain.errors import InvalidRequest, TooLarge
 from app.http.types import Body
+from app.serving.columns.base import Columns, Rows
 from app.serving.decision import MAX_CLASSES
+from app.serving.json_keys import check_once, constants_as_text, pairs_of
+from app.serving.open_inference.inputs import FIELD, rows_of
 from app.serving.open_inference.paths import ParsedPath, check_label
-from app.serving.open_inference.record_inputs import is_table, read_columns
-from app.serving.open_inference.tensors import DTYPES, TEXTS, Array, Tensor
-from app.serving.record_faults import check_once, pairs_of
-from app.serving.record_sources import CellSource
-from app.serving.records import Records
+from app.serving.open_inference.tensors import DTYPES, TEXTS, Tensor
 
 CLASS: Final = "class"
 """Name of the parameter and of the input for the target class."""
@@ -85,50 +82,55 @@ class RequestedOutput:
 
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """A parsed request.
+    """A parsed request, before its version is known.
 
-    rows: (n, d), float32 or float64, not validated. labels: one class for all rows, or one for each row.
-    requested_outputs: None for the default outputs, in binary if ``binary``. distinct: the distinct labels.
-    columns: names of the columns of ``rows``, where each came as a tensor of its own. texts: names of tensors
-    of texts that came beside them. source: of records, whose ``rows`` have no columns.
+    tensors: all inputs. path: of the model, and of the class if it names one. labels: one class for all rows,
+    or one for each row. requested_outputs: None for the default outputs, in binary if ``binary``. bare: rows
+    of FP64 without JSON, in place of tensors. distinct: the distinct labels.
     """
 
-    rows: Array
+    tensors: Sequence[Tensor]
+    path: ParsedPath
     labels: list[str]
     id: str | None = None
     requested_outputs: list[RequestedOutput] | None = None
     binary: bool = False
-    columns: list[str] | None = None
-    texts: list[str] = field(default_factory=list)
-    source: CellSource | None = None
+    bare: Body | None = None
     distinct: dict[str, None] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "distinct", dict.fromkeys(self.labels))
 
+    def rows(self, columns: Columns, max_rows: int) -> Rows:
+        """The rows for a version with these columns. Raises InvalidRequest and TooLarge."""
+        if self.bare is not None:
+            columns.check_lists(FIELD)
+            return rows_of([_raw_rows(self.bare, columns.n_columns)], columns, max_rows)
+        target = next(filter(_is_target, self.tensors), None)
+        if self.path.label is not None and target is not None:
+            # A column may have this name.
+            if CLASS not in (columns.names or ()):
+                raise _class_missing(self.path)
+            target = None
+        others = [tensor for tensor in self.tensors if tensor is not target]
+        if not others:
+            text = "The request has 0 inputs of numbers; one table of rows is needed, or one for each column."
+            raise InvalidRequest(text, code="wrong_inputs")
+        rows = rows_of(others, columns, max_rows)
+        if target is not None and prod(target.shape) not in (1, len(rows)):
+            named = prod(target.shape)
+            raise target.error(f"names {named} classes; one is needed, or one for each of {len(rows)} rows")
+        return rows
 
-def parse_inference(
-    body: Body,
-    header_length: bytes | None,
-    path: ParsedPath,
-    columns: int | None,
-    max_rows: int,
-    records: Records | None = None,
-) -> Inference:
-    """Parse ``body``. columns: of the model's rows, if the path names a student. records: of its version, if
-    it is known to have an encoder.
 
-    Raises InvalidRequest, TooLarge, and NotFound for an impossible class name.
-    """
+def parse_inference(body: Body, header_length: bytes | None, path: ParsedPath) -> Inference:
+    """Parse ``body``. Raises InvalidRequest, TooLarge, and NotFound for an impossible class name."""
     length = _header_length(header_length, len(body))
     if length == 0 and header_length is not None:
-        if path.label is None or columns is None:
+        if path.label is None:
             message = f"Name the target class in the path: {path.name}:CLASS."
             raise InvalidRequest(message, code="class_missing")
-        if records is not None and not records.encoder.takes_numbers:
-            message = f"Each column is an input: {listed(records.encoder.names)}."
-            raise InvalidRequest(message, code="needs_record")
-        return Inference(_rows(_raw_rows(body, columns), max_rows), [path.label], binary=True)
+        return Inference((), path, [path.label], binary=True, bare=body)
     request = _decode(memoryview(body)[:length])
     tensors = _tensors(request.inputs, memoryview(body)[length:], header_length is not None)
     parameters = _parameters(request.parameters, "The request")
@@ -137,67 +139,35 @@ def parse_inference(
         (output.name, _parameters(output.parameters, f"Output {output.name!r:.100}"))
         for output in request.outputs or ()
     ]
-    requested_outputs = requested(outputs, binary)
-    return read_inference(
-        tensors, parameters, path, max_rows, records, id=request.id, outputs=requested_outputs, binary=binary
-    )
+    labels = labels_of(tensors, parameters, path)
+    return Inference(tensors, path, labels, request.id, requested(outputs, binary), binary)
 
 
-def read_inference(
-    tensors: list[Tensor],
-    parameters: Parameters,
-    path: ParsedPath,
-    max_rows: int,
-    records: Records | None = None,
-    *,
-    id: str | None = None,  # noqa: A002 - as the protocol calls it
-    outputs: list[RequestedOutput] | None = None,
-    binary: bool = False,
-) -> Inference:
-    """The request with these inputs and parameters, of HTTP or gRPC. Raises as `parse_inference`."""
-    target = _target(tensors, path, records)
-    others = [tensor for tensor in tensors if tensor is not target]
-    if not others:
-        text = "The request has 0 inputs of numbers; one table of rows is needed, or one for each column."
-        raise InvalidRequest(text, code="wrong_inputs")
-    names: list[str] | None = None
-    source: CellSource | None = None
-    if records is not None and not is_table(others, records):
-        source = read_columns(others, records, max_rows)
-        rows = np.empty((len(source), 0))
-    elif len(others) == 1:
-        rows = _rows(others[0], max_rows)
-    else:
-        rows = _joined(others, max_rows)
-        names = [tensor.name for tensor in others if tensor.datatype != TEXTS]
-    return Inference(
-        rows,
-        _labels(path, parameters, target, len(rows)),
-        id,
-        outputs,
-        binary,
-        names,
-        [tensor.name for tensor in others if tensor.datatype == TEXTS],
-        source,
-    )
+def labels_of(tensors: Sequence[Tensor], parameters: Parameters, path: ParsedPath) -> list[str]:
+    """The class for all rows, or for each row, that a path, parameters or inputs name.
+
+    Raises as `parse_inference`.
+    """
+    named, target = parameters.get(CLASS), next(filter(_is_target, tensors), None)
+    if path.label is not None and named is None:
+        return [path.label]
+    if path.label is not None or (named is None) == (target is None):
+        raise _class_missing(path)
+    if target is None:
+        if not isinstance(named, str):
+            raise InvalidRequest(f'The parameter "{CLASS}" must be text.', code="wrong_body")
+        return [check_label(path.model, named)]
+    labels = target.texts()
+    distinct = dict.fromkeys(labels)
+    if len(distinct) > MAX_CLASSES:
+        raise TooLarge(f"At most {MAX_CLASSES} different classes are taken.", code="too_many_classes")
+    for label in distinct:
+        check_label(path.model, label)
+    return labels
 
 
-def classes_of(body: Body, header_length: bytes | None, path: ParsedPath) -> list[str]:
-    """The distinct classes that a request names beside its path; none if it cannot be read."""
-    try:
-        length = _header_length(header_length, len(body))
-        request = _decode(memoryview(body)[:length])
-        tensors = _tensors(request.inputs, memoryview(body)[length:], header_length is not None)
-        return labels_of(tensors, _parameters(request.parameters, "The request"), path)
-    except ServiceError:
-        return []
-
-
-def labels_of(tensors: list[Tensor], parameters: Parameters, path: ParsedPath) -> list[str]:
-    """The distinct classes that inputs and parameters name beside a path. Raises as `parse_inference`."""
-    target = next(filter(_is_target, tensors), None)
-    rows = 1 if target is None else prod(target.shape)
-    return list(dict.fromkeys(_labels(path, parameters, target, rows)))
+def _class_missing(path: ParsedPath) -> InvalidRequest:
+    return InvalidRequest(f"Name the target class in one way: {how_to_name(path)}.", code="class_missing")
 
 
 def how_to_name(path: ParsedPath) -> str:
@@ -225,12 +195,13 @@ def _decode(head: memoryview) -> _Request:
     except msgspec.ValidationError as error:
         raise InvalidRequest(f"The request cannot be used: {error}.", code="wrong_body") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        text, hint = bytes(head), ""
-        if b"NaN" in text or b"Infinity" in text:
+        text, hint, code = bytes(head), "", "malformed_json"
+        if constants_as_text(text) is not text:
             hint = " NaN and infinite values are no JSON, and no decision can be made on them."
+            code = "not_finite"
         elif not text.strip():
             hint = " It is empty."
-        raise InvalidRequest(f"The request is not JSON: {error}.{hint}", code="malformed_json") from error
+        raise InvalidRequest(f"The request is not JSON: {error}.{hint}", code=code) from error
     if _may_repeat_keys(bytes(head), request):
         check_keys(bytes(head))
     return request
@@ -318,67 +289,6 @@ def _raw_rows(body: Body, columns: int) -> Tensor:
 
 def _is_target(tensor: Tensor) -> bool:
     return tensor.name == CLASS and tensor.datatype == TEXTS
-
-
-def _target(tensors: list[Tensor], path: ParsedPath, records: Records | None) -> Tensor | None:
-    """The input that names the class of each row; a column of records may have its name."""
-    if records is not None and path.label is not None and CLASS in records.encoder.names:
-        return None
-    return next(filter(_is_target, tensors), None)
-
-
-def _rows(tensor: Tensor, max_rows: int) -> Array:
-    """The rows (n, d) of an input of shape (n, d) or (d,), a single row."""
-    shape = tensor.shape
-    if len(shape) not in (1, 2) or 0 in shape:
-        raise tensor.error(f"has the shape {list(shape)}; rows × columns are needed, at least one of each")
-    rows = shape[0] if len(shape) == 2 else 1
-    if rows > max_rows:
-        raise TooLarge(f"The request has {rows} rows; at most {max_rows} are taken.", code="too_many_rows")
-    # Every number takes at least a byte in both encodings, so the body bounds the allocation.
-    if rows * shape[-1] > len(tensor.data):
-        raise tensor.error(f"has too little data for its shape {list(shape)}")
-    table = tensor.numbers().reshape(rows, shape[-1])
-    # The smaller of float32 and float64 that holds every value; 64-bit integers lose their last digits.
-    return table.astype(np.promote_types(table.dtype, np.float32), copy=False)
-
-
-def _joined(tensors: list[Tensor], max_rows: int) -> Array:
-    """The rows (n, d) of inputs that are one column each, of shape (n,) or (n, 1), without those of texts."""
-    rows = tensors[0].shape[0] if tensors[0].shape else 0
-    for tensor in tensors:
-        if tensor.shape not in ((rows,), (rows, 1)):
-            raise tensor.error(
-                f"has the shape {list(tensor.shape)}; {len(tensors)} inputs are the columns of one table,"
-                " each of the shape [rows] or [rows, 1] with the same number of rows"
-            )
-    numeric = [replace(tensor, shape=(rows, 1)) for tensor in tensors if tensor.datatype != TEXTS]
-    if not numeric:
-        raise tensors[0].error("holds BYTES where numbers are needed")
-    return np.concatenate([_rows(tensor, max_rows) for tensor in numeric], axis=1)
-
-
-def _labels(path: ParsedPath, parameters: Parameters, target: Tensor | None, rows: int) -> list[str]:
-    named = parameters.get(CLASS)
-    if (path.label is not None) + (named is not None) + (target is not None) != 1:
-        raise InvalidRequest(f"Name the target class in one way: {how_to_name(path)}.", code="class_missing")
-    if path.label is not None:
-        return [path.label]
-    if target is None:
-        if not isinstance(named, str):
-            raise InvalidRequest(f'The parameter "{CLASS}" must be text.', code="wrong_body")
-        return [check_label(path.model, named)]
-    if prod(target.shape) not in (1, rows):
-        raise target.error(
-            f"names {prod(target.shape)} classes; one is needed, or one for each of {rows} rows"
-        )
-    labels = target.texts()
-    distinct = dict.fromkeys(labels)
-    if len(distinct) > MAX_CLASSES:
-        raise TooLarge(f"At most {MAX_CLASSES} different classes are taken.", code="too_many_classes")
-    for label in distinct:
-        check_label(path.model, label)
-    return labels
 
 
 def requested(outputs: Sequence[tuple[str, Parameters]], binary: bool) -> list[RequestedOutput] | None:

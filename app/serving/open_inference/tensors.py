@@ -75,15 +75,15 @@ class Tensor:
             known = ", ".join([*DTYPES, TEXTS])
             raise self.error(f"has the unknown datatype {self.datatype!r:.40}; known are {known}")
 
-    def error(self, what: str) -> InvalidRequest:
+    def error(self, what: str, code: str = "bad_tensor") -> InvalidRequest:
         """The error of this tensor."""
-        return InvalidRequest(f"Input {self.name!r:.100} {what}.", code="bad_tensor")
+        return InvalidRequest(f"Input {self.name!r:.100} {what}.", code=code)
 
     def numbers(self) -> Array:
         """Decode the data to an array of ``shape``. Raises InvalidRequest."""
         dtype = DTYPES.get(self.datatype)
         if dtype is None:
-            raise self.error("holds BYTES where numbers are needed")
+            raise self.error("holds BYTES where numbers are needed", code="wrong_type")
         if self.binary:
             return self._binary_numbers(dtype)
         if self.datatype[:2] != "FP":
@@ -160,7 +160,9 @@ class Tensor:
             try:
                 part = np.array(_values(row, dtype.kind), dtype=dtype)
             except msgspec.ValidationError as error:
-                raise self.error(_PATH.sub("", f"cannot be read as {self.datatype}: {error}")) from error
+                code = "missing_value" if "got `null`" in str(error) else "wrong_type"
+                text = _PATH.sub("", f"cannot be read as {self.datatype}: {error}")
+                raise self.error(text, code=code) from error
             except (msgspec.DecodeError, RecursionError) as error:
                 raise self._bad_form() from error
             except OverflowError as error:

@@ -157,7 +157,7 @@ class PackageHandler(WireFormat[Exchange, Receive, Response]):
             message = 'Name the classes: {"classes": ["A", "B"]}.'
             raise InvalidRequest(message, code="bad_body") from error
         check_classes(labels)
-        check_named(labels, 1)
+        check_named(labels)
         return labels
 
     def _archive(self, path: PackagePath, served: Sequence[ServableStudent]) -> tuple[bytes, list[str]]:
@@ -178,7 +178,7 @@ class PackageHandler(WireFormat[Exchange, Receive, Response]):
 
     def digest_of(self, path: PackagePath, served: ServableStudent) -> str | None:
         """SHA-256 of a package; None if it was not asked for yet."""
-        return served.inputs.encoder_digest if path.is_encoder else self._digests.get(served.student)
+        return served.columns.encoder_digest if path.is_encoder else self._digests.get(served.student)
 
     def _bytes(self, path: PackagePath, served: ServableStudent) -> bytes:
         """The requested package. Raises NotFound and TooLarge."""
@@ -186,12 +186,12 @@ class PackageHandler(WireFormat[Exchange, Receive, Response]):
             student = served.student
             self._check_size(path, student.form.nbytes + student.map.nbytes)
             data = student.to_bytes()
-        elif served.inputs.records is None:
-            raise NotFound(
-                "The rows of this version are numbers: it has no encoder.", code="encoder_not_found"
-            )
         else:
-            data = served.inputs.records.encoder.to_bytes()
+            package = served.columns.package()
+            if package is None:
+                message = "The rows of this version are numbers: it has no encoder."
+                raise NotFound(message, code="encoder_not_found")
+            data = package
         self._check_size(path, len(data))
         return data
 
@@ -296,9 +296,9 @@ def _headers(served: ServableStudent, digest: str) -> list[Header]:
         (b"x-model", served.model.encode("ascii")),
         (b"x-model-version", b"%d" % served.version),
     ]
-    inputs = served.inputs
-    if inputs.encoder_digest is not None:
-        headers.append((b"x-encoder", inputs.encoder_digest.encode("ascii")))
-    if inputs.index_base is not None:
-        headers.append((b"x-index-base", b"%d" % inputs.index_base))
+    columns = served.columns
+    if columns.encoder_digest is not None:
+        headers.append((b"x-encoder", columns.encoder_digest.encode("ascii")))
+    if columns.index_base is not None:
+        headers.append((b"x-index-base", b"%d" % columns.index_base))
     return headers

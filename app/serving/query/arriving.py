@@ -47,7 +47,7 @@ def are_scored(servable: ServableStudent, format_: RequestFormat, size: int, lim
     if format_.body is not MediaType.TENSOR or shape is None or dtype is None or format_.explain:
         return False
     return (
-        servable.inputs.records is None
+        servable.columns.takes_lists
         and student.map.kind == "linear"
         and student.form.linear is not None
         and len(shape) == 2

@@ -6,147 +6,83 @@ Everything here is thread-safe, since it only reads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import cast
 
 from app.domain.errors import InputFault, InvalidRequest
 from app.http.types import Body
-from app.serving.decision import COLUMNS, Decisions, RowDecision, decide_all, decide_row
-from app.serving.explanations import (
-    check_explained,
-    numbers_explainer,
-    record_explainer,
-)
-from app.serving.faulty_rows import FaultyRows
-from app.serving.outside import Outside
+from app.serving.columns.base import Decided
+from app.serving.columns.explanations import check_explained
+from app.serving.columns.faults import refusal
+from app.serving.columns.faulty_rows import FaultyRows
+from app.serving.columns.notes import RecordNote
+from app.serving.columns.table_rows import SparseRow
+from app.serving.decision import Decisions
 from app.serving.query import responses
+from app.serving.query.bodies import Given, decode
 from app.serving.query.negotiation import DEFAULT_FORMAT, MediaType, RequestFormat
-from app.serving.query.record_bodies import CLASS_RECORDS
-from app.serving.query.record_requests import RecordRequest, parse_records
-from app.serving.query.requests import CLASS, QueryRequest, parse_request, request_of
+from app.serving.query.requests import CLASS, Question, check_scores, parse_class, question_of
 from app.serving.query.responses import JSON_HEADERS, NO_NOTES, Answer, Notes
-from app.serving.query.rows import Row, SparseRow, decode, dense_row, row_error
-from app.serving.record_decisions import Decided, decide_at_once, decide_others, decide_records
-from app.serving.records import Records
 from app.serving.servable import ServableStudent
 from app.serving.work import RequestLimits, check_work
 from core.errors import InvalidProblem
-from core.packed import PackedStudent
-from core.packed.work import record_work, students_work
 
 
 def answer_class(
     student: ServableStudent, data: Body, format_: RequestFormat, limits: RequestLimits
 ) -> Answer:
     """The answer of one class. Raises InvalidRequest and TooLarge."""
-    records = student.inputs.records
-    if records is not None:
-        return answer_record(student, records, data, format_, limits)
     if format_ is not DEFAULT_FORMAT:
-        request = parse_request(CLASS, data, format_, limits)
-        return answer([student], request, format_.answer, limits, named=False)
-    body = decode(CLASS, data, limits.max_rows)
-    x, score_sparse = body.x, student.score_sparse
-    if (
-        x is None
-        or body.explain
-        or body.columns is not None
-        or (
-            type(x) is SparseRow
-            and (score_sparse is None or x.index_base is not None or student.inputs.index_base)
-        )
-    ):
-        return answer([student], request_of(body, format_), MediaType.JSON, limits, named=False)
-    # One row in JSON, the most frequent query, takes the shortest way.
-    try:
-        if isinstance(x, list):
-            score = student.score(x)
-        else:
-            assert score_sparse is not None  # noqa: S101 - otherwise it was answered above
-            score = score_sparse(cast(list[int], x.indices), x.values)
-    except InvalidProblem as error:
-        raise row_error(error) from error
-    return responses.encode_row(student, score), 1, JSON_HEADERS
-
-
-def answer_record(
-    student: ServableStudent, records: Records, data: Body, format_: RequestFormat, limits: RequestLimits
-) -> Answer:
-    """The answer of one class of a version with an encoder. Raises InvalidRequest and TooLarge."""
-    if format_ is DEFAULT_FORMAT:
-        # One record or text, the most frequent query, takes the shortest way.
-        assert student.score_body is not None  # noqa: S101 - the version has an encoder
+        question = parse_class(data, format_, limits)
+        return answer([student], question, format_.answer, limits, named=False)
+    # One row, the most frequent query, takes the shortest way.
+    if student.score_body is not None:
         score = student.score_body(data)
         if score is not None:
             return responses.encode_row(student, score), 1, JSON_HEADERS
-        decided = decide_at_once(student, records, data, max_rows=limits.max_rows, max_work=limits.max_work)
+        decided = student.columns.at_once(student, data, limits)
         if decided is not None:
             decisions = decided.of_students[0]
             body = responses.encode_rows(student, decisions, _notes(decided, explained=False))
             return body, len(decisions.scores), JSON_HEADERS
-    request = parse_records(CLASS_RECORDS, data, format_, records, limits)
-    return answer_parsed([student], request, format_.answer, limits, named=False)
+    try:
+        given, fields = decode(CLASS, data, limits.max_rows)
+    except InvalidRequest as error:
+        if error.reason != "wrong_body":
+            raise
+        text = f"{error.message} For example: {student.columns.example}"
+        raise refusal(error.reason, text, "body") from error
+    score = None if fields.explain else _score_quickly(student, given)
+    if score is not None:
+        return responses.encode_row(student, score), 1, JSON_HEADERS
+    return answer([student], question_of(given, fields, format_), MediaType.JSON, limits, named=False)
+
+
+def _score_quickly(student: ServableStudent, given: Given) -> float | None:
+    """The score of one row of numbers in the order of the columns; None for others, also for faulty ones."""
+    x, columns, score_sparse = given.content, student.columns, student.score_sparse
+    if given.form != "x" or given.names is not None or not columns.takes_lists:
+        return None
+    try:
+        if isinstance(x, list):
+            return student.score(cast(list[float], x))
+        if isinstance(x, SparseRow) and x.index_base is None and not columns.index_base and score_sparse:
+            return score_sparse(cast(list[int], x.indices), x.values)
+    except InvalidProblem:
+        # Other code reports what is wrong with the row.
+        return None
+    return None
 
 
 def answer_classes(
-    students: Sequence[ServableStudent],
-    request: QueryRequest | RecordRequest,
-    format_: RequestFormat,
-    limits: RequestLimits,
+    students: Sequence[ServableStudent], question: Question, format_: RequestFormat, limits: RequestLimits
 ) -> Answer:
     """The answer of several classes of one model version. Raises InvalidRequest and TooLarge."""
-    return answer_parsed(students, request, format_.answer, limits, named=True)
-
-
-def answer_parsed(
-    students: Sequence[ServableStudent],
-    request: QueryRequest | RecordRequest,
-    media_type: MediaType,
-    limits: RequestLimits,
-    *,
-    named: bool,
-) -> Answer:
-    """As `answer`, also of records."""
-    if isinstance(request, QueryRequest):
-        return answer(students, request, media_type, limits, named=named)
-    check_explained(request.explain, limits, is_json=media_type is MediaType.JSON)
-    _check_reported(request, media_type)
-    source, explain = request.source, bool(request.explain)
-    if len(source) * len(students) > 1:
-        packed = [served.student for served in students]
-        per_record = record_work(packed, source.records.rows, explain=explain)
-        check_work(len(source), per_record, limits.max_work, classes=len(students))
-    explainer = record_explainer(students, source, limits) if request.explain == COLUMNS else None
-    left_out = None
-    try:
-        decided = decide_records(students, source, explain=explain, effects=explainer)
-    except InvalidRequest:
-        if source.single or not request.reports_faults:
-            raise
-        decided, left_out = decide_others(students, source, explain=explain, effects=explainer)
-    decisions, notes = decided.of_students, _notes(decided, explained=explain)
-    if source.single and media_type is MediaType.JSON:
-        return _encode_one(students, [one.first for one in decisions], notes, named=named), 1, JSON_HEADERS
-    return encode_all(
-        students, decisions, notes, media_type, single=source.single, named=named, left_out=left_out
-    )
-
-
-def _notes(decided: Decided, *, explained: bool) -> Notes:
-    of_rows = decided.notes
-    return Notes(
-        None
-        if of_rows is None
-        else [responses.note_of_record(note, explained=explained) for note in of_rows],
-        decided.effects,
-    )
+    return answer(students, question, format_.answer, limits, named=True)
 
 
 def answer(
     students: Sequence[ServableStudent],
-    request: QueryRequest,
+    question: Question,
     media_type: MediaType,
     limits: RequestLimits,
     *,
@@ -156,34 +92,55 @@ def answer(
 
     named: whether each decision names its class. Raises InvalidRequest and TooLarge.
     """
-    check_explained(request.explain, limits, is_json=media_type is MediaType.JSON)
-    _check_reported(request, media_type)
-    if request.n_rows * len(students) > 1:
-        packed = [servable.student for servable in students]
-        per_row = students_work(packed, explain=bool(request.explain))
-        check_work(request.n_rows, per_row, limits.max_work, classes=len(students))
-    if request.single and media_type is MediaType.JSON:
-        return _answer_row(students, request, limits, named=named), 1, JSON_HEADERS
+    is_json, explain = media_type is MediaType.JSON, question.explain
+    check_explained(explain, limits, is_json=is_json)
+    _check_reported(question, is_json=is_json)
+    rows = question.given.of(students[0].columns, limits.max_rows)
+    check_scores(len(students), len(rows))
+    if len(rows) * len(students) > 1:
+        check_work(len(rows), rows.work(students, explain), limits.max_work, classes=len(students))
+    if rows.single and is_json:
+        decisions, note, effects = rows.one(students, explain, limits)
+        of_row = Decided(
+            [],
+            None if note is None else [note],
+            None if effects is None else [[explained] for explained in effects],
+        )
+        notes = _notes(of_row, explained=bool(explain))
+        if named:
+            return responses.encode_row_of_classes(students, decisions, notes), 1, JSON_HEADERS
+        of_only = notes.of_only_class()
+        body = responses.encode_row(students[0], *decisions[0], note=None if of_only is None else of_only[0])
+        return body, 1, JSON_HEADERS
     left_out = None
     try:
-        decisions, outside = _decide(students, request)
+        decided = rows.decide(students, explain, limits)
     except InvalidRequest:
-        if not request.reports_faults:
+        if rows.single or not question.reports_faults:
             raise
-        request, left_out = request.without_faults(students[0].inputs)
-        decisions, outside = _decide(students, request)
-    notes = Notes(
-        None if outside is None else [*map(responses.note_of_outside, outside)],
-        _effects(students, request, limits) if request.explain == COLUMNS else None,
-    )
+        decided, left_out = rows.decide_others(students, explain, limits)
     return encode_all(
-        students, decisions, notes, media_type, single=request.single, named=named, left_out=left_out
+        students,
+        decided.of_students,
+        _notes(decided, explained=bool(explain)),
+        media_type,
+        single=rows.single,
+        named=named,
+        left_out=left_out,
     )
 
 
-def _check_reported(request: QueryRequest | RecordRequest, media_type: MediaType) -> None:
+def _notes(decided: Decided, *, explained: bool) -> Notes:
+    of_rows: list[RecordNote | None] | None = decided.notes
+    if of_rows is None and decided.effects is None:
+        return NO_NOTES
+    encoded = None if of_rows is None else [responses.note_of(note, explained=explained) for note in of_rows]
+    return Notes(encoded, decided.effects)
+
+
+def _check_reported(question: Question, *, is_json: bool) -> None:
     """Refuse to leave rows out of an answer that is a tensor."""
-    if request.reports_faults and media_type is not MediaType.JSON:
+    if question.reports_faults and not is_json:
         text = "faulty_rows: report is answered in JSON, and the request accepts none."
         fault = InputFault("faulty_rows", "bad_parameter", text)
         raise InvalidRequest(text, code="bad_parameter", faults=[fault])
@@ -209,78 +166,3 @@ def encode_all(
     else:
         body = responses.encode_rows(students[0], decisions[0], notes, left_out)
     return body, n_rows, JSON_HEADERS
-
-
-def _answer_row(
-    students: Sequence[ServableStudent], request: QueryRequest, limits: RequestLimits, *, named: bool
-) -> bytes:
-    inputs = students[0].inputs
-    x = request.row(inputs)
-    try:
-        decided = _decide_row([servable.student for servable in students], x, bool(request.explain))
-    except InvalidProblem as error:
-        raise row_error(error) from error
-    notes = NO_NOTES
-    if request.explain:
-        outside = inputs.outside(np.atleast_2d(dense_row(x, inputs.n_columns)))
-        notes = Notes(
-            None if outside is None else [responses.note_of_outside(outside[0])],
-            _effects(students, request, limits) if request.explain == COLUMNS else None,
-        )
-    return _encode_one(students, decided, notes, named=named)
-
-
-def _encode_one(
-    students: Sequence[ServableStudent], decided: Sequence[RowDecision], notes: Notes, *, named: bool
-) -> bytes:
-    if named:
-        return responses.encode_row_of_classes(students, decided, notes)
-    of_row = notes.of_only_class()
-    return responses.encode_row(students[0], *decided[0], note=None if of_row is None else of_row[0])
-
-
-def _effects(
-    students: Sequence[ServableStudent], request: QueryRequest, limits: RequestLimits
-) -> list[list[bytes]]:
-    """The explanation by columns of each row by each student."""
-    inputs = students[0].inputs
-    explain = numbers_explainer(students, inputs, request.n_rows, limits)
-    effects: list[list[bytes]] = [[] for _ in students]
-    for rows, table in request.blocks(inputs):
-        try:
-            found = explain(table)
-        except InvalidProblem as error:
-            raise request.error(error, rows.start) from error
-        for of_one, own in zip(effects, found, strict=True):
-            of_one += own
-    return effects
-
-
-def _decide_row(students: Sequence[PackedStudent], x: Row | NDArray[Any], explain: bool) -> list[RowDecision]:
-    """The decision of each student on one row, whose columns are in order."""
-    if isinstance(x, SparseRow):
-        if not explain and all(student.map.kind == "linear" for student in students):
-            # Costs only the stored entries, however many columns there are.
-            return [RowDecision(float(student.scores_sparse(x.indices, x.values)[0])) for student in students]
-        x = dense_row(x, students[0].map.n_columns)
-    return decide_row(students, x, explain=explain)
-
-
-def _decide(
-    students: Sequence[ServableStudent], request: QueryRequest
-) -> tuple[list[Decisions], list[Outside] | None]:
-    """The decisions of each student on all rows, and on request the columns outside their range."""
-    packed, inputs = [servable.student for servable in students], students[0].inputs
-    blocks: list[list[Decisions]] = []
-    outside: list[Outside] = []
-    for rows, table in request.blocks(inputs):
-        try:
-            blocks.append(decide_all(packed, table, explain=bool(request.explain)))
-        except InvalidProblem as error:
-            raise request.error(error, rows.start) from error
-        if request.explain:
-            outside += inputs.outside(table) or ()
-    known = outside or None
-    if len(blocks) == 1:
-        return blocks[0], known
-    return [Decisions.joined(of_student) for of_student in zip(*blocks, strict=True)], known

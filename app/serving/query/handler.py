@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from app.domain.errors import InvalidRequest, NotFound, ServiceError, TooLarge
+from app.domain.errors import ServiceError, TooLarge
 from app.http.path_prefix import path_as_sent
 from app.http.problem import Problem, ProblemError, method_not_allowed
 from app.http.responses import Response, problem_response
@@ -28,8 +28,7 @@ from app.serving.query.negotiation import DEFAULT_FORMAT, OF_CLASSES, OF_ONE_CLA
 from app.serving.query.paths import PREFIX, SUFFIXES, ParsedPath, parse_query_path
 from app.serving.query.prepared_prediction import SUFFIX as PREDICT
 from app.serving.query.prepared_prediction import PreparedPrediction
-from app.serving.query.record_requests import RecordRequest, classes_of, parse_classes_of_records
-from app.serving.query.requests import QueryRequest, parse_classes
+from app.serving.query.requests import parse_classes
 from app.serving.query.responses import JSON_HEADERS, Answer, encode_row
 from app.serving.row_decoder import decode_row
 from app.serving.servable import INLINE_BYTES, ServableStudent
@@ -43,7 +42,7 @@ class QueryHandler(WireFormat[Exchange, Receive, Response]):
 
     def __init__(self, pipeline: QueryPipeline) -> None:
         self.pipeline = pipeline
-        self._limits = RequestLimits(pipeline.max_bytes, pipeline.max_rows, pipeline.max_work)
+        self._limits = pipeline.limits
         self._inline_limits = replace(
             self._limits, max_work=min(INLINE_WORK, pipeline.max_work), explains_columns=False
         )
@@ -120,41 +119,13 @@ class QueryHandler(WireFormat[Exchange, Receive, Response]):
     ) -> Answer:
         pipeline = self.pipeline
         inline = len(data) <= INLINE_BYTES and format_.encoding is None
-        request: QueryRequest | RecordRequest
-        refused: InvalidRequest | None = None
-        try:
-            request = await pipeline.run(exchange, inline, parse_classes, data, format_, self._limits)
-            classes = request.classes
-        except InvalidRequest as error:
-            # Records can be read only once their version is known.
-            classes = await pipeline.run(exchange, inline, classes_of, data, format_, self._limits)
-            refused = error
-        students = await self._students(reference, classes, refused)
+        question = await pipeline.run(exchange, inline, parse_classes, data, format_, self._limits)
+        students = await pipeline.cache.students(reference, question.classes)
         exchange.model = students[0].metric_label
         exchange.asked = [student.loop for student in students]
-        records = students[0].inputs.records
-        if records is not None:
-            request = await pipeline.run(
-                exchange, inline, parse_classes_of_records, data, format_, records, self._limits
-            )
-        elif refused is not None:
-            raise refused
         size = len(data) * len(students)
         inline = all(_is_inline(student, size, format_) for student in students)
-        return await self._run(exchange, inline, partial(answer_classes, students, request, format_))
-
-    async def _students(
-        self, reference: str, classes: Sequence[str], refused: InvalidRequest | None
-    ) -> list[ServableStudent]:
-        """The students of some classes. refused: what is wrong with the body if they have no encoder."""
-        if refused is not None and not classes:
-            raise refused
-        try:
-            return await self.pipeline.cache.students(reference, classes)
-        except NotFound:
-            if refused is not None:
-                raise refused from None
-            raise
+        return await self._run(exchange, inline, partial(answer_classes, students, question, format_))
 
     async def _run(
         self, exchange: Exchange, inline: bool, answer: Callable[[RequestLimits], Answer]

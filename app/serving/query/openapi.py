@@ -9,10 +9,11 @@ from msgspec import Meta
 from app.domain.entities import Json
 from app.domain.errors import InputFault
 from app.http.json_schema import one_of, ref, schema_of, schemas_of
+from app.serving.columns.table_rows import Number, SparseRow
 from app.serving.decision import COLUMNS
+from app.serving.query.bodies import QueryBody
 from app.serving.query.negotiation import DTYPES, MediaType
 from app.serving.query.requests import CLASSES_SCHEMA, EXPLAIN_DOC, ClassesQuery, ClassName, ClassQuery
-from app.serving.query.rows import Number, QueryBody, SparseRow
 
 _PIECE_DOC: Final = (
     "Of a student with several rejections, on request: which of them is the largest and decides, from 0."

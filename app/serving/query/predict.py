@@ -11,17 +11,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.entities import Json
-from app.domain.errors import NotFound, TooLarge
+from app.domain.errors import NotFound
 from app.domain.near_names import known_names, spellings
 from app.http.types import Body
 from app.serving.cache import ServableTeacher
+from app.serving.columns.base import Rows
 from app.serving.loader import Teacher
+from app.serving.query.bodies import QueryBody, decode
 from app.serving.query.negotiation import MediaType, RequestFormat
-from app.serving.query.record_bodies import PREDICT_RECORDS, PredictRecords, decode_records, needs_record
-from app.serving.query.record_requests import RecordRequest
-from app.serving.query.requests import MAX_SCORES, QueryRequest, decompressed, parse_tensor
-from app.serving.query.rows import QueryBody, decode
-from app.serving.records import Records
+from app.serving.query.requests import check_scores, decompressed, given_tensor
 from app.serving.work import RequestLimits, check_work, prediction_work
 from core.errors import InvalidProblem
 
@@ -54,7 +52,7 @@ class Prediction:
     """
 
     servable: ServableTeacher
-    request: QueryRequest | RecordRequest
+    rows: Rows
     scores: bool
     target: str | None
     code: int | None
@@ -63,7 +61,7 @@ class Prediction:
     @property
     def work(self) -> int:
         """Multiply-adds for all rows."""
-        return self.request.n_rows * self.row_work
+        return len(self.rows) * self.row_work
 
     def blocks(self) -> Iterator[bytes]:
         """The results of all rows in JSON, separated by commas; a block at a time.
@@ -74,11 +72,11 @@ class Prediction:
         Raises InvalidRequest.
         """
         width = max(len(self.servable.teacher.classes), self.row_work // _WORK_PER_ENTRY)
-        for block, table in self.request.blocks(self.servable.inputs, width):
+        for numbers, table in self.rows.blocks(width):
             try:
                 results = b",".join(_results(self.servable, table, self.code, self.scores))
             except InvalidProblem as error:
-                raise self.request.error(error, block.start) from error
+                raise self.rows.error(error, numbers, table) from error
             yield results
 
     def answer(self, blocks: list[bytes]) -> bytes:
@@ -86,7 +84,7 @@ class Prediction:
         model_fields: Json = {"model": self.servable.model, "version": self.servable.version}
         if self.target is not None:
             model_fields["target"] = self.target
-        results = blocks[0][:-1] if self.request.single else b'{"results":[' + b",".join(blocks) + b"]"
+        results = blocks[0][:-1] if self.rows.single else b'{"results":[' + b",".join(blocks) + b"]"
         return results + b"," + msgspec.json.encode(model_fields)[1:]
 
 
@@ -103,39 +101,19 @@ def parse_prediction(
     Raises InvalidRequest, TooLarge, and NotFound for an unknown target.
     """
     data = decompressed(data, format_, limits)
-    records = servable.inputs.records
-    request: QueryRequest | RecordRequest
-    if records is not None:
-        request, body = _of_records(records, data, format_, limits)
-        scores, target = scores or body.scores, target if body.target is None else body.target
-    elif format_.body is MediaType.JSON:
-        body = decode(_DECODER, data, limits.max_rows)
-        request = QueryRequest(body.x, body.rows, explain=False, columns=body.columns)
-        scores, target = scores or body.scores, target if body.target is None else body.target
+    if format_.body is MediaType.JSON:
+        given, fields = decode(_DECODER, data, limits.max_rows)
+        scores, target = scores or fields.scores, target if fields.target is None else fields.target
     else:
-        request = parse_tensor(data, format_, limits)
+        given = given_tensor(data, format_, limits)
+    rows = given.of(servable.columns, limits.max_rows)
     teacher = servable.teacher
     n_classes = len(teacher.classes)
-    if scores and request.n_rows * n_classes > MAX_SCORES:
-        raise TooLarge(f"At most {MAX_SCORES} scores are given in one answer.", code="too_many_scores")
+    if scores:
+        check_scores(n_classes, len(rows))
     per_row = prediction_work(teacher.map, n_classes, target=target is not None)
-    check_work(request.n_rows, per_row, limits.max_work)
-    return Prediction(servable, request, scores, target, _code(servable, target), per_row)
-
-
-def _of_records(
-    records: Records, data: Body, format_: RequestFormat, limits: RequestLimits
-) -> tuple[QueryRequest | RecordRequest, PredictBody | PredictRecords]:
-    """The request to a version with an encoder, and its body."""
-    if format_.body is not MediaType.JSON:
-        if not records.encoder.takes_numbers:
-            raise needs_record(records, "rows")
-        return parse_tensor(data, format_, limits), PredictBody()
-    form = decode_records(PREDICT_RECORDS, data, records, limits.max_rows)
-    if form.source is not None:
-        return RecordRequest(form.source, explain=False), form.body
-    body = decode(_DECODER, data, limits.max_rows)
-    return QueryRequest(body.x, body.rows, explain=False, columns=body.columns), body
+    check_work(len(rows), per_row, limits.max_work)
+    return Prediction(servable, rows, scores, target, _code(servable, target), per_row)
 
 
 def _code(teacher: ServableTeacher, target: str | None) -> int | None:

@@ -90,7 +90,7 @@ class PreparedPrediction(PreparedRequest):
         return timed([teacher.loop], self._answer, teacher, body) if teacher.loop.is_allowed else None
 
     def _answer(self, teacher: ServableTeacher, body: Body) -> Computed | None:
-        if teacher.inputs.records is None:
+        if teacher.columns.is_table:
             labels = self._labels
             if labels is None or labels.served is not teacher:
                 labels = self._labels = RowLabels(teacher)
@@ -102,7 +102,7 @@ class PreparedPrediction(PreparedRequest):
         if prediction.work >= self._most_work:
             return None
         content = prediction.answer(list(prediction.blocks()))
-        return content, _LINES, teacher.metric_label, prediction.request.n_rows
+        return content, _LINES, teacher.metric_label, len(prediction.rows)
 
     def count(self, model: str, rows: int, seconds: float) -> None:  # noqa: ARG002 - predictions count no rows
         metrics = self.pipeline.metrics

@@ -8,7 +8,7 @@ classes:    {"classes": [{"class": …, …}, …], "model": …, "version": …
 first columns of the row that are outside, and how many are; of several classes once a row, in "rows" if there
 are many rows. Of records there are also "missing", "unseen", "cut" and "known_terms", see `RecordNote`;
 without a request each but the last where it names a column. Of rows that are explained by columns there are
-the fields of ``app.serving.explanations``, in each decision.
+the fields of ``app.serving.columns.explanations``, in each decision.
 Rows that cannot be answered have null in place of a decision where "faulty_rows" is "report", and an entry of
 "errors", as problem documents have them.
 "probability" is present for calibrated students; on request "gate" and "rejection", and for students with
@@ -25,12 +25,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.http.problem import NO_STORE
+from app.serving.columns.faulty_rows import FaultyRows
+from app.serving.columns.notes import RecordNote
 from app.serving.decision import Decisions, RowDecision
-from app.serving.faulty_rows import FaultyRows
-from app.serving.outside import Outside
 from app.serving.query.negotiation import MediaType
 from app.serving.query.tensors import write_tensor
-from app.serving.record_notes import RecordNote
 from app.serving.servable import ServableStudent
 
 Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
@@ -190,13 +189,8 @@ def _fields(notes: Sequence[bytes] | None) -> bytes:
     return b"," + notes[0] if notes and notes[0] else b""
 
 
-def note_of_outside(outside: Outside) -> bytes:
-    """The fields about the columns of one row that are outside their range."""
-    return b'"outside":%s,"outside_count":%d' % (_text(outside.columns), outside.total)
-
-
-def note_of_record(note: RecordNote | None, *, explained: bool) -> bytes:
-    """The fields about one record; unless it is explained, only those that name a column."""
+def note_of(note: RecordNote | None, *, explained: bool) -> bytes:
+    """The fields about one row; unless it is explained, only those that name a column."""
     if note is None:
         return b""
     fields = {
@@ -205,7 +199,8 @@ def note_of_record(note: RecordNote | None, *, explained: bool) -> bytes:
         "cut": note.cut,
         "known_terms": note.known_terms,
     }
-    parts = [note_of_outside(note.outside)] if explained or note.outside.total else []
+    outside = b'"outside":%s,"outside_count":%d' % (_text(note.outside.columns), note.outside.total)
+    parts = [outside] if explained or note.outside.total else []
     parts += [
         b'"%s":%s' % (name.encode(), _text(value))
         for name, value in fields.items()

@@ -39,7 +39,7 @@ def fails_in_the_database(*_: Any, **__: Any) -> Any:
         ((models, "list_models"), "GET", "/v1/models", {}),
         ((keys, "create_key"), "POST", "/v1/keys", {"json": {"name": "k", "scopes": ["query"]}}),
         (("app.serving.query.handler.answer_class",), "POST", QUERY, {"json": ROW}),
-        (("app.serving.query.evaluate.parse_request",), "POST", QUERY + "?explain=true", {"json": ROW}),
+        (("app.serving.query.evaluate.parse_class",), "POST", QUERY + "?explain=true", {"json": ROW}),
         (("app.store.repositories.audit.Audit.page",), "GET", "/v1/audit", {}),
         (("app.store.unit_of_work.UnitOfWork.__init__",), "GET", "/v1/training-jobs", {}),
         (("app.serving.open_inference.repository.Repository.metadata",), "GET", "/v2/models/pets", {}),

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from app.main import create_app
 from app.services.keys import create_key
 from app.services.models import get_version, input_rows
-from app.serving.input_tally import SAMPLED
-from app.serving.input_writer import InputWriter
+from app.serving.columns.tally import SAMPLED
+from app.serving.tally_writer import InputWriter
 from app.store.unit_of_work import Store
 from core.data.cell_values import microseconds_of
 from core.data.table import Table, TextCells

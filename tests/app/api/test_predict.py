@@ -61,7 +61,7 @@ def test_invalid_predictions_are_refused(client, pets, problem: Check):
         ('{"x": [1, 1e200, 2]}', "too_large", (0, 1)),
         ('{"x": {"indices": [3], "values": [1]}}', "wrong_columns", (0, None)),
         ('{"rows": [[1, 2, 3], [1, 2]]}', "wrong_columns", (1, None)),
-        ('{"rows": [[1, 2, 3], [1, 2, true]]}', "not_numeric", (1, 2)),
+        ('{"rows": [[1, 2, 3], [1, 2, true]]}', "wrong_type", (1, 2)),
         ('{"x": [1, 2, 3], "scores": "yes"}', "wrong_type", (None, None)),
     ],
 )
@@ -77,7 +77,7 @@ def test_limits_are_enforced(make_client, pets, problem: Check):
 
 
 def test_too_many_scores_are_refused(client, pets, problem: Check, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("app.serving.query.predict.MAX_SCORES", 7)
+    monkeypatch.setattr("app.serving.query.requests.MAX_SCORES", 7)
     body = {"rows": [[1, 2, 3]] * 2, "scores": True}
     problem(client.post(PATH, json=body), 413, "too_many_scores")
 

@@ -91,31 +91,22 @@ def test_the_teacher_takes_names_too(boxes, body: dict[str, Any]):
     assert scores == {"box": 321.0, "bag": 2.0}
 
 
-MISFITS = [
-    ({"length": 1, "width": 2}, "missing_column", "'height'"),
-    (ROW | {"depth": 1}, "unknown_column", "'depth'"),
-    ({"lenght": 1, "width": 2, "height": 3}, "missing_column", "is 'length' meant?"),
-    ({"Width": 2, "length": 1, "height": 3}, "missing_column", "is 'width' meant?"),
-    ({}, "missing_column", "lacks 'length', 'width', 'height'"),
-    ({"kind": "box", "length": 1, "width": 2}, "missing_column", "'height'"),
-]
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ({"lenght": 1, "width": 2, "height": 3}, "did you mean 'length'?"),
+        ({"Width": 2, "length": 1, "height": 3}, "did you mean 'width'?"),
+        (ROW | {"depth": 1}, "its columns are 'length', 'width', 'height'."),
+    ],
+)
+def test_a_name_that_may_be_meant_is_suggested(boxes, problem: Check, row: dict[str, int], words: str):
+    assert words in problem(boxes(**NAMED).post(BOX, json={"x": row}), 400, "unknown_column")["detail"]
 
 
-@pytest.mark.parametrize(("row", "code", "words"), MISFITS)
-@pytest.mark.parametrize("form", ["x", "rows"])
-def test_names_that_do_not_fit_are_refused(boxes, problem: Check, row, code: str, words: str, form: str):
-    client = boxes(**NAMED)
-    body = {"x": row} if form == "x" else {"rows": [ROW, row]}
-    document = problem(client.post(BOX, json=body), 422, "wrong_columns")
-    assert words in document["detail"]
-    assert (document["errors"][0]["code"], document["errors"][0]["row"]) == (code, None if form == "x" else 1)
-
-
-def test_a_name_that_is_there_twice_is_refused(boxes, problem: Check):
-    client = boxes(**NAMED)
-    body = b'{"x": {"length": 1, "length": 2, "width": 2, "height": 3}}'
-    document = problem(client.post(BOX, content=body), 400, "duplicate_key")
-    assert document["detail"] == "x has the key 'length' twice."
+def test_all_columns_at_fault_are_named(boxes, problem: Check):
+    document = problem(boxes(**NAMED).post(BOX, json={"rows": [ROW, {}]}), 400, "missing_value")
+    faults = [(fault["name"], fault["row"], fault["column"]) for fault in document["errors"]]
+    assert faults == [(name, 1, place) for place, name in enumerate(NAMES)]
 
 
 @pytest.mark.parametrize(
@@ -181,31 +172,24 @@ def test_a_key_twice_in_an_inference_is_refused(boxes, body: str, words: str):
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "code"),
     [
-        ('{"columns": ["length", "width", "width", "height"], "x": [1, 2, 2, 3]}', "'width' twice"),
-        ('{"columns": ["length", "width", "width"], "rows": [[1, 2, 2]]}', "'width' twice"),
-        ('{"columns": ["length", "width"], "rows": [[1, 2]]}', "'height'"),
+        ('{"columns": ["length", "width", "width", "height"], "x": [1, 2, 2, 3]}', "duplicate_key"),
+        ('{"columns": ["length", "width", "width"], "rows": [[1, 2, 2]]}', "duplicate_key"),
+        ('{"columns": ["length", "width"], "rows": [[1, 2]]}', "missing_value"),
+        ('{"columns": ["length", "width", "height", "depth"], "rows": [[1, 2, 3, 4]]}', "unknown_column"),
     ],
 )
-def test_a_name_that_is_there_twice_or_not_at_all_is_refused(boxes, problem: Check, body: str, words: str):
-    assert words in problem(boxes(**NAMED).post(BOX, content=body), 422, "wrong_columns")["detail"]
+def test_names_of_the_numbers_in_lists_must_fit(boxes, problem: Check, body: str, code: str):
+    problem(boxes(**NAMED).post(BOX, content=body), 400, code)
 
 
 @pytest.mark.parametrize(
     ("body", "code", "words"),
     [
-        ('{"x": {"length": 1, "width": "2", "height": 3}}', "not_numeric", "column 'width'"),
-        ('{"x": {"length": 1, "width": null, "height": 3}}', "not_numeric", "column 'width'"),
-        ('{"x": {"length": 1, "width": true, "height": 3}}', "not_numeric", "column 'width'"),
-        ('{"x": {"length": 1, "width": [2], "height": 3}}', "wrong_shape", "column 'width'"),
-        ('{"x": {"length": 1, "width": NaN, "height": 3}}', "not_finite", "column 'width'"),
-        ('{"x": {"length": 1, "width": 1e200, "height": 3}}', "too_large", "column 'width'"),
-        ('{"x": {"length": 1, "width": 1' + "0" * 400 + ', "height": 3}}', "too_large", "column 'width'"),
-        ('{"rows": [{"length": 1, "width": -1e101, "height": 3}]}', "too_large", "column 'width'"),
-        ('{"rows": [{"length": 1, "width": "a", "height": 3}]}', "not_numeric", "column 'width'"),
-        ('{"columns": ["length", "width", "height"], "x": [1, 2]}', "wrong_columns", "3 names"),
-        ('{"columns": ["length", "width", "height"], "rows": [[1, 2]]}', "wrong_columns", "3 expected"),
+        ('{"x": {"length": 1, "width": 1' + "0" * 400 + ', "height": 3}}', "too_large", "'width'"),
+        ('{"columns": ["length", "width", "height"], "x": [1, 2]}', "wrong_columns", "3 are needed"),
+        ('{"columns": ["length", "width", "height"], "rows": [[1, 2]]}', "wrong_columns", "3 are needed"),
         ('{"columns": ["length", "width", "height"], "x": {"length": 1}}', "wrong_body", ""),
         ('{"columns": ["length", "width", "height"], "rows": [{"length": 1}]}', "wrong_body", "row 0"),
         (
@@ -221,12 +205,10 @@ def test_values_with_names_are_checked_as_those_without(boxes, problem: Check, b
     assert words in problem(boxes(**NAMED).post(BOX, content=body), 400, code)["detail"]
 
 
-@pytest.mark.parametrize("body", [{"x": ROW}, {"rows": [ROW]}, {"columns": NAMES, "rows": [[1, 2, 3]]}])
-@pytest.mark.parametrize(
-    "inputs", [{}, {"columns": ["a", "a", "b"]}, {"columns": None, "ranges": NAMED["ranges"]}]
-)
-def test_a_version_without_names_refuses_them(boxes, problem: Check, body, inputs):
-    document = problem(boxes(**inputs).post(BOX, json=body), 422, "no_column_names")
+@pytest.mark.parametrize("inputs", [{"columns": ["a", "a", "b"]}, {"columns": None}])
+def test_a_version_without_usable_names_refuses_them(boxes, problem: Check, inputs):
+    body = {"columns": NAMES, "rows": [[1, 2, 3]]}
+    document = problem(boxes(**inputs).post(BOX, json=body), 400, "no_column_names")
     assert "list of its 3 numbers" in document["detail"]
 
 
@@ -361,12 +343,12 @@ def test_ten_columns_are_named_and_all_counted(client, store: Store):
     [
         ("instances", '"rows" here'),
         ("dataframe_split", '"columns" and "rows" here'),
-        ("dataframe_records", '"rows" here'),
+        ("dataframe_records", '"records" here'),
         ("data", '"rows" here'),
         ("inputs", "/v2/models"),
         ("row", "is 'rows' meant?"),
         ("Explain", "is 'explain' meant?"),
-        ("zzz", "only x, rows, columns"),
+        ("zzz", "only x, rows, record, records, columns"),
     ],
 )
 @pytest.mark.parametrize("path", [BOX, BOTH, PREDICT])
@@ -376,7 +358,6 @@ def test_an_unknown_field_says_which_are_wanted(boxes, problem: Check, field: st
     body = json.dumps({field: [[1, 2, 3]]})
     document = problem(boxes(**NAMED).post(path, content=body), 400, "wrong_body")
     assert words in document["detail"]
-    assert '{"rows": [[5.1, 3.5]]}' in document["detail"]
 
 
 def test_a_key_that_is_no_text_is_an_error_of_the_body(boxes):
@@ -384,9 +365,3 @@ def test_a_key_that_is_no_text_is_an_error_of_the_body(boxes):
     answer = boxes(**NAMED).post("/v2/models/boxes:box/infer", content=body)
     assert answer.status_code == 400
     assert "it is not UTF-8" in answer.text
-
-
-def test_a_name_twice_among_the_columns_of_a_body_is_named(boxes, problem: Check):
-    body = {"columns": ["length", "width", "width", "height"], "x": [1, 2, 2, 3]}
-    document = problem(boxes(**NAMED).post(BOX, json=body), 422, "wrong_columns")
-    assert [fault["code"] for fault in document["errors"]] == ["duplicate_column"]

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.serving import explanations, loop_time
+from app.serving import loop_time
+from app.serving.columns import explanations
 from app.serving.loop_time import SLOW_SECONDS, LoopTime, timed
 from app.serving.open_inference import evaluate as inference_evaluation
 from app.serving.query import evaluate, predict

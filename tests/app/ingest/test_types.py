@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from app.domain.errors import InvalidRequest
-from app.serving.record_faults import RecordReader
+from app.serving.columns.faults import RecordReader
 from core.data.cell_values import category_key
 from core.data.column_kinds import infer_schema
 from core.data.frames import table_of_frame, without_tokens

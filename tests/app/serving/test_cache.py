@@ -720,7 +720,7 @@ async def test_students_and_columns_of_records_are_prepared_in_threads(
 
         return made
 
-    monkeypatch.setattr(cache_module, "Inputs", noting(cache_module.Inputs))
+    monkeypatch.setattr(cache_module, "columns_of", noting(cache_module.columns_of))
     monkeypatch.setattr(cache, "_serve", noting(make_servable))
     shelf.versions[1] = dataclasses.replace(version(1), encoder_digest="0" * 64)
     await cache.student("pets", "cat")
@@ -730,15 +730,14 @@ async def test_students_and_columns_of_records_are_prepared_in_threads(
 async def test_students_of_a_version_share_its_encoder(shelf: Shelf, cache: ModelCache):
     shelf.versions[1] = dataclasses.replace(version(1), encoder_digest="0" * 64)
     cat, dog = await cache.students("pets", ["cat", "dog"])
-    assert cat.inputs is dog.inputs
-    assert cat.inputs.records is not None
+    assert cat.columns is dog.columns
     assert cat.score_record is not None
     assert cat.score_record((2.0, 1.0)) == 2.0
     assert shelf.reads.count((1, "encoder")) == 1
-    assert cache.size >= 2 * shelf.size + cat.inputs.records.nbytes
+    assert cache.size >= 2 * shelf.size + cat.columns.nbytes
     teacher = await cache.teacher("pets")
-    assert teacher.inputs is cat.inputs
-    assert await cache.inputs(shelf.versions[1]) is cat.inputs
+    assert teacher.columns is cat.columns
+    assert await cache.columns(shelf.versions[1]) is cat.columns
     cache.drop("default", "pets")
     assert cache.size == 0
 
@@ -746,11 +745,12 @@ async def test_students_of_a_version_share_its_encoder(shelf: Shelf, cache: Mode
 async def test_what_is_counted_of_a_version_outlives_it(shelf: Shelf, cache: ModelCache):
     shelf.versions[1] = dataclasses.replace(version(1), encoder_digest="0" * 64, profile_digest="1" * 64)
     for records in (1, 2):
-        inputs = (await cache.student("pets", "cat")).inputs
-        assert inputs.records is not None
-        assert inputs.records.tally.profile == fit_profile(numbers_table(), numbers_encoder())
-        inputs.records.tally.add([[1.0] * records, [2.0] * records])
-        del inputs
+        columns = (await cache.student("pets", "cat")).columns
+        assert columns.named is not None
+        assert columns.named.tally is not None
+        assert columns.named.tally.profile == fit_profile(numbers_table(), numbers_encoder())
+        columns.named.tally.add([[1.0] * records, [2.0] * records])
+        del columns
         cache.drop("default", "pets")
         gc.collect()
     assert shelf.reads.count((1, "profile")) == 2

@@ -16,7 +16,10 @@ from hypothesis import strategies as st
 from app.domain.entities import ModelVersion
 from app.domain.errors import ServiceError
 from app.domain.figures import UNUSUAL
-from app.serving.input_tally import (
+from app.serving.columns.decoders import REFUSED
+from app.serving.columns.of_version import columns_of as columns_of_version
+from app.serving.columns.reading import Records
+from app.serving.columns.tally import (
     CUT,
     GAP,
     OUTSIDE,
@@ -28,11 +31,9 @@ from app.serving.input_tally import (
     Taken,
     unusual,
 )
-from app.serving.inputs import Inputs
 from app.serving.query.evaluate import answer_class, answer_classes
 from app.serving.query.negotiation import DEFAULT_FORMAT
-from app.serving.query.record_requests import parse_classes_of_records
-from app.serving.records import REFUSED, Records
+from app.serving.query.requests import parse_classes
 from app.serving.servable import ServableStudent, make_servable
 from app.serving.work import RequestLimits
 from core.data.column_kinds import infer_schema
@@ -49,6 +50,7 @@ from tests.app.serving.written_records import (
     encoder,
     numbers_encoder,
     people,
+    records_of,
     served,
     text_encoder,
 )
@@ -63,8 +65,7 @@ def ask(student: ServableStudent, body: Any) -> None:
 
 
 def taken(student: ServableStudent) -> Taken:
-    assert student.inputs.records is not None
-    return student.inputs.records.tally.take()
+    return records_of(student).tally.take()
 
 
 def by_column(known: Encoder, found: Taken) -> dict[str, dict[str, int]]:
@@ -132,11 +133,9 @@ def test_a_record_counts_the_same_in_each_form(kind: str, change: dict[str, Any]
 
 def test_a_record_is_counted_once_for_several_classes():
     students = [served(encoder(), label=label, seed=seed) for seed, label in enumerate("ab")]
-    shared = students[0].inputs
     both = [students[0], served(encoder(), label="b", seed=1)]
-    assert shared.records is not None
     data = json.dumps({"classes": ["a", "b"], "record": SENT | {"age": None}}).encode()
-    request = parse_classes_of_records(data, DEFAULT_FORMAT, shared.records, LIMITS)
+    request = parse_classes(data, DEFAULT_FORMAT, LIMITS)
     answer_classes(both, request, DEFAULT_FORMAT, LIMITS)
     assert taken(students[0]).unusual == {"gap": 1}
 
@@ -212,8 +211,7 @@ def test_a_very_large_category_is_looked_up():
     table = Table(("name",), (TextCells.of(names),))
     known = fit_encoder(table, infer_schema(table, {"name": KindSpec(Kind.CATEGORY)}))
     student = served(known)
-    assert student.inputs.records is not None
-    values = student.inputs.records.clean.decode_body(b'{"record": {"name": "name number 7"}}')
+    values = records_of(student).clean.decode_body(b'{"record": {"name": "name number 7"}}')
     assert tuple(values) == ("name number 7",)
     ask(student, {"record": {"name": "name number 7"}})
     ask(student, {"record": {"name": "name number 300"}})
@@ -258,8 +256,8 @@ def test_what_is_clean_is_known_without_a_look(monkeypatch: pytest.MonkeyPatch):
         looked.append(column.name)
         return unusual(column, value)
 
-    monkeypatch.setattr("app.serving.records.unusual", spy)
-    monkeypatch.setattr("app.serving.input_tally.unusual", spy)
+    monkeypatch.setattr("app.serving.columns.decoders.unusual", spy)
+    monkeypatch.setattr("app.serving.columns.tally.unusual", spy)
     bodies = [{"record": SENT}, {"records": [SENT] * 5}, {"columns": columns_of(SENT, SENT)}]
     for body in bodies:
         ask(student, body)
@@ -282,8 +280,10 @@ def student_with_profile(tallies: InputTallies | None = None) -> ServableStudent
     profile = fit_profile(people(), encoder())
     plain = served(encoder())
     made = tallies or InputTallies()
-    inputs = Inputs(VERSION, encoder=encoder(), make_tally=lambda rows: made.make(VERSION, profile, rows))
-    return make_servable(plain.student, VERSION, inputs)
+    columns = columns_of_version(
+        VERSION, encoder=encoder(), make_tally=lambda rows: made.make(VERSION, profile, rows)
+    )
+    return make_servable(plain.student, VERSION, columns)
 
 
 JOB_BINS = {"cook": 0, "nurse": 1, "clerk": 2}

@@ -23,10 +23,10 @@ from app.processes.periodic import PeriodicWork
 from app.services.models import delete_version, input_rows
 from app.services.quotas import has_bytes, set_quotas
 from app.services.retention import Cleaned, clean, what_to_clean
-from app.serving import input_writer
-from app.serving.input_tally import WIDTH, InputTallies, Taken
-from app.serving.input_writer import InputWriter
-from app.serving.records import Records
+from app.serving import tally_writer
+from app.serving.columns.reading import Records
+from app.serving.columns.tally import WIDTH, InputTallies, Taken
+from app.serving.tally_writer import InputWriter
 from app.settings import Settings
 from app.store.engine import open_engine
 from app.store.live_tables import input_counts
@@ -110,7 +110,7 @@ def test_hours_and_versions_have_rows_of_their_own(store: Store, monkeypatch: py
     for version, times in ((first, 1), (second, 2)):
         process = Process(store, version)
         for back in (3, 1):
-            monkeypatch.setattr(input_writer.time, "time", lambda back=back: (hour - back) * HOUR)
+            monkeypatch.setattr(tally_writer.time, "time", lambda back=back: (hour - back) * HOUR)
             process.count(times)
             process.writer.write()
     monkeypatch.undo()
@@ -138,7 +138,7 @@ def test_a_writer_without_its_database_keeps_its_counts(store: Store, monkeypatc
 
 
 def test_waiting_counts_are_bounded(store: Store, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(input_writer, "_MOST_WAITING", 2)
+    monkeypatch.setattr(tally_writer, "_MOST_WAITING", 2)
     process = Process(store, published(store))
     with monkeypatch.context() as patch:
         patch.setattr(Store, "begin", _unavailable)
@@ -182,7 +182,7 @@ class Tenants:
 def test_all_versions_of_a_minute_are_written_while_the_database_works(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(input_writer, "_MOST_WAITING", 2)
+    monkeypatch.setattr(tally_writer, "_MOST_WAITING", 2)
     process = Tenants(store)
     process.count(("a", "m"), *(("b", f"m{number}") for number in range(6)))
     process.writer.write()
@@ -192,7 +192,7 @@ def test_all_versions_of_a_minute_are_written_while_the_database_works(
 def test_rows_are_given_up_of_the_tenant_with_the_most_after_writing_has_failed(
     store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    monkeypatch.setattr(input_writer, "_MOST_WAITING", 4)
+    monkeypatch.setattr(tally_writer, "_MOST_WAITING", 4)
     process = Tenants(store)
     process.count(("a", "m"), ("b", "m0"), ("c", "m"), *(("b", f"m{number}") for number in range(1, 6)))
     with monkeypatch.context() as patch:

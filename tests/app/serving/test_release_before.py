@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from app.ingest import dataset_format
-from app.serving.inputs import Inputs
+from app.serving.columns.of_version import columns_of as columns_of_version
 from app.serving.query.evaluate import answer_class
 from app.serving.query.negotiation import DEFAULT_FORMAT
 from app.serving.servable import ServableStudent, make_servable
@@ -31,7 +31,7 @@ STORED: dict[str, Any] = json.loads((Path(__file__).with_name("release_before.js
 def student() -> ServableStudent:
     packed = PackedStudent.from_bytes(base64.b64decode(STORED["student"]))
     version = replace(VERSION, model="old", version=1, columns=2, metrics={"inputs": STORED["inputs"]})
-    return make_servable(packed, version, Inputs(version))
+    return make_servable(packed, version, columns_of_version(version))
 
 
 def test_a_stored_data_set_is_read_and_written_with_the_same_bytes():

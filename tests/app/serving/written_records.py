@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from app.domain.entities import ModelVersion
-from app.serving.inputs import Inputs
+from app.serving.columns.encoded import Encoded
+from app.serving.columns.of_version import columns_of as columns_of_version
+from app.serving.columns.reading import Records
 from app.serving.servable import ServableStudent, make_servable
 from core.data.column_kinds import infer_schema
 from core.data.schema import Kind, KindSpec
@@ -129,7 +131,14 @@ def served(
     packed = random_map(known, kind)
     student = PackedStudent(packed, random_form(packed.n_basis, faces, seed), 0.1, label, **more)
     version = replace(VERSION, columns=known.layout.columns, encoder_digest="0" * 64)
-    return make_servable(student, version, Inputs(version, encoder=known))
+    return make_servable(student, version, columns_of_version(version, encoder=known))
+
+
+def records_of(student: ServableStudent) -> Records:
+    """What reads the records of a version with an encoder."""
+    columns = student.columns
+    assert isinstance(columns, Encoded)
+    return columns.records
 
 
 def columns_of(*records: Mapping[str, Any]) -> dict[str, list[Any]]:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from app.services.keys import create_key
-from app.serving import input_report
-from app.serving.input_tally import SAMPLED
+from app.serving.columns import report as input_report
+from app.serving.columns.tally import SAMPLED
 from app.store.unit_of_work import Store
 from tests.app.api.test_inputs import ONE, publish_people, write
 from tests.app.serving.written_records import RECORD

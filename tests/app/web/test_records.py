@@ -112,7 +112,7 @@ def test_an_empty_field_is_a_gap_and_one_that_must_be_filled_is_named(sign_in: E
     assert refused.status_code == 400
     found = controls(refused.text)
     assert {name for name, (_, known) in found.items() if "aria-invalid" in known} == {"hours", "member"}
-    assert "which had one in every training row" in refused.text
+    assert "and had one in every training row" in refused.text
 
 
 @pytest.mark.parametrize(

@@ -286,7 +286,7 @@ def test_a_gap_that_training_did_not_have_is_answered_as_in_queries(ask: str, ga
 def test_a_gap_of_the_only_column_is_refused_as_in_queries(ask: str, gap: Any):
     size = [k % 11 * 1.5 for k in range(N)]
     y = ["high" if one > 7 else "low" for one in size]
-    words = r"row 1 \(counted from 0\), has no value for 'size', which had one in every training row"
+    words = r"row 1 \(counted from 0\): 'size' has no value, and had one in every training row"
     numbers = STMSClassifier(automatic=False).fit({"size": size}, y)
     with at_fault(InvalidProblem, "missing_value", match=words):
         getattr(numbers, ask)({"size": [1.0, None if gap == "NA" else gap]})

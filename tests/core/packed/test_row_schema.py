@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.serving.record_faults import RecordReader
+from app.serving.columns.faults import RecordReader
 from core.data.column_kinds import infer_schema
 from core.data.schema import KindSpec
 from core.data.table import Cells, NumberCells, Table, TextCells, VectorCells

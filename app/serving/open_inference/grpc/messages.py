@@ -26,7 +26,6 @@ from app.serving.open_inference.requests import (
     RequestedOutput,
     check_supported,
     labels_of,
-    read_inference,
     requested,
 )
 from app.serving.open_inference.responses import InferenceModel, InferenceStatistics
@@ -96,26 +95,12 @@ class GrpcInference(InferenceForm[bytes]):
                 raise TooLarge(f"The request has more than {MAX_OBJECTS} parts.", code="too_many_objects")
         return cls(parse("ModelInferRequest", b"".join(rest)), raw, len(data))
 
-    def parse(self, path: ParsedPath, student: ServableStudent | None, max_rows: int) -> Inference:
-        message = self.message
+    def parse(self, path: ParsedPath) -> Inference:
+        message, tensors = self.message, self._tensors()
         outputs = [(output.name, _parameters(output.parameters)) for output in message.outputs]
         is_raw = bool(self.raw)
-        return read_inference(
-            self._tensors(),
-            _parameters(message.parameters),
-            path,
-            max_rows,
-            None if student is None else student.inputs.records,
-            id=message.id or None,
-            outputs=requested(outputs, is_raw),
-            binary=is_raw,
-        )
-
-    def classes(self, path: ParsedPath) -> list[str]:
-        try:
-            return labels_of(self._tensors(), _parameters(self.message.parameters), path)
-        except ServiceError:
-            return []
+        labels = labels_of(tensors, _parameters(message.parameters), path)
+        return Inference(tensors, path, labels, message.id or None, requested(outputs, is_raw), is_raw)
 
     def encode(
         self,

@@ -293,8 +293,8 @@ def test_rows_are_views_of_the_bytes_that_arrived():
     data = inference().SerializeToString()
     form = GrpcInference.read(data)
     assert form.raw[0].obj is data
-    found = form.parse(service.model_path("infer", "pets:cat", None), None, 10)
-    np.testing.assert_array_equal(found.rows, ROWS)
+    [tensor] = form.parse(service.model_path("infer", "pets:cat", None)).tensors
+    np.testing.assert_array_equal(tensor.numbers(), ROWS)
 
 
 def test_the_parts_of_a_message_are_bounded():

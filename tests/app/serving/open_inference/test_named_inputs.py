@@ -82,27 +82,18 @@ def test_the_label_column_of_the_training_file_is_left_out(client, boxes):
 
 
 @pytest.mark.parametrize(
-    ("change", "status", "words"),
+    ("change", "words"),
     [
-        ({"depth": [1.0, 2.0]}, 422, "'depth'"),
-        ({"width": None}, 422, "lacks 'width'"),
-        ({"width": None, "widht": [1.0, 2.0]}, 422, "is 'width' meant?"),
-        ({"width": None, "more": [1.0, 2.0]}, 422, "'more'"),
+        ({"depth": [1.0, 2.0]}, "no column 'depth'"),
+        ({"width": None}, "'width' has no value"),
+        ({"width": None, "widht": [1.0, 2.0]}, "did you mean 'width'?"),
     ],
 )
-def test_names_that_do_not_fit_are_refused(client, boxes, change, status: int, words: str):
+def test_names_that_do_not_fit_are_refused(client, boxes, change, words: str):
     document = {"inputs": [given for given in named(**change)["inputs"] if given["data"] is not None]}
     response = client.post(BOX, content=json.dumps(document).encode())
-    assert response.status_code == status
+    assert response.status_code == 400
     assert words in response.json()["error"]
-
-
-def test_a_column_that_is_there_twice_is_refused(client, boxes):
-    document = named()
-    document["inputs"].append(document["inputs"][0])
-    response = client.post(BOX, content=json.dumps(document).encode())
-    assert response.status_code == 422
-    assert "'height' twice" in response.json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -112,7 +103,7 @@ def test_a_column_that_is_there_twice_is_refused(client, boxes):
         (tensor([1.0, 2.0, 3.0, 4.0], "FP64", (2, 2), "width"), "same number of rows"),
         (tensor([1.0, 2.0], "FP64", (1, 2), "width"), "same number of rows"),
         (tensor(1.0, "FP64", (), "width"), "same number of rows"),
-        (tensor(["a", "b"], "BYTES", (2, 1), "width"), "BYTES where numbers"),
+        (tensor(["a", "b"], "BYTES", (2, 1), "width"), "must be a number, not a text"),
         (tensor([1.0, "b"], "FP64", (2, 1), "width"), "'width'"),
         (tensor([1.0, 1e200], "FP64", (2, 1), "width"), "width"),
     ],
@@ -123,13 +114,6 @@ def test_a_column_of_another_form_is_refused(client, boxes, given, words: str):
     response = client.post(BOX, content=json.dumps(document).encode())
     assert response.status_code == 400, response.text
     assert words in response.json()["error"]
-
-
-def test_a_version_without_names_refuses_columns(client, store: Store):
-    publish_boxes(store)
-    response = client.post(BOX, content=json.dumps(named()).encode())
-    assert response.status_code == 422
-    assert "no names of columns" in response.json()["error"]
 
 
 def test_metadata_name_the_columns(client, boxes, store: Store):

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from app.domain.errors import InvalidRequest, TooLarge, Unprocessable
-from app.serving import explanations
-from app.serving.inputs import Inputs
+from app.serving.columns import explanations
+from app.serving.columns.of_version import columns_of as columns_of_version
 from app.serving.query.evaluate import answer_class, answer_classes
 from app.serving.query.negotiation import DEFAULT_FORMAT, OF_ONE_CLASS, negotiate
-from app.serving.query.record_requests import parse_classes_of_records
+from app.serving.query.requests import parse_classes
 from app.serving.servable import ServableStudent, make_servable
 from app.serving.work import RequestLimits
 from core.packed import LinearBasis, LinearForm, PackedStudent
@@ -23,6 +23,7 @@ from tests.app.serving.written_records import (
     VERSION,
     encoder,
     numbers_encoder,
+    records_of,
     served,
     text_encoder,
 )
@@ -43,7 +44,7 @@ def numbers(**known: Any) -> ServableStudent:
         LinearBasis(2), LinearForm(np.array([2.0, -1.0]), 0.5, np.zeros(2), 0.0), 0.0, "a"
     )
     version = replace(VERSION, columns=2, metrics={"inputs": known})
-    return make_servable(student, version, Inputs(version))
+    return make_servable(student, version, columns_of_version(version))
 
 
 def test_columns_are_listed_by_their_effects_and_add_up():
@@ -79,7 +80,7 @@ def test_values_that_training_did_not_have_are_not_known():
 @pytest.mark.parametrize("n", [1, 3])
 def test_explained_records_are_counted_once(n: int):
     student = served(encoder())
-    records = student.inputs.records
+    records = records_of(student)
     form = {"record": RECORD} if n == 1 else {"records": [RECORD] * n}
     ask(student, explain="columns", **form)
     assert records.tally.take().records == n
@@ -110,8 +111,7 @@ def test_each_of_several_classes_has_its_own_effects():
     students = [served(encoder(), label="a"), served(encoder(), label="b", seed=5)]
     for form in ({"record": RECORD}, {"records": [RECORD, RECORD | {"age": 20.0}]}):
         body = json.dumps({"classes": ["a", "b"], "explain": "columns", **form}).encode()
-        records = students[0].inputs.records
-        request = parse_classes_of_records(body, DEFAULT_FORMAT, records, LIMITS)
+        request = parse_classes(body, DEFAULT_FORMAT, LIMITS)
         answer = json.loads(answer_classes(students, request, DEFAULT_FORMAT, LIMITS)[0])
         for student, of_class in zip(students, answer["classes"], strict=True):
             alone = ask(student, explain="columns", **form)

@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from app.domain.errors import InvalidRequest
-from app.serving.faulty_rows import MOST_FAULTY_ROWS
+from app.serving.columns.faulty_rows import MOST_FAULTY_ROWS
 from app.serving.query.evaluate import answer_class, answer_classes
 from app.serving.query.negotiation import DEFAULT_FORMAT, MediaType, RequestFormat
-from app.serving.query.record_requests import parse_classes_of_records
 from app.serving.query.requests import parse_classes
 from app.serving.servable import ServableStudent, make_servable
 from app.serving.work import RequestLimits
@@ -88,10 +87,9 @@ def test_several_classes_have_null_for_the_same_rows():
     for entry in answer["classes"]:
         assert [result is None for result in entry["results"]] == [False, True, False, True, False]
     assert [error["row"] for error in answer["errors"]] == [1, 3]
-    assert RECORDS.inputs.records is not None
     unseen = RECORD | {"job": "pilot"}
     body = json.dumps({"records": [BAD, unseen], "faulty_rows": "report", "classes": ["a"]}).encode()
-    of_records = parse_classes_of_records(body, DEFAULT_FORMAT, RECORDS.inputs.records, LIMITS)
+    of_records = parse_classes(body, DEFAULT_FORMAT, LIMITS)
     answer = json.loads(answer_classes([RECORDS], of_records, DEFAULT_FORMAT, LIMITS)[0])
     assert answer["rows"] == [{}, {"unseen": ["job"]}]
     assert [result is None for result in answer["classes"][0]["results"]] == [True, False]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from app.domain.errors import InvalidRequest
-from app.serving.inputs import Inputs
+from app.serving.columns.of_version import columns_of as columns_of_version
 from app.serving.query.evaluate import answer_class
 from app.serving.query.negotiation import DEFAULT_FORMAT
 from app.serving.servable import ServableStudent, make_servable
@@ -20,7 +20,7 @@ from core.packed import PackedStudent, SigmoidCalibration
 from core.packed.encoder import Encoder
 from core.packed.record_rows import RecordRows
 from tests.app.serving.query.test_records import infer, inputs_of
-from tests.app.serving.written_records import RECORD, VERSION, columns_of, encoder, served
+from tests.app.serving.written_records import RECORD, VERSION, columns_of, encoder, records_of, served
 
 LIMITS = RequestLimits(max_bytes=1 << 24, max_rows=1000)
 GAPS = (-0.25, 0.5)
@@ -39,7 +39,9 @@ def student_of(kind: str, faces: int, *, with_note: bool = False) -> ServableStu
     packed = PackedStudent.from_bytes(replace(plain, gaps=GAPS).to_bytes())
     assert packed.gaps == GAPS
     version = replace(VERSION, columns=known.layout.columns, encoder_digest="0" * 64)
-    return make_servable(packed, version, Inputs(version, encoder=Encoder.from_bytes(known.to_bytes())))
+    return make_servable(
+        packed, version, columns_of_version(version, encoder=Encoder.from_bytes(known.to_bytes()))
+    )
 
 
 def ask(student: ServableStudent, body: Mapping[str, Any]) -> Any:
@@ -52,8 +54,7 @@ def without(*names: str) -> dict[str, Any]:
 
 def expected(student: ServableStudent, record: Mapping[str, Any], *gaps: str) -> float:
     """The score by the formula, from the row that has the values of the record."""
-    records = student.inputs.records
-    assert records is not None
+    records = records_of(student)
     known, rows = records.encoder, records.rows
     assert known.gaps is not None
     given = {**RECORD, **record}
@@ -145,8 +146,7 @@ def test_unusual_values_are_named_without_a_request():
 
 def test_texts_are_gaps_of_their_own():
     student = student_of("linear", 1, with_note=True)
-    records = student.inputs.records
-    assert records is not None
+    records = records_of(student)
     # Every thirteenth note was missing in training, which taught what that means.
     assert not next(column for column in records.encoder.columns if column.name == "note").fills
 

@@ -30,6 +30,7 @@ from tests.app.serving.written_records import (
     encoder,
     numbers_encoder,
     people,
+    records_of,
     refusing_encoder,
     served,
     text_encoder,
@@ -85,10 +86,9 @@ def inputs_of(*records: Mapping[str, Any]) -> dict[str, Any]:
 def infer(student: ServableStudent, request: bytes | Mapping[str, Any]) -> list[float]:
     """The scores of a request of the inference protocol."""
     body = request if isinstance(request, bytes) else json.dumps(request).encode()
-    parsed = parse_inference(
-        body, None, PATH, student.student.map.n_columns, LIMITS.max_rows, student.inputs.records
-    )
-    outputs, _ = answer_inference(parsed, {"a": student}, LIMITS.max_work)
+    parsed = parse_inference(body, None, PATH)
+    rows = parsed.rows(student.columns, LIMITS.max_rows)
+    outputs, _ = answer_inference(parsed, rows, {"a": student}, LIMITS)
     return list(map(float, outputs["score"]))
 
 
@@ -111,7 +111,7 @@ class Case:
 
 
 GONE = object()
-MISSING = "has no value for 'hours', which had one in every training row."
+MISSING = "'hours' has no value, and had one in every training row."
 TABLE = {
     "a required column is absent": Case({"hours": GONE}, "missing_value", MISSING, "hours"),
     "a required column is null": Case({"hours": None}, "missing_value", MISSING, "hours"),
@@ -163,7 +163,7 @@ TABLE = {
     "a time with an offset": Case({"since": "2021-05-06T22:00+02:00"}, like={"since": "2021-05-06T20:00Z"}),
     "an empty category": Case({"job": ""}, like={"job": None}),
     "a category like a gap of files": Case({"job": " ? "}, like={"job": None}),
-    "an empty required category": Case({"grade": ""}, "missing_value", "has no value for 'grade'", "grade"),
+    "an empty required category": Case({"grade": ""}, "missing_value", "'grade' has no value", "grade"),
     "a duplicate key": Case(
         raw='{"age": 1, "age": 39.5}',
         code="duplicate_key",
@@ -228,8 +228,7 @@ def test_keys_in_any_order_have_the_same_answer():
 
 @pytest.mark.parametrize("student", STUDENTS.values(), ids=STUDENTS)
 def test_scores_are_those_of_the_encoded_rows(student: ServableStudent):
-    records = student.inputs.records
-    assert records is not None
+    records = records_of(student)
     with_note = "note" in records.encoder.names
     table = people(with_note=with_note)
     X = matrix_of(records.encoder.encode(table), records.encoder)
@@ -242,8 +241,7 @@ def test_scores_are_those_of_the_encoded_rows(student: ServableStudent):
 @pytest.mark.parametrize("student", STUDENTS.values(), ids=STUDENTS)
 @pytest.mark.parametrize("explain", [False, True])
 def test_one_record_has_the_same_bits_in_every_form(student: ServableStudent, explain: bool):
-    records = student.inputs.records
-    assert records is not None
+    records = records_of(student)
     table = people(with_note="note" in records.encoder.names)
     rows = [table.record(i) for i in range(40)]
     more = {"explain": True} if explain else {}
@@ -342,7 +340,7 @@ def test_texts_of_models_of_texts():
     assert long["cut"] == ["text"]
     assert long["score"] == ask(student, {"text": ("card " * 20_000)[:65_536]})["score"]
     refusal(lambda: ask(student, {"text": 3}), "wrong_type", "'text' must be a text, not a number")
-    refusal(lambda: ask(student, {"text": None}), "missing_value", "has no value for 'text'")
+    refusal(lambda: ask(student, {"text": None}), "missing_value", "'text' has no value")
     refusal(lambda: ask(student, b'{"text": "a", "text": "b"}'), "duplicate_key", "twice")
     error = refusal(lambda: ask(student, {"rows": [[1]]}), "needs_record", '{"text": "some words"}')
     assert error.faults[0].field == "rows"
@@ -359,7 +357,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("body", OTHERS, ids=lambda body: next(iter(body)))
 def test_bodies_of_other_servers_are_shown_the_right_one(body: dict[str, Any]):
-    error = refusal(lambda: ask(PEOPLE, body), "wrong_body", "only record, records, columns, explain")
+    error = refusal(lambda: ask(PEOPLE, body), "wrong_body", "only x, rows, record, records, columns")
     text = error.message.partition("For example: ")[2]
     shown = json.loads(text.replace(", …", ""))
     assert RECORD.keys() >= shown["record"].keys()
@@ -371,11 +369,11 @@ WRONG = {
     "two forms": (
         {"record": RECORD, "records": [RECORD]},
         "wrong_body",
-        "'record', 'records', 'columns'. This",
+        "in one of x, rows, record, records, columns",
     ),
     "no form": ({"explain": True}, "wrong_body", "This one has none of them"),
     "a text": ({"text": "a"}, "wrong_body", "whose only column is one of texts"),
-    "a list": ([1], "wrong_body", "must be a JSON object"),
+    "a list": ([1], "wrong_body", "Expected `object`, got `array`"),
     "no rows": ({"records": []}, "empty", "records is empty"),
     "empty columns": ({"columns": columns_of(RECORD) | {"age": []}}, "wrong_length", "'hours' has 1 values"),
     "columns that are no lists": (
@@ -387,8 +385,8 @@ WRONG = {
     "a record that is a list": ({"record": [1]}, "wrong_type", "must be an object of values"),
     "a flag that is none": (
         {"record": RECORD, "explain": 3},
-        "wrong_body",
-        "must be a JSON object of a query",
+        "wrong_type",
+        "explain: Expected",
     ),
 }
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 
 from app.domain.entities import ModelVersion
 from app.domain.errors import InvalidRequest, ServiceError, TooLarge
-from app.serving.inputs import Inputs
+from app.serving.columns.base import Columns, Rows
+from app.serving.columns.of_version import columns_of as columns_of_version
+from app.serving.query.bodies import QueryBody, decode
 from app.serving.query.evaluate import answer_class
 from app.serving.query.negotiation import DEFAULT_FORMAT
-from app.serving.query.rows import QueryBody, decode, dense_blocks, dense_row
 from app.serving.servable import ServableStudent, make_servable
 from app.serving.work import RequestLimits
 from tests.refusals import refused_as
@@ -26,10 +27,14 @@ from tests.system.published import linear_student
 VERSION = ModelVersion("pets", 3, "job", "", "svm", ("a",), 3, "", {}, 0.0)
 DECODER = msgspec.json.Decoder(QueryBody)
 SERVED = make_servable(linear_student("a", [1.0, -2.0, 0.5], 0.25, threshold=0.1), VERSION)
-THREE = Inputs(VERSION)
+THREE = columns_of_version(VERSION)
 WIDE = replace(VERSION, columns=1 << 20)
 LIMITS = RequestLimits(max_bytes=1 << 20, max_rows=10)
 NUMBERS = st.one_of(st.integers(-(10**6), 10**6), st.floats(-1e6, 1e6))
+
+
+def rows_of(body: dict[str, object], columns: Columns = THREE) -> Rows:
+    return decode(DECODER, json.dumps(body).encode(), 100)[0].of(columns, 100)
 
 
 def answer(served: ServableStudent, data: bytes) -> tuple[bytes, int]:
@@ -39,23 +44,19 @@ def answer(served: ServableStudent, data: bytes) -> tuple[bytes, int]:
 @given(st.lists(st.lists(NUMBERS, min_size=3, max_size=3), min_size=1, max_size=30))
 @settings(max_examples=100, deadline=None)
 def test_rows_are_decoded_as_by_the_json_module(rows: list[list[float]]):
-    body = decode(DECODER, json.dumps({"rows": rows}).encode(), 100)
-    assert body.rows is not None
-    tables = [table for _, table in dense_blocks(body.rows, THREE)]
+    tables = [table for _, table in rows_of({"rows": rows}).blocks()]
     np.testing.assert_array_equal(np.vstack(tables), np.array(rows, dtype=float))
 
 
 def test_rows_are_decoded_in_blocks_of_bounded_size():
     rows = [{"indices": [i], "values": [i + 1]} for i in range(5)]
-    body = decode(DECODER, json.dumps({"rows": rows}).encode(), 100)
-    assert body.rows is not None
-    sizes = []
-    for part, table in dense_blocks(body.rows, Inputs(WIDE)):
+    wide, sizes = rows_of({"rows": rows}, columns_of_version(WIDE)), []
+    for numbers, table in wide.blocks():
         sizes.append(len(table))
-        for i, row in zip(range(part.start, part.stop), table, strict=True):
+        for i, row in zip(numbers, table, strict=True):
             assert (row[i], row.sum()) == (i + 1, i + 1)
     assert sizes == [2, 2, 1]
-    assert [len(table) for _, table in dense_blocks(body.rows, Inputs(WIDE), 1 << 22)] == [1] * 5
+    assert [len(table) for _, table in wide.blocks(1 << 22)] == [1] * 5
 
 
 def test_rows_of_several_blocks_are_answered_as_one():
@@ -78,10 +79,8 @@ def test_rows_of_several_blocks_are_answered_as_one():
 
 def test_the_row_of_a_fault_is_counted_over_all_blocks():
     rows = [{"indices": [0], "values": [1]}] * 4 + [{"indices": [-1], "values": [1]}]
-    body = decode(DECODER, json.dumps({"rows": rows}).encode(), 100)
-    assert body.rows is not None
     with pytest.raises(InvalidRequest) as caught:
-        list(dense_blocks(body.rows, Inputs(WIDE)))
+        list(rows_of({"rows": rows}, columns_of_version(WIDE)).blocks())
     assert caught.value.faults[0].row == 4
 
 
@@ -89,9 +88,8 @@ def test_entries_of_the_same_column_are_summed():
     sparse = {"indices": [0, 2, 0], "values": [1, 4, 2]}
     one = json.loads(answer(SERVED, json.dumps({"x": sparse}).encode())[0])
     many = json.loads(answer(SERVED, json.dumps({"rows": [sparse]}).encode())[0])
-    body = decode(DECODER, json.dumps({"x": sparse}).encode(), 10)
-    assert body.x is not None
-    np.testing.assert_array_equal(dense_row(body.x, 3), [3, 0, 4])
+    [(_, table)] = rows_of({"x": sparse}).blocks()
+    np.testing.assert_array_equal(table, [[3, 0, 4]])
     assert one["score"] == many["results"][0]["score"] == 3 + 2 + 0.25
 
 
@@ -156,9 +154,8 @@ def test_scores_beyond_float64_are_refused_with_their_row():
 
 
 def test_column_indices_may_be_integral_floats():
-    body = decode(DECODER, b'{"x": {"indices": [0, 2.0], "values": [1, 4]}}', 10)
-    assert body.x is not None
-    np.testing.assert_array_equal(dense_row(body.x, 3), [1, 0, 4])
+    [(_, table)] = rows_of({"x": {"indices": [0, 2.0], "values": [1, 4]}}).blocks()
+    np.testing.assert_array_equal(table, [[1, 0, 4]])
 
 
 @pytest.mark.parametrize("text", ['{"x": %s}', '{"rows": [%s]}'])
@@ -193,9 +190,8 @@ def test_a_body_with_far_too_many_parts_is_refused_undecoded(body: bytes):
 )
 def test_bodies_within_the_limit_of_rows_are_decoded(row: bytes):
     count = min(100_000, 15_000_000 // len(row))
-    body = decode(DECODER, b'{"rows":[' + b",".join([row] * count) + b"]}", 100_000)
-    assert body.rows is not None
-    assert len(body.rows) == count
+    given, _ = decode(DECODER, b'{"rows":[' + b",".join([row] * count) + b"]}", 100_000)
+    assert len(given.of(columns_of_version(VERSION), 100_000)) == count
 
 
 @pytest.mark.parametrize("column", ["1" + "0" * 400, "-1" + "0" * 400])

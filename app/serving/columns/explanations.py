@@ -17,12 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest, TooLarge, Unprocessable
+from app.serving.columns.base import Columns, Students
+from app.serving.columns.notes import is_known
+from app.serving.columns.reading import Records
 from app.serving.decision import COLUMNS, Explain
-from app.serving.inputs import Inputs
-from app.serving.record_notes import is_known
-from app.serving.record_sources import RecordSource
-from app.serving.records import Records
-from app.serving.servable import ServableStudent
 from app.serving.work import TOO_MUCH_WORK, RequestLimits
 from core.packed.contributions import Baseline, Contributions, effects_of_words, explainer, explanation_work
 from core.packed.encoded_columns import TextColumn
@@ -41,14 +39,14 @@ _NO_TERMS: Final = (np.empty(0, dtype=np.int64), np.empty(0))
 
 
 def record_explainer(
-    students: Sequence[ServableStudent], source: RecordSource, limits: RequestLimits
+    students: Students, records: Records, rows: int, limits: RequestLimits
 ) -> Callable[[Values], list[bytes]]:
     """From the values of a record to its explanation by each student of one version.
 
-    It raises InvalidProblem. Raises TooLarge for more records, or more work, than are explained.
+    rows: of the request. It raises InvalidProblem. Raises TooLarge for more records, or more work, than are
+    explained.
     """
-    records = source.records
-    explainers = _explainers(students, len(source), records.baseline, limits)
+    explainers = _explainers(students, rows, records.baseline, limits)
 
     def explained(values: Values) -> list[bytes]:
         encoded = records.rows.encode(values)
@@ -62,28 +60,28 @@ def record_explainer(
 
 
 def numbers_explainer(
-    students: Sequence[ServableStudent], inputs: Inputs, rows: int, limits: RequestLimits
+    students: Students, columns: Columns, rows: int, limits: RequestLimits
 ) -> Callable[[NDArray[Any]], list[list[bytes]]]:
     """From some rows (n, d) of numbers to the explanation of each by each student of one version.
 
     rows: of the request. It raises InvalidProblem. Raises Unprocessable, and TooLarge as `record_explainer`.
     """
-    baseline = inputs.baseline
+    baseline = columns.baseline
     if baseline is None:
         text = (
-            f"{inputs.where} has not kept the means of its columns, with which a row is compared: it has too"
+            f"{columns.where} has not kept the means of its columns, with which a row is compared: it has too"
             " many columns for that, or was imported."
         )
         raise Unprocessable(text, code="no_means", faults=[InputFault("explain", "no_means", text)])
     explainers = _explainers(students, rows, baseline, limits)
 
     def explained(table: NDArray[Any]) -> list[list[bytes]]:
-        is_outside = inputs.is_outside(table)
+        is_outside = columns.is_outside(table)
         of_students: list[list[bytes]] = [[] for _ in students]
         for row, outside in zip(table.astype(np.float64), is_outside, strict=True):
             encoded = EncodedRecord(row.tolist(), *_NO_TERMS)
             for contributions_of, of_student in zip(explainers, of_students, strict=True):
-                of_student.append(_row_json(inputs, encoded, outside, contributions_of(encoded)))
+                of_student.append(_row_json(columns, encoded, outside, contributions_of(encoded)))
         return of_students
 
     return explained
@@ -101,7 +99,7 @@ def check_explained(explain: Explain, limits: RequestLimits, *, is_json: bool) -
 
 
 def _explainers(
-    students: Sequence[ServableStudent], rows: int, baseline: Baseline, limits: RequestLimits
+    students: Students, rows: int, baseline: Baseline, limits: RequestLimits
 ) -> list[Callable[[EncodedRecord], Contributions]]:
     """What explains rows, for each student.
 
@@ -121,12 +119,12 @@ def _explainers(
 
 
 def _row_json(
-    inputs: Inputs, encoded: EncodedRecord, outside: Sequence[bool], contributions: Contributions
+    columns: Columns, encoded: EncodedRecord, outside: Sequence[bool], contributions: Contributions
 ) -> bytes:
     order = _largest(contributions.columns, MOST_COLUMNS)
     entries = [
         {
-            "name": inputs.name_of(place),
+            "name": columns.name_of(place),
             "value": encoded.dense[place],
             "effect": float(contributions.columns[place]),
             "known": not outside[place],

@@ -12,8 +12,8 @@ from typing import Final
 from app.domain.entities import ModelVersion
 from app.domain.errors import NotFound
 from app.domain.figures import UNUSUAL, InputRow
-from app.serving.input_tally import WIDTH
-from app.serving.inputs import Inputs
+from app.serving.columns.base import Columns
+from app.serving.columns.tally import WIDTH
 from core.packed.encoded_columns import CategoryColumn, ColumnEncoder, DateColumn, NumberColumn, TextColumn
 from core.packed.input_profile import (
     GAP_BIN,
@@ -77,12 +77,12 @@ class InputReport:
     left_out: int
 
 
-def input_report(inputs: Inputs, version: ModelVersion, rows: Sequence[InputRow], hours: int) -> InputReport:
+def input_report(asked: Columns, version: ModelVersion, rows: Sequence[InputRow], hours: int) -> InputReport:
     """The report of a version. rows: its counts of some hours. Raises NotFound if it takes no records."""
-    if inputs.records is None:
-        text = f"Rows of {inputs.where} are lists of numbers: only the inputs of records are counted."
+    tally = None if asked.named is None else asked.named.tally
+    if tally is None:
+        text = f"Rows of {asked.where} are lists of numbers: only the inputs of records are counted."
         raise NotFound(text, code="no_records")
-    tally = inputs.records.tally
     sampled = sum(row.sampled for row in rows)
     found = zip(*(struct.unpack(f"<{len(row.counts) // 4}I", row.counts) for row in rows), strict=True)
     totals = [*map(sum, found)] or [0] * WIDTH * len(tally.columns)
@@ -93,7 +93,7 @@ def input_report(inputs: Inputs, version: ModelVersion, rows: Sequence[InputRow]
         _of_column(column, profile, totals[place * WIDTH : (place + 1) * WIDTH], sampled)
         for place, (column, profile) in enumerate(zip(tally.columns, profiles, strict=True))
     ]
-    left_out = len(inputs.records.encoder.columns) - len(columns)
+    left_out = asked.n_columns - len(columns)
     return InputReport(
         version.model, version.version, hours, sum(row.records for row in rows), sampled, columns, left_out
     )

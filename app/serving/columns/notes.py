@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from app.serving.input_tally import CUT, GAP, OUTSIDE, UNSEEN, unusual, usual_test
-from app.serving.outside import MAX_OUTSIDE, Outside
+from app.serving.columns.outside import MAX_OUTSIDE, Outside
+from app.serving.columns.tally import CUT, GAP, OUTSIDE, UNSEEN, unusual, usual_test
 from core.packed.encoded_columns import CategoryColumn, ColumnEncoder, TextColumn
 from core.packed.input_profile import count_words
 from core.packed.record_rows import RecordRows, Values
@@ -24,6 +24,11 @@ class RecordNote(NamedTuple):
     unseen: list[str] | None
     cut: list[str] | None
     known_terms: dict[str, int] | None
+
+    @classmethod
+    def of_numbers(cls, outside: Outside) -> RecordNote:
+        """The note of a row of numbers."""
+        return cls(None, outside, None, None, None)
 
 
 class RecordNotes:

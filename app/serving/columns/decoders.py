@@ -1,7 +1,7 @@
-"""Records: the values of one row by the names of its columns, of any kind, for versions with an encoder.
+"""Records: the values of one row by the names of its columns.
 
 A typed decoder made for the columns reads a valid record at once. A record that it refuses is read again,
-value by value (``app.serving.record_faults``), to name all columns at fault, or to find that none is.
+value by value (``app.serving.columns.faults``), to name all columns at fault, or to find that none is.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ import numpy as np
 from msgspec import UNSET, Meta, Raw, UnsetType
 from msgspec.structs import astuple
 
+from app.domain.errors import InputFault
 from app.http.types import Body
-from app.serving.input_tally import SURELY_WHOLE, InputTally, range_of, unusual, usual_test
-from app.serving.outside import RowCount
-from app.serving.record_faults import RecordReader, count_keys
-from app.serving.record_notes import RecordNote, RecordNotes
+from app.serving.columns.faults import RecordReader
+from app.serving.columns.tally import SURELY_WHOLE, InputTally, range_of, unusual, usual_test
+from app.serving.json_keys import NO_JSON, count_keys
 from core.data.schema import Kind
 from core.errors import InvalidProblem
-from core.packed.contributions import Baseline
 from core.packed.encoded_columns import (
     CategoryColumn,
     ColumnEncoder,
@@ -37,7 +36,7 @@ from core.packed.encoder import Encoder
 from core.packed.maps import Floats
 from core.packed.record_rows import LONGER_THAN_NULLS, RecordRows, Values
 
-Columns: TypeAlias = Sequence[Sequence[Any]]
+Lists: TypeAlias = Sequence[Sequence[Any]]
 """Values of records by columns."""
 Unsure: TypeAlias = Collection[int] | None
 """Places of the columns in which something may be unusual; None for all."""
@@ -46,11 +45,6 @@ _MANY: Final = b'{"records"'
 _FEWEST: Final = 2
 _MOST_AT_ONCE: Final = 200_000
 """Values that are decoded at once: in memory they take many times their text."""
-_COLUMN_BYTES: Final = 4096
-_TEXT_BYTES: Final = 512 * 1024
-_TIMES_VALUES: Final = 4
-_TIMES_TERMS: Final = 3
-"""How much more memory values of categories, and terms, take than their arrays in the package."""
 _MANY_COLONS: Final = 100_000
 _MOST_OF_COLUMN: Final = 256
 _MOST_LISTED: Final = 4096
@@ -67,7 +61,7 @@ _TYPES: Final[dict[Kind, Any]] = {
     Kind.TEXT: str,
     Kind.VECTOR: list[float],
 }
-REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError, InvalidProblem)
+REFUSED: Final = (*NO_JSON, OverflowError, InvalidProblem)
 """What reading and scoring a record raises that is not as it should be."""
 
 
@@ -119,7 +113,7 @@ class Decoders:
         return _refuse if self.struct is None else self._reader(self.struct, is_query=False)
 
     @cached_property
-    def decode_rows(self) -> Callable[[bytes], Columns]:
+    def decode_rows(self) -> Callable[[bytes], Lists]:
         """The values of a list of records in JSON, by columns. Raises as `REFUSED` says."""
         kind: Any = self.struct
         if kind is None:
@@ -129,7 +123,7 @@ class Decoders:
         return lambda data: self._columns(decode(data), data, 0)
 
     @cached_property
-    def decode_many(self) -> Callable[[Body], Columns]:
+    def decode_many(self) -> Callable[[Body], Lists]:
         """The same of the body of a query that has nothing but a few records; refuses more of them."""
         kind: Any = self.struct
         if kind is None:
@@ -138,7 +132,7 @@ class Decoders:
         decode = msgspec.json.Decoder(body).decode
         most = _MOST_AT_ONCE // len(kind.__struct_fields__)
 
-        def columns(data: Body) -> Columns:
+        def columns(data: Body) -> Lists:
             text = bytes(data)
             if not text.startswith(_MANY) or text.count(b"{") > most:
                 raise InvalidProblem
@@ -149,7 +143,7 @@ class Decoders:
 
         return columns
 
-    def _columns(self, records: Sequence[Any], text: bytes, more: int) -> Columns:
+    def _columns(self, records: Sequence[Any], text: bytes, more: int) -> Lists:
         """The values of decoded records by columns, given their JSON and how many keys that has besides."""
         n = len(self.rows.columns)
         found = [*zip(*map(astuple, records), strict=True)]
@@ -258,83 +252,34 @@ class Decoders:
         return _TYPES[column.kind]
 
 
-class Records(Decoders):
-    """What a version with an encoder needs to read records and to score them; shared by its students.
+class Named(Decoders):
+    """What reads rows by the names of their columns. tally: counts what they are like, or None."""
 
-    clean: decoders of records without anything unusual. tally: counts what records are like.
-    """
-
-    def __init__(
-        self,
-        encoder: Encoder,
-        row_count: RowCount | None = None,
-        make_tally: Callable[[RecordRows], InputTally] = InputTally,
-    ) -> None:
+    def __init__(self, encoder: Encoder) -> None:
         super().__init__(RecordRows(encoder), clean=False)
         self.encoder = encoder
-        self.clean = Decoders(self.rows, clean=True)
         self.reader = RecordReader(self.rows)
-        self.notes = RecordNotes(self.rows)
-        self.tally = make_tally(self.rows)
-        self._expects_clean = True
-        self._row_count = row_count or RowCount()
+        self.tally: InputTally | None = None
 
-    def scorer(self, score: Callable[[Values], float]) -> Callable[[Body], float | None]:
-        """What gives the score of the one record or text in the body of a query; None for any other body, and
-        for a record of which the answer says more.
-        """
-        decode_clean, count_clean = self.clean.decode_one, self.tally.clean
+    def values_of(
+        self, raw: Raw, field: str, i: int | None, *, quoted: bool
+    ) -> tuple[Values, list[InputFault]]:
+        """The values of a record in JSON, and what is wrong with it; raises as `RecordReader.read`."""
+        with suppress(*REFUSED):
+            if not quoted:
+                return self.decode_row(raw), []
+        return self.reader.read(bytes(raw), field, i, quoted=quoted)
 
-        def score_one(data: Body) -> float | None:
-            if self._expects_clean:
-                try:
-                    values = decode_clean(data)
-                    found = score(values)
-                except REFUSED:
-                    # Records come from the same sources: the next one is likely to be like this one.
-                    self._expects_clean = False
-                else:
-                    count_clean(values)
-                    return found
-            try:
-                values = self.decode_one(data)
-                if self.notes.is_unusual(values):
-                    return None
-                found = score(values)
-            except REFUSED:
-                # What is wrong is found by others, or that nothing is.
-                return None
-            self._expects_clean = self.tally.look(values)
-            return found
-
-        return score_one
-
-    def read_columns(self, read: Callable[[Decoders], Columns]) -> tuple[Columns, Unsure]:
+    def read_columns(self, read: Callable[[Decoders], Lists]) -> tuple[Lists, Unsure]:
         """What ``read`` finds with decoders, and in which columns something may be unusual.
 
         Raises as ``read``.
         """
-        with suppress(*REFUSED):
-            return read(self.clean), ()
         return read(self), None
 
-    @cached_property
-    def baseline(self) -> Baseline:
-        """What explanations compare records with."""
-        return Baseline.of_encoder(self.encoder)
-
-    @property
-    def nbytes(self) -> int:
-        """Memory of the encoder, about."""
-        arrays = [array for column in self.encoder.columns for array in column.arrays().values()]
-        tables = [table for column in self.encoder.columns for table in column.tables]
-        texts = sum(bool(column.tables) for column in self.encoder.columns)
-        return (
-            _TIMES_VALUES * sum(array.nbytes for array in arrays)
-            + _TIMES_TERMS * sum(table.terms.nbytes + table.idf.nbytes for table in tables)
-            + _TEXT_BYTES * texts
-            + _COLUMN_BYTES * len(self.encoder.columns)
-        )
+    def read_list(self, name: str, text: bytes) -> tuple[list[Any], bool]:
+        """The values of a column in JSON, and whether none is unusual for sure. Raises as `REFUSED` says."""
+        return self.list_decoders[name](text), False
 
     def full_row(self, values: Values) -> Floats:
         """The row (d,) of a record, with the terms of its texts. Raises InvalidProblem."""
@@ -343,12 +288,6 @@ class Records(Decoders):
         row[: len(dense)] = dense
         row[columns + len(dense)] = weights
         return row
-
-    def note(self, values: Values) -> RecordNote:
-        """What an explained answer says of a record; counts what is outside the range of training."""
-        note = self.notes.explained(values)
-        self._row_count.outside += note.outside.total > 0
-        return note
 
 
 def _refuse_unusual(column: ColumnEncoder, value: Any) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NamedTuple
+from math import isfinite
+from typing import Final, NamedTuple
 
 import anyio.to_thread
 import msgspec
@@ -14,7 +14,7 @@ from app.domain.entities import Json, ModelVersion
 from app.domain.errors import NotFound
 from app.domain.file_formats import KIND_KEY, NULLS_KEY
 from app.domain.near_names import listed
-from app.serving.inputs import Inputs
+from app.serving.columns.base import Columns
 from app.serving.lru import LruCache
 from core.data.validation import MAX_MAGNITUDE
 from core.packed.encoded_columns import (
@@ -52,52 +52,41 @@ class EncodedSchemas:
     def __init__(self) -> None:
         self._kept: LruCache[tuple[str, int], EncodedSchema] = LruCache(_KEPT_BYTES)
 
-    async def of(self, version: ModelVersion, inputs: Inputs) -> EncodedSchema:
-        """The schema of the records of a version, of which ``inputs`` are the columns. Raises NotFound."""
+    async def of(self, version: ModelVersion, columns: Columns) -> EncodedSchema:
+        """The schema of the records of a version, of which these are the columns. Raises NotFound."""
         name = version.qualified_model, version.version
         encoded = self._kept.get(name)
         if encoded is None:
-            encoded = await anyio.to_thread.run_sync(_encoded, inputs)
+            encoded = await anyio.to_thread.run_sync(_encoded, columns)
             self._kept.put(version.tenant, name, encoded, len(encoded.body))
         return encoded
 
 
-def _encoded(inputs: Inputs) -> EncodedSchema:
-    body = msgspec.json.encode(record_schema(inputs))
+def _encoded(columns: Columns) -> EncodedSchema:
+    body = msgspec.json.encode(record_schema(columns))
     return EncodedSchema(body, hashlib.sha256(body).hexdigest())
 
 
-def record_schema(inputs: Inputs) -> Json:
+def record_schema(columns: Columns) -> Json:
     """The schema of a record of a version. Raises NotFound where its columns have no names."""
-    if inputs.records is not None:
-        encoder = inputs.records.encoder
-        properties = {column.name: _property(column) for column in encoder.columns}
-        required = [column.name for column in encoder.columns if column.required]
-        return _schema(inputs, properties, required, encoder.ignored)
-    if inputs.names is None:
-        text = f"The columns of {inputs.where} have no names: a row is a list of {inputs.n_columns} numbers."
+    named = columns.named
+    if named is None:
+        text = (
+            f"The columns of {columns.where} have no names: a row is a list of {columns.n_columns} numbers."
+        )
         raise NotFound(text, code="no_column_names")
-    properties = {name: {"type": "number", **_BOUNDS} for name in inputs.names}
-    if inputs.low is not None and inputs.high is not None:
-        for name, low, high in zip(inputs.names, inputs.low.tolist(), inputs.high.tolist(), strict=True):
-            properties[name]["description"] = f"In training from {low:.6g} to {high:.6g}."
-    return _schema(inputs, properties, inputs.names, () if inputs.label is None else (inputs.label,))
-
-
-def _schema(
-    inputs: Inputs, properties: dict[str, Any], required: Sequence[str], ignored: Sequence[str]
-) -> Json:
+    encoder = named.encoder
     schema: Json = {
         "$schema": DIALECT,
-        "title": f"A record of {inputs.where}",
+        "title": f"A record of {columns.where}",
         "type": "object",
-        "properties": properties,
-        "required": list(required),
+        "properties": {column.name: _property(column) for column in encoder.columns},
+        "required": [column.name for column in encoder.columns if column.required],
         "additionalProperties": False,
     }
-    if ignored:
+    if encoder.ignored:
         schema["description"] = (
-            f"Further columns of the training file are taken and not used: {listed(ignored)}."
+            f"Further columns of the training file are taken and not used: {listed(encoder.ignored)}."
         )
     return schema
 
@@ -123,6 +112,8 @@ def _described(column: ColumnEncoder) -> Json:
     if isinstance(column, NumberColumn):
         if column.is_truth:
             return {"type": "boolean"}
+        if not isfinite(column.low):
+            return {"type": "number", **_BOUNDS}
         text = f"In training from {column.low:.6g} to {column.high:.6g}."
         if column.takes_texts:
             form = f"such as {column.pattern}" if column.pattern else "with its digits"

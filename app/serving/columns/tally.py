@@ -16,7 +16,7 @@ from weakref import ref
 
 from app.domain.entities import ModelVersion
 from app.domain.figures import UNUSUAL
-from app.serving.outside import ROUNDING
+from app.serving.columns.outside import ROUNDING
 from core.data.cell_values import microseconds_of
 from core.packed.encoded_columns import CategoryColumn, ColumnEncoder, DateColumn, NumberColumn, TextColumn
 from core.packed.input_profile import BINS, MOST_COLUMNS, InputProfile, bins_of

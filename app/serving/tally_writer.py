@@ -16,7 +16,7 @@ from app.domain.errors import Unavailable
 from app.domain.figures import HOUR, InputRow
 from app.processes.metrics import Metrics
 from app.processes.periodic import BackgroundTask, PeriodicWork
-from app.serving.input_tally import InputTallies
+from app.serving.columns.tally import InputTallies
 from app.serving.servable import metric_label
 from app.store.unit_of_work import Store
 

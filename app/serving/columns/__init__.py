@@ -1,0 +1,1 @@
+"""What versions know of the columns of their rows: reading, deciding, explaining and counting rows."""
