@@ -24,6 +24,7 @@ $(VENV)/.runtime: requirements/runtime.txt pyproject.toml $(wildcard app/serving
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/runtime.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m core.kernels
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime requirements/dev.txt

@@ -32,6 +32,8 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         command = ["stms", "db", "upgrade", "--data-dir", folder] if serves else ["stms", "demo"]
         subprocess.run(command, check=True)
+    if not serves:
+        subprocess.run([sys.executable, "-P", "-m", "stms.core.kernels"], check=True)
     for name in ["stms.app"] if serves else ["stms.app", "stms.core"]:
         for module in pkgutil.walk_packages(import_module(name).__path__, f"{name}."):
             needed = [extra for place, extra in OF_EXTRAS.items() if module.name.startswith(place)]
