@@ -135,7 +135,9 @@ def in_order(frame: Any, names: Sequence[str] | None) -> NDArray[Any]:
     unknown = [name for name in given if name not in names]
     if missing or unknown or len(given) != len(names):
         shown = f"lacks {missing[:20]}" if missing else f"has {unknown[:20] or given[:20]}"
-        raise InvalidInput(f"The data frame {shown}; the columns of the model are {list(names)[:20]}.")
+        code = "missing_value" if missing else "unknown_column" if unknown else "duplicate_key"
+        text = f"The data frame {shown}; the columns of the model are {list(names)[:20]}."
+        raise InvalidInput(text, code=code)
     return numbers(frame, 2)[:, [given.index(name) for name in names]]
 
 

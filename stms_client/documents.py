@@ -31,7 +31,7 @@ class Alias(TypedDict):
 class AliasMove(TypedDict):
     """A move of an alias. version: null if it was deleted. previous: null if it was created.
 
-    actor: id of the API key; "system" for the publication of a job.
+    actor: id of the API key; "system" for the publication of a job; empty if it is not known.
     """
 
     id: str

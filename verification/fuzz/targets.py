@@ -83,7 +83,7 @@ _HEADERS: Final = (
     {b"content-type": b"application/octet-stream", b"x-tensor-dtype": b"float32", b"x-tensor-shape": b"2,2"},
 )
 _VERSION: Final = ModelVersion("m", 1, "", "", "", ("a", "b"), 2, "", {}, 0.0)
-_COLUMNS: Final = tuple(
+_NUMBERS: Final = tuple(
     columns_of_version(replace(_VERSION, metrics={"inputs": known}))
     for known in ({}, {"columns": ["a", "b"], "label_column": "kind"}, {"index_base": 1})
 )
@@ -182,7 +182,7 @@ def _cost(data: bytes, _folder: Path) -> None:
 def _query(data: bytes, _folder: Path) -> None:
     format_ = negotiate(_HEADERS[data[0] % len(_HEADERS)], b"")
     question = (parse_classes if data[0] & 64 else parse_class)(bytearray(data[1:]), format_, _LIMITS)
-    rows = question.given.of(_COLUMNS[data[0] // 8 % len(_COLUMNS)], _LIMITS.max_rows)
+    rows = question.given.of(_NUMBERS[data[0] // 8 % len(_NUMBERS)], _LIMITS.max_rows)
     for _, table in rows.blocks():
         validate_rows(table, 2, field="rows")
 
@@ -233,7 +233,7 @@ def _inference(data: bytes, _folder: Path) -> None:
     length, _, body = data[1:].partition(b"\n")
     content: Body = bytearray(body)
     inference = parse_inference(content, length or None, _INFERENCE[data[0] % 2])
-    for _ in inference.rows(_COLUMNS[1], 1000).blocks():
+    for _ in inference.rows(_NUMBERS[1], 1000).blocks():
         pass
 
 

@@ -95,8 +95,8 @@ def test_few_bytes_of_much_work_are_not_decided_in_the_event_loop(client, store,
     students = {"a": linear_student("a", [1.0] * 20_000)}
     publish(store, "wide", students, linear_teacher(["a", "b"], [[1.0] * 20_000] * 2))
     threads: list[str] = []
-    decide = "app.serving.query.evaluate.decide_all"
-    original = __import__("app.serving.query.evaluate", fromlist=["decide_all"]).decide_all
+    decide = "app.serving.columns.table_rows.decide_all"
+    original = __import__("app.serving.columns.table_rows", fromlist=["decide_all"]).decide_all
 
     def watched(*arguments: Any, **options: Any) -> Any:
         threads.append(threading.current_thread().name)
@@ -204,7 +204,7 @@ def test_predictions_leave_a_thread_for_others(make_client, store, monkeypatch, 
     original = Prediction.blocks
 
     def slow(self: Prediction) -> Any:
-        if self.request.n_rows == 3:
+        if len(self.rows) == 3:
             taken.release()
             release.wait(30)
         return (yield from original(self))

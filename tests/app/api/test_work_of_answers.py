@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from app.serving import loop_time
-from app.serving.columns import explanations
+from app.serving.columns import explanations, table_rows
 from app.serving.loop_time import SLOW_SECONDS, LoopTime, timed
-from app.serving.open_inference import evaluate as inference_evaluation
-from app.serving.query import evaluate, predict
+from app.serving.query import predict
 from core.packed import LinearForm, PackedStudent, PackedTeacher, RbfBasis
 from core.packed.contributions import Baseline, explanation_work
 from core.packed.work import row_work, students_work
@@ -138,8 +137,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(module, name, watched)
 
     watch(explanations, "explainer")
-    watch(evaluate, "decide_all")
-    watch(inference_evaluation, "decide")
+    watch(table_rows, "decide_all")
     watch(predict, "_results")
     return names
 

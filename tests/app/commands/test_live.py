@@ -196,7 +196,7 @@ def test_one_row_may_have_the_names_of_its_columns(ask, trained, row):
         ("second=x,first=1", 2, "second: 'x' is not a finite number"),
         ("=1,first=1", 2, "'=1' is not NAME=NUMBER"),
         ('{"second": 1', 2, "not JSON"),
-        ("second=0.2,frist=1", 1, "is 'first' meant?"),
+        ("second=0.2,frist=1", 1, "did you mean 'first'?"),
     ],
 )
 def test_a_row_by_names_that_do_not_fit_is_told(ask, trained, row, code, said):

@@ -75,7 +75,7 @@ def _score(answer: dict[str, Any]) -> float:
 def test_what_is_wrong_with_a_question_is_shown_beside_it(sign_in: Enter, things: Things) -> None:
     person = sign_in("query")
     for row, label, hint in (
-        ("1 2", "cat", "2 columns"),
+        ("1 2", "cat", "has 2 values"),
         ("1 2 x", "cat", "no number"),
         ("[1, 2", "cat", "not JSON"),
         ('{"y": 1}', "cat", "no names of columns"),

@@ -267,7 +267,7 @@ FAULTS = {
     "nothing": (message_classes()["ModelInferRequest"](model_name="pets:cat"), "0 inputs", "wrong_inputs"),
     "both": (_both(), "contents beside raw_input_contents", "bad_tensor"),
     "two": (_two_raw(), "1 inputs, but 2 raw_input_contents", "bad_tensor"),
-    "short": (inference(rows=np.empty((0, 3))), "shape [0, 3]", "bad_tensor"),
+    "short": (inference(rows=np.empty((0, 3))), "at least one row", "empty"),
     "no class": (inference("pets"), "Name the target class", "class_missing"),
     "no output": (inference(outputs=[{"name": "odd"}]), "no output 'odd'", "no_output"),
     "shared memory": (
@@ -275,7 +275,11 @@ FAULTS = {
         "not supported",
         "unsupported_parameter",
     ),
-    "NaN": (inference(rows=np.array([[1.0, np.nan, 0.0]])), "row 0, column 1", "not_finite"),
+    "NaN": (
+        inference(rows=np.array([[1.0, np.nan, 0.0]])),
+        "row 0 (counted from 0): column 1 is NaN",
+        "not_finite",
+    ),
     "no protobuf": (b"\xff\xff\xff", "not of the type", "malformed_message"),
     "cut off": (inference().SerializeToString()[:-5], "not of the type", "malformed_message"),
 }
