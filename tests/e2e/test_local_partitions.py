@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
-from stms_client.sync.local import Local
 
 from app.store.unit_of_work import Store
 from stms_client import Client, Retry
 from stms_client.errors import Stale
+from stms_client.sync.local import Local
 from tests.app.api.conftest import publish_pets
 from tests.app.api.test_process import Server, server
 
