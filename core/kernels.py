@@ -29,7 +29,7 @@ def compile_kernels() -> None:
 def _tables() -> Iterator[tuple[dict[str, Any], list[str]]]:
     """Columns and labels of tables that no tree and no plane decides alone."""
     rng = np.random.default_rng(0)
-    for classes, rows, numbers in ((2, 150, 3), (3, 150, 4), (10, 150, 3), (3, 60, 80)):
+    for classes, rows, numbers in ((2, 150, 3), (3, 150, 4)):
         codes = np.arange(rows) % classes
         X = rng.standard_normal((rows, numbers)) + codes[:, np.newaxis] / 2.0
         columns = {f"x{k}": X[:, k] for k in range(numbers)}
@@ -40,9 +40,8 @@ def _tables() -> Iterator[tuple[dict[str, Any], list[str]]]:
         ]
         labels = [f"class {code}" for code in codes]
         yield columns, labels
-        if numbers < rows:
-            yield {"note": note}, labels
-            yield columns | {"note": note}, labels
+        yield {"note": note}, labels
+        yield columns | {"note": note}, labels
 
 
 def main() -> int:
