@@ -243,6 +243,7 @@ def test_the_part_for_many_rows_gets_a_score_for_each(cores):
     assert all(value > 0 for value in found.values())
 
 
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_formats_are_compared(cores):
     found = formats.measure(cores, SMALL)
     assert set(found) == {
@@ -262,9 +263,8 @@ def test_mlserver_is_left_out_where_it_cannot_be_had(monkeypatch, capsys, cores,
     assert "MLServer is left out: out of reach" in capsys.readouterr().err
 
 
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is not installed")
 def test_wrk_counts_refusals_and_measures_the_others(cores):
-    if shutil.which("wrk") is None:
-        pytest.skip("wrk is not installed")
     answers = iter(range(1_000_000))
     with answering(lambda: (200 if next(answers) % 2 else 429, {})) as port:
         found = wrk(f"http://127.0.0.1:{port}/", b"{}", {}, connections=1, seconds=1, core=cores[1])

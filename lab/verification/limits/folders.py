@@ -35,7 +35,7 @@ raise ImportError("This module was planted in the working folder.")
 """
 _OF_PYTHON: Final = ("PYTHONPATH", "PYTHONSAFEPATH")
 _JOB_SECONDS: Final = 60.0
-_WORKER_SECONDS: Final = 10.0
+_WORKER_SECONDS: Final = 60.0
 
 
 def measure(judgement: Judgement, cores: str, *, quick: bool) -> None:  # noqa: ARG001
@@ -71,13 +71,22 @@ def start_in_planted_folder(folder: Path, command: list[str], cores: str) -> tup
     try:
         with Process(command[0], program, working, environ, cores=cores, url=probe) as process:
             if is_worker:
-                time.sleep(_WORKER_SECONDS)
-                outcome = "works" if process.is_running and len(family(process.pid)) > 1 else "ended"
+                outcome = _has_child(process)
             else:
                 outcome = _train(url, data / "admin.key") if command[0] == "serve" else "works"
     except (RuntimeError, OSError, httpx.HTTPError) as error:
         outcome = f"{type(error).__name__}: {str(error)[-300:]}"
     return outcome, sorted({mark.name.partition("-")[0] for mark in marks.iterdir()})
+
+
+def _has_child(worker: Process) -> str:
+    """Wait until a worker has started its first child, which waits for jobs."""
+    deadline = time.monotonic() + _WORKER_SECONDS
+    while worker.is_running and time.monotonic() < deadline:
+        if len(family(worker.pid)) > 1:
+            return "works"
+        time.sleep(0.2)
+    return "has no child" if worker.is_running else "ended"
 
 
 def plant(folder: Path, marks: Path) -> None:
