@@ -18,7 +18,7 @@ import httpx
 from lab.verification.limits.judgement import Judgement
 from lab.verification.limits.stage import ENDED, small_csv, submit, upload
 from tests.system.deployment import environment
-from tests.system.processes import Process, family, free_port
+from tests.system.processes import Process, free_port
 
 STMS: Final = Path(sys.executable).with_name("stms")
 MODULES: Final = (
@@ -71,7 +71,7 @@ def start_in_planted_folder(folder: Path, command: list[str], cores: str) -> tup
     try:
         with Process(command[0], program, working, environ, cores=cores, url=probe) as process:
             if is_worker:
-                outcome = _has_child(process)
+                outcome = _takes_jobs(process)
             else:
                 outcome = _train(url, data / "admin.key") if command[0] == "serve" else "works"
     except (RuntimeError, OSError, httpx.HTTPError) as error:
@@ -79,14 +79,14 @@ def start_in_planted_folder(folder: Path, command: list[str], cores: str) -> tup
     return outcome, sorted({mark.name.partition("-")[0] for mark in marks.iterdir()})
 
 
-def _has_child(worker: Process) -> str:
-    """Wait until a worker has started its first child, which waits for jobs."""
+def _takes_jobs(worker: Process) -> str:
+    """Wait until an idle worker says that it takes jobs; the one of `stms serve` trains, with a solver."""
     deadline = time.monotonic() + _WORKER_SECONDS
     while worker.is_running and time.monotonic() < deadline:
-        if len(family(worker.pid)) > 1:
+        if "takes jobs" in worker.said():
             return "works"
         time.sleep(0.2)
-    return "has no child" if worker.is_running else "ended"
+    return "takes no jobs" if worker.is_running else "ended"
 
 
 def plant(folder: Path, marks: Path) -> None:
