@@ -19,7 +19,6 @@ from app.api.schemas import (
     ModelView,
     PointAlias,
     VersionView,
-    View,
 )
 from app.auth.authenticator import authorise
 from app.domain.entities import Alias, AliasMove, ModelSummary
@@ -27,7 +26,7 @@ from app.domain.figures import KEPT_INPUTS_DAYS
 from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME, USABLE, qualified
 from app.services import curves, models
 from app.services.models import DEFAULT_ALIAS
-from app.serving.columns.report import input_report
+from app.serving.columns.report import Inputs, input_report
 
 router = APIRouter(prefix="/v1/models", tags=["models"], route_class=BorderRoute)
 
@@ -203,52 +202,6 @@ async def get_record_schema(
     return unless_known(request, response, etag(schema.digest), lambda: response)
 
 
-class BinInputsView(View):
-    """Which part of the rows of training, and of the sampled records, is in a bin. name: what is in it."""
-
-    name: str
-    training: float
-    sampled: float
-
-
-class ColumnInputsView(View):
-    """A column of the records of queries.
-
-    gaps, unseen, outside, cut: how many of all records had no value, a category that training did not have, a
-    number or date outside its range in training, or a text that was cut. training_gaps: part of the rows of
-    training without a value. psi: population stability index of the sampled records against training: the sum
-    of (p − q) ln(p / q) over the bins, or null without any. drifted: whether it is above 0.25, with at least
-    1000 sampled records. A version that came without a profile has null for training_gaps and psi, and no
-    bins.
-    """
-
-    name: str
-    kind: str
-    gaps: int
-    unseen: int
-    outside: int
-    cut: int
-    training_gaps: float | None
-    psi: float | None
-    drifted: bool
-    bins: list[BinInputsView]
-
-
-class InputsView(View):
-    """The records of the last whole hours and the present one. sampled: how many of them were put into bins.
-
-    columns: the first 64. left_out: further columns, which are not counted.
-    """
-
-    model: str
-    version: int
-    hours: int
-    records: int
-    sampled: int
-    columns: list[ColumnInputsView]
-    left_out: int
-
-
 @router.get("/{model}/versions/{version}/inputs")
 async def get_inputs(
     model: ModelName,
@@ -258,7 +211,7 @@ async def get_inputs(
     hours: Annotated[
         int, Query(ge=1, le=24 * KEPT_INPUTS_DAYS, description="Whole hours to look back.")
     ] = 24,
-) -> InputsView:
+) -> Inputs:
     """What the records of queries to a version were like, compared with the rows that it was trained on.
 
     Each server process adds what it has counted once a minute. No value of a query is stored.
@@ -268,7 +221,7 @@ async def get_inputs(
     row = await run_in_threadpool(models.get_version, store, model, version)
     known = await context.cache.columns(row)
     rows = await run_in_threadpool(models.input_rows, store, row, hours)
-    return InputsView.of(input_report(known, row, rows, hours))
+    return input_report(known, row, rows, hours)
 
 
 @router.get("/{model}/versions/{version}/classes")

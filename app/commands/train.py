@@ -26,7 +26,7 @@ from app.commands.remote import (
     TenantOption,
     connect,
 )
-from app.domain.entities import Priority
+from app.domain.entities import AUTO, Priority
 from app.domain.file_formats import in_words
 from app.domain.names import MODEL_NAME, NAME_RULES, is_model_name
 from app.domain.parameter_table import put
@@ -153,20 +153,13 @@ def train(
 def _settle_test_part(hyperparameters: Json, test: str | None, no_test: bool) -> None:
     """Put into hyper-parameters that no rows are held out. Raises BadParameter for two test parts."""
     fraction = hyperparameters.get("evaluation", {}).get("test_fraction")
-    holds_out = fraction is not None and _is_share(fraction)
+    holds_out = fraction not in (None, AUTO)
     if test is not None and holds_out:
         raise typer.BadParameter("there is a test fraction, too; give one of them", param_hint="--test")
     if no_test:
         if test is not None or holds_out:
             raise typer.BadParameter("there is a test part, too; give one of them", param_hint="--no-test")
         put(hyperparameters, "evaluation.test_fraction", None)
-
-
-def _is_share(fraction: object) -> bool:
-    """Whether a fraction is one that a person has given."""
-    from app.domain.training_spec import AUTO
-
-    return fraction != AUTO
 
 
 def _followed(client: Client, job_id: str) -> Job:

@@ -10,7 +10,7 @@ import secrets
 import time
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, NamedTuple, TypeAlias
 
 from pydantic import computed_field
 
@@ -18,6 +18,8 @@ from app.domain.document import OWN, Document, Time
 from app.domain.names import DEFAULT_TENANT, qualified
 
 Json: TypeAlias = dict[str, Any]
+AUTO: Final = "auto"
+"""The value of a hyper-parameter that the job chooses itself."""
 
 
 def new_id(prefix: str, at: float | None = None) -> str:

@@ -19,6 +19,7 @@ from pydantic import (
     model_validator,
 )
 
+from app.domain.entities import AUTO
 from app.domain.input_parameters import InputParameters
 from app.domain.names import AliasName, Reference
 from app.domain.parameter_fields import AsJson, NameOf, OneOf, SpecModel, declared, model_of
@@ -201,8 +202,6 @@ class GuardParameters(SpecModel):
         "warn", description="Whether a job with warnings ends as succeeded, or as partially_succeeded."
     )
 
-
-AUTO: Final = "auto"
 
 _TestFraction: TypeAlias = Annotated[
     Annotated[float, Field(gt=0, lt=0.9), Tag("value")]

@@ -11,8 +11,8 @@ import dataclasses
 import hashlib
 import os
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -31,7 +31,7 @@ from app.services import models
 from app.services.bundle_export import IMPORTED
 from app.services.models import DEFAULT_ALIAS, LISTED_CLASSES
 from app.services.quotas import require_room, room_for
-from app.services.retention import BLOBS_OF_A_REQUEST, delete_unused
+from app.services.retention import BLOBS_OF_A_REQUEST, discarding_if_refused
 from app.settings import Settings
 from app.store.large_blobs import LARGE_CHUNK_BYTES, put_large
 from app.store.unit_of_work import Store, UnitOfWork
@@ -131,7 +131,8 @@ def import_bundle(
         job = None
         if manifest.spec is not None:
             job = _record(store, version, manifest, manifest.spec, created_by, stored.bytes)
-        try:
+        unused = set(manifest.blobs)
+        with discarding_if_refused(store, unused), _deleted_if_it_fails(store, job, unused):
             stored.put_blobs()
             if job is not None:
                 stored.put_students(job)
@@ -147,21 +148,19 @@ def import_bundle(
                 allow_older=allow_older,
                 allow_schema_change=allow_schema_change,
             )
-        except BaseException as error:
-            with suppress(ServiceError):
-                _discard(store, manifest.blobs, job, is_refused=isinstance(error, Conflict))
-            raise
 
 
-def _discard(store: Store, blobs: Collection[str], job: Job | None, *, is_refused: bool) -> None:
-    """Delete the record of an import that failed, and what it has stored if it would fail again."""
-    unused = set(blobs)
-    if job is not None:
-        with store.begin() as uow:
-            unused |= uow.retention.blobs_of_job(job.id, BLOBS_OF_A_REQUEST)
-            uow.retention.delete_job(job.id)
-    if is_refused:
-        delete_unused(store, unused)
+@contextmanager
+def _deleted_if_it_fails(store: Store, job: Job | None, unused: set[str]) -> Iterator[None]:
+    """Delete the record of an import that fails, and add to `unused` the blobs that only it referred to."""
+    try:
+        yield
+    except BaseException:
+        if job is not None:
+            with suppress(ServiceError), store.begin() as uow:
+                unused |= uow.retention.blobs_of_job(job.id, BLOBS_OF_A_REQUEST)
+                uow.retention.delete_job(job.id)
+        raise
 
 
 def trusted_keys(settings: Settings) -> str | None:

@@ -22,10 +22,10 @@ from app.ingest.options import ReadingOptions
 from app.ingest.orders import DatasetContent, DatasetOrder
 from app.ingest.reading import read_dataset, temporary_paths
 from app.services.quotas import require_room, room_for
-from app.services.retention import discarding_if_refused
+from app.services.retention import delete_unused, discarding_if_refused
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, FileWriter, open_blob
-from app.store.large_blobs import LARGE_CHUNK_BYTES, delete_large, put_large
+from app.store.large_blobs import LARGE_CHUNK_BYTES, put_large
 from app.store.repositories.datasets import row_bytes
 from app.store.unit_of_work import Store
 from core.errors import InvalidPackage
@@ -173,7 +173,7 @@ def delete_dataset(store: Store, dataset_id: str) -> None:
         uow.datasets.delete(dataset_id)
         uow.audit.append("dataset.delete", dataset_id, details={"digest": dataset.digest})
     # In separate transactions: a single one of 2 GB would block every other writer.
-    delete_large(store, dataset.blob_digest, before=time.time())
+    delete_unused(store, [dataset.blob_digest])
 
 
 def stored_rows(

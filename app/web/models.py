@@ -18,7 +18,7 @@ from app.domain.names import check_alias, qualified
 from app.services import models
 from app.services.comparison import is_noise, mean_errors, same_rows
 from app.services.schema_changes import compare_schemas
-from app.serving.columns.report import InputReport, input_report
+from app.serving.columns.report import Inputs, input_report
 from app.store.unit_of_work import Store
 from app.web.charts import BAR_HEIGHT, SIDE, Overlay, overlay
 from app.web.forms import read_form, see
@@ -105,7 +105,7 @@ def _version_page(
     context: AppContext,
     store: Store,
     row: ModelVersion,
-    inputs: InputReport | None,
+    inputs: Inputs | None,
     after: int,
 ) -> Response:
     classes, has_more = models.list_classes(store, context.files, row, limit=_CLASSES, after=after)
@@ -126,7 +126,7 @@ def _version_page(
     )
 
 
-def _pictures(inputs: InputReport) -> dict[str, Overlay]:
+def _pictures(inputs: Inputs) -> dict[str, Overlay]:
     """The pictures of the columns that can be compared with training."""
     return {column.name: overlay(column.bins) for column in inputs.columns if column.psi is not None}
 

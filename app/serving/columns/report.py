@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Final
 
+from app.domain.document import Document
 from app.domain.entities import ModelVersion
 from app.domain.errors import NotFound
 from app.domain.figures import UNUSUAL, InputRow
@@ -32,8 +33,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class BinInputs:
-    """Which part of the rows of training, and of the sampled records, is in a bin."""
+class BinInputs(Document):
+    """Which part of the rows of training, and of the sampled records, is in a bin. name: what is in it."""
 
     name: str
     training: float
@@ -41,12 +42,15 @@ class BinInputs:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnInputs:
-    """One column. gaps, unseen, outside, cut: values of all records.
+class ColumnInputs(Document):
+    """A column of the records of queries.
 
-    training_gaps: part of the rows of training. psi: the index of stability of the sampled records; None
-    without any. drifted: whether it is telling, and large. Versions without a profile have None for both, and
-    no bins.
+    gaps, unseen, outside, cut: how many of all records had no value, a category that training did not have, a
+    number or date outside its range in training, or a text that was cut. training_gaps: part of the rows of
+    training without a value. psi: population stability index of the sampled records against training: the sum
+    of (p − q) ln(p / q) over the bins, or null without any. drifted: whether it is above 0.25, with at least
+    1000 sampled records. A version that came without a profile has null for training_gaps and psi, and no
+    bins.
     """
 
     name: str
@@ -58,14 +62,14 @@ class ColumnInputs:
     training_gaps: float | None
     psi: float | None
     drifted: bool
-    bins: Sequence[BinInputs]
+    bins: list[BinInputs]
 
 
 @dataclass(frozen=True, slots=True)
-class InputReport:
-    """The records of some hours. hours: whole ones, before the present one. sampled: those put into bins.
+class Inputs(Document):
+    """The records of the last whole hours and the present one. sampled: how many of them were put into bins.
 
-    left_out: columns that are not counted, because there are too many.
+    columns: the first 64. left_out: further columns, which are not counted.
     """
 
     model: str
@@ -73,11 +77,11 @@ class InputReport:
     hours: int
     records: int
     sampled: int
-    columns: Sequence[ColumnInputs]
+    columns: list[ColumnInputs]
     left_out: int
 
 
-def input_report(asked: Columns, version: ModelVersion, rows: Sequence[InputRow], hours: int) -> InputReport:
+def input_report(asked: Columns, version: ModelVersion, rows: Sequence[InputRow], hours: int) -> Inputs:
     """The report of a version. rows: its counts of some hours. Raises NotFound if it takes no records."""
     tally = None if asked.named is None else asked.named.tally
     if tally is None:
@@ -94,7 +98,7 @@ def input_report(asked: Columns, version: ModelVersion, rows: Sequence[InputRow]
         for place, (column, profile) in enumerate(zip(tally.columns, profiles, strict=True))
     ]
     left_out = asked.n_columns - len(columns)
-    return InputReport(
+    return Inputs(
         version.model, version.version, hours, sum(row.records for row in rows), sampled, columns, left_out
     )
 

@@ -27,7 +27,6 @@ from app.store.tables import (
     idempotency_keys,
     job_events,
     job_students,
-    job_units,
     jobs,
     student_traces,
 )
@@ -229,15 +228,6 @@ def test_zero_days_retain_everything(store: Store, add_job: Any):
         uow.audit.append("key.create", "key_1")
     age(store, 1e9)
     assert what_to_clean(store, FOREVER) == clean(store, FOREVER) == Cleaned()
-
-
-@pytest.mark.long
-def test_units_of_an_ended_job_go_whatever_is_retained(store: Store, add_job: Any):
-    with store.begin() as uow:
-        job_id = ended(uow, add_job, 1.0, JobState.CANCELLED)
-        uow.units.add(job_id, 0, 0, tenant="default", owner="me", level=1)
-    clean(store, FOREVER)
-    assert count(store, job_units) == 0
 
 
 def test_concurrent_runs_do_not_disturb_each_other(store: Store, add_job: Any):
