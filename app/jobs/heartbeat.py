@@ -23,6 +23,7 @@ from typing import Final
 
 from app.domain.entities import Json, Worker
 from app.domain.errors import ServiceError
+from app.processes.periodic import until_beat
 from app.store.repositories.workers import PeerSummary
 from app.store.unit_of_work import Store
 
@@ -214,7 +215,7 @@ class Heartbeat:
         seconds = self._interval
         while not self._stopping.wait(seconds):
             is_stored = self._attempt(self.beat)
-            seconds = self._interval if is_stored else self._interval / RETRIES_PER_INTERVAL
+            seconds = until_beat(self._interval) if is_stored else self._interval / RETRIES_PER_INTERVAL
 
     def _watch_peers(self) -> None:
         while self._heartbeat_stored.wait() and not self._stopping.is_set():

@@ -14,6 +14,7 @@ from app.domain.entities import JobState
 from app.domain.errors import Conflict, ServiceError, Unavailable
 from app.jobs.engine.client import RECORDS_LOST, DbosQueue, WorkflowState, why_ended
 from app.jobs.workflow import steps
+from app.processes.periodic import until_beat
 from app.services.admission import admit_waiting_jobs
 from app.store.repositories.admission import AdmittedJob
 from app.store.unit_of_work import Store
@@ -176,4 +177,4 @@ class Reconciler:
                 logger.warning("reconciler: %s", error)
             except Exception:
                 logger.exception("the reconciler failed; it is tried again")
-            self._stopping.wait(_POLL_SECONDS)
+            self._stopping.wait(until_beat(_POLL_SECONDS))

@@ -22,7 +22,7 @@ from app.domain.figures import WORKER_FAILURES, WORKER_PARTS
 from app.domain.origins import AllowedServers
 from app.domain.webhook import Delivery, Outcome, Target, Webhook, not_allowed
 from app.domain.webhook_message import body_of, check_of, headers_of, secret_of
-from app.processes.periodic import PeriodicWork
+from app.processes.periodic import PeriodicWork, until_beat
 from app.remote.addresses import Resolve, addresses_of
 from app.remote.connection import RemoteConnection
 from app.remote.errors import RemoteFailed, RemoteUnavailable
@@ -43,6 +43,8 @@ MAX_OF_ORIGIN: Final = 2
 REQUEST_SECONDS: Final = 10.0
 """Longest time of a request."""
 _POLL_SECONDS: Final = 1.0
+_IDLE_SECONDS: Final = 2.0
+"""Interval at which a sender without any delivery looks for one."""
 _LIMITS_SECONDS: Final = 600.0
 _JOIN_SECONDS: Final = 5.0
 _OUTCOMES, _REQUESTS, _EVENTS, _COUNTS = WORKER_PARTS
@@ -110,6 +112,7 @@ class WebhookSender:
     _last_webhooks: dict[str, str] = field(default_factory=dict, init=False)
     _counted: Counter[str] = field(default_factory=Counter, init=False)
     _announced_at: float = field(default=float("-inf"), init=False)
+    _seconds: float = field(default=_POLL_SECONDS, init=False)
     _stopping: threading.Event = field(default_factory=threading.Event, init=False)
     _wake: threading.Event = field(default_factory=threading.Event, init=False)
     _thread: threading.Thread | None = field(default=None, init=False)
@@ -163,6 +166,7 @@ class WebhookSender:
         now = self.clock()
         with self.store.peek() as uow:
             first = uow.webhooks.first_due()
+        self._seconds = _IDLE_SECONDS if first is None else _POLL_SECONDS
         if first is None or first > now:
             return
         with self.store.read() as uow:
@@ -223,4 +227,4 @@ class WebhookSender:
         while not self._stopping.is_set():
             self._wake.clear()
             self.run_once()
-            self._wake.wait(_POLL_SECONDS)
+            self._wake.wait(until_beat(self._seconds))

@@ -32,7 +32,7 @@ from typing import Final, Protocol
 from app.processes.command import KILL_SECONDS, Command, RestartPolicy
 from app.processes.listener import listen_locally
 from app.processes.open_files import raise_open_files
-from app.processes.periodic import PeriodicWork
+from app.processes.periodic import PeriodicWork, until_beat
 from app.processes.scoreboard import Scoreboard, Slot, State
 
 _POLL_SECONDS: Final = 0.05
@@ -176,7 +176,7 @@ class Manager:
                         return 1
                     self._periodic.run("rolling restart", self._step_rolling_restart)
                     self._periodic.run("worker", self._restart_worker)
-                    wait(_LONG_POLL_SECONDS if self._is_settled() else _POLL_SECONDS)
+                    wait(until_beat(_LONG_POLL_SECONDS) if self._is_settled() else _POLL_SECONDS)
         finally:
             self._stop_all()
             for number, handler in before.items():

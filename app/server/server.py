@@ -29,7 +29,7 @@ import uvicorn
 from app.http.client_address import TrustedProxies
 from app.processes.listener import ProcessContext
 from app.processes.open_files import HARD_LIMIT
-from app.processes.periodic import PeriodicWork
+from app.processes.periodic import PeriodicWork, until_beat
 from app.processes.scoreboard import Scoreboard, Slot, State
 from app.processes.tuning import leave_out_of_collections
 from app.server.connection import HttpConnection
@@ -158,7 +158,7 @@ class Server(uvicorn.Server):
         # With 0 uvicorn brings the header Date up to date.
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(TICK_SECONDS):
+                async with asyncio.timeout(until_beat(TICK_SECONDS)):
                     await self._exiting.wait()
 
     async def on_tick(self, counter: int) -> bool:

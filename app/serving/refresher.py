@@ -14,7 +14,7 @@ from typing import Final, Protocol, TypeVar
 from app.auth.authenticator import Authenticator
 from app.domain.entities import ModelVersion
 from app.domain.errors import Unavailable
-from app.processes.periodic import BackgroundTask
+from app.processes.periodic import BackgroundTask, until_beat
 from app.processes.scoreboard import Scoreboard, Slot
 from app.serving.cache import ModelCache
 from app.serving.loader import RegistryChanges
@@ -74,6 +74,7 @@ class Refresher:
         self._current_at = time.monotonic()
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
+        self._next_look: asyncio.TimerHandle | None = None
         # A separate thread: a read that hangs must not delay loads, nor loads these reads.
         self._background = BackgroundTask("stms-revision")
         self.failing_since: float | None = None
@@ -176,10 +177,9 @@ class Refresher:
 
     async def _follow(self) -> None:
         started, before = time.monotonic(), self._current_at
-        self._cache.evict_unused()
-        changes = None
-        if self._revision is None or not self._registry.is_at(self._revision):
-            changes = await self._read(lambda: self._registry.changes(self._revision))
+        if self._is_current():
+            return
+        changes = await self._read(lambda: self._registry.changes(self._revision))
         if changes is not None:
             if self._revision is not None and changes.revision < self._revision:
                 logger.error(
@@ -199,6 +199,15 @@ class Refresher:
             self._revision = changes.revision
             self._announce(changes.revision)
         self._current_at = started
+
+    def _is_current(self) -> bool:
+        """Whether this process certainly serves the registry's revision. It does not block."""
+        started = time.monotonic()
+        self._cache.evict_unused()
+        if self._revision is None or not self._registry.is_at(self._revision):
+            return False
+        self._current_at = started
+        return True
 
     def _announce(self, revision: int) -> None:
         """Write the revision into the slot as soon as the references that moved have moved."""
@@ -227,12 +236,35 @@ class Refresher:
             return {}
 
     async def _run(self) -> None:
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._seconds):
-                    await self._changed.wait()
-            self._changed.clear()
-            await self._poll()
+        try:
+            while True:
+                self._look_later()
+                await self._changed.wait()
+                self._changed.clear()
+                await self._poll()
+        finally:
+            if self._next_look is not None:
+                self._next_look.cancel()
+
+    def _look_later(self) -> None:
+        if self._next_look is not None:
+            self._next_look.cancel()
+        self._next_look = asyncio.get_running_loop().call_later(until_beat(self._seconds), self._look)
+
+    def _look(self) -> None:
+        """Poll if the registry may have changed, and look again later if it has not.
+
+        A callback costs an idle process less than a task that waits with a timeout.
+        """
+        is_current = False
+        try:
+            is_current = self.failing_since is None and self._is_current()
+        finally:
+            # What fails here probably fails in the poll, too, which tries again.
+            if is_current:
+                self._look_later()
+            else:
+                self._changed.set()
 
     async def _read(self, read: Callable[[], Read]) -> Read:
         return await self._background.in_thread(read)

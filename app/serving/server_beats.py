@@ -22,7 +22,7 @@ from app.domain.errors import Unavailable
 from app.domain.figures import ServerRow
 from app.processes.exposition import ModelCounts
 from app.processes.metrics import Metrics
-from app.processes.periodic import BackgroundTask, PeriodicWork
+from app.processes.periodic import BackgroundTask, PeriodicWork, until_beat
 from app.serving.model_figures import HISTORY, ModelFigures, is_refusal, latency_of
 from app.store.unit_of_work import Store
 
@@ -169,4 +169,4 @@ class ServerBeats:
     async def _run(self) -> None:
         while True:
             await self._background.in_thread(partial(self._periodic.run, "figures", self.beat))
-            await asyncio.sleep(BEAT_SECONDS)
+            await asyncio.sleep(until_beat(BEAT_SECONDS))

@@ -156,7 +156,8 @@ def test_a_heartbeat_that_fails_is_repeated_sooner(sqlite_store: Store, monkeypa
     mine = heartbeat(sqlite_store, Takeovers(), units=units, interval=1.0)
     monkeypatch.setattr(mine._stopping, "wait", wait)
     mine._send_heartbeats()
-    assert waits == [1.0, 0.25, 0.25, 1.0]
+    assert waits[:3] == [1.0, 0.25, 0.25]
+    assert 0.0 < waits[3] <= 1.0
 
 
 def test_a_worker_that_ends_before_its_first_heartbeat_was_not_silent_for_long(
