@@ -81,6 +81,36 @@ class BinInputs(TypedDict):
     sampled: float
 
 
+class ChosenThreshold(TypedDict):
+    """The threshold that a rule chooses for a class, and what is expected of it.
+
+    was: the threshold of the version. tp, fp: accepted rows of the test part, of the positives rows of the
+    class and the negatives others. precision: expected of the yes answers where the class has its share;
+    null where none is expected. cost_per_1000: expected of 1000 queries by the costs of the rule, with the
+    95 % interval of 200 resamples of the test rows; null without costs.
+    """
+
+    label: str
+    threshold: float
+    was: float
+    positives: int
+    negatives: int
+    tp: int
+    fp: int
+    recall: float | None
+    false_positive_rate: float | None
+    precision: float | None
+    cost_per_1000: float | None
+    cost_interval: list[float] | None
+
+
+class ChosenThresholds(TypedDict):
+    """The thresholds that rules choose for classes of version ``base``."""
+
+    base: int
+    classes: list[ChosenThreshold]
+
+
 class Class(TypedDict):
     """A class of a version. id: its number, used for pagination."""
 
@@ -665,6 +695,21 @@ class VersionInputs(TypedDict):
     label_column: NotRequired[str | None]
     ranges: NotRequired[list[list[float]] | None]
     index_base: NotRequired[int | None]
+
+
+class VersionThreshold(TypedDict):
+    """The threshold of a class in one version.
+
+    rule: by which it was chosen in training, or ``given`` if it was changed afterwards. created_by: id of
+    the API key. aliases: those that point to the version.
+    """
+
+    version: int
+    threshold: float | None
+    rule: str | None
+    created_at: str
+    created_by: str
+    aliases: list[str]
 
 
 class Webhook(TypedDict):

@@ -277,6 +277,10 @@ def _model_routes() -> Routes:
         "POST /v1/models/{model}/versions": _one(
             "/v1/models/{model}/versions", body={"base": 1, "thresholds": {"<label>": 0.5}}
         ),
+        "POST /v1/models/{model}/thresholds": _one(
+            "/v1/models/{model}/thresholds", body={"base": 1, "choose": {"<label>": {"recall": 0.5}}}
+        ),
+        "GET /v1/models/{model}/thresholds": _one("/v1/models/{model}/thresholds?class={label}"),
         "GET /v1/models/{model}/versions/{version}": _one(version),
         "DELETE /v1/models/{model}/versions/{version}": _one(version),
         "GET /v1/models/{model}/versions/{version}/classes": _one(f"{version}/classes"),

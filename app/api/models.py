@@ -24,6 +24,7 @@ from app.auth.authenticator import authorise
 from app.domain.entities import Alias, AliasMove, ModelSummary
 from app.domain.figures import KEPT_INPUTS_DAYS
 from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME, USABLE, qualified
+from app.domain.threshold_rules import ChosenThresholds, ThresholdRule, VersionThreshold
 from app.services import curves, models
 from app.services.models import DEFAULT_ALIAS
 from app.serving.columns.report import Inputs, input_report
@@ -110,15 +111,15 @@ class DeriveVersion(Body):
     """A version to publish: an earlier one with other thresholds.
 
     base: number of the version, or an alias. thresholds: by label of the class; the others stay as they are.
-    max_false_positive_rates: of further classes, which get the lowest threshold of their curves that accepts
-    at most this share of the test rows of other classes.
+    choose: rules that choose the thresholds of further classes on their curves; that of ``*`` is for all
+    classes for which nothing else is given.
     """
 
     model_config = ConfigDict(
         json_schema_extra={
             "anyOf": [
                 {"required": [name], "properties": {name: {"minProperties": 1}}}
-                for name in ("thresholds", "max_false_positive_rates")
+                for name in ("thresholds", "choose")
             ]
         }
     )
@@ -127,9 +128,54 @@ class DeriveVersion(Body):
     thresholds: dict[_Label, Annotated[float, Field(allow_inf_nan=False)]] = Field(
         {}, max_length=curves.MAX_THRESHOLDS, json_schema_extra=_LABELS
     )
-    max_false_positive_rates: dict[_Label, Annotated[float, Field(ge=0, lt=1)]] = Field(
+    choose: dict[_Label, ThresholdRule] = Field(
         {}, max_length=curves.MAX_THRESHOLDS, json_schema_extra=_LABELS
     )
+
+
+class ChooseThresholds(Body):
+    """Rules that choose thresholds of a version.
+
+    base: its number, or an alias. choose: by label of the class; the rule of ``*`` is for all without one.
+    """
+
+    base: Annotated[str, StringConstraints(pattern=MODEL_NAME)] = DEFAULT_ALIAS
+    choose: dict[_Label, ThresholdRule] = Field(
+        min_length=1, max_length=curves.MAX_THRESHOLDS, json_schema_extra=_LABELS
+    )
+
+
+@router.post("/{model}/thresholds")
+def choose_thresholds(
+    model: ModelName, body: ChooseThresholds, context: Context, caller: Trainer
+) -> ChosenThresholds:
+    """The thresholds that rules would choose, and what is expected of them. Nothing is published."""
+    return curves.choose_thresholds(context.store_of(caller), context.files, model, body.base, body.choose)
+
+
+@router.get("/{model}/thresholds")
+def list_thresholds(
+    model: ModelName,
+    label: Annotated[_Label, Query(alias="class", description="Label of the class.")],
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Reader,
+    limit: Limit = 100,
+    after: AfterNumber = None,
+) -> Page[VersionThreshold]:
+    """The threshold of a class in the versions of a model, newest first.
+
+    limit: versions to look at; those without a student of the class are left out. ``after`` is the number of
+    the last version of the previous page.
+    """
+    authorise(caller, "query", model)
+    page, last = curves.version_thresholds(
+        context.store_of(caller), context.files, model, label, limit=limit, before=after
+    )
+    if last is not None:
+        response.headers["link"] = next_page(request, last)
+    return Page(data=page, has_more=last is not None)
 
 
 @router.post("/{model}/versions", status_code=201)
@@ -150,7 +196,7 @@ async def derive_version(
         body.base,
         body.thresholds,
         caller.id,
-        max_false_positive_rates=body.max_false_positive_rates,
+        choose=body.choose,
     )
     await context.refresher.refresh(version.qualified_model)
     response.headers["location"] = f"/v1/models/{model}/versions/{version.version}"

@@ -23,6 +23,7 @@ from app.commands.output import (
 from app.commands.remote import AllowSchemaChange, asks_server
 from app.domain.shown_figures import share
 from stms_client import Client
+from stms_client.documents import ChosenThreshold
 
 commands = typer.Typer(no_args_is_help=True)
 
@@ -129,6 +130,24 @@ def import_(
     return Answer(version, *published(version, alias, "head"), *notes(version["warnings"]))
 
 
+commands.command("thresholds")(
+    made(
+        Client.thresholds,
+        example="stms models thresholds letters A",
+        columns=[
+            field("version"),
+            field("threshold"),
+            field("rule"),
+            moment("created_at", "published"),
+            field("created_by", "by"),
+            ("aliases", lambda row: ", ".join(row["aliases"])),
+        ],
+        empty="No version has a trained student of this class.",
+        limit=100,
+    )
+)
+
+
 commands.command("classes")(
     made(
         Client.classes,
@@ -140,24 +159,67 @@ commands.command("classes")(
 )
 
 
+ThresholdOption = Annotated[
+    list[str],
+    typer.Option("--threshold", metavar="CLASS=NUMBER", help="Threshold of a class; may be repeated."),
+]
+MaxFalseYesOption = Annotated[
+    list[str],
+    typer.Option(
+        "--max-false-yes",
+        metavar="CLASS=SHARE",
+        help="The class gets the lowest threshold that says yes to at most this share of the test rows of"
+        " other classes, 1% or 0.01; may be repeated. CLASS is * for all others, also below.",
+    ),
+]
+RecallOption = Annotated[
+    list[str],
+    typer.Option(
+        "--recall",
+        metavar="CLASS=SHARE",
+        help="The highest threshold that says yes to at least this share of the test rows of the class.",
+    ),
+]
+CostOption = Annotated[
+    list[str],
+    typer.Option(
+        "--cost",
+        metavar="CLASS=MISSED:FALSE",
+        help="The cheapest threshold where a missed row of the class and a false yes cost so much.",
+    ),
+]
+ShareOption = Annotated[
+    list[str],
+    typer.Option(
+        "--share",
+        metavar="CLASS=SHARE",
+        help="Of the class among the rows of queries; as in the test part if it is not given.",
+    ),
+]
+ConfidenceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--confidence",
+        metavar="SHARE",
+        help="Rates and recalls hold for further rows with this probability, not only on the test part.",
+    ),
+]
+
+
 @commands.command()
 @asks_server()
 def publish(
     client: Client,
     model: ModelArgument,
-    threshold: Annotated[
-        list[str],
-        typer.Option("--threshold", metavar="CLASS=NUMBER", help="Threshold of a class; may be repeated."),
-    ] = [],  # noqa: B006
-    max_false_yes: Annotated[
-        list[str],
-        typer.Option(
-            "--max-false-yes",
-            metavar="CLASS=SHARE",
-            help="The class gets the lowest threshold that says yes to at most this share of the test rows of"
-            " other classes, 1% or 0.01; may be repeated.",
-        ),
-    ] = [],  # noqa: B006
+    threshold: ThresholdOption = [],  # noqa: B006
+    max_false_yes: MaxFalseYesOption = [],  # noqa: B006
+    recall: RecallOption = [],  # noqa: B006
+    cost: CostOption = [],  # noqa: B006
+    share: ShareOption = [],  # noqa: B006
+    confidence: ConfidenceOption = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what the rules choose, and publish nothing.")
+    ] = False,
     base: Annotated[str, typer.Option("--base", help="Number of a version, or an alias.")] = "latest",
 ) -> Answer:
     """Publish a version with other thresholds as a new version, without training. No alias is moved.
@@ -168,17 +230,25 @@ def publish(
 
       stms models publish letters --threshold A=0.25 --threshold B=-0.1
 
-      stms models publish letters --max-false-yes A=1%
+      stms models publish letters --max-false-yes "*=1%" --confidence 95% --dry-run
+
+      stms models publish letters --cost A=20:1 --share A=0.2%
     """
-    if not (threshold or max_false_yes):
-        raise CommandFailed("Give a --threshold CLASS=NUMBER or a --max-false-yes CLASS=SHARE.")
-    thresholds, rates = dict(map(_threshold, threshold)), dict(map(_rate, max_false_yes))
-    version = client.publish_thresholds(model, thresholds, max_false_positive_rates=rates, base=base)
+    choose = _rules(max_false_yes, recall, cost, share, confidence)
+    if dry_run and (threshold or not choose):
+        raise CommandFailed("--dry-run shows what rules choose: give --max-false-yes, --recall or --cost.")
+    if not (threshold or choose):
+        raise CommandFailed("Give --threshold CLASS=NUMBER, --max-false-yes, --recall or --cost.")
+    # What is published was chosen at the same version, also where the alias moves in between.
+    expected = client.choose_thresholds(model, choose, base=base) if choose else None
+    lines = [] if expected is None else [*map(_expected, expected["classes"])]
+    if dry_run:
+        return Answer(expected, *lines)
+    base = base if expected is None else str(expected["base"])
+    version = client.publish_thresholds(model, dict(map(_threshold, threshold)), choose=choose, base=base)
     number = version["version"]
     text = f"{escape(model)} version {number} is published; `stms models alias` points an alias to it."
-    record = client.job(str(version["job_id"]))["provenance"]["thresholds"] if rates else {}
-    chosen = [f"Class {escape(label)}: threshold {record[label]:.6g}." for label in rates]
-    return Answer(version, text, *chosen)
+    return Answer(version, text, *lines)
 
 
 def published(version: Mapping[str, Any], alias: str, source: str) -> list[str]:
@@ -210,6 +280,56 @@ def _rate(text: str) -> tuple[str, float]:
     """A class and a share, which may be per cent. Raises CommandFailed for anything else."""
     label, value = _threshold(text.removesuffix("%"))
     return label, value / 100 if text.endswith("%") else value
+
+
+def _rules(
+    rates: Sequence[str],
+    recalls: Sequence[str],
+    costs: Sequence[str],
+    shares: Sequence[str],
+    confidence: str | None,
+) -> dict[str, dict[str, Any]]:
+    """The rules of classes, as the service takes them. Raises CommandFailed for what is not of their form."""
+    choose: dict[str, dict[str, Any]] = {}
+    for name, given, read in (
+        ("max_false_positive_rate", rates, _rate),
+        ("recall", recalls, _rate),
+        ("cost", costs, _costs),
+    ):
+        for label, value in map(read, given):
+            choose.setdefault(label, {})[name] = value
+    for label, value in map(_rate, shares):
+        choose.setdefault(label, {})["share"] = value
+    for rule in choose.values():
+        if confidence is not None and "cost" not in rule:
+            rule["confidence"] = _rate(f"confidence={confidence}")[1]
+    return choose
+
+
+def _costs(text: str) -> tuple[str, dict[str, float]]:
+    """A class and the costs of its two mistakes. Raises CommandFailed for another form."""
+    label, _, costs = text.rpartition("=")
+    missed, sign, false = costs.partition(":")
+    try:
+        values = {"missed_yes": float(missed), "false_yes": float(false)}
+    except ValueError:
+        sign = ""
+    if not sign or not label:
+        raise CommandFailed(f"{text!r} is not of the form CLASS=MISSED:FALSE, such as A=20:1.")
+    return label, values
+
+
+def _expected(chosen: ChosenThreshold) -> str:
+    """A sentence about a threshold that a rule has chosen."""
+    recall = f"recall {chosen['tp']} of {chosen['positives']}"
+    figures = [recall, f"{chosen['fp']} of {chosen['negatives']} others accepted"]
+    if chosen["precision"] is not None:
+        figures.append(f"precision {100 * chosen['precision']:.3g} %")
+    if chosen["cost_per_1000"] is not None and chosen["cost_interval"] is not None:
+        low, high = chosen["cost_interval"]
+        figures.append(f"1000 queries cost {chosen['cost_per_1000']:.3g} ({low:.3g} to {high:.3g})")
+    was = f"threshold {chosen['threshold']:.6g} in place of {chosen['was']:.6g}"
+    return f"Class {escape(chosen['label'])}: {was}; {', '.join(figures)}."
 
 
 _VERSION: Final = {"version": Annotated[int, typer.Argument(min=1, help="Number of the version.")]}

@@ -1,4 +1,4 @@
-"""Use cases of thresholds: read the curve of a student, and publish a version with other thresholds."""
+"""Use cases of thresholds: read curves, choose thresholds, publish a version with others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from typing import Final
 from app.domain.curves import Curve
 from app.domain.entities import Job, JobState, Json, ModelVersion, StudentRow, StudentState, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, NotFound
-from app.services.models import find_unknown_class, get_version, list_classes, publish
+from app.domain.threshold_rules import (
+    ALL_OTHERS,
+    ChosenThreshold,
+    ChosenThresholds,
+    ThresholdRule,
+    VersionThreshold,
+    chosen,
+)
+from app.services.models import find_unknown_class, get_model, get_version, list_classes, publish
 from app.services.quotas import require_room
 from app.services.version_metrics import StudentTotals
 from app.settings import Settings
@@ -59,34 +67,30 @@ def publish_thresholds(
     thresholds: Mapping[str, float],
     created_by: str,
     *,
-    max_false_positive_rates: Mapping[str, float] | None = None,
+    choose: Mapping[str, ThresholdRule] | None = None,
 ) -> ModelVersion:
     """Publish the next version of a model: ``base`` with other thresholds, by class. No alias is moved.
 
-    max_false_positive_rates: of further classes, whose thresholds are the lowest of their curves that accept
-    at most this share of the test rows of other classes.
+    choose: the rules that choose the thresholds of further classes, see `choose_thresholds`.
 
     A succeeded job is stored as the record of the new version. It has rows of the students whose thresholds
     are not those of the job that trained them, and refers to that job for all others. Metrics that depend on
     the threshold are those of the curve, and undefined between its points.
 
     Raises NotFound, also for unknown classes and without a curve, InvalidRequest for a threshold that is not
-    finite and a rate that no threshold keeps, and Conflict for an imported version or beyond the quota of
+    finite and a rule that no threshold obeys, and Conflict for an imported version or beyond the quota of
     versions.
     """
-    version = get_version(store, model, base)
-    if version.job_id is None:
-        text = f"Version {version.version} of model {model!r} was imported; its thresholds cannot be changed."
-        raise Conflict(text, code="imported_version")
-    rates = max_false_positive_rates or {}
-    thresholds = {**thresholds, **_keeping(store, files, version, rates, thresholds)}
+    version = _trained_version(store, model, base)
+    by_rule = _chosen(store, files, version, choose or {}, thresholds)
+    thresholds = {**thresholds, **{one.label: one.threshold for one in by_rule}}
     changed = _changed_students(store, files, version, thresholds)
     totals = _totals(store, version, changed)
     labels = [label for _, label in list_classes(store, files, version, limit=version.class_count)[0]]
     size = sum(len(packed) for _, packed in changed)
     with store.begin() as uow:
         uow.quotas.lock(store.tenant)
-        source = uow.jobs.lock(version.job_id)
+        source = uow.jobs.lock(str(version.job_id))
         job = _record(source, version, thresholds, created_by, size)
         uow.jobs.add(job)
         _store_students(uow, source, job.id, changed)
@@ -110,21 +114,75 @@ def publish_thresholds(
         )
 
 
-def _keeping(
+def choose_thresholds(
+    store: Store, files: BlobCache, model: str, base: int | str, choose: Mapping[str, ThresholdRule]
+) -> ChosenThresholds:
+    """The thresholds that rules choose for classes of the version that ``base`` names. Nothing changes.
+
+    choose: a rule for each class; that of `ALL_OTHERS` is for all classes without one. Raises as
+    `publish_thresholds` does.
+    """
+    version = _trained_version(store, model, base)
+    return ChosenThresholds(version.version, _chosen(store, files, version, choose, {}))
+
+
+def version_thresholds(
+    store: Store, files: BlobCache, model: str, label: str, *, limit: int, before: int | None = None
+) -> tuple[list[VersionThreshold], int | None]:
+    """The threshold of a class in the versions of a model, newest first, and the last version looked at.
+
+    limit: versions to look at. before: those below this number. The last is None if no older one follows.
+    Raises NotFound if there is no such model, and if the newest version does not have the class.
+    """
+    page = get_model(store, model, limit=limit, before=before)
+    if before is None:
+        unknown = find_unknown_class(store, files, page.versions[0], label)
+        if unknown is not None:
+            raise unknown
+    thresholds = []
+    with store.read() as uow:
+        for version in page.versions:
+            row = uow.students.served(str(version.job_id), label, version.method)
+            if row is not None:
+                job = uow.jobs.get(str(version.job_id))
+                aliases = [alias.alias for alias in page.aliases if alias.version == version.version]
+                rule = row.metrics.get("threshold_rule")
+                thresholds.append(
+                    VersionThreshold(
+                        version.version, row.threshold, rule, version.created_at, job.created_by, aliases
+                    )
+                )
+    return thresholds, page.versions[-1].version if page.has_more else None
+
+
+def _trained_version(store: Store, model: str, base: int | str) -> ModelVersion:
+    version = get_version(store, model, base)
+    if version.job_id is None:
+        text = f"Version {version.version} of model {model!r} was imported; its thresholds cannot be changed."
+        raise Conflict(text, code="imported_version")
+    return version
+
+
+def _chosen(
     store: Store,
     files: BlobCache,
     version: ModelVersion,
-    rates: Mapping[str, float],
+    choose: Mapping[str, ThresholdRule],
     thresholds: Mapping[str, float],
-) -> dict[str, float]:
-    """The lowest threshold of each class that keeps its false-positive rate on the test part.
-
-    thresholds: of other classes.
-    """
-    kept = {}
-    for label, rate in rates.items():
+) -> list[ChosenThreshold]:
+    """What the rules choose. thresholds: those given for other classes."""
+    rules = dict(choose)
+    if ALL_OTHERS in rules and find_unknown_class(store, files, version, ALL_OTHERS) is not None:
+        rule = rules.pop(ALL_OTHERS)
+        labels, _ = list_classes(store, files, version, limit=MAX_THRESHOLDS + 1)
+        others = [label for _, label in labels if label not in rules and label not in thresholds]
+        rules |= dict.fromkeys((label for label in others if _served(store, version, label)), rule)
+        if len(labels) > MAX_THRESHOLDS:
+            raise _wrong_number()
+    results = []
+    for label, rule in rules.items():
         if label in thresholds:
-            text = f"Class {label!r:.100} has a threshold and a false-positive rate: give one of them."
+            text = f"Class {label!r:.100} has a threshold and a rule: give one of them."
             raise InvalidRequest(text, faults=[InputFault(label, "given_twice", text)])
         row = _served(store, version, label)
         if row is None:
@@ -133,12 +191,15 @@ def _keeping(
                 text, code="student_not_found", faults=[InputFault(label, "student_not_found", text)]
             )
         curve = student_curve(store, row.job_id, row.class_index, row.method)
-        point = curve.loosest_point(round(100 * rate, 9))
+        point = rule.point(curve)
         if point is None:
-            text = f"No threshold of class {label!r:.100} accepts at most {rate:.4g} of the other test rows."
-            raise InvalidRequest(text, faults=[InputFault(label, "rate_not_kept", text)])
-        kept[label] = curve.thresholds[point]
-    return kept
+            text = (
+                f"No threshold of class {label!r:.100} obeys its rule on {curve.positives} test rows of the"
+                f" class and {curve.negatives} others."
+            )
+            raise InvalidRequest(text, faults=[InputFault(label, "rule_not_obeyed", text)])
+        results.append(chosen(label, row.threshold or 0.0, curve, point, rule))
+    return results
 
 
 def _served(store: Store, version: ModelVersion, label: str) -> StudentRow | None:
@@ -159,8 +220,7 @@ def _changed_students(
 ) -> list[tuple[StudentRow, bytes]]:
     """The rows of the students whose thresholds change, with their new packages."""
     if not 0 < len(thresholds) <= MAX_THRESHOLDS:
-        message = f"Give 1 to {MAX_THRESHOLDS} thresholds, by class."
-        raise InvalidRequest(message, faults=[InputFault("thresholds", "wrong_number", message)])
+        raise _wrong_number()
     infinite = [label for label, threshold in thresholds.items() if not math.isfinite(threshold)]
     if infinite:
         message = f"The threshold of class {infinite[0]!r} is not finite."
@@ -176,6 +236,11 @@ def _changed_students(
     if faults:
         raise NotFound(faults[0].message, code="student_not_found", faults=faults)
     return changed
+
+
+def _wrong_number() -> InvalidRequest:
+    message = f"Give 1 to {MAX_THRESHOLDS} thresholds, by class."
+    return InvalidRequest(message, faults=[InputFault("thresholds", "wrong_number", message)])
 
 
 def _with_threshold(

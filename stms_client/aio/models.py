@@ -12,6 +12,7 @@ from stms_client.arrays import ClassName, class_name
 from stms_client.documents import (
     Alias,
     AliasMove,
+    ChosenThresholds,
     Class,
     ImportedBundle,
     ImportedVersion,
@@ -19,12 +20,15 @@ from stms_client.documents import (
     Model,
     ModelSummary,
     Version,
+    VersionThreshold,
 )
 from stms_client.errors import NotFound
 from stms_client.transport import Progress
 
 ByClass: TypeAlias = Mapping[str, float] | Mapping[int, float]
 """Numbers by class."""
+Rules: TypeAlias = Mapping[str, Mapping[str, Any]] | Mapping[int, Mapping[str, Any]]
+"""Rules that choose thresholds, by class."""
 
 
 class Models(Connection):
@@ -66,23 +70,37 @@ class Models(Connection):
         model: str,
         thresholds: ByClass | None = None,
         *,
-        max_false_positive_rates: ByClass | None = None,
+        choose: Rules | None = None,
         base: int | str = "latest",
     ) -> Version:
         """Publish ``base`` with other thresholds, by class, as a new version. No alias is moved.
 
-        max_false_positive_rates: of further classes, which get the lowest threshold that accepts at most this
-        share of the test rows of other classes.
+        choose: rules for further classes, see `choose_thresholds`.
         """
-        path = f"{calls.model_path(model)}/versions"
         body: dict[str, Any] = {"base": str(base)}
-        for name, given in (
-            ("thresholds", thresholds),
-            ("max_false_positive_rates", max_false_positive_rates),
-        ):
-            if given:
-                body[name] = {class_name(label): float(value) for label, value in given.items()}
+        if thresholds:
+            body["thresholds"] = {class_name(label): float(value) for label, value in thresholds.items()}
+        if choose:
+            body["choose"] = _rules(choose)
+        path = f"{calls.model_path(model)}/versions"
         return await self.do(calls.post(path, body, Version, repeatable=False))
+
+    async def choose_thresholds(
+        self, model: str, choose: Rules, *, base: int | str = "latest"
+    ) -> ChosenThresholds:
+        """The thresholds that rules choose for classes of ``base``, and what is expected of them.
+
+        choose: by class, ``"*"`` for all others, one of ``{"max_false_positive_rate": 0.01}``,
+        ``{"recall": 0.95}`` and ``{"cost": {"false_yes": 1, "missed_yes": 20}}``; with ``"confidence": 0.95``
+        a rate or recall holds for further rows, too; ``"share"``: of the class among the rows of queries.
+        """
+        body = {"base": str(base), "choose": _rules(choose)}
+        return await self.do(calls.post(f"{calls.model_path(model)}/thresholds", body, ChosenThresholds))
+
+    def thresholds(self, model: str, label: ClassName) -> AsyncIterator[VersionThreshold]:
+        """The threshold of a class in the versions of a model, newest first. label: of the class."""
+        path = f"{calls.model_path(model)}/thresholds"
+        return self._listed(path, VersionThreshold, **{"class": class_name(label)})
 
     async def import_head(
         self,
@@ -193,3 +211,7 @@ class Models(Connection):
         revision = (await self.alias(model, alias))["revision"]
         deletion = calls.delete_alias(model, alias, revision, allow_schema_change=allow_schema_change)
         await self.do(deletion)
+
+
+def _rules(choose: Rules) -> dict[str, Any]:
+    return {class_name(label): {**rule} for label, rule in choose.items()}

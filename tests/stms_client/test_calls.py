@@ -528,6 +528,13 @@ def test_rotating_a_key_is_not_retried(client, written):
             {"base": "2", "thresholds": {"a": 0.5}},
         ),
         (
+            "choose_thresholds",
+            {"model": "pets", "choose": {7: {"recall": 0.9}}, "base": 2},
+            "POST",
+            "/v1/models/pets/thresholds",
+            {"base": "2", "choose": {"7": {"recall": 0.9}}},
+        ),
+        (
             "create_key",
             {"name": "n", "rate_limit": 0.0},
             "POST",

@@ -37,6 +37,7 @@ ANSWER = {
 }
 VALUES = {
     "alias": "latest",
+    "choose": {"a": {"recall": 0.9}},
     "class_index": 0,
     "dataset_id": "ds_1",
     "delivery_id": "del_1",

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from app.domain.curves import pack
 from app.domain.entities import ModelVersion
 from tests.app.api.test_query_records import publish_people
 from tests.app.serving.written_records import encoder, refusing_encoder
@@ -24,6 +25,25 @@ def test_a_model_shows_its_versions_and_aliases(client, pets: ModelVersion, publ
     assert [(alias["alias"], alias["version"]) for alias in view["aliases"]] == [("latest", 2)]
     [summary] = client.get("/v1/models").json()["data"]
     assert (summary["id"], summary["name"], summary["latest_version"]) == ("pets", "pets", 2)
+
+
+def test_rules_choose_thresholds_and_the_history_of_a_class_has_them(client, pets, store, problem: Check):
+    curve = {"positives": 10, "negatives": 90, "thresholds": [2.0, 1.0], "tp": [4, 8], "fp": [0, 3]}
+    with store.begin() as uow:
+        uow.students.keep_curves([((0, pets.method), pack(curve))], str(pets.job_id))
+    rule = {"choose": {"cat": {"recall": 0.8}}}
+    chosen = client.post("/v1/models/pets/thresholds", json={"base": "latest"} | rule).json()
+    assert (chosen["base"], chosen["classes"][0]["threshold"], chosen["classes"][0]["tp"]) == (1, 1.0, 8)
+    strict = {"choose": {"cat": {"recall": 0.9}}}
+    refusal = problem(client.post("/v1/models/pets/thresholds", json=strict), 400, "invalid_request")
+    assert refusal["errors"][0]["code"] == "rule_not_obeyed"
+    two = {"choose": {"cat": {"recall": 0.9, "max_false_positive_rate": 0.1}}}
+    problem(client.post("/v1/models/pets/thresholds", json=two), 422, "invalid_body")
+    assert client.post("/v1/models/pets/versions", json=rule).json()["version"] == 2
+    first = client.get("/v1/models/pets/thresholds?class=cat&limit=1")
+    assert [(one["version"], one["threshold"]) for one in first.json()["data"]] == [(2, 1.0)]
+    assert "after=2" in first.headers["link"]
+    problem(client.get("/v1/models/pets/thresholds?class=cow"), 404, "class_not_found")
 
 
 def test_a_version_is_found_by_number_and_alias(client, pets, problem: Check):

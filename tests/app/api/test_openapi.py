@@ -10,6 +10,7 @@ import pytest
 OPERATIONS = {
     "cancel_job",
     "change_webhook",
+    "choose_thresholds",
     "correct_job_labels",
     "count_jobs",
     "create_key",
@@ -53,6 +54,7 @@ OPERATIONS = {
     "list_keys",
     "list_models",
     "list_servers",
+    "list_thresholds",
     "list_token_revocations",
     "list_usage",
     "list_webhooks",

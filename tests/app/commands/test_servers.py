@@ -77,6 +77,51 @@ def test_a_version_is_published_with_other_thresholds(run, written):
     assert len(written.requests) == 1
 
 
+CHOSEN = {
+    "label": "A", "threshold": 0.25, "was": -1.0, "positives": 10, "negatives": 90, "tp": 8, "fp": 3,
+    "recall": 0.8, "false_positive_rate": 1 / 30, "precision": 0.05, "cost_per_1000": 81.2,
+    "cost_interval": [60.0, 101.0],
+}  # fmt: skip
+
+
+def test_rules_choose_thresholds(run, written):
+    written.on("POST", "/v1/models/pets/versions", {"version": 4}, 201)
+    written.on("POST", "/v1/models/pets/thresholds", {"base": 3, "classes": [CHOSEN]})
+    rules = ("--cost", "A=20:1", "--share", "A=0.2%", "--recall", "b=c=95%", "--max-false-yes", "*=0.01")
+    options = ("models", "publish", "pets", *rules, "--confidence", "90%")
+    shown = run(*options, "--dry-run", STMS_URL=written.address)
+    assert shown.exit_code == 0, shown.output
+    assert " ".join(shown.stdout.split()) == (
+        "Class A: threshold 0.25 in place of -1; recall 8 of 10, 3 of 90 others accepted, precision 5 %,"
+        " 1000 queries cost 81.2 (60 to 101)."
+    )
+    choose = {
+        "*": {"max_false_positive_rate": 0.01, "confidence": 0.9},
+        "A": {"cost": {"missed_yes": 20.0, "false_yes": 1.0}, "share": 0.002},
+        "b=c": {"recall": 0.95, "confidence": 0.9},
+    }
+    assert [request.json for request in written.requests] == [{"base": "latest", "choose": choose}]
+    assert run(*options, STMS_URL=written.address).exit_code == 0
+    # The version that the thresholds were chosen at, wherever the alias points now.
+    assert written.requests[-1].json == {"base": "3", "choose": choose}
+    for given, words in (
+        (("--cost", "A=20"), "CLASS=MISSED:FALSE"),
+        (("--dry-run", "--threshold", "A=1"), "what rules choose"),
+        ((), "Give --threshold"),
+    ):
+        refused = run("models", "publish", "pets", *given, STMS_URL=written.address)
+        assert (refused.exit_code, words in refused.stderr) == (1, True)
+
+
+def test_the_thresholds_of_a_class_are_listed(run, written):
+    row = {"version": 4, "threshold": 0.5, "rule": "given", "created_at": "2026-01-01T00:00:00Z"}
+    rows = [row | {"created_by": "key_1", "aliases": ["production"]}]
+    written.on("GET", "/v1/models/pets/thresholds", {"data": rows, "has_more": False})
+    shown = run("models", "thresholds", "pets", "A", STMS_URL=written.address)
+    assert (shown.exit_code, "production" in shown.stdout) == (0, True)
+    assert written.requests[0].path == "/v1/models/pets/thresholds?class=A"
+
+
 def test_jobs_are_filtered_and_counted(run, written):
     written.on("GET", "/v1/training-jobs", {"data": []})
     written.on("GET", "/v1/training-jobs/counts", {"counts": {"running": 2, "partially_succeeded": 1}})
