@@ -167,7 +167,9 @@ class Models(Scoped):
             .limit(limit + 1)
         )
         if after is not None:
-            query = query.where(sa.tuple_(*group) > after)
+            # Beside the tenant PostgreSQL would compare rows from the tenant's first one on.
+            is_own = after[0] == self._tenant
+            query = query.where(table.model > after[1] if is_own else sa.tuple_(*group) > after)
         if among:
             query = query.where(table.model.in_(among))
         rows = list(self._connection.execute(query))
