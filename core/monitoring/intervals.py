@@ -21,7 +21,7 @@ level.
 MOST: Final = 2**53
 """Largest count: float64 holds whole numbers up to it."""
 
-Method: TypeAlias = Literal["exact", "wilson", "poisson", "weighted_logit", "weighted_exact", "worst_case"]
+Method: TypeAlias = Literal["exact", "wilson", "poisson", "weighted_logit", "weighted_exact", "bootstrap"]
 """How an interval was made.
 
 ``"exact"``: Clopper and Pearson. ``"wilson"``: Wilson's score interval. ``"poisson"``: Garwood's. The others
