@@ -182,6 +182,7 @@ class ThresholdParameters(SpecModel):
 
     rule: ThresholdRule = declared(TrainingConfig, "threshold")
     max_false_positive_rate: float = declared(TrainingConfig, "budget")
+    confidence: float | None = declared(TrainingConfig, "confidence")
     folds: int = declared(TrainingConfig, "folds")
 
 

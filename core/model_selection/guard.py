@@ -177,14 +177,19 @@ def compare(truth: BoolArray, teacher: BoolArray, student: BoolArray) -> Verdict
 
 
 def judge(
-    folds: Folds, target: int, scores: FloatArray, threshold: float, budget: float | None = None
+    folds: Folds,
+    target: int,
+    scores: FloatArray,
+    threshold: float,
+    budget: float | None = None,
+    confidence: float | None = None,
 ) -> Verdict | None:
     """The student of class code ``target`` with these held-out scores, (n,), beside its folds' teachers.
 
-    scores: NaN for rows that no fold holds out. budget: the false-positive rate that the student's threshold
-    keeps, if it was chosen for one: the teacher answers yes where its margin over the best rival reaches the
-    threshold of the same budget, and otherwise where its class has the largest score.
-    None if no held-out row is of the class.
+    scores: NaN for rows that no fold holds out. budget, confidence: of the false-positive rate that the
+    student's threshold keeps, if it was chosen for one (``choose_threshold``): the teacher answers yes where
+    its margin over the best rival reaches the threshold of the same budget, and otherwise where its class has
+    the largest score. None if no held-out row is of the class.
     """
     rows = ~np.isnan(scores)
     truth = folds.labels == target
@@ -195,7 +200,7 @@ def judge(
         accepted_by_teacher[held_out] = ranks.predicted[held_out] == target
         margin[held_out] = (folds.class_scores(number, target) - ranks.rival(target))[held_out]
     if budget is not None and truth[rows].any():
-        accepted_by_teacher = margin >= choose_threshold(truth[rows], margin[rows], "fpr", budget)
+        accepted_by_teacher = margin >= choose_threshold(truth[rows], margin[rows], "fpr", budget, confidence)
     verdict = compare(truth[rows], accepted_by_teacher[rows], scores[rows] >= threshold)
     if verdict is None:
         return None

@@ -13,7 +13,7 @@ import numpy as np
 
 from core.model_selection.folds import Folds
 from core.model_selection.metrics import binary_metrics
-from core.model_selection.options import ThresholdRule
+from core.model_selection.scoring import Measure
 from core.model_selection.threshold import choose_threshold
 from core.run import Run
 from core.solvers.threads import one_blas_thread
@@ -81,21 +81,28 @@ def hold_out(folds: Folds, target: int, spec: StudentSpec, run: Run = Run()) -> 
     return HeldOut(scores, medians)
 
 
-def cautious_threshold(held_out: HeldOut, own: FloatArray, positive: BoolArray, budget: float) -> float:
+def cautious_threshold(
+    held_out: HeldOut,
+    own: FloatArray,
+    positive: BoolArray,
+    budget: float,
+    confidence: float | None = None,
+) -> float:
     """For a false-positive budget: the higher of the thresholds by held-out scores as they are, and scaled.
 
     own: scores of the training rows by the student that will have the threshold, (n,). positive: their truth.
+    budget, confidence: as of ``choose_threshold``.
     """
     scaled = held_out.as_scored_by(own, positive)
-    return max(choose_threshold(positive, scores, "fpr", budget) for scores in (held_out.scores, scaled))
+    both = (held_out.scores, scaled)
+    return max(choose_threshold(positive, scores, "fpr", budget, confidence) for scores in both)
 
 
 class HeldOutF1:
     """Held-out scores of one class, and their F at the threshold of the run's rule (``HeldOutScorer``)."""
 
-    def __init__(self, folds: Folds, target: int, rule: ThresholdRule, budget: float, run: Run) -> None:
-        self._folds, self._target, self._run = folds, target, run
-        self._rule, self._budget = rule, budget
+    def __init__(self, folds: Folds, target: int, measure: Measure, run: Run) -> None:
+        self._folds, self._target, self._measure, self._run = folds, target, measure, run
         self.n_rows = len(folds.labels)
 
     @property
@@ -110,6 +117,6 @@ class HeldOutF1:
     def f1(self, scores: FloatArray) -> float:
         """F of held-out scores (n,); the threshold is chosen and measured on the same scores."""
         positive = self._folds.labels == self._target
-        threshold = choose_threshold(positive, scores, self._rule, self._budget)
+        threshold = self._measure.threshold(positive, scores)
         measured = binary_metrics(positive, scores >= threshold, scores).f1
         return 0.0 if measured is None else measured

@@ -6,8 +6,8 @@ the ratios over the folds, with the standard error of that mean.
 
 A class with fewer rows than folds is missing from some folds, where F is uninformative and AUC undefined.
 Such a class is evaluated on the pooled folds: the ratio of the sums over folds, with the standard error of
-the jackknife that leaves out one fold at a time, sqrt((k−1)/k Σ_j (x_j − x̄)²). Pairs are still counted within
-folds, because the scores of two students are not comparable. A ratio with denominator 0 is 0.
+the jackknife that leaves out one fold at a time, sqrt((k−1)/k Σ_j (x_j − x̄)²). Pairs are still counted
+within folds, because the scores of two students are not comparable. A ratio with denominator 0 is 0.
 
 A threshold evaluated on the rows it was chosen on is biased. Each fold is therefore evaluated at the
 threshold chosen on the other folds (at 0 if these have rows of one side only). The remaining bias is that of
@@ -32,12 +32,17 @@ from core.types import BoolArray, FloatArray, IntArray
 class Measure:
     """The objective of a search: a metric at the threshold of a rule. AUC needs no threshold.
 
-    budget: the largest false-positive rate, for the rule ``"fpr"``.
+    budget, confidence: of the rule ``"fpr"``, see ``choose_threshold``.
     """
 
     metric: Metric = "f1"
     rule: ThresholdRule = "zero"
     budget: float = 0.01
+    confidence: float | None = None
+
+    def threshold(self, truth: BoolArray, scores: NDArray[np.floating]) -> float:
+        """By the rule, from the truth (n,) and scores (n,). Raises InvalidProblem."""
+        return choose_threshold(truth, scores, self.rule, self.budget, self.confidence)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +104,7 @@ class HeldOutRows:
             return thresholds
         for point, row in enumerate(values):
             run.check_cancel()
-            thresholds[point] = choose_threshold(truth, row[others], measure.rule, measure.budget)
+            thresholds[point] = measure.threshold(truth, row[others])
         return thresholds
 
 

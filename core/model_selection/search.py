@@ -17,7 +17,6 @@ from core.model_selection.metrics import f1_shares, paired_error
 from core.model_selection.options import Metric, Strategy, ThresholdRule
 from core.model_selection.results import PointContest, SearchResult, SearchResults
 from core.model_selection.scoring import HeldOutRows, Measure
-from core.model_selection.threshold import choose_threshold
 from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.students.base import Budget, StudentSpec
@@ -50,6 +49,7 @@ def tune_student(
     metric: Metric = "f1",
     threshold_rule: ThresholdRule = "zero",
     budget: float = 0.01,
+    confidence: float | None = None,
     start: StudentSpec | None = None,
     run: Run = Run(),
 ) -> SearchResult:
@@ -58,14 +58,13 @@ def tune_student(
     points: specifications of one class, as ``StudentSpec.grid`` gives them.
 
     strategy: ``"exhaustive"`` evaluates every point on every fold. ``"halving"`` (successive halving)
-        evaluates all points on a few folds with a coarse tolerance, keeps the best quarter, and repeats this
-        with more folds; the last survivors are evaluated as by ``"exhaustive"``.
-    metric, threshold_rule, budget: the objective, see ``core.model_selection.scoring``. Ties are resolved in
-        favour of the higher AUC, then of the first point.
-    start: a point that is kept unless another is clearly better. The other is chosen on all folds but the one
-        with the fewest positives, and has to be better there by one standard error of the paired difference
-        of F.
-    run: folds are fitted in its threads; reports stage ``"tuning"`` in fits.
+    evaluates all points on a few folds with a coarse tolerance, keeps the best quarter, and repeats this with
+    more folds; the last survivors are evaluated as by ``"exhaustive"``. metric, threshold_rule, budget,
+    confidence: the objective, see ``core.model_selection.scoring``. Ties are resolved in favour of the higher
+    AUC, then of the first point. start: a point that is kept unless another is clearly better. The other is
+    chosen on all folds but the one with the fewest positives, and has to be better there by one standard
+    error of the paired difference of F. run: folds are fitted in its threads; reports stage ``"tuning"`` in
+    fits.
 
     Raises InvalidProblem for arguments out of bounds, for a class (or rest) that is in one fold only, and for
     more than 1e9 points × rows; Cancelled.
@@ -78,7 +77,7 @@ def tune_student(
         out_of_bounds("budget", budget, 0.0, 1.0, open_high=True),
         not_whole("target", target, 0, len(folds.classes) - 1),
     )
-    measure = Measure(metric, threshold_rule, budget)
+    measure = Measure(metric, threshold_rule, budget, confidence)
     tried = tuple(points) if start is None else tuple(dict.fromkeys((start, *points)))
     search = _Search(folds, target, tried, measure, run)
     plan = search.plan(strategy)
@@ -197,7 +196,7 @@ class _Search:
         for point in (start, found):
             values = self.values[point].astype(np.float64)
             others = self.truth[~last], values[~last]
-            threshold = choose_threshold(*others, self.measure.rule, self.measure.budget)
+            threshold = self.measure.threshold(*others)
             measured.append(f1_shares(self.truth[last], values[last] >= threshold))
         (start_f1, of_start), (found_f1, of_found) = measured
         error = paired_error(of_found, of_start)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from math import ceil
+from math import ceil, log, log1p
 from typing import Any, Final, Self, get_args
 
 import numpy as np
+from scipy.special import bdtr, betainccinv
 
 from core.data.validation import out_of_bounds, refuse, unknown_choice
 from core.errors import Fault, InvalidProblem
@@ -18,14 +19,20 @@ NOT_PROMISED: Final = "false_positive_budget_not_promised"
 
 
 def choose_threshold(
-    truth: BoolArray, scores: FloatArray, rule: ThresholdRule, budget: float | None = None
+    truth: BoolArray,
+    scores: FloatArray,
+    rule: ThresholdRule,
+    budget: float | None = None,
+    confidence: float | None = None,
 ) -> float:
     """The threshold t that is best for "yes where score >= t" on the examples given.
 
     rule: ``"zero"`` gives 0. ``"accuracy"`` and ``"f1"`` maximise that measure. ``"fpr"`` finds the most true
     positives with an expected false-positive rate of at most ``budget``, in [0, 1), see ``expected_rate``;
-    where there are too few negatives for that, with no false positive, see ``Promise``. ``"expected_f1"``
-    maximises the F that the probabilities of a sigmoid expect, see ``expected_f1_threshold``.
+    with a ``confidence``, in (0, 1), with a rate that is at most the budget for so large a share of students,
+    see ``keeps_budget``. Where there are too few negatives for that, with no false positive, see ``Promise``.
+    ``"expected_f1"`` maximises the F that the probabilities of a sigmoid expect, see
+    ``expected_f1_threshold``.
 
     Candidates lie in the middle between two neighbouring scores. Of equally good ones the one in the widest
     gap is chosen, then the highest, because new examples are least likely to cross it. A threshold that
@@ -38,6 +45,7 @@ def choose_threshold(
     refuse(
         unknown_choice("threshold.rule", rule, get_args(ThresholdRule)),
         out_of_bounds("threshold.budget", budget, 0.0, 1.0, open_high=True) if rule == "fpr" else None,
+        None if confidence is None else _fault_of(confidence),
     )
     if rule == "zero":
         return 0.0
@@ -45,7 +53,7 @@ def choose_threshold(
     if rule == "expected_f1":
         return expected_f1_threshold(truth, scores)
     cuts = _Cuts.of(truth, scores)
-    value = cuts.values(rule, budget)
+    value = cuts.values(rule, budget or 0.0, confidence)
     best = np.flatnonzero(value == value.max())
     return cuts.threshold(int(best[np.argmax(cuts.gaps[best])]))
 
@@ -76,7 +84,7 @@ class _Cuts:
             gaps=np.concatenate(([0.0], np.diff(levels), [0.0])),
         )
 
-    def values(self, rule: ThresholdRule, budget: float | None) -> FloatArray:
+    def values(self, rule: ThresholdRule, budget: float, confidence: float | None) -> FloatArray:
         """Objective of the rule at each cut, (q + 1,); computed from integers, so that ties are exact."""
         tp, fp = self.true_positives, self.false_positives
         positives, negatives = int(tp[-1]), int(fp[-1])
@@ -85,7 +93,7 @@ class _Cuts:
         if rule == "f1":
             return 2.0 * tp / (tp + fp + positives)
         # Of the cuts with the most true positives the first has the fewest false ones.
-        allowed = (fp == 0) | (expected_rate(fp, negatives) <= (0.0 if budget is None else budget))
+        allowed = (fp == 0) | keeps_budget(fp, negatives, budget, confidence)
         return np.where(allowed, tp - fp / (negatives + 1.0), -1.0)
 
     def threshold(self, cut: int) -> float:
@@ -106,18 +114,27 @@ class Promise:
     """What held-out negatives say about the false-positive rate of a threshold.
 
     budget: the rate that was asked for, in [0, 1). negatives: held-out examples of other classes. accepted:
-    those of them that reach the threshold.
+    those of them that reach the threshold. confidence: that the rate of this student is within the budget,
+    in (0, 1); None: it is on average over training parts.
     """
 
     budget: float
     negatives: int
     accepted: int
+    confidence: float | None = None
 
     @classmethod
-    def of(cls, truth: BoolArray, scores: FloatArray, threshold: float, budget: float) -> Self:
+    def of(
+        cls,
+        truth: BoolArray,
+        scores: FloatArray,
+        threshold: float,
+        budget: float,
+        confidence: float | None = None,
+    ) -> Self:
         """The promise of a threshold by held-out scores (n,) and their truth (n,)."""
         negatives = scores[~truth]
-        return cls(budget, len(negatives), int((negatives >= threshold).sum()))
+        return cls(budget, len(negatives), int((negatives >= threshold).sum()), confidence)
 
     @property
     def expected(self) -> float:
@@ -125,23 +142,48 @@ class Promise:
         return float(expected_rate(self.accepted, self.negatives))
 
     @property
+    def bound(self) -> float:
+        """With the confidence, the rate is at most this, see ``keeps_budget``; without one, ``expected``."""
+        if self.confidence is None:
+            return self.expected
+        if self.accepted == self.negatives:
+            return 1.0
+        misses = self.negatives - self.accepted
+        return float(betainccinv(self.accepted + 1, misses, 1.0 - self.confidence))
+
+    @property
     def warning(self) -> str | None:
         """The code of what is wrong with the promise, or None: with few negatives it cannot be given."""
-        return NOT_PROMISED if self.expected > self.budget else None
+        is_kept = keeps_budget(self.accepted, self.negatives, self.budget, self.confidence)
+        return None if is_kept else NOT_PROMISED
+
+    @property
+    def _enough(self) -> int:
+        """Negatives with which a threshold that rejects all of them keeps the budget, above 0."""
+        if self.confidence is None:
+            return ceil(1.0 / self.budget) - 1
+        return ceil(log(1.0 - self.confidence) / log1p(-self.budget))
 
     @property
     def message(self) -> str:
         """One sentence with the figures."""
-        enough = "no number would do" if self.budget == 0.0 else f"it takes {ceil(1.0 / self.budget) - 1}"
+        enough = "no number would do" if self.budget == 0.0 else f"it takes {self._enough}"
+        surely = "" if self.confidence is None else f" {100 * self.confidence:g} % surely"
         return (
-            f"A false-positive rate of {100 * self.budget:g} % cannot be promised with {self.negatives}"
-            f" training rows of other classes ({enough}): the threshold rejects all of them, and up to"
-            f" {100 * self.expected:.2g} % of further rows may be accepted."
+            f"A false-positive rate of {100 * self.budget:g} % cannot be promised{surely} with"
+            f" {self.negatives} training rows of other classes ({enough}): the threshold rejects all of them,"
+            f" and up to {100 * self.bound:.2g} % of further rows may be accepted."
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready; ``warning`` and ``message`` only where the promise cannot be given."""
+        """JSON-ready; ``confidence`` and ``bound`` only where there is one, ``warning`` and ``message`` only
+        where the promise cannot be given.
+        """
         values = asdict(self) | {"expected": self.expected}
+        if self.confidence is None:
+            del values["confidence"]
+        else:
+            values["bound"] = self.bound
         return values | ({} if self.warning is None else {"warning": self.warning, "message": self.message})
 
 
@@ -156,6 +198,27 @@ def expected_rate(accepted: Any, negatives: int) -> Any:
     accepted: a number or an array.
     """
     return (accepted + 1) / (negatives + 1)
+
+
+def keeps_budget(accepted: Any, negatives: int, budget: float, confidence: float | None = None) -> Any:
+    """Whether a threshold that a of n held-out negatives reach keeps a budget of false positives.
+
+    Without a confidence: ``expected_rate`` is at most the budget, on average over training parts; the rate of
+    one student exceeds it nearly as often as not. With one: a further negative that is accepted scores higher
+    than the (a + 1)-th of the n, which for continuous scores has probability Beta(a + 1, n − a). That this is
+    at most the budget must have at least the probability ``confidence``, which is P(B > a) of
+    B ~ binomial(n, budget): the upper end of Clopper and Pearson (1934) is at most the budget (Vovk,
+    Conditional validity of inductive conformal predictors, 2012, proposition 2a; Bates et al. 2021).
+
+    accepted: a number or an array.
+    """
+    if confidence is None:
+        return expected_rate(accepted, negatives) <= budget
+    return bdtr(accepted, negatives, budget) <= 1.0 - confidence
+
+
+def _fault_of(confidence: float) -> Fault | None:
+    return out_of_bounds("threshold.confidence", confidence, 0.0, 1.0, open_low=True, open_high=True)
 
 
 def _check_scores(truth: BoolArray, scores: FloatArray) -> None:

@@ -82,6 +82,17 @@ class TrainingConfig:
             " others. A rate of 1/n takes n − 1 training rows of other classes: with fewer, the job warns."
         ),
     ] = 0.01
+    confidence: Annotated[
+        float | None,
+        Ge(0.5),
+        Lt(1),
+        Doc(
+            "For the rule fpr: the probability with which the false-positive rate of the student at hand is"
+            " within the budget, for example 0.95. It costs some recall, and takes more training rows of"
+            " other classes: 299 for 1 % and 0.95. null: the rate is within the budget on average over"
+            " training parts, and that of nearly every second student above it."
+        ),
+    ] = None
     calibration: Annotated[
         CalibrationRule,
         Doc(
@@ -237,7 +248,7 @@ class TrainingConfig:
 
         if held_out is None:
             return 0.0, None
-        threshold = choose_threshold(positive, held_out, self.threshold, self.budget)
+        threshold = choose_threshold(positive, held_out, self.threshold, self.budget, self.confidence)
         if self.calibration == "none":
             return threshold, None
         kind: CalibrationKind = "sigmoid" if self.calibration == "auto" else self.calibration

@@ -16,6 +16,7 @@ from core.model_selection.guard import OwnRows, Verdict, alternatives, judge
 from core.model_selection.held_out import HeldOut, HeldOutF1, cautious_threshold, hold_out
 from core.model_selection.metrics import f1_shares
 from core.model_selection.results import SearchReport
+from core.model_selection.scoring import Measure
 from core.model_selection.search import tune_student
 from core.model_selection.setting_points import SharedPoint
 from core.model_selection.setting_search import Setting
@@ -165,7 +166,7 @@ def train_student(
         own = _own_scores(preparation, fitted)
         if held_out is not None and config.threshold == "fpr":
             copied = threshold if folds is None else None
-            threshold, promise = _promised(config.budget, held_out, own, codes == target, copied)
+            threshold, promise = _promised(config, held_out, own, codes == target, copied)
         n_folds = 0 if held_out is None else _fold_count(preparation, folds)
         report = shared if selection is None else selection.report
         packed = _pack(preparation, target, chosen, fitted, (threshold, rule), calibration, n_folds, report)
@@ -223,15 +224,16 @@ def _settled(
 
 
 def _promised(
-    budget: float, held_out: HeldOut, own: FloatArray, truth: BoolArray, threshold: float | None
+    config: TrainingConfig, held_out: HeldOut, own: FloatArray, truth: BoolArray, threshold: float | None
 ) -> tuple[float, Promise]:
     """The threshold that keeps a budget of false positives, and what it promises.
 
     threshold: of a copy of its teacher, whose scores of its own rows say nothing of others; None: unknown.
     """
     if threshold is None:
-        threshold = cautious_threshold(held_out, own, truth, budget)
-    return threshold, Promise.of(truth, held_out.scores, threshold, budget)
+        threshold = cautious_threshold(held_out, own, truth, config.budget, config.confidence)
+    promise = Promise.of(truth, held_out.scores, threshold, config.budget, config.confidence)
+    return threshold, promise
 
 
 def _fold_count(preparation: Preparation, folds: Folds | None) -> int:
@@ -327,7 +329,8 @@ def _guarded(
         elif config.threshold != "zero":
             threshold, _ = config.settle(folds.labels == target, rows.scores)
         budget = config.budget if has_budget else None
-        return one, rows, judge(folds, target, rows.scores, threshold, budget)
+        verdict = judge(folds, target, rows.scores, threshold, budget, config.confidence)
+        return one, rows, verdict
 
     first = judged(spec, held_out)
     best, verdict = first, first[2]
@@ -355,7 +358,8 @@ def _selection(
 ) -> Selection | None:
     """Hyper-parameters by a search, or as the student itself chooses them; None if all are given."""
     if spec.selects:
-        return spec.select(HeldOutF1(folds, target, config.threshold, config.budget, run), run)
+        measure = Measure("f1", config.threshold, config.budget, config.confidence)
+        return spec.select(HeldOutF1(folds, target, measure, run), run)
     points = () if config.tuning is None else spec.grid(config.tuning.grid)
     if config.tuning is None or not points:
         return None
@@ -368,6 +372,7 @@ def _selection(
         metric=config.tuning.metric,
         threshold_rule=config.threshold,
         budget=config.budget,
+        confidence=config.confidence,
         start=spec if config.automatic and config.tuning.metric == "f1" else None,
         run=run,
     )

@@ -48,6 +48,7 @@ def config_of(spec: TrainingSpec, head: LinearHead | None = None) -> TrainingCon
         tuning=spec.tuning,
         threshold=spec.threshold.rule,
         budget=spec.threshold.max_false_positive_rate,
+        confidence=spec.threshold.confidence,
         calibration=spec.calibration.kind,
         folds=spec.threshold.folds,
         guard=spec.guard.kind or "off",

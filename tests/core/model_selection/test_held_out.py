@@ -12,6 +12,7 @@ from core.errors import Cancelled, InvalidProblem
 from core.features.examples import Examples
 from core.model_selection.folds import make_folds, task_of_features
 from core.model_selection.held_out import HeldOut, HeldOutF1, cautious_threshold, held_out_scores, hold_out
+from core.model_selection.scoring import Measure
 from core.model_selection.threshold import choose_threshold
 from core.run import Run
 from core.students.difficulty import ScoreRanks
@@ -62,9 +63,9 @@ def test_holding_out_can_be_cancelled(folds):
 
 
 def test_f_is_taken_at_the_threshold_of_the_rule(folds):
-    at_zero = HeldOutF1(folds, 0, "zero", 0.01, Run())
+    at_zero = HeldOutF1(folds, 0, Measure(rule="zero"), Run())
     scores = at_zero.scores(SPEC)
-    assert HeldOutF1(folds, 0, "f1", 0.01, Run()).f1(scores) >= at_zero.f1(scores)
+    assert HeldOutF1(folds, 0, Measure(rule="f1"), Run()).f1(scores) >= at_zero.f1(scores)
 
 
 def test_held_out_rows_are_scored_on_the_scale_of_another_student(folds):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from scipy.stats import norm
+from scipy.stats import beta, binomtest, norm
 from sklearn.metrics import accuracy_score, f1_score
 
 from core.errors import InvalidProblem
@@ -175,3 +175,59 @@ def test_a_promise_that_takes_more_rows_is_a_warning_with_the_number_of_them():
         " 999): the threshold rejects all of them, and up to 0.33 % of further rows may be accepted."
     )
     assert "(no number would do)" in never.as_dict()["message"]
+
+
+@pytest.mark.parametrize(
+    ("negatives", "budget", "confidence"),
+    [(299, 0.01, 0.95), (999, 0.01, 0.95), (2000, 0.01, 0.9), (5000, 0.002, 0.99), (60, 0.05, 0.95)],
+)
+def test_a_confidence_admits_as_many_as_the_exact_interval_allows(
+    negatives: int, budget: float, confidence: float
+):
+    truth = np.arange(2 * negatives) % 2 == 0
+    scores = np.arange(2 * negatives, 0, -1) / 1.0
+    threshold = choose_threshold(truth, scores, "fpr", budget, confidence)
+    promise = Promise.of(truth, scores, threshold, budget, confidence)
+    upper = [
+        binomtest(a, negatives, alternative="less").proportion_ci(confidence, "exact").high
+        for a in (promise.accepted, promise.accepted + 1)
+    ]
+    assert upper[0] <= budget < upper[1]
+    assert promise.bound == pytest.approx(upper[0], rel=1e-9)
+    assert promise.bound == pytest.approx(
+        beta.isf(1 - confidence, promise.accepted + 1, negatives - promise.accepted), rel=1e-12
+    )
+    assert promise.warning is None
+    assert promise.as_dict().keys() == {
+        *("budget", "negatives", "accepted", "confidence", "expected", "bound")
+    }
+
+
+def test_with_a_confidence_the_rate_of_so_many_students_is_within_the_budget():
+    """Without one that of nearly half of them is above it, though their mean is not."""
+    rng = np.random.default_rng(1)
+    truth = np.arange(2400) >= 999
+    above = {}
+    for confidence in (None, 0.9):
+        rates = [
+            norm.sf(choose_threshold(truth, rng.normal(size=2400) + 4 * truth, "fpr", 0.03, confidence))
+            for _ in range(1000)
+        ]
+        above[confidence] = np.mean(np.array(rates) > 0.03)
+    assert 0.4 < above[None] < 0.5
+    assert 0.04 < above[0.9] < 0.1 + 3 * np.sqrt(0.09 / 1000)
+
+
+def test_a_confidence_without_rows_enough_is_a_warning_with_the_number_of_them():
+    truth = np.arange(400) % 2 == 0
+    threshold = choose_threshold(truth, np.arange(400.0), "fpr", 0.01, 0.95)
+    promise = Promise.of(truth, np.arange(400.0), threshold, 0.01, 0.95)
+    assert promise.accepted == 0
+    assert promise.as_dict()["warning"] == NOT_PROMISED
+    assert promise.message == (
+        "A false-positive rate of 1 % cannot be promised 95 % surely with 200 training rows of other classes"
+        " (it takes 299): the threshold rejects all of them, and up to 1.5 % of further rows may be accepted."
+    )
+    assert Promise(0.5, 3, 3, 0.9).bound == 1.0
+    with at_fault(InvalidProblem, "out_of_bounds", field="threshold.confidence"):
+        choose_threshold(truth, np.arange(400.0), "fpr", 0.01, 1.0)

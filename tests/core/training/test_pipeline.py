@@ -258,6 +258,20 @@ def test_a_false_positive_budget_is_roughly_kept_on_new_rows(training_part, test
             assert result.metrics.fp <= 0.1 * (result.metrics.fp + result.metrics.tn)
 
 
+def test_a_confidence_of_the_budget_belongs_to_the_promise_and_raises_the_threshold(training_part):
+    config = replace(CONFIG, threshold="fpr", budget=0.1, students=CONFIG.students[:1])
+    plain, sure = (prepare(training_part, replace(config, confidence=one)) for one in (None, 0.95))
+    higher = []
+    for target in range(training_part.K):
+        average, surely = (train_student(one, target) for one in (plain, sure))
+        assert "confidence" not in average.promise.as_dict()
+        assert surely.promise.confidence == 0.95
+        assert surely.promise.bound <= 0.1
+        assert surely.promise.accepted <= average.promise.accepted
+        higher.append(surely.packed.threshold > average.packed.threshold)
+    assert any(higher)
+
+
 def test_stages_are_reported_in_order(training_part):
     seen = []
     train(training_part, CONFIG, run=Run(progress=seen.append, n_threads=2))
