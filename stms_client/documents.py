@@ -84,10 +84,11 @@ class BinInputs(TypedDict):
 class ChosenThreshold(TypedDict):
     """The threshold that a rule chooses for a class, and what is expected of it.
 
-    was: the threshold of the version. tp, fp: accepted rows of the test part, of the positives rows of the
-    class and the negatives others. precision: expected of the yes answers where the class has its share;
-    null where none is expected. cost_per_1000: expected of 1000 queries by the costs of the rule, with the
-    95 % interval of 200 resamples of the test rows; null without costs.
+    was: the threshold of the version. positives, negatives: rows of the test part that are of the class, and
+    others. recall, false_positive_rate: on them. yes_rate, precision: expected of queries where the class
+    has its share; precision is null where no yes is expected. cost_per_1000: expected of 1000 queries by the
+    costs of the rule, and threshold_range: where the cheapest threshold lies in 95 % of resamples of the
+    test rows; null without costs.
     """
 
     label: str
@@ -95,13 +96,12 @@ class ChosenThreshold(TypedDict):
     was: float
     positives: int
     negatives: int
-    tp: int
-    fp: int
-    recall: float | None
-    false_positive_rate: float | None
+    recall: Interval
+    false_positive_rate: Interval
+    yes_rate: float
     precision: float | None
-    cost_per_1000: float | None
-    cost_interval: list[float] | None
+    cost_per_1000: Interval | None
+    threshold_range: list[float] | None
 
 
 class ChosenThresholds(TypedDict):
@@ -322,6 +322,20 @@ class Inputs(TypedDict):
     sampled: int
     columns: list[ColumnInputs]
     left_out: int
+
+
+class Interval(TypedDict):
+    """An estimate between two ends. All three are shares in [0, 1], or rates of at least 0.
+
+    method: how it was made. level: the probability that an interval made in this way covers the truth, in
+    (0, 1).
+    """
+
+    estimate: float
+    low: float
+    high: float
+    method: str
+    level: NotRequired[float]
 
 
 class Job(TypedDict):

@@ -23,7 +23,7 @@ from app.commands.output import (
 from app.commands.remote import AllowSchemaChange, asks_server
 from app.domain.shown_figures import share
 from stms_client import Client
-from stms_client.documents import ChosenThreshold
+from stms_client.documents import ChosenThreshold, Interval
 
 commands = typer.Typer(no_args_is_help=True)
 
@@ -188,6 +188,14 @@ CostOption = Annotated[
         help="The cheapest threshold where a missed row of the class and a false yes cost so much.",
     ),
 ]
+CapacityOption = Annotated[
+    list[str],
+    typer.Option(
+        "--capacity",
+        metavar="CLASS=YES:QUERIES",
+        help="The lowest threshold that says yes so often a day at most, of so many queries.",
+    ),
+]
 ShareOption = Annotated[
     list[str],
     typer.Option(
@@ -215,6 +223,7 @@ def publish(
     max_false_yes: MaxFalseYesOption = [],  # noqa: B006
     recall: RecallOption = [],  # noqa: B006
     cost: CostOption = [],  # noqa: B006
+    capacity: CapacityOption = [],  # noqa: B006
     share: ShareOption = [],  # noqa: B006
     confidence: ConfidenceOption = None,
     dry_run: Annotated[
@@ -234,7 +243,7 @@ def publish(
 
       stms models publish letters --cost A=20:1 --share A=0.2%
     """
-    choose = _rules(max_false_yes, recall, cost, share, confidence)
+    choose = _rules(max_false_yes, recall, cost, capacity, share, confidence)
     if dry_run and (threshold or not choose):
         raise CommandFailed("--dry-run shows what rules choose: give --max-false-yes, --recall or --cost.")
     if not (threshold or choose):
@@ -286,6 +295,7 @@ def _rules(
     rates: Sequence[str],
     recalls: Sequence[str],
     costs: Sequence[str],
+    capacities: Sequence[str],
     shares: Sequence[str],
     confidence: str | None,
 ) -> dict[str, dict[str, Any]]:
@@ -295,41 +305,56 @@ def _rules(
         ("max_false_positive_rate", rates, _rate),
         ("recall", recalls, _rate),
         ("cost", costs, _costs),
+        ("capacity", capacities, _capacity),
     ):
         for label, value in map(read, given):
             choose.setdefault(label, {})[name] = value
     for label, value in map(_rate, shares):
         choose.setdefault(label, {})["share"] = value
     for rule in choose.values():
-        if confidence is not None and "cost" not in rule:
+        if confidence is not None and not {"cost", "capacity"} & set(rule):
             rule["confidence"] = _rate(f"confidence={confidence}")[1]
     return choose
 
 
 def _costs(text: str) -> tuple[str, dict[str, float]]:
-    """A class and the costs of its two mistakes. Raises CommandFailed for another form."""
-    label, _, costs = text.rpartition("=")
-    missed, sign, false = costs.partition(":")
+    label, missed, false = _two_numbers(text)
+    return label, {"missed_yes": missed, "false_yes": false}
+
+
+def _capacity(text: str) -> tuple[str, dict[str, float]]:
+    label, yes, queries = _two_numbers(text)
+    return label, {"yes_per_day": int(yes), "queries_per_day": queries}
+
+
+def _two_numbers(text: str) -> tuple[str, float, float]:
+    """A class and two numbers. Raises CommandFailed for another form."""
+    label, _, numbers = text.rpartition("=")
     try:
-        values = {"missed_yes": float(missed), "false_yes": float(false)}
+        first, second = map(float, numbers.split(":"))
     except ValueError:
-        sign = ""
-    if not sign or not label:
-        raise CommandFailed(f"{text!r} is not of the form CLASS=MISSED:FALSE, such as A=20:1.")
-    return label, values
+        label = ""
+    if not label:
+        raise CommandFailed(f"{text!r} is not a class and two numbers, such as A=20:1.")
+    return label, first, second
 
 
 def _expected(chosen: ChosenThreshold) -> str:
     """A sentence about a threshold that a rule has chosen."""
-    recall = f"recall {chosen['tp']} of {chosen['positives']}"
-    figures = [recall, f"{chosen['fp']} of {chosen['negatives']} others accepted"]
+    recall, wrong = (_percent(chosen[name]) for name in ("recall", "false_positive_rate"))
+    figures = [f"recall {recall}", f"wrong yes {wrong} of other rows"]
     if chosen["precision"] is not None:
         figures.append(f"precision {100 * chosen['precision']:.3g} %")
-    if chosen["cost_per_1000"] is not None and chosen["cost_interval"] is not None:
-        low, high = chosen["cost_interval"]
-        figures.append(f"1000 queries cost {chosen['cost_per_1000']:.3g} ({low:.3g} to {high:.3g})")
+    cost = chosen["cost_per_1000"]
+    if cost is not None:
+        figures.append(f"1000 queries cost {cost['estimate']:.3g} ({cost['low']:.3g} to {cost['high']:.3g})")
     was = f"threshold {chosen['threshold']:.6g} in place of {chosen['was']:.6g}"
     return f"Class {escape(chosen['label'])}: {was}; {', '.join(figures)}."
+
+
+def _percent(interval: Interval) -> str:
+    estimate, low, high = (100 * interval[name] for name in ("estimate", "low", "high"))
+    return f"{estimate:.3g} % ({low:.3g} to {high:.3g})"
 
 
 _VERSION: Final = {"version": Annotated[int, typer.Argument(min=1, help="Number of the version.")]}

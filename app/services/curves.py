@@ -25,6 +25,7 @@ from app.services.version_metrics import StudentTotals
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, open_blob
 from app.store.unit_of_work import Store, UnitOfWork
+from core.errors import InvalidProblem
 from core.packed import PackedStudent
 
 MAX_THRESHOLDS: Final = 1000
@@ -191,14 +192,11 @@ def _chosen(
                 text, code="student_not_found", faults=[InputFault(label, "student_not_found", text)]
             )
         curve = student_curve(store, row.job_id, row.class_index, row.method)
-        point = rule.point(curve)
-        if point is None:
-            text = (
-                f"No threshold of class {label!r:.100} obeys its rule on {curve.positives} test rows of the"
-                f" class and {curve.negatives} others."
-            )
-            raise InvalidRequest(text, faults=[InputFault(label, "rule_not_obeyed", text)])
-        results.append(chosen(label, row.threshold or 0.0, curve, point, rule))
+        try:
+            results.append(chosen(label, row.threshold or 0.0, curve, rule))
+        except InvalidProblem as error:
+            text = f"No threshold of class {label!r:.100} obeys its rule: {error}"
+            raise InvalidRequest(text, faults=[InputFault(label, "rule_not_obeyed", text)]) from error
     return results
 
 

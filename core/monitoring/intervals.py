@@ -2,50 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
 import numpy as np
 from scipy.special import betainccinv, betaincinv, gammainccinv, gammaincinv
 from scipy.stats import binomtest
 
 from core.data.validation import not_whole, out_of_bounds, refuse
+from core.monitoring.interval import LEVEL, Interval
 from core.types import FloatArray
 
-LEVEL: Final = 0.95
-"""Of intervals that are shown to people."""
 FEW: Final = 40
 """With fewer trials ``share_interval`` is exact: Wilson's interval may then cover clearly less than its
 level.
 """
 MOST: Final = 2**53
 """Largest count: float64 holds whole numbers up to it."""
-
-Method: TypeAlias = Literal["exact", "wilson", "poisson", "weighted_logit", "weighted_exact", "bootstrap"]
-"""How an interval was made.
-
-``"exact"``: Clopper and Pearson. ``"wilson"``: Wilson's score interval. ``"poisson"``: Garwood's. The others
-belong to estimates from samples, see ``core.monitoring.estimates``.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """An estimate between two ends. All three are shares in [0, 1], or rates of at least 0.
-
-    method: how it was made. level: the probability that an interval made in this way covers the truth, in (0,
-    1).
-    """
-
-    estimate: float
-    low: float
-    high: float
-    method: Method
-    level: float = LEVEL
-
-    def as_dict(self) -> dict[str, Any]:
-        """JSON-ready, field by field."""
-        return asdict(self)
 
 
 def exact_ends(hits: Any, trials: Any, alpha: Any) -> tuple[FloatArray, FloatArray]:

@@ -17,7 +17,8 @@ from core.data.validation import not_whole, out_of_bounds, refuse
 from core.errors import Fault, InvalidProblem
 from core.model_selection.curves import ScoreCurve
 from core.model_selection.threshold import keeps_budget
-from core.monitoring.intervals import LEVEL, MOST, Interval, largest_mean, share_interval
+from core.monitoring.interval import LEVEL, Interval
+from core.monitoring.intervals import MOST, largest_mean, share_interval
 from core.packed.calibration import Calibration
 from core.types import FloatArray
 

@@ -91,8 +91,9 @@ class Models(Connection):
         """The thresholds that rules choose for classes of ``base``, and what is expected of them.
 
         choose: by class, ``"*"`` for all others, one of ``{"max_false_positive_rate": 0.01}``,
-        ``{"recall": 0.95}`` and ``{"cost": {"false_yes": 1, "missed_yes": 20}}``; with ``"confidence": 0.95``
-        a rate or recall holds for further rows, too; ``"share"``: of the class among the rows of queries.
+        ``{"recall": 0.95}``, ``{"cost": {"false_yes": 1, "missed_yes": 20}}`` and ``{"capacity":
+        {"yes_per_day": 20, "queries_per_day": 5000}}``; with ``"confidence": 0.95`` this very student keeps
+        its rate or recall; ``"share"``: of the class among the rows of queries.
         """
         body = {"base": str(base), "choose": _rules(choose)}
         return await self.do(calls.post(f"{calls.model_path(model)}/thresholds", body, ChosenThresholds))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 SERVER = {
     "id": "srv_1",
@@ -77,35 +78,51 @@ def test_a_version_is_published_with_other_thresholds(run, written):
     assert len(written.requests) == 1
 
 
+def interval(estimate: float, low: float, high: float) -> dict[str, Any]:
+    return {"estimate": estimate, "low": low, "high": high, "method": "wilson", "level": 0.95}
+
+
 CHOSEN = {
-    "label": "A", "threshold": 0.25, "was": -1.0, "positives": 10, "negatives": 90, "tp": 8, "fp": 3,
-    "recall": 0.8, "false_positive_rate": 1 / 30, "precision": 0.05, "cost_per_1000": 81.2,
-    "cost_interval": [60.0, 101.0],
+    "label": "A", "threshold": 0.25, "was": -1.0, "positives": 10, "negatives": 90,
+    "recall": interval(0.8, 0.49, 0.94), "false_positive_rate": interval(0.03, 0.011, 0.09), "yes_rate": 0.04,
+    "precision": 0.05, "cost_per_1000": interval(81.2, 60.0, 101.0), "threshold_range": [0.1, 0.3],
 }  # fmt: skip
 
 
 def test_rules_choose_thresholds(run, written):
     written.on("POST", "/v1/models/pets/versions", {"version": 4}, 201)
     written.on("POST", "/v1/models/pets/thresholds", {"base": 3, "classes": [CHOSEN]})
-    rules = ("--cost", "A=20:1", "--share", "A=0.2%", "--recall", "b=c=95%", "--max-false-yes", "*=0.01")
+    rules = (
+        "--cost",
+        "A=20:1",
+        "--share",
+        "A=0.2%",
+        "--recall",
+        "b=c=95%",
+        "--max-false-yes",
+        "*=0.01",
+        "--capacity",
+        "c=20:1000",
+    )
     options = ("models", "publish", "pets", *rules, "--confidence", "90%")
     shown = run(*options, "--dry-run", STMS_URL=written.address)
     assert shown.exit_code == 0, shown.output
     assert " ".join(shown.stdout.split()) == (
-        "Class A: threshold 0.25 in place of -1; recall 8 of 10, 3 of 90 others accepted, precision 5 %,"
-        " 1000 queries cost 81.2 (60 to 101)."
+        "Class A: threshold 0.25 in place of -1; recall 80 % (49 to 94), wrong yes 3 % (1.1 to 9) of other"
+        " rows, precision 5 %, 1000 queries cost 81.2 (60 to 101)."
     )
     choose = {
         "*": {"max_false_positive_rate": 0.01, "confidence": 0.9},
         "A": {"cost": {"missed_yes": 20.0, "false_yes": 1.0}, "share": 0.002},
         "b=c": {"recall": 0.95, "confidence": 0.9},
+        "c": {"capacity": {"yes_per_day": 20, "queries_per_day": 1000.0}},
     }
     assert [request.json for request in written.requests] == [{"base": "latest", "choose": choose}]
     assert run(*options, STMS_URL=written.address).exit_code == 0
     # The version that the thresholds were chosen at, wherever the alias points now.
     assert written.requests[-1].json == {"base": "3", "choose": choose}
     for given, words in (
-        (("--cost", "A=20"), "CLASS=MISSED:FALSE"),
+        (("--cost", "A=20"), "A=20:1"),
         (("--dry-run", "--threshold", "A=1"), "what rules choose"),
         ((), "Give --threshold"),
     ):

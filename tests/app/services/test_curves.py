@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from pydantic import ValidationError
-from scipy.stats import binomtest
 
 from app.domain.curves import Curve, pack
 from app.domain.entities import JobState, ModelVersion, StudentRow, StudentState
 from app.domain.errors import Conflict, InvalidRequest, NotFound, TooLarge
-from app.domain.threshold_rules import ThresholdRule
+from app.domain.threshold_rules import ThresholdRule, chosen
 from app.services.comparison import changed_classes, compare_classes
 from app.services.curves import choose_thresholds, publish_thresholds, student_curve, version_thresholds
 from app.services.models import delete_version, get_alias, get_version, student_digest
@@ -29,6 +28,7 @@ from app.store.tables import (
     student_curves,
 )
 from app.store.unit_of_work import Store
+from core.errors import InvalidProblem
 from core.packed import PackedStudent
 from tests.app.api.conftest import publish_pets
 from tests.app.students import change_student
@@ -132,7 +132,7 @@ def test_a_threshold_follows_from_the_false_positive_rate_that_it_keeps(
             choose={label: ThresholdRule(max_false_positive_rate=rate) for label, rate in rates.items()},
         )
 
-    made = published(1, {"dog": 0.5}, cat=0.04)
+    made = published(1, {"dog": 0.5}, cat=0.05)
     with store.read() as uow:
         row = uow.students.served(str(made.job_id), "cat", "svm")
         assert uow.jobs.get(str(made.job_id)).provenance["thresholds"] == {"dog": 0.5, "cat": 1.0}
@@ -147,43 +147,37 @@ def test_a_threshold_follows_from_the_false_positive_rate_that_it_keeps(
     with store.begin() as uow:
         strict = CURVE | {"fp": [1, 3, 50]}
         uow.students.keep_curves([((0, "svm"), pack(strict))], str(version.job_id))
-    with at_fault(InvalidRequest, "rule_not_obeyed", field="cat", match="on 10 test rows"):
+    with at_fault(InvalidRequest, "rule_not_obeyed", field="cat", match="cannot be promised with 90 rows"):
         published(1, {}, cat=0.01)
 
 
 RULES: list[tuple[dict[str, Any], float | None]] = [
-    ({"max_false_positive_rate": 0.04}, 1.0),
-    # The upper limits of 0, 3 and 50 of 90, by scipy: 0.0327, 0.0841 and 0.6453.
-    ({"max_false_positive_rate": 0.04, "confidence": 0.95}, 2.0),
+    ({"max_false_positive_rate": 0.04}, 2.0),
+    ({"max_false_positive_rate": 0.05}, 1.0),
+    # The upper limits of 0 and 3 of 90: 0.0327 and 0.0841.
+    ({"max_false_positive_rate": 0.05, "confidence": 0.95}, 2.0),
     ({"max_false_positive_rate": 0.085, "confidence": 0.95}, 1.0),
     ({"max_false_positive_rate": 0.03, "confidence": 0.95}, None),
-    ({"recall": 0.8}, 1.0),
+    ({"recall": 0.7}, 1.0),
+    ({"recall": 0.95}, None),
     # The lower limits of 8 and 10 of 10: 0.4931 and 0.7411.
     ({"recall": 0.49, "confidence": 0.95}, 1.0),
     ({"recall": 0.7, "confidence": 0.95}, -1.0),
-    ({"recall": 0.8, "confidence": 0.95}, None),
     ({"cost": {"false_yes": 1, "missed_yes": 1}}, 1.0),
     ({"cost": {"false_yes": 1, "missed_yes": 100}}, -1.0),
     ({"cost": {"false_yes": 1, "missed_yes": 100}, "share": 1e-4}, 2.0),
+    ({"capacity": {"yes_per_day": 100, "queries_per_day": 1000}}, 2.0),
 ]
 
 
 @pytest.mark.parametrize(("rule", "threshold"), RULES)
 def test_a_rule_chooses_a_point_of_the_curve(rule: dict[str, Any], threshold: float | None):
     curve = Curve.unpack(pack(CURVE))
-    point = ThresholdRule(**rule).point(curve)
-    assert threshold == (None if point is None else curve.thresholds[point])
-
-
-def test_limits_are_those_of_scipy():
-    curve = Curve.unpack(pack(CURVE))
-    for confidence in (0.5, 0.9, 0.95, 0.999):
-        for point, (tp, fp) in enumerate(zip(curve.tp, curve.fp, strict=True)):
-            rate = binomtest(fp, curve.negatives).proportion_ci(2 * confidence - 1, "exact").high
-            recall = binomtest(tp, curve.positives).proportion_ci(2 * confidence - 1, "exact").low
-            for rule, limit, step in (("max_false_positive_rate", rate, 1e-12), ("recall", recall, -1e-12)):
-                obeys = ThresholdRule(**{rule: limit + step, "confidence": confidence}).point(curve)
-                assert obeys == point
+    if threshold is None:
+        with pytest.raises(InvalidProblem):
+            chosen("cat", 0.0, curve, ThresholdRule(**rule))
+    else:
+        assert chosen("cat", 0.0, curve, ThresholdRule(**rule)).threshold == threshold
 
 
 @pytest.mark.parametrize(
@@ -194,7 +188,7 @@ def test_limits_are_those_of_scipy():
         {"confidence": 0.95},
         {"cost": {"false_yes": 1, "missed_yes": 1}, "confidence": 0.95},
         {"cost": {"false_yes": 0, "missed_yes": 1}},
-        {"recall": 0.0},
+        {"recall": 1.0},
         {"recall": 0.9, "share": 1.0},
     ],
 )
@@ -213,11 +207,12 @@ def test_what_a_rule_chooses_is_shown_before_it_is_published(
     found = choose_thresholds(store, files, "pets", "latest", {"*": rule})
     assert (found.base, [one.label for one in found.classes]) == (1, list(version.classes))
     cat = found.classes[0]
-    assert (cat.threshold, cat.was, cat.tp, cat.fp) == (2.0, -1.0, 4, 0)
-    assert (cat.recall, cat.false_positive_rate, cat.precision) == (0.4, 0.0, 1.0)
-    assert cat.cost_per_1000 == pytest.approx(1000 * 5 * 0.6 * 0.01)
-    assert cat.cost_interval is not None
-    assert cat.cost_interval[0] < cat.cost_per_1000 < cat.cost_interval[1]
+    assert (cat.threshold, cat.was) == (2.0, -1.0)
+    assert (cat.recall.estimate, cat.false_positive_rate.estimate) == (0.4, 0.0)
+    assert (cat.precision, cat.yes_rate) == (1.0, pytest.approx(0.004))
+    assert cat.cost_per_1000 is not None
+    assert cat.cost_per_1000.estimate == pytest.approx(1000 * 5 * 0.6 * 0.01)
+    assert cat.cost_per_1000.low < cat.cost_per_1000.estimate < cat.cost_per_1000.high
     made = publish_thresholds(store, files, settings, "pets", 1, {"dog": 0.5}, "key_1", choose={"*": rule})
     with store.read() as uow:
         assert uow.jobs.get(str(made.job_id)).provenance["thresholds"] == {
