@@ -207,7 +207,8 @@ class TreesBasis(PackedMap):
         if IS_COMPILED:
             found = np.empty(MAX_DEPTH + 1, dtype=np.int64)
             count_levels(self.roots, self.children, found)
-            return found[found > 0].tolist()
+            of_levels: list[int] = found[found > 0].tolist()
+            return of_levels
         tree, counts = np.flatnonzero(self.roots >= 0), list[int]()
         for level in self.levels():
             # The trees of a level are in their order.

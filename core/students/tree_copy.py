@@ -39,20 +39,20 @@ class Cut:
     children: NDArray[np.int32]
     roots: NDArray[np.int32]
     output: NDArray[np.int32]
-    values: FloatArray
+    values: NDArray[np.float64]
     number: NDArray[np.int32]
     nodes: int
     tests: BoolArray
     rows: BoolArray
-    leaves: IntArray
+    leaves: NDArray[np.int64]
 
     @classmethod
     def of(cls, trees: TreesBasis, classes: IntArray) -> Self:
         """What a copy for ``classes`` (q,) keeps."""
         from core.students.tree_merge import merge_equal_leaves, number_below
 
-        values, output, kept = _of_classes(trees, classes)
-        values, row = distinct_rows(values)
+        of_classes, output, kept = _of_classes(trees, classes)
+        values, row = distinct_rows(of_classes)
         adds: BoolArray = np.asarray(values.any(axis=1))
         children, stands_for = np.empty_like(trees.children), np.empty_like(trees.test)
         leaves = np.empty(len(trees.test), dtype=np.int64)
@@ -65,9 +65,18 @@ class Cut:
         number = np.full(len(children), -1, dtype=np.int32)
         tests, rows = np.zeros(len(trees.feature), dtype=np.bool_), np.zeros(len(values), dtype=np.bool_)
         nodes = number_below(children, trees.test, roots, number, tests, rows)
-        output = np.maximum(output[kept], 0).astype(np.int32)
         return cls(
-            trees, len(classes), children, roots, output, values, number, nodes, tests, rows, below[kept]
+            trees=trees,
+            sums=len(classes),
+            children=children,
+            roots=roots,
+            output=np.maximum(output[kept], 0).astype(np.int32),
+            values=values,
+            number=number,
+            nodes=nodes,
+            tests=tests,
+            rows=rows,
+            leaves=below[kept],
         )
 
     @property
