@@ -203,7 +203,7 @@ _STAGES: Final[Mapping[str, str]] = {
     "data": "reading the rows",
     "labels": "labelling rows that have no label",
     "choice": "comparing ways to scale the columns",
-    "families": "comparing linear models, kernels and trees",
+    "families": "comparing models on held-out rows",
     "setting": "searching hyper-parameters",
     "contest": "comparing the best of the search with the automatic choice",
     "features": "preparing the columns",

@@ -158,6 +158,10 @@ class StudentKinds:
     @property
     def text(self) -> str:
         """One sentence with the figures."""
+        if not self.classes:
+            return (
+                "Students are copies of the teacher's scores: no class has as many rows as there are folds."
+            )
         copies = f"copies of the teacher's scores, with a mean F of {self.copy_f1:.3f}"
         polytopes = f"polytopes, with {self.polytope_f1:.3f}"
         first, second = (copies, polytopes) if self.are_copies else (polytopes, copies)

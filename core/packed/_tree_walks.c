@@ -190,6 +190,54 @@ static int connect(Trees *trees, const Py_buffer *feature, const Py_buffer *thre
     return 1;
 }
 
+/* Count the trees that have inner nodes at each depth, as far as ``counts`` goes; returns 0 if some reference does
+   not fit, and −1 without memory. */
+static int count(const int32_t *roots, Py_ssize_t n_trees, const int32_t *children, Py_ssize_t n_nodes, int64_t *counts,
+                 int32_t n_counts)
+{
+    int32_t *heights = PyMem_Malloc((size_t)n_nodes * sizeof *heights + 1);
+    if (heights == NULL)
+        return -1;
+    int fits = 1;
+    for (Py_ssize_t node = n_nodes - 1; fits && node >= 0; node--) {
+        int32_t below = 0;
+        for (int side = 0; side < 2; side++) {
+            int32_t reference = children[2 * node + side];
+            fits = fits && is_reference(reference, node + 1, n_nodes, PY_SSIZE_T_MAX);
+            if (fits && reference >= 0 && heights[reference] > below)
+                below = heights[reference];
+        }
+        heights[node] = below < n_counts ? below + 1 : n_counts;
+    }
+    memset(counts, 0, (size_t)n_counts * sizeof *counts);
+    for (Py_ssize_t tree = 0; fits && tree < n_trees; tree++) {
+        fits = is_reference(roots[tree], 0, n_nodes, PY_SSIZE_T_MAX);
+        for (int32_t depth = 0; fits && roots[tree] >= 0 && depth < heights[roots[tree]]; depth++)
+            counts[depth]++;
+    }
+    PyMem_Free(heights);
+    return fits;
+}
+
+static PyObject *count_levels(PyObject *Py_UNUSED(module), PyObject *arguments)
+{
+    Py_buffer roots, children, counts;
+    if (!PyArg_ParseTuple(arguments, "y*y*w*", &roots, &children, &counts))
+        return NULL;
+    Py_ssize_t n_counts = counts.len / 8 < INT32_MAX ? counts.len / 8 : INT32_MAX;
+    int fits = count(roots.buf, roots.len / 4, children.buf, children.len / 8, counts.buf, (int32_t)n_counts);
+    if (fits == 0)
+        PyErr_SetString(PyExc_ValueError, "these are no trees");
+    else if (fits < 0)
+        PyErr_NoMemory();
+    PyBuffer_Release(&roots);
+    PyBuffer_Release(&children);
+    PyBuffer_Release(&counts);
+    if (PyErr_Occurred())
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyObject *prepare(PyObject *Py_UNUSED(module), PyObject *arguments)
 {
     Py_buffer feature = {0}, threshold = {0}, test = {0}, children = {0};
@@ -220,6 +268,7 @@ static PyObject *prepare(PyObject *Py_UNUSED(module), PyObject *arguments)
 static PyMethodDef methods[] = {
     {"prepare", prepare, METH_VARARGS, NULL},
     {"add_leaves", add_leaves, METH_VARARGS, NULL},
+    {"count_levels", count_levels, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 

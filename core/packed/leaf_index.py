@@ -50,8 +50,13 @@ class Trees(Protocol):
 
 def bytes_of_bits(trees: Trees) -> int:
     """How many bytes the bits of the index would take, in O(M) and without making it."""
-    rows = len(trees.feature) + len(np.unique(trees.feature))
-    return rows * _string_bytes(int(_whole_bytes(_sizes(trees)[2]).sum()))
+    return bytes_of_index(trees.feature, _sizes(trees)[2])
+
+
+def bytes_of_index(feature: NDArray[np.int32], leaves: NDArray[np.int64]) -> int:
+    """The same of tests of these columns, (E,), and of trees with so many leaves that add something, (T,)."""
+    rows = len(feature) + len(np.unique(feature))
+    return rows * _string_bytes(int(_whole_bytes(leaves).sum()))
 
 
 def _whole_bytes(leaves: NDArray[np.int64]) -> NDArray[np.int64]:

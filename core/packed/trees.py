@@ -29,7 +29,7 @@ from core.packed.maps import Floats, PackedMap
 from core.packed.tree_references import at_references, distinct_rows
 
 try:
-    from core.packed._tree_walks import add_leaves, prepare
+    from core.packed._tree_walks import add_leaves, count_levels, prepare
 
     IS_COMPILED = True
 except ImportError:
@@ -105,15 +105,17 @@ class TreesBasis(PackedMap):
         _require(bool(rising.all()), "threshold", "rising with the features")
 
     def _check_nodes(self) -> None:
-        nodes, n = len(self.test), np.arange(len(self.test))[:, np.newaxis]
+        nodes, n = len(self.test), np.arange(len(self.test), dtype=np.int32)[:, np.newaxis]
         references = np.concatenate([self.roots, self.children.ravel()])
         _require(_is_within(self.test, 0, len(self.feature)), "test", "the number of a test")
         _require(_is_within(references, -len(self.values), nodes), "children", "a node or a leaf")
         _require(bool(((self.children < 0) | (self.children > n)).all()), "children", "after their parents")
-        uses = np.bincount(references[references >= 0], minlength=nodes)
-        _require(bool((uses == 1).all()), "children", "referenced once each")
+        inner, is_used = references[references >= 0], np.zeros(nodes, dtype=np.bool_)
+        is_used[inner] = True
+        _require(len(inner) == nodes and bool(is_used.all()), "children", "referenced once each")
         _require(self.depth <= MAX_DEPTH, "children", f"at most {MAX_DEPTH} levels deep")
-        _require(bool(((self.share >= 0.0) & (self.share <= 1.0)).all()), "share", "between 0 and 1")
+        low, high = self.share.min(initial=0.0), self.share.max(initial=0.0)
+        _require(bool(low >= 0.0 and high <= 1.0), "share", "between 0 and 1")
 
     def _check_values(self) -> None:
         trees, width = len(self.roots), self.values.shape[1]
@@ -202,7 +204,12 @@ class TreesBasis(PackedMap):
     @cached_property
     def _trees_of_levels(self) -> list[int]:
         """How many trees have inner nodes at each depth."""
-        tree, counts = np.flatnonzero(self.roots >= 0), []
+        if IS_COMPILED:
+            found = np.empty(MAX_DEPTH + 1, dtype=np.int64)
+            count_levels(self.roots, self.children, found)
+            of_levels: list[int] = found[found > 0].tolist()
+            return of_levels
+        tree, counts = np.flatnonzero(self.roots >= 0), list[int]()
         for level in self.levels():
             # The trees of a level are in their order.
             counts.append(1 + int(np.count_nonzero(np.diff(tree))))

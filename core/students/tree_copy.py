@@ -7,62 +7,117 @@ the sum of the same values in the same order. Trees that add 0 in every leaf are
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any, Self
+
 import numpy as np
 from numpy.typing import NDArray
 
-from core.packed.tree_references import distinct_rows
+from core.packed.leaf_index import bytes_of_index
+from core.packed.tree_references import at_references, distinct_rows
 from core.packed.trees import TreesBasis
-from core.types import BoolArray, IntArray
+from core.types import BoolArray, FloatArray, IntArray
 
 
 def class_copy(trees: TreesBasis, classes: IntArray) -> TreesBasis:
     """The sums of ``classes`` (q,) of ``trees``, in this order."""
-    from core.students.tree_merge import mark_below, merge_equal_leaves
+    return Cut.of(trees, classes).copy()
 
-    values, place = trees.values, np.full(trees.sums, -1)
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cut:
+    """Which parts of ``trees`` a copy for q classes keeps: its size is known before it is made.
+
+    children: with equal leaves merged, (M, 2). roots, output: of the T trees that are kept. values: the
+    distinct ones of the classes, (V, q) or (V, 1). number: of each node in the copy, (M,); −1 of those that
+    are cut off. nodes: how many are kept. tests, rows: which tests and which rows of the values are used,
+    (E,), (V,). leaves: with a value that is not 0, in each tree, (T,).
+    """
+
+    trees: TreesBasis
+    sums: int
+    children: NDArray[np.int32]
+    roots: NDArray[np.int32]
+    output: NDArray[np.int32]
+    values: NDArray[np.float64]
+    number: NDArray[np.int32]
+    nodes: int
+    tests: BoolArray
+    rows: BoolArray
+    leaves: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, trees: TreesBasis, classes: IntArray) -> Self:
+        """What a copy for ``classes`` (q,) keeps."""
+        from core.students.tree_merge import merge_equal_leaves, number_below
+
+        of_classes, output, kept = _of_classes(trees, classes)
+        values, row = distinct_rows(of_classes)
+        adds: BoolArray = np.asarray(values.any(axis=1))
+        children, stands_for = np.empty_like(trees.children), np.empty_like(trees.test)
+        leaves = np.empty(len(trees.test), dtype=np.int64)
+        merge_equal_leaves(trees.children, row, adds, children, stands_for, leaves)
+        roots = at_references(trees.roots, (~row).astype(np.int32), stands_for)
+        below = at_references(roots, adds.astype(np.int64), leaves)
+        kept &= (roots >= 0) | (below > 0)
+        kept[0] |= not kept.any()
+        roots = roots[kept]
+        number = np.full(len(children), -1, dtype=np.int32)
+        tests, rows = np.zeros(len(trees.feature), dtype=np.bool_), np.zeros(len(values), dtype=np.bool_)
+        nodes = number_below(children, trees.test, roots, number, tests, rows)
+        return cls(
+            trees=trees,
+            sums=len(classes),
+            children=children,
+            roots=roots,
+            output=np.maximum(output[kept], 0).astype(np.int32),
+            values=values,
+            number=number,
+            nodes=nodes,
+            tests=tests,
+            rows=rows,
+            leaves=below[kept],
+        )
+
+    @property
+    def index_bytes(self) -> int:
+        """``leaf_index.bytes_of_bits`` of the copy."""
+        return bytes_of_index(self.trees.feature[self.tests], self.leaves)
+
+    def copy(self) -> TreesBasis:
+        """The trees without what is cut off."""
+        from core.students.tree_merge import renumber
+
+        trees, inside = self.trees, np.flatnonzero(self.number >= 0)
+        test, row = _numbers(self.tests), _numbers(self.rows)
+        roots, children = np.empty_like(self.roots), np.empty((self.nodes, 2), dtype=np.int32)
+        renumber(self.roots, self.number, row, roots)
+        renumber(self.children[inside].ravel(), self.number, row, children.ravel())
+        return TreesBasis(
+            columns=trees.columns,
+            sums=self.sums,
+            feature=trees.feature[self.tests],
+            threshold=trees.threshold[self.tests],
+            roots=roots,
+            test=test[trees.test[inside]],
+            children=children,
+            share=trees.share[inside],
+            values=self.values[self.rows],
+            output=self.output,
+            divisor=trees.divisor,
+        )
+
+
+def _of_classes(trees: TreesBasis, classes: IntArray) -> tuple[FloatArray, IntArray, BoolArray]:
+    """Values (V, …) of the classes, the sum of these that each tree adds to, (T,), and which add to one."""
+    if trees.values.shape[1] == trees.sums:
+        return trees.values[:, classes], trees.output, np.ones(len(trees.roots), dtype=np.bool_)
+    place = np.full(trees.sums, -1)
     place[classes] = np.arange(len(classes))
-    kept = np.ones(len(trees.roots), dtype=np.bool_)
-    output = trees.output
-    if values.shape[1] == trees.sums:
-        values = values[:, classes]
-    else:
-        output = place[output]
-        kept = output >= 0
-    values, row = distinct_rows(values)
-    children, roots = _with_values(trees.children, row), _with_values(trees.roots, row)
-    merged, inside = np.zeros((2, len(children)), dtype=np.bool_)
-    merge_equal_leaves(children, roots, merged)
-    adds: BoolArray = np.asarray(values.any(axis=1))
-    kept &= ~((roots < 0) & ~adds[np.where(roots < 0, ~roots, 0)])
-    kept[0] |= not kept.any()
-    mark_below(children, roots[kept], inside)
-    number = np.cumsum(inside) - 1
-    return TreesBasis.tidy(
-        columns=trees.columns,
-        sums=len(classes),
-        feature=trees.feature,
-        threshold=trees.threshold,
-        roots=_renumbered(roots[kept], number),
-        test=trees.test[inside],
-        children=_renumbered(children[inside], number),
-        share=trees.share[inside],
-        values=values,
-        output=np.maximum(output[kept], 0),
-        divisor=trees.divisor,
-    )
+    output: Any = place[trees.output]
+    return trees.values, output, output >= 0
 
 
-def _with_values(references: NDArray[np.integer], row: IntArray) -> IntArray:
-    """References to leaves by the rows of other values, of each row of the trees' (V,)."""
-    leaf = references < 0
-    changed = references.astype(np.int64)
-    changed[leaf] = ~row[~references[leaf]]
-    return changed
-
-
-def _renumbered(references: NDArray[np.integer], number: IntArray) -> IntArray:
-    """References to inner nodes by their new numbers; those to leaves as they are."""
-    inner = references >= 0
-    changed = references.astype(np.int64)
-    changed[inner] = number[references[inner]]
-    return changed
+def _numbers(used: BoolArray) -> NDArray[np.int32]:
+    """The number of each thing that is used among these."""
+    return np.cumsum(used, dtype=np.int32) - np.int32(1)

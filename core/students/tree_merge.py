@@ -2,36 +2,71 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
 from core.solvers.jit import compiled
 from core.types import BoolArray, IntArray
 
+Int32s: TypeAlias = NDArray[np.int32]
+
 
 @compiled
-def merge_equal_leaves(children: IntArray, roots: IntArray, merged: BoolArray) -> None:
-    """Let references to nodes with two equal leaves refer to that leaf, and write which nodes these are.
+def merge_equal_leaves(
+    children: Int32s, row: IntArray, adds: BoolArray, merged: Int32s, stands_for: Int32s, leaves: IntArray
+) -> None:
+    """Let references to nodes with two equal leaves refer to that leaf, and count the leaves below each node.
 
-    children: (M, 2), roots: (T,), both int64 and changed in place. merged: (M,), all False.
+    children: (M, 2). row: the new number of each row of the values (V,). adds: of the new rows, whether their
+    leaves are counted. merged: the new children, (M, 2). stands_for: what a reference to each node becomes,
+    (M,). leaves: (M,). The last three are written.
     """
     for node in range(children.shape[0] - 1, -1, -1):
+        leaves[node] = 0
         for side in range(2):
             below = children[node, side]
-            if below >= 0 and merged[below]:
-                children[node, side] = children[below, 0]
-        merged[node] = children[node, 0] < 0 and children[node, 0] == children[node, 1]
-    for tree in range(roots.shape[0]):
-        root = roots[tree]
-        if root >= 0 and merged[root]:
-            roots[tree] = children[root, 0]
+            reference = stands_for[below] if below >= 0 else ~row[~below]
+            merged[node, side] = reference
+            leaves[node] += leaves[reference] if reference >= 0 else adds[~reference]
+        is_leaf = merged[node, 0] < 0 and merged[node, 0] == merged[node, 1]
+        stands_for[node] = merged[node, 0] if is_leaf else node
 
 
 @compiled
-def mark_below(children: IntArray, roots: IntArray, marked: BoolArray) -> None:
-    """Mark the nodes that are roots or below them. marked: (M,), all False."""
+def number_below(
+    children: Int32s, test: Int32s, roots: Int32s, number: Int32s, tests: BoolArray, rows: BoolArray
+) -> int:
+    """Number the nodes that are roots or below them in their order; returns how many these are.
+
+    children: (M, 2). test: (M,). roots: (T,). Written are number: (M,), −1 before, and marks on the tests of
+    these nodes, (E,), and on the rows of the values that are referred to, (V,), all False before.
+    """
     for tree in range(roots.shape[0]):
         if roots[tree] >= 0:
-            marked[roots[tree]] = True
+            number[roots[tree]] = 0
+        else:
+            rows[~roots[tree]] = True
+    count = 0
     for node in range(children.shape[0]):
-        if marked[node]:
-            for side in range(2):
-                if children[node, side] >= 0:
-                    marked[children[node, side]] = True
+        if number[node] < 0:
+            continue
+        number[node] = count
+        count += 1
+        tests[test[node]] = True
+        for side in range(2):
+            below = children[node, side]
+            if below >= 0:
+                number[below] = 0
+            else:
+                rows[~below] = True
+    return count
+
+
+@compiled
+def renumber(references: Int32s, number: Int32s, row: Int32s, renumbered: Int32s) -> None:
+    """References (n,) by new numbers of the nodes, (M,), and of the rows of the values, (V,), are written."""
+    for place in range(references.shape[0]):
+        reference = references[place]
+        renumbered[place] = number[reference] if reference >= 0 else ~row[~reference]

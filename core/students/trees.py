@@ -12,11 +12,10 @@ import numpy as np
 from core.errors import Fault, InvalidProblem
 from core.packed import LinearForm, PolytopeForm, TreesBasis
 from core.packed.forms import Form
-from core.packed.leaf_index import bytes_of_bits
 from core.packed.trees import INDEX_BYTES
 from core.parameters import Doc, Ge, Le, check_parameters
 from core.students.base import TIE, Decision, MetadataValue, Need, Problem, Student, StudentSpec
-from core.students.tree_copy import class_copy
+from core.students.tree_copy import Cut, class_copy
 from core.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -159,10 +158,13 @@ def _of_a_forest(
     found = []
     for size in sorted({min(size, trees.sums - 1) for size in sizes}, reverse=True):
         classes, rivals = _kept_classes(problem, target, size, has_shares=True)
-        found.append((classes, rivals, class_copy(trees, classes)))
-        if bytes_of_bits(found[-1][2]) <= INDEX_BYTES:
-            return found[-1]
-    return found[0]
+        found.append((classes, rivals, Cut.of(trees, classes)))
+        if found[-1][2].index_bytes <= INDEX_BYTES:
+            break
+    else:
+        found = found[:1]
+    classes, rivals, cut = found[-1]
+    return classes, rivals, cut.copy()
 
 
 def _kept_classes(problem: Problem, target: int, p: int, *, has_shares: bool) -> tuple[IntArray, IntArray]:

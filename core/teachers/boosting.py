@@ -16,7 +16,7 @@ from core.packed import TreesBasis
 from core.parameters import Doc, Ge, Gt, Le, check_parameters
 from core.teachers.base import Task
 from core.teachers.binning import Bins
-from core.teachers.grown_trees import GrownTree, TreeFits, TreeSpec, assembled
+from core.teachers.grown_trees import GrownTree, ScoredFolds, TreeFits, TreeSpec, assembled
 from core.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -48,12 +48,7 @@ class Boosting(TreeSpec):
     max_depth: Annotated[int, Ge(1), Le(128), Doc("Most tests from the root to a leaf.")] = 64
     bins: Annotated[int, Ge(2), Le(255), Doc("Bins of a column at most, between which thresholds lie.")] = 128
     folds: Annotated[int, Ge(2), Le(10), Doc("Further fits, for scores of rows that were held out.")] = 3
-    scored_folds: Annotated[
-        int | None,
-        Ge(1),
-        Le(20),
-        Doc("Folds whose rows get held-out scores, each of which takes a further fit; null: all of them."),
-    ] = None
+    scored_folds: ScoredFolds = None
 
     def __post_init__(self) -> None:
         check_parameters(self, "teacher")

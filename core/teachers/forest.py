@@ -16,7 +16,7 @@ from core.data.fold_assignment import fold_assignment, scored_folds
 from core.parameters import Doc, Ge, Gt, Le, check_parameters
 from core.teachers.base import Task
 from core.teachers.binning import Bins
-from core.teachers.grown_trees import GrownTree, TreeFits, TreeSpec, assembled
+from core.teachers.grown_trees import GrownTree, ScoredFolds, TreeFits, TreeSpec, assembled
 from core.types import FloatArray, IntArray
 
 if TYPE_CHECKING:
@@ -54,12 +54,7 @@ class Forest(TreeSpec):
     folds: Annotated[
         int, Ge(2), Le(20), Doc("Folds of the held-out scores where each tree is grown on all rows.")
     ] = 3
-    scored_folds: Annotated[
-        int | None,
-        Ge(1),
-        Le(20),
-        Doc("Folds whose rows get held-out scores, each of which takes a further fit; null: all of them."),
-    ] = None
+    scored_folds: ScoredFolds = None
     max_features: Annotated[
         float | None, Gt(0), Le(1), Doc("Share of the columns that is tried at a node; null: √d of them.")
     ] = None

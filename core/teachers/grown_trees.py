@@ -7,13 +7,14 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from core.packed.tree_references import distinct_rows
 from core.packed.trees import TreesBasis
+from core.parameters import Doc, Ge, Le
 from core.teachers.base import Task, Teacher, TeacherSpec
 from core.teachers.binning import Bins
 from core.types import FloatArray, IntArray
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
     from core.run import Run
     from core.solvers.solution import Summary
     from core.teachers.tree_teacher import TreeTeacher
+
+ScoredFolds: TypeAlias = Annotated[
+    int | None,
+    Ge(1),
+    Le(20),
+    Doc("Folds whose rows get held-out scores, each of which takes a further fit; null: all of them."),
+]
 
 
 class TreeSpec(TeacherSpec):

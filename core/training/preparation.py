@@ -102,6 +102,17 @@ class Preparation:
         features = self.feature_map.transform(data.X)
         return Examples(data.X, features, self.feature_map, self.config.features, all_extras=data.extras)
 
+    def labelled_data(self) -> LabelledData:
+        """The rows with a true label as they were before any map."""
+        known = self.labelled
+        return LabelledData(
+            known.examples.X,
+            known.labels.astype(np.int32),
+            self.classes,
+            extras=known.examples.extras,
+            layout=self.config.features.layout,
+        )
+
     @property
     def features(self) -> Matrix:
         """Φ, (n, m)."""

@@ -19,7 +19,6 @@ from typing import Any, Final
 import numpy as np
 import scipy.sparse as sp
 
-from core.data.dataset import LabelledData
 from core.data.fold_assignment import fold_assignment
 from core.errors import InvalidProblem
 from core.features.examples import Examples
@@ -68,14 +67,7 @@ class Rehearsal:
         if len(rows) < _PARTS * _FEWEST:
             return None
         is_held_out = fold_assignment(labels, _PARTS, config.seed) == 0
-        examples = known.examples
-        data = LabelledData(
-            examples.X,
-            known.labels.astype(np.int32),
-            preparation.classes,
-            extras=examples.extras,
-            layout=config.features.layout,
-        )
+        data = preparation.labelled_data()
         try:
             made = prepare_as_given(data.take(rows[~is_held_out]), _as_chosen(config), run)
             measured = data.take(rows[is_held_out])

@@ -2,9 +2,10 @@
 
 A polytope is fitted once in each fold and once more to all rows, for every class. A copy of a teacher that is
 linear in the features costs nothing: rivals and threshold follow from held-out scores of the folds' teachers,
-which exist. Of many classes, polytopes of `COMPARED` classes are fitted in the folds, and all classes have
-copies unless the polytopes have the larger mean F by one standard error of the difference, which is paired.
-Both answer a query at the cost of the same number of rejections.
+which exist. Of many classes or very many rows, polytopes of `COMPARED` classes are fitted in the folds, and
+all classes have copies unless the polytopes have the larger mean F by one standard error of the difference,
+which is paired. Of very many rows, teachers and polytopes of `ROWS` of them are compared. Both answer a query
+at the cost of the same number of rejections.
 """
 
 from __future__ import annotations
@@ -19,17 +20,22 @@ from core.model_selection.contest import mean_f1
 from core.model_selection.held_out import hold_out
 from core.model_selection.metrics import paired_error
 from core.model_selection.quick_choice import QuickChoice, StudentKinds
+from core.model_selection.row_samples import some_rows
 from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.students.automatic import Automatic
 from core.students.rivals import Rivals
-from core.training.preparation import Preparation
+from core.training.preparation import Preparation, prepare_as_given
 from core.training.stages import Stages
 from core.types import BoolArray
 
 FEWEST_CLASSES: Final = 10
-"""Students of fewer classes are trained about as quickly as they are compared."""
+"""Students of fewer classes are trained about as quickly as they are compared, unless rows are very many."""
 COMPARED: Final = 8
+MANY_ROWS: Final = 100_000
+"""From so many rows on students are compared on a part of them."""
+ROWS: Final = 20_000
+"""Of this part, about."""
 
 
 def with_student_kinds(made: Preparation, stages: Stages) -> Preparation:
@@ -46,10 +52,11 @@ def with_student_kinds(made: Preparation, stages: Stages) -> Preparation:
         return made
     if not config.needs_all_folds or config.tuning is not None or config.threshold == "fpr":
         return made
-    if len(made.classes) < FEWEST_CLASSES:
+    has_many_rows = len(made.labelled.labels) >= MANY_ROWS
+    if len(made.classes) < FEWEST_CLASSES and not has_many_rows:
         return made
     stages.begin("student_kinds", COMPARED)
-    kinds = _compared(made, spec, stages.run)
+    kinds = _compared(_of_some_rows(made, choice, stages.run) if has_many_rows else made, stages.run)
     made = replace(made, seconds=made.seconds | stages.end())
     choice = replace(choice, student_kinds=kinds)
     if not kinds.are_copies:
@@ -58,9 +65,18 @@ def with_student_kinds(made: Preparation, stages: Stages) -> Preparation:
     return replace(made, choice=choice, config=copying).with_held_out(stages.run)
 
 
-def _compared(made: Preparation, spec: Automatic, run: Run) -> StudentKinds:
+def _of_some_rows(made: Preparation, choice: QuickChoice, run: Run) -> Preparation:
+    """What would have been prepared of some of the rows, whose loss weighs as much."""
+    rows = some_rows(made.labelled.labels, ROWS, made.config.seed)
+    config = made.config.with_choice(choice, len(rows))
+    return prepare_as_given(made.labelled_data().take(rows), config, run.silent())
+
+
+def _compared(made: Preparation, run: Run) -> StudentKinds:
     """Held-out F of both kinds of students of some classes."""
     labels, config = made.labelled.labels, made.config
+    spec = config.students[0]
+    assert isinstance(spec, Automatic)  # noqa: S101 - others are not compared
     counts = np.bincount(labels, minlength=len(made.classes))
     learnable = np.flatnonzero(counts >= config.n_folds)
     drawn = np.random.default_rng(config.seed).permutation(learnable)[:COMPARED]

@@ -116,7 +116,15 @@ def choose_automatically(
     if config.compares_families and can_have_trees(data):
         stages.begin("families", 1)
         choice, fitted = choose_family(data, choice, stages.run, compared.scores)
+    if compares_losses(data, choice):
+        stages.begin("families", 1)
     return with_heavier_loss(data, choice, stages.run), fitted
+
+
+def compares_losses(data: LabelledData, choice: QuickChoice) -> bool:
+    """Whether ``with_heavier_loss`` compares anything: texts of several classes, with linear students."""
+    features = choice.features
+    return features.has_terms and features.kind == "linear" and choice.teacher is None and data.K > 2
 
 
 def with_heavier_loss(data: LabelledData, choice: QuickChoice, run: Run) -> QuickChoice:
@@ -128,11 +136,10 @@ def with_heavier_loss(data: LabelledData, choice: QuickChoice, run: Run) -> Quic
     rows, a third of them where rows are many, is larger by two standard errors of the difference. Linear
     features only: each fit of others takes long. Raises Cancelled.
     """
-    features = choice.features
-    if not features.has_terms or features.kind != "linear" or choice.teacher is not None or data.K == 2:
+    if not compares_losses(data, choice):
         return choice
     part = data.take(some_rows(data.y, LOSS_ROWS, run.seed))
-    given = Entry(features, choice.C_per_row, choice.ridge)
+    given = Entry(choice.features, choice.C_per_row, choice.ridge)
     usual, heavier = Contest(part, run, 1 if part.n >= ENOUGH_LOSS_ROWS else FOLDS).rate(
         given, (1.0, HEAVIER)
     )

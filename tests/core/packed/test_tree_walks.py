@@ -90,6 +90,32 @@ def test_rows_and_sums_of_other_shapes_are_refused():
 
 
 @compiled
+@pytest.mark.parametrize("size", [1, 3, 129])
+@pytest.mark.parametrize("seed", range(3))
+def test_trees_are_counted_at_every_depth_that_is_asked_for(seed: int, size: int):
+    trees, counts, depths = random_trees(seed, trees=20), np.full(size, -1), np.zeros(129, dtype=np.int64)
+    trees_module.count_levels(trees.roots, trees.children, counts)
+    for root in trees.roots.tolist():
+        level, depth = [root], 0
+        while level := [node for node in level if node >= 0]:
+            depths[depth] += 1
+            level, depth = trees.children[level].ravel().tolist(), depth + 1
+    np.testing.assert_array_equal(counts, depths[:size])
+
+
+@compiled
+@pytest.mark.parametrize(("name", "number"), [("roots", 10**6), ("children", 10**6), ("children", 0)])
+def test_depths_of_what_is_not_there_are_refused(name: str, number: int):
+    trees = random_trees(0)
+    given = {"roots": np.array(trees.roots), "children": np.array(trees.children)}
+    given[name] = with_first(number)(given[name])
+    with pytest.raises(ValueError, match="no trees"):
+        trees_module.count_levels(given["roots"], given["children"], np.empty(129, dtype=np.int64))
+    with pytest.raises((TypeError, BufferError)):
+        trees_module.count_levels(trees.roots, trees.children, np.empty((129, 2), dtype=np.int64).T)
+
+
+@compiled
 @pytest.mark.parametrize("n", [1, 2, 8, 9, 65, 130])
 @pytest.mark.parametrize("count", [1, 7, 8, 9, 17])
 @pytest.mark.parametrize("wide", [True, False])
@@ -106,7 +132,7 @@ made = random.Random(1)
 def numbers(kind, low, high, n):
     draw = made.uniform if kind == "d" else lambda low, high: made.randrange(low, high + 1)
     return array.array(kind, [draw(low, high) for _ in range(n)])
-refused = walked = 0
+refused = walked = deep_refused = 0
 for _ in range(20_000):
     nodes, tests, leaves, trees = (made.randrange(0, most) for most in (9, 9, 9, 20))
     columns, sums = made.randrange(1, 5), made.randrange(1, 4)
@@ -116,11 +142,15 @@ for _ in range(20_000):
         leaf = made.randrange(-leaves - far, 0) if leaves + far else 0
         return leaf if node + 1 == nodes else made.choice([leaf, made.randrange(node + 1 - far, nodes + 1)])
     children = array.array("i", [reference(node) for node in range(nodes) for _ in (0, 1)])
+    roots = numbers("i", -leaves - far, nodes - 1 + far, trees) if nodes or leaves else array.array("i")
+    try:
+        module.count_levels(roots, children, array.array("q", bytes(8 * made.randrange(0, 9))))
+    except ValueError:
+        deep_refused += 1
     try:
         prepared = module.prepare(
             numbers("i", -far, columns - 1 + far, tests), numbers("d", -1, 1, tests),
-            numbers("i", -leaves - far, nodes - 1 + far, trees) if nodes or leaves else array.array("i"),
-            numbers("i", -far, max(tests - 1 + far, 0), nodes), children,
+            roots, numbers("i", -far, max(tests - 1 + far, 0), nodes), children,
             numbers("d", -1, 1, leaves * width), numbers("i", 0, sums - width + far, trees),
             columns, sums, width, 3.0,
         )
@@ -130,7 +160,7 @@ for _ in range(20_000):
     walked += 1
     for n in (0, 1, 3, 70):
         module.add_leaves(prepared, numbers("d", -1, 1, n * columns), array.array("d", bytes(8 * n * sums)))
-assert min(refused, walked) > 1000, (refused, walked)
+assert min(refused, walked, deep_refused) > 1000, (refused, walked, deep_refused)
 empty = array.array("i")
 for size in (2**31, 2**60, 2**61, 2**62, 2**63 - 1):
     for columns, sums, width in ((1, size, size), (1, size, 1), (size, 1, 1)):

@@ -18,7 +18,7 @@ from core.packed.leaf_index import bytes_of_bits
 from core.run import Run
 from core.students.gated import GSVM
 from core.students.polytope import Polytope
-from core.students.tree_copy import class_copy
+from core.students.tree_copy import Cut, class_copy
 from core.students.trees import Trees
 from core.teachers.boosting import Boosting
 from core.teachers.forest import Forest
@@ -64,6 +64,14 @@ def test_copies_of_fitted_trees_have_their_scores_bit_for_bit(teacher):
         copy = class_copy(fitted.trees, np.array([target]))
         np.testing.assert_array_equal(copy.block(FRESH)[:, 0], scores[:, target])
         assert len(copy.test) < 0.8 * len(fitted.trees.test)
+
+
+@pytest.mark.parametrize("classes", [[1], [2, 0], [3]])
+@pytest.mark.parametrize("wide", [True, False])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_size_of_a_copys_index_is_known_before_it_is_made(classes: list[int], wide: bool, seed: int):
+    cut = Cut.of(random_trees(seed, trees=30, sums=4, wide=wide), np.array(classes))
+    assert cut.index_bytes == bytes_of_bits(cut.copy())
 
 
 def test_everything_that_is_equal_for_the_classes_is_one_leaf():

@@ -80,6 +80,38 @@ def test_polytopes_stay_where_they_are_better_by_a_standard_error(monkeypatch: p
     assert len(truth) == 10
 
 
+def test_of_very_many_rows_students_of_few_classes_are_compared_on_a_part(monkeypatch: pytest.MonkeyPatch):
+    data = clouds(4, rows=60)
+    monkeypatch.setattr(student_kinds, "MANY_ROWS", data.n + 1)
+    assert kinds_of(prepare(data, CONFIG)) is None
+    compared: list[Preparation] = []
+
+    def remembered(made: Preparation, run: Run) -> StudentKinds:
+        compared.append(made)
+        return compare(made, run)
+
+    compare = student_kinds._compared
+    monkeypatch.setattr(student_kinds, "MANY_ROWS", data.n)
+    monkeypatch.setattr(student_kinds, "some_rows", lambda labels, limit, seed: np.arange(0, len(labels), 2))
+    monkeypatch.setattr(student_kinds, "_compared", remembered)
+    made = prepare(data, CONFIG)
+    kinds = kinds_of(made)
+    assert kinds is not None
+    assert kinds.classes == 4
+    [some] = compared
+    np.testing.assert_array_equal(some.labels, made.labels[::2])
+    assert some.config.teacher.C / some.labelled.examples.n == pytest.approx(made.config.teacher.C / data.n)
+    assert some.config.features == made.config.features
+
+
+def test_where_no_class_has_a_row_in_each_fold_students_are_copies_and_the_reason_says_so():
+    made = prepare(clouds(12, rows=2), CONFIG)
+    kinds = kinds_of(made)
+    assert kinds is not None
+    assert kinds.are_copies
+    assert "copies of the teacher's scores: no class has as many rows as there are folds." in kinds.text
+
+
 @pytest.mark.parametrize(
     ("classes", "config"),
     [
