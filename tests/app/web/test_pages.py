@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from app.domain.entities import JobState
 from app.domain.errors import InvalidRequest
 from app.services.class_table import PAGE_ROWS, class_table
 from app.store.repositories.students import ORDERS
@@ -318,3 +319,17 @@ def test_a_fragment_is_made_once_for_all_tabs_that_show_the_same_and_for_nobody_
             "date",
         }
     assert made.count("/ui/fragments/jobs") == 2, "another tenant has a fragment of its own"
+
+
+def test_what_can_be_done_with_a_job_follows_its_state(sign_in: Enter, store: Store, add_job: Any) -> None:
+    person, buttons = sign_in("train"), {}
+    for state in (JobState.RUNNING, JobState.FAILED, JobState.SUCCEEDED):
+        with store.begin() as uow:
+            job = add_job(uow, state=state)
+        text = person.get(f"/ui/fragments/jobs/{job.id}").text
+        buttons[state] = [name for name in ("Cancel…", "Retry what is missing", "Delete…") if name in text]
+    assert buttons == {
+        JobState.RUNNING: ["Cancel…"],
+        JobState.FAILED: ["Retry what is missing", "Delete…"],
+        JobState.SUCCEEDED: ["Delete…"],
+    }
