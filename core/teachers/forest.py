@@ -123,18 +123,22 @@ class ForestFits(TreeFits):
         """
         from joblib import Parallel, delayed
 
-        votes, voters = np.zeros((len(self._codes), len(self._present))), np.zeros(len(self._codes))
+        # Trees of a fold leave out all of its rows; other trees leave out some of all rows.
+        held_out = self.rows_of(fold) if fold >= 0 else np.arange(len(self._codes))
+        votes, voters = np.zeros((len(held_out), len(self._present))), np.zeros(len(held_out))
         pool = Parallel(n_jobs=run.threads, prefer="threads", return_as="generator")
         numbers = range(self._spec.trees)
         for tree, outside, shares in pool(delayed(self._fitted)(fold, number, run) for number in numbers):
-            votes[outside] += shares
-            voters[outside] += 1.0
+            voting = slice(None) if fold >= 0 else outside
+            votes[voting] += shares
+            voters[voting] += 1.0
             self._steps.append(tree.max_depth)
             self._report(1, self._spec.trees, run)
             yield tree
         scored = np.flatnonzero(voters)
-        self.left_out[scored] = 0.0
-        self.left_out[np.ix_(scored, self._present)] = votes[scored] / voters[scored, np.newaxis]
+        shares = votes[scored] / voters[scored, np.newaxis]
+        self.left_out[held_out[scored]] = 0.0
+        self.left_out[np.ix_(held_out[scored], self._present)] = shares
 
     def _fitted(self, fold: int, number: int, run: Run) -> tuple[Any, IntArray, FloatArray]:
         """Tree ``number`` of a fold, rows that it has not seen, and its shares of their classes."""
