@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from verification.hostile.attack import (
+from tests.refusals.refusal import (
     CLASSES,
     JOBS,
     KEYS,
     PREDICT,
     QUERY,
     Act,
-    Attack,
-    attacks,
+    Refusal,
     post,
+    refusals,
 )
 
 _MANY = 100_000
@@ -30,11 +30,11 @@ def _asked(document: Any, target: str = QUERY) -> Act:
     return _ask(json.dumps(document), target)
 
 
-def syntax() -> list[Attack]:
+def syntax() -> list[Refusal]:
     """Malformed JSON."""
     malformed = (400, "malformed_json")
     deep = _MANY
-    return attacks(
+    return refusals(
         "json",
         ("nothing", _ask(""), 400, "empty"),
         ("blanks", _ask(" " * 1000), 400, "empty"),
@@ -69,9 +69,9 @@ def syntax() -> list[Attack]:
     )
 
 
-def types() -> list[Attack]:
+def types() -> list[Refusal]:
     """JSON with wrong types."""
-    return attacks(
+    return refusals(
         "types",
         ("a list", _asked([1, 2, 3]), 400, "wrong_body"),
         ("text", _asked("x"), 400, "wrong_body"),
@@ -105,10 +105,10 @@ def types() -> list[Attack]:
     )
 
 
-def questions() -> list[Attack]:
+def questions() -> list[Refusal]:
     """Queries with wrong numbers of columns, unknown classes and too many rows."""
     sparse = {"indices": [0], "values": [1.0]}
-    return attacks(
+    return refusals(
         "types",
         ("an unknown field", _asked({"x": [1, 2, 3], "__proto__": {"admin": True}}), 400, "wrong_body"),
         ("explain is text", _asked({"x": [1, 2, 3], "explain": "yes"}), 400, "wrong_type"),
@@ -168,11 +168,11 @@ def _text(body: str | bytes) -> Act:
     return post(JOBS, body.encode() if isinstance(body, str) else body, _JSON, key="train")
 
 
-def jobs() -> list[Attack]:
+def jobs() -> list[Refusal]:
     """Invalid training jobs."""
 
     invalid = (422, "invalid_body")
-    return attacks(
+    return refusals(
         "jobs",
         ("nested 100 000 deep", _text("[" * _MANY + "]" * _MANY), 400, "malformed_json"),
         ("12 000 keys", _text(json.dumps({f"k{i}": i for i in range(12_000)})), *invalid),
@@ -206,11 +206,11 @@ def jobs() -> list[Attack]:
     )
 
 
-def hyperparameters() -> list[Attack]:
+def hyperparameters() -> list[Refusal]:
     """Invalid hyper-parameters."""
 
     invalid = (422, "invalid_body")
-    return attacks(
+    return refusals(
         "jobs",
         ("an alias that is a path", _wish({"alias": "../latest"}), *invalid),
         ("an alias that is a number", _wish({"alias": "3"}), *invalid),
@@ -245,7 +245,7 @@ def hyperparameters() -> list[Attack]:
     )
 
 
-def keys() -> list[Attack]:
+def keys() -> list[Refusal]:
     """Invalid requests to create API keys."""
 
     def make(**given: Any) -> Act:
@@ -253,7 +253,7 @@ def keys() -> list[Attack]:
         return post(KEYS, json.dumps(body).encode(), _JSON, key="admin")
 
     invalid = (400, "invalid_request")
-    return attacks(
+    return refusals(
         "keys",
         ("a name that runs backwards", make(name="nimda\u202e"), *invalid),
         ("a name of nothing to see", make(name="\u200b\u2060"), *invalid),
