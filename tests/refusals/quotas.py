@@ -32,6 +32,8 @@ def quotas() -> list[Refusal]:
         ("an administrator changes them", change('{"datasets": 1000000}', "", "admin"), *_DENIED),
         ("who trains, changes them", change('{"datasets": 1000000}', "", "other"), *_DENIED),
         ("-1", value("-1"), *_BAD_BODY),
+        ("10^16", value("1" + "0" * 16), *_BAD_BODY),
+        ("false", value("false"), *_BAD_BODY),
         ("-10^30", value("-1" + "0" * 30), *_BAD_BODY),
         ("10^30", value("1" + "0" * 30), *_BAD_BODY),
         ("2^63", value(str(2**63)), *_BAD_BODY),

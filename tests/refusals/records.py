@@ -125,6 +125,17 @@ def lists() -> list[Refusal]:
         ("an unknown column of values", _asked({"columns": columns | {"x": [1]}}), 400, "unknown_column"),
         ("columns without any of them", _asked({"columns": {}}), 400, "empty"),
         ("no classes", _asked({"record": _RECORD}, _CUSTOMERS), 400, "missing"),
+        *(
+            (f"of several classes, {name}", _asked(body, _CUSTOMERS), 400, code)
+            for name, body, code in (
+                ("none", {"classes": [], "record": _RECORD}, "missing"),
+                ("one twice", {"classes": ["yes", "yes"], "record": _RECORD}, "duplicate"),
+                ("a text for a number", {"classes": ["yes"], "record": _RECORD | {"age": "x"}}, "wrong_type"),
+                ("numbers in order", {"classes": ["yes"], "x": [1]}, "needs_record"),
+                ("a text", {"classes": ["yes"], "text": "a"}, "wrong_body"),
+                ("no records", {"classes": ["yes"], "records": []}, "empty"),
+            )
+        ),
         (
             "a class that there is not",
             _asked({"record": _RECORD, "classes": ["cat"]}, _CUSTOMERS),

@@ -103,6 +103,13 @@ def npy_headers() -> list[Refusal]:
             400,
             "wrong_length",
         ),
+        ("a byte too few", _npy(_described("'<f8'", "(3,)"), bytes(23)), 400, "wrong_length"),
+        ("a byte too many", _npy(_described("'<f8'", "(3,)"), bytes(25)), 400, "wrong_length"),
+        ("no axes", _npy(_described("'<f8'", "()"), bytes(8)), 400, "wrong_shape"),
+        ("three axes", _npy(_described("'<f8'", "(1, 2, 3)"), bytes(48)), 400, "wrong_shape"),
+        ("nothing", post(QUERY, b"", _NPY), *unreadable),
+        ("no rows", _npy(_described("'<f8'", "(0, 3)")), 400, "empty"),
+        ("no columns", _npy(_described("'<f8'", "(0,)")), 400, "wrong_columns"),
         ("version 9", _npy(_described("'<f8'", "(3,)"), bytes(24), b"\x09\x00"), *unreadable),
         ("no header at all", post(QUERY, b"\x93NUMPY", _NPY), *unreadable),
     )
