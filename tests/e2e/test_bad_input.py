@@ -170,57 +170,6 @@ def test_the_faults_of_a_file_are_named_by_field_row_and_column(
     assert places(refused(sent, file_format, 400, "invalid_dataset")) == faults
 
 
-@pytest.mark.parametrize("path", [QUERY, PREDICT])
-@pytest.mark.parametrize(
-    ("body", "code", "place"),
-    [
-        ('{"x": [1, 2, 3]}', "wrong_columns", ("x", 0, None)),
-        ('{"x": [1, 2, NaN, 4]}', "not_finite", ("x", 0, 2)),
-        ('{"x": [1, 2, 3, 1e400]}', "too_large", ("x", 0, 3)),
-        ('{"x": [1, 2, null, 4]}', "missing_value", ("x", 0, 2)),
-        ('{"rows": [[1, 2, 3, 4], [1, -Infinity, 3, 4]]}', "not_finite", ("rows", 1, 1)),
-        ('{"rows": [[1, 2, 3, 4], 5]}', "wrong_type", ("rows", 1, None)),
-        (
-            '{"rows": [[1, 2, 3, 4], {"indices": [4], "values": [1]}]}',
-            "wrong_columns",
-            ("rows.indices", 1, None),
-        ),
-    ],
-)
-def test_a_bad_row_of_a_query_is_named(http, problem, nothing_is_stored, path, body, code, place):
-    document = problem(http.post(path, content=body), 400, code)
-    assert places(document)[0] == (*place, code)
-
-
-@pytest.mark.parametrize("path", [QUERY, PREDICT])
-def test_a_query_over_its_limits_is_refused(http, problem, nothing_is_stored, path):
-    problem(http.post(path, json={"rows": [ROW] * 501}), 413, "too_many_rows")
-    problem(http.post(path, content=b" " * 300_000), 413, "body_too_large")
-    assert len(http.post(path, json={"rows": [ROW] * 500}).json()["results"]) == 500
-
-
-@pytest.mark.parametrize(
-    ("changed", "field"),
-    [
-        ({"model": "a/b"}, "model"),
-        ({"dataset_id": "../etc"}, "dataset_id"),
-        ({"priority": 1}, "priority"),
-        ({"hyperparameters": {"teacher": {"C": 0}}}, "hyperparameters.teacher.C"),
-        ({"hyperparameters": {"student": {"method": "forest"}}}, "hyperparameters.student.method"),
-        ({"hyperparameters": {"threshold": {"folds": 1}}}, "hyperparameters.threshold.folds"),
-        ({"hyperparameters": {"features": {"gamma": float("nan")}}}, "hyperparameters.features.gamma"),
-        ({"hyperparameters": {"colour": "red"}}, "hyperparameters.colour"),
-    ],
-)
-def test_an_invalid_field_of_a_job_is_named(http, problem, nothing_is_stored, flowers_data, changed, field):
-    body = {"dataset_id": flowers_data["id"], "model": "never"} | changed
-    headers = {"content-type": "application/json"}
-    document = problem(
-        http.post("/v1/training-jobs", content=json.dumps(body), headers=headers), 422, "invalid_body"
-    )
-    assert field in {fault["field"] for fault in document["errors"]}
-
-
 def test_a_job_for_something_unknown_is_refused(http, problem, nothing_is_stored, flowers_data):
     body = {"dataset_id": flowers_data["id"], "model": "none"}
     problem(http.post("/v1/training-jobs", json=body | {"dataset_id": "ds_none"}), 404, "dataset_not_found")

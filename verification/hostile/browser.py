@@ -21,10 +21,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
-from verification.hostile.attack import DATASETS, JOBS, KEYS, PREDICT, QUERY, Attack
+from tests.refusals.refusal import DATASETS, JOBS, KEYS, PREDICT, QUERY, Answer, Refusal
 from verification.hostile.server import Server
 from verification.hostile.sites import CSV, NEW_KEY, ROW, code_of
-from verification.hostile.wire import NOTHING, Answer
+from verification.hostile.wire import NOTHING
 
 PROGRAM: Final = "chromium"
 NOT_RUN: Final = f"NOT RUN: the attacks of a real browser, because {PROGRAM} is not installed."
@@ -128,12 +128,12 @@ function send(way, url, body) {
 </script>"""
 
 
-def browser() -> list[Attack]:
+def browser() -> list[Refusal]:
     """The attacks of a browser; none if it is not installed."""
     if shutil.which(PROGRAM) is None:
         return []
     return [
-        Attack("browser", name, partial(_answer, number), 403, code_of(target))
+        Refusal("browser", name, partial(_answer, number), 403, code_of(target))
         for number, (name, _, target, _) in enumerate(_STEPS)
     ]
 

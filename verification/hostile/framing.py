@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-from verification.hostile.attack import DATASETS, JOBS, QUERY, Attack, attacks, get, in_chunks, post, raw
-from verification.hostile.wire import head
+from collections.abc import Callable, Iterable
+
+from tests.refusals.refusal import (
+    DATASETS,
+    JOBS,
+    QUERY,
+    Act,
+    Answer,
+    Header,
+    Refusal,
+    authorization,
+    get,
+    post,
+    refusals,
+)
+from verification.hostile.server import Server
+from verification.hostile.wire import chunked, connection, exchange, head, send
 
 _BODY = b'{"x": [1, 2, 3]}'
 _AUTH = (b"Authorization", b"Bearer {key}")
@@ -24,9 +39,9 @@ def _query(*headers: tuple[bytes, bytes], body: bytes = _BODY, target: str = QUE
     return head("POST", target, [_AUTH, *headers]) + body
 
 
-def smuggling() -> list[Attack]:
+def smuggling() -> list[Refusal]:
     """Request smuggling: contradictory lengths of the body."""
-    return attacks(
+    return refusals(
         "smuggling",
         ("two lengths", raw(_query(_LENGTH, (b"Content-Length", b"15"))), *_MALFORMED),
         ("the same length twice", raw(_query(_LENGTH, _LENGTH)), *_MALFORMED),
@@ -54,14 +69,14 @@ def smuggling() -> list[Attack]:
     )
 
 
-def chunks() -> list[Attack]:
+def chunks() -> list[Refusal]:
     """Malformed chunked bodies."""
 
     def with_chunks(body: bytes) -> bytes:
         return _query(_CHUNKED, body=body)
 
     nothing = b"1\r\n \r\n"
-    return attacks(
+    return refusals(
         "chunks",
         ("a size beyond 64 bits", raw(with_chunks(b"F" * 17 + b"\r\n")), *_MALFORMED),
         ("a negative size", raw(with_chunks(b"-1\r\n")), *_MALFORMED),
@@ -98,11 +113,11 @@ def chunks() -> list[Attack]:
     )
 
 
-def heads() -> list[Attack]:
+def heads() -> list[Refusal]:
     """Request heads that are too large or belong to other protocols."""
     too_large = (431, "head_too_large")
     many = [(b"X-%d" % i, b"v") for i in range(1000)]
-    return attacks(
+    return refusals(
         "heads",
         ("1000 headers", raw(head("GET", "/livez", many), method="GET"), *too_large),
         ("100 000 headers", raw(head("GET", "/livez", [(b"A", b"b")] * 100_000), method="GET"), *too_large),
@@ -151,3 +166,66 @@ def _huge_file() -> bytes:
     return head(
         "POST", DATASETS, [(b"Authorization", b"Bearer {key}"), (b"Content-Length", b"1000000000000")]
     )
+
+
+def connections() -> list[Refusal]:
+    """Event streams that are dropped, and two keys in one request."""
+
+    def both(*values: bytes) -> Act:
+        def act(server: Server) -> Answer:
+            ((name, good),) = authorization(server, "query")
+            return get("/v1/models", *((name, value or good) for value in values), key="")(server)
+
+        return act
+
+    return [
+        *refusals("pages", ("a hundred streams, dropped", _streams, 404, "job_not_found")),
+        *refusals(
+            "access",
+            ("two keys, the first good", both(b"", b"Bearer stms_none"), *_MALFORMED),
+            ("two keys, the second good", both(b"Bearer stms_none", b""), *_MALFORMED),
+        ),
+    ]
+
+
+def large_heads() -> list[Refusal]:
+    """Heads of 70 kB in one piece."""
+    large = (b"X-Padding", b"y" * 70_000)
+    return refusals(
+        "borders",
+        ("a head of 70 kB", raw(head("GET", "/livez", [large]), method="GET"), 431, "head_too_large"),
+        ("a query with a head of 70 kB", raw(_query(_LENGTH, large)), 431, "head_too_large"),
+    )
+
+
+def raw(*pieces: bytes, method: str = "POST", ends: bool = False) -> Act:
+    """A request of these very bytes; ``{key}`` is replaced by an API key with the scope train."""
+
+    def act(server: Server) -> Answer:
+        key = server.keys["train"].encode()
+        filled = [piece.replace(b"{key}", key) for piece in pieces]
+        return exchange(server.address, filled, method=method, ends=ends)
+
+    return act
+
+
+def in_chunks(
+    target: str, pieces: Callable[[], Iterable[bytes]], *headers: Header, key: str = "query"
+) -> Act:
+    """A request with a chunked body."""
+
+    def act(server: Server) -> Answer:
+        given = [*authorization(server, key), (b"Transfer-Encoding", b"chunked"), *headers]
+        return exchange(server.address, [head("POST", target, given), *chunked(pieces())])
+
+    return act
+
+
+def _streams(server: Server) -> Answer:
+    for _ in range(100):
+        with connection(server.address) as opened:
+            accept = (b"Accept", b"text/event-stream")
+            path = f"{JOBS}/{server.kept['job']}/events"
+            send(opened, [head("GET", path, [*authorization(server, "train"), accept])])
+            assert b"200 OK" in opened.recv(100), "the stream did not begin"
+    return get(f"{JOBS}/none/events", (b"Accept", b"text/event-stream"), key="train")(server)

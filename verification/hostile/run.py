@@ -12,27 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from verification.hostile import (
-    bodies,
-    borders,
-    browser,
-    containers,
-    endpoints,
-    framing,
-    quotas,
-    records,
-    sites,
-    slow,
-    tables,
-    tenants,
-    tensors,
-)
-from verification.hostile.archives import good_npz, npz, safetensors
-from verification.hostile.attack import CLASSES, DATASETS, INFER, JOBS, PREDICT, QUERY, Attack, complaints
+from tests.refusals import borders, tables
+from tests.refusals.archives import good_npz, npz, safetensors
+from tests.refusals.contents import ROWS
+from tests.refusals.every import GROUPS
+from tests.refusals.refusal import CLASSES, DATASETS, INFER, JOBS, PREDICT, QUERY, Answer, Refusal, complaints
+from verification.hostile import browser, framing, quotas, sites, slow
 from verification.hostile.server import (
     KEPT_FILES,
     MAX_CONNECTIONS,
-    ROWS,
     Resources,
     Server,
     measure_query,
@@ -41,7 +29,6 @@ from verification.hostile.server import (
     settled,
     watch_peak,
 )
-from verification.hostile.wire import Answer
 
 MAX_GROWTH = 50 * 1024**2
 """Largest allowed growth of the server's memory after all attacks, in bytes."""
@@ -64,7 +51,7 @@ class Report:
     before, after: resources of the server. stumbled: first traceback in its log. seconds: length of the run.
     """
 
-    attacks: list[Attack] = field(default_factory=list)
+    attacks: list[Refusal] = field(default_factory=list)
     failures: dict[str, list[str]] = field(default_factory=dict)
     slowest: dict[str, float] = field(default_factory=dict)
     hungriest: dict[str, int] = field(default_factory=dict)
@@ -133,20 +120,12 @@ class Report:
         }
 
 
-def quick_attacks() -> list[Attack]:
+def quick_attacks() -> list[Refusal]:
     """All attacks except the slow clients, in order."""
     groups = (
-        *(framing.smuggling, framing.chunks, framing.heads),
-        *(bodies.syntax, bodies.types, bodies.questions, bodies.jobs, bodies.hyperparameters, bodies.keys),
-        *(tensors.raw_tensors, tensors.npy_headers, tensors.bombs, tensors.v2, tensors.v2_requests),
-        *(tables.csv, tables.tables, tables.kinds, tables.svmlight, tables.columns, tables.records),
-        *(containers.archives, containers.heads, containers.labels, containers.forms),
-        *(endpoints.paths, endpoints.aliases, endpoints.pagination, endpoints.idempotency),
-        *(endpoints.authentication, endpoints.authorization),
-        *(tenants.objects, tenants.names, tenants.keys, quotas.quotas),
-        *borders.GROUPS,
-        *records.GROUPS,
-        *(sites.sites, browser.browser),
+        *(framing.smuggling, framing.chunks, framing.heads, framing.large_heads, framing.connections),
+        *GROUPS,
+        *(quotas.races, sites.sites, browser.browser),
     )
     return [attack for group in groups for attack in group()]
 
@@ -183,8 +162,8 @@ def run(folder: Path, only: Set[str] | None = None) -> Report:
 
 
 def _attack(server: Server, report: Report, only: Set[str] | None) -> None:
-    def is_wanted(attack: Attack) -> bool:
-        return only is None or f"{attack.category}: {attack.name}" in only
+    def is_wanted(attack: Refusal) -> bool:
+        return only is None or attack.id in only
 
     slow_ones, private = list(filter(is_wanted, slow.slow())), server.private()
     with ThreadPoolExecutor(max(1, len(slow_ones))) as threads:
@@ -192,14 +171,14 @@ def _attack(server: Server, report: Report, only: Set[str] | None) -> None:
         for attack in filter(is_wanted, quick_attacks()):
             began, held = time.monotonic(), watch_peak(server)
             _note(report, attack, _judged(attack, server, private))
-            name = f"{attack.category}: {attack.name}"
+            name = attack.id
             report.slowest[name] = time.monotonic() - began
             report.hungriest[name] = resources(server).peak - held
         for attack, judged in waiting:
             _note(report, attack, judged.result())
 
 
-def _judged(attack: Attack, server: Server, private: list[str]) -> list[str]:
+def _judged(attack: Refusal, server: Server, private: list[str]) -> list[str]:
     try:
         answer: Answer = attack.act(server)
     except (OSError, AssertionError) as error:
@@ -207,10 +186,10 @@ def _judged(attack: Attack, server: Server, private: list[str]) -> list[str]:
     return complaints(attack, answer, private)
 
 
-def _note(report: Report, attack: Attack, found: list[str]) -> None:
+def _note(report: Report, attack: Refusal, found: list[str]) -> None:
     report.attacks.append(attack)
     if found:
-        report.failures[f"{attack.category}: {attack.name}"] = found
+        report.failures[attack.id] = found
 
 
 def _warm_up(server: Server) -> None:

@@ -5,65 +5,22 @@ from __future__ import annotations
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
-from app.domain.names import DEFAULT_TENANT
 from app.gate.relay import MAX_KEPT
 from app.processes.manager import FOLDER_PREFIX
-from app.services.keys import create_key, revoke_key
 from app.store.engine import POOL_SIZE
 from app.store.unit_of_work import Store
+from tests.refusals.contents import LIMITS, fill, publish_models
+from tests.refusals.refusal import Answer, Header
 from tests.system.deployment import Deployment
 from tests.system.processes import memory, open_files, reset_peaks
-from tests.system.published import linear_student, linear_teacher, publish
-from verification.hostile.record_models import publish_models
-from verification.hostile.wire import Answer
+from verification.hostile.wire import exchange, head
 
-MODEL_CLASSES = ("cat", "dog", "größe/1:x", "日本")
-WEIGHTS = np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [-1.0, -1.0, -1.0]])
 DATABASE = "stms.sqlite"
-UPLOAD_BYTES = 24 * 1024**2
-"""Largest file. The limit is low, so that attacks on it need not send gigabytes."""
-DATASET_BYTES = 32 * 1024**2
-ROWS = 100_000
-COLUMNS = 200_000
-
-LIMITS = {
-    "STMS_MAX_UPLOAD_BYTES": str(UPLOAD_BYTES),
-    "STMS_MAX_HEAD_BYTES": str(UPLOAD_BYTES),
-    "STMS_MAX_DATASET_BYTES": str(DATASET_BYTES),
-    "STMS_MAX_ROWS": str(ROWS),
-    "STMS_MAX_COLUMNS": str(COLUMNS),
-    "STMS_MAX_CLASSES": "100000",
-    "STMS_AUTH_FAILURE_RATE": "40",
-}
-QUOTAS = {
-    "few-datasets": {"datasets": 2},
-    "few-bytes": {"stored_bytes": 20_000},
-    "few-versions": {"versions": 2},
-    "few-jobs": {"unfinished_jobs": 2},
-    "one-dataset": {"datasets": 1},
-    "one-version": {"versions": 1},
-}
-"""Quotas of tenants with a train key each."""
-KEYS: dict[str, tuple[str, str, frozenset[str]]] = {
-    "operator": (DEFAULT_TENANT, "operator", frozenset()),
-    "admin": (DEFAULT_TENANT, "admin", frozenset()),
-    "train": (DEFAULT_TENANT, "train", frozenset()),
-    "other": (DEFAULT_TENANT, "train", frozenset()),
-    "query": (DEFAULT_TENANT, "query", frozenset()),
-    "limited": (DEFAULT_TENANT, "query", frozenset({"pets"})),
-    "revoked": (DEFAULT_TENANT, "query", frozenset()),
-    "rival": ("rival", "admin", frozenset()),
-    "rival query": ("rival", "query", frozenset()),
-    **{tenant.replace("-", " "): (tenant, "train", frozenset()) for tenant in QUOTAS},
-}
-"""Tenant, scope and models of the keys by name."""
 KEPT_FILES = 2 * 2 * MAX_KEPT
 """Both ends of the connections that two servers keep to their control processes."""
 MAX_CONNECTIONS = 2 * POOL_SIZE + 2
@@ -88,35 +45,23 @@ class Server(Deployment):
         settings = LIMITS | {"TMPDIR": str(self.temporary)}
         super().__init__(folder, api=1, settings=settings, prepare=self._fill)
         self.keyless = Deployment(
-            folder / "keyless", api=1, settings=settings, arguments=["--no-keys"], prepare=_publish
+            folder / "keyless", api=1, settings=settings, arguments=["--no-keys"], prepare=publish_models
         )
         self.dataset = ""
         self.kept: dict[str, str] = {}
         self.browsed: dict[int, list[Answer]] = {}
 
     def _fill(self, store: Store) -> None:
-        """Publish the models, and make `KEYS` and `QUOTAS`."""
-        _publish(store)
-        for name, (tenant, scope, models) in KEYS.items():
-            key, self.keys[name] = create_key(store.of_tenant(tenant), name, {scope}, models)
-            if name == "revoked":
-                revoke_key(store, key.id)
-        with store.begin() as uow:
-            for tenant, quotas in QUOTAS.items():
-                uow.quotas.set_quotas(tenant, quotas)
+        self.keys.update(fill(store))
 
     @property
     def address(self) -> tuple[str, int]:
         """Host and port."""
         return "127.0.0.1", self.port
 
-    def authorization(self, key: str) -> list[tuple[bytes, bytes]]:
-        """The Authorization header with one of `keys`; no header for an empty name."""
-        return [(b"Authorization", b"Bearer " + self.keys[key].encode())] if key else []
-
-    def key_id(self, key: str) -> str:
-        """The id in the text of one of `keys`."""
-        return "_".join(self.keys[key].split("_")[1:3])
+    def send(self, method: str, target: bytes | str, headers: Sequence[Header], body: bytes) -> Answer:
+        """The answer to one request of these headers, on a connection of its own."""
+        return exchange(self.address, [head(method, target, headers), body], method=method)
 
     def keyless_state(self) -> list[object]:
         """What the server without keys tells a program of this machine that it has."""
@@ -206,13 +151,3 @@ def measure_query(server: Server) -> tuple[bytes, float]:
             seconds.append(time.perf_counter() - began)
             answer.raise_for_status()
     return answer.content, statistics.median(seconds)
-
-
-def _publish(store: Store) -> None:
-    students = {
-        label: linear_student(label, row, threshold=0.5)
-        for label, row in zip(MODEL_CLASSES, WEIGHTS, strict=True)
-    }
-    for model in ("pets", "private"):
-        publish(store, model, students, linear_teacher(MODEL_CLASSES, WEIGHTS))
-    publish_models(store)

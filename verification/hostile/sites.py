@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from verification.hostile.attack import DATASETS, INFER, JOBS, KEYS, PREDICT, QUERY, Act, Attack
+from tests.refusals.refusal import DATASETS, INFER, JOBS, KEYS, PREDICT, QUERY, Act, Answer, Header, Refusal
 from verification.hostile.server import Server
-from verification.hostile.wire import Answer, Header, exchange, head
+from verification.hostile.wire import exchange, head
 
 NOT_LOCAL = "not_local"
 ROW = b'{"x": [1, 2, 3]}'
@@ -83,11 +83,11 @@ def code_of(target: str) -> str | None:
     return None if target.startswith("/v2") else NOT_LOCAL
 
 
-def sites() -> list[Attack]:
+def sites() -> list[Refusal]:
     """Every action by every sender."""
     senders = [*((name, headers, b"1.1") for name, headers in SENDERS), (_OLD_PROXY, (_LOCAL,), b"1.0")]
     return [
-        Attack(
+        Refusal(
             "sites", f"{sender} {action}", _sent(method, target, body, headers, version), 403, code_of(target)
         )
         for sender, headers, version in senders

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 import socket
 import time
+from collections.abc import Iterable
 
 from app.server.progress import READ_SECONDS
-from verification.hostile.attack import DATASETS, JOBS, QUERY, Act, Attack, attacks
+from tests.refusals.refusal import DATASETS, JOBS, QUERY, Act, Answer, Refusal, authorization, refusals
 from verification.hostile.server import Server
-from verification.hostile.wire import NOTHING, Answer, connection, head, read_answer, send
+from verification.hostile.wire import NOTHING, connection, head, read_answer, send
 
 PATIENCE_SECONDS = 60.0
 """Longer than the server's timeouts for slow clients."""
@@ -19,11 +20,11 @@ _LARGE_ANSWERS = 4
 _TOO_SLOW = (408, "too_slow")
 
 
-def slow() -> list[Attack]:
+def slow() -> list[Refusal]:
     """Slow clients. The server answers 408 or, if no request has begun, closes the connection."""
     length = (b"Content-Length", b"100000")
     chunked = (b"Transfer-Encoding", b"chunked")
-    return attacks(
+    return refusals(
         "slow",
         ("says nothing", _drips(b"", b""), 0, None),
         (
@@ -56,17 +57,17 @@ def _drips(front: bytes, drops: bytes) -> Act:
 def _drips_body(target: str, framing: tuple[bytes, bytes], drop: bytes) -> Act:
     def act(server: Server) -> Answer:
         with connection(server.address) as opened:
-            send(opened, [head("POST", target, [*server.authorization("train"), framing])])
+            send(opened, [head("POST", target, [*authorization(server, "train"), framing])])
             return _dripped(opened, itertools.repeat(drop, 1000))
 
     return act
 
 
-def _dripped(opened: socket.socket, drops: object) -> Answer:
+def _dripped(opened: socket.socket, drops: Iterable[bytes]) -> Answer:
     """Send the drops one by one until the server answers."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     opened.settimeout(_PAUSE_SECONDS)
-    for drop in itertools.chain(drops, itertools.repeat(b"")):  # type: ignore[call-overload]
+    for drop in itertools.chain(drops, itertools.repeat(b"")):
         if time.monotonic() > deadline:
             break
         send(opened, [drop])
@@ -84,7 +85,7 @@ def _dripped(opened: socket.socket, drops: object) -> Answer:
 def _never_reads(server: Server) -> Answer:
     """Requests large answers and reads nothing until the server closes the connection."""
     body = b'{"rows": [' + b"[1,2,3]," * 90_000 + b"[1,2,3]]}"
-    given = [*server.authorization("query"), (b"Content-Length", b"%d" % len(body))]
+    given = [*authorization(server, "query"), (b"Content-Length", b"%d" % len(body))]
     request = head("POST", QUERY, given) + body
     with socket.socket() as opened:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -106,7 +107,7 @@ def _crowd(server: Server) -> Answer:
     crowd = [socket.create_connection(server.address, timeout=10) for _ in range(300)]
     try:
         body = b'{"x": [1, 2, 3]}'
-        given = [*server.authorization("query"), (b"Content-Length", b"%d" % len(body))]
+        given = [*authorization(server, "query"), (b"Content-Length", b"%d" % len(body))]
         with connection(server.address) as opened:
             send(opened, [head("POST", QUERY, given) + body])
             assert read_answer(opened).status == 200, "a query beside them was not answered"

@@ -4,39 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import json
 import socket
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+
+from tests.refusals.refusal import Answer, Header
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 60.0
-
-Header = tuple[bytes, bytes]
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer of the server. status: 0 if the connection was closed without an answer."""
-
-    status: int
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
-
-    @property
-    def document(self) -> Any:
-        """The body as JSON; None if it is not valid JSON."""
-        try:
-            return json.loads(self.body)
-        except ValueError:
-            return None
-
-    @property
-    def code(self) -> str | None:
-        """The code of a problem document."""
-        document = self.document
-        return document.get("code") if isinstance(document, dict) else None
 
 
 NOTHING = Answer(0)

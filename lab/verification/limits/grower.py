@@ -18,7 +18,7 @@ import numpy as np
 
 from lab.verification.crowds import Crowd, Work, main
 from lab.verification.limits.stage import OWN_CLASSES, small_csv
-from verification.hostile.archives import safetensors
+from tests.refusals.archives import safetensors
 
 MODULE: Final = "lab.verification.limits.grower"
 CLASSES: Final = 20_000

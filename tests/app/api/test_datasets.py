@@ -223,10 +223,6 @@ def test_an_upload_is_hashed_once(client, csv: bytes, monkeypatch: pytest.Monkey
     assert [each.hexdigest() for each in hashes].count(digest) == 1
 
 
-def test_too_many_rows_are_413(make_client, csv: bytes, problem: Check):
-    problem(make_client(max_rows=10).post("/v1/datasets", content=csv, headers=HEADERS), 413, "too_many_rows")
-
-
 def test_a_truncated_upload_is_rejected_and_stores_nothing(client, csv: bytes, problem: Check):
     headers = HEADERS | {"content-length": str(len(csv) + 100)}
     problem(client.post("/v1/datasets", content=csv, headers=headers), 400, "truncated_upload")
@@ -276,13 +272,6 @@ def test_a_client_that_disconnects_while_its_file_is_read_ends_the_reading(make_
     assert client.run(upload())[0]["status"] == 503
     assert reader.failures["cancelled"] == 1
     assert client.post("/v1/datasets", content=csv + b"1,2,yes\n").status_code == 201
-
-
-def test_unprintable_names_are_rejected(client, csv: bytes, problem: Check):
-    response = client.post("/v1/datasets", params={"name": "a\x1bb"}, content=csv, headers=HEADERS)
-    problem(response, 400, "invalid_request")
-    response = client.post("/v1/datasets", params={"name": "a" * 401}, content=csv, headers=HEADERS)
-    problem(response, 400, "invalid_parameter")
 
 
 def test_a_large_upload_is_written_in_pieces(client):

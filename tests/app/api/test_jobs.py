@@ -162,12 +162,6 @@ def test_a_job_is_deleted_when_it_has_ended(client, submit, problem: Check):
     problem(client.get(path), 404, "job_not_found")
 
 
-def test_unknown_jobs_are_404(client, problem: Check):
-    trace = ("GET", "/students/1/gsvm/trace")
-    for method, tail in [("GET", ""), ("GET", "/events"), ("GET", "/students"), ("POST", "/cancel"), trace]:
-        problem(client.request(method, f"/v1/training-jobs/job_none{tail}"), 404, "job_not_found")
-
-
 def test_a_failed_job_has_its_error(client, submit, store: Store):
     job_id = submit().json()["id"]
     with store.begin() as uow:
@@ -293,12 +287,6 @@ def test_an_ended_jobs_events_are_a_stream_that_ends(client, submit):
     assert [event["id"] for event in parse(client.get(f"{path}/events", headers=headers).text)] == ["2"]
     headers["last-event-id"] = "2"
     assert client.get(f"{path}/events", headers=headers).status_code == 204
-
-
-def test_a_last_event_id_that_is_not_a_number_is_rejected(client, submit, problem: Check):
-    path = submit().headers["location"]
-    headers = {"accept": "text/event-stream", "last-event-id": "last"}
-    problem(client.get(f"{path}/events", headers=headers), 400, "bad_last_event_id")
 
 
 def test_workers_are_listed_with_their_state_and_units(client, store: Store):

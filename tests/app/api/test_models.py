@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from app.domain.curves import pack
 from app.domain.entities import ModelVersion
 from tests.app.api.test_query_records import publish_people
@@ -105,20 +103,6 @@ def test_moving_an_alias_requires_its_etag(client, pets, publish_again, problem:
 
 def test_creating_an_alias_requires_no_etag(client, pets):
     assert client.put("/v1/models/pets/aliases/new", json={"version": 1}).status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "status"),
-    [
-        ("/v1/models/pets/aliases/new", {"version": 9}, 404),
-        ("/v1/models/cats/aliases/new", {"version": 1}, 404),
-        ("/v1/models/pets/aliases/3", {"version": 1}, 400),
-        ("/v1/models/pets/aliases/new", {"version": 0}, 422),
-        ("/v1/models/pets/aliases/new", {"version": 1, "force": True}, 422),
-    ],
-)
-def test_invalid_alias_names_are_rejected(client, pets, path: str, body: dict[str, Any], status: int):
-    assert client.put(path, json=body).status_code == status
 
 
 def test_a_deleted_version_answers_no_queries(client, pets, publish_again, problem: Check):

@@ -46,13 +46,6 @@ def test_a_prediction_ends_when_its_client_is_gone(client, pets, problem: Check,
     problem(client.post(PATH, json={"x": [0.5, 3, 1]}), 400, "client_disconnected")
 
 
-def test_invalid_predictions_are_refused(client, pets, problem: Check):
-    problem(client.post(PATH, json={"x": [1, 2, 3], "target": "bird"}), 404, "class_not_found")
-    problem(client.post("/v1/models/cats:predict", json={"x": [1]}), 404, "model_not_found")
-    problem(client.post("/v1/models/pets@9:predict", json={"x": [1]}), 404, "version_not_found")
-    problem(client.post("/v1/models/a b:predict", json={"x": [1]}), 404, "not_found")
-
-
 @pytest.mark.parametrize(
     ("body", "code", "place"),
     [

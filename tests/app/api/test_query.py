@@ -78,27 +78,6 @@ def test_a_version_can_be_named(client, pets, publish_again):
     assert scores == {"pets": -1.0, "pets@latest": -1.0, "pets@1": 1.0, "pets@2": -1.0}
 
 
-@pytest.mark.parametrize(
-    ("path", "code"),
-    [
-        ("/v1/models/cats/classes/cat:query", "model_not_found"),
-        ("/v1/models/pets@7/classes/cat:query", "version_not_found"),
-        ("/v1/models/pets@other/classes/cat:query", "alias_not_found"),
-        ("/v1/models/pets/classes/bird:query", "class_not_found"),
-        ("/v1/models/pets/classes/a%00b:query", "class_not_found"),
-        ("/v1/models/pets/classes/%ff:query", "class_not_found"),
-        ("/v1/models/pets/classes/:query", "class_not_found"),
-        ("/v1/models/pets/classes/" + "a" * 401 + ":query", "class_not_found"),
-        ("/v1/models/p%20ts/classes/cat:query", "model_not_found"),
-        ("/v1/models/:query", "model_not_found"),
-        ("/v1/models/pets/classes:query", "model_not_found"),
-    ],
-)
-def test_unknown_names_get_404(standing, problem: Check, path: str, code: str):
-    for _ in range(2):
-        problem(standing.post(path, json={"x": [1, 2, 3]}), 404, code)
-
-
 def test_other_methods_than_post_are_refused(standing, problem: Check):
     response = standing.get(CAT)
     problem(response, 405, "method_not_allowed")
@@ -148,16 +127,6 @@ def test_an_error_names_field_row_and_column_of_bad_input(
     assert (fault["code"], fault["field"], fault["row"], fault["column"]) == (code, field, row, column)
 
 
-@pytest.mark.parametrize(
-    "body",
-    ["", " ", "hello", "[1, 2, 3]", "{", '{"x": [1, 2', '{"x": [01]}', "[" * 100_000, '{"x": "\xff"}', "nan"],
-)
-def test_bodies_other_than_json_objects_are_refused(standing, body: str):
-    response = standing.post(CAT, content=body.encode("latin-1"))
-    assert response.status_code == 400
-    assert response.json()["code"] in {"empty", "malformed_json", "wrong_body"}
-
-
 def test_up_to_ten_bad_values_are_reported(standing, problem: Check):
     rows = [[1, "a", None]] * 8
     document = problem(standing.post(CAT, json={"rows": rows}), 400, "wrong_type")
@@ -168,6 +137,7 @@ def test_up_to_ten_bad_values_are_reported(standing, problem: Check):
 def test_limits_are_enforced(make_client, pets, problem: Check):
     client = make_client(max_query_rows=3, max_query_bytes=2000)
     problem(client.post(CAT, json={"rows": [[1, 2, 3]] * 4}), 413, "too_many_rows")
+    assert client.post(CAT, json={"rows": [[1, 2, 3]] * 3}).status_code == 200
     problem(client.post(CAT, json={"x": [1.5] * 1000}), 413, "body_too_large")
 
     async def pieces():

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from app.domain.errors import InvalidRequest, TooLarge, UnsupportedFormat
 from app.ingest.raw import DatasetLimits
 from tests.refusals import refused_as
-from verification.hostile.archives import many_members
+from tests.refusals.archives import many_members
 
 X = np.arange(12.0).reshape(6, 2)
 Y = np.array([0, 1, 2, 0, 1, 2])

@@ -11,22 +11,20 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from verification.hostile.attack import (
+from tests.refusals.refusal import (
     ANY_CODE,
     DATASETS,
     JOBS,
     KEYS,
     PAGE,
-    QUERY,
     Act,
-    Attack,
-    attacks,
+    Answer,
+    Refusal,
+    Server,
     get,
     post,
-    raw,
+    refusals,
 )
-from verification.hostile.server import Server
-from verification.hostile.wire import Answer, connection, exchange, head, read_answer, send
 
 REFUSED: Final = frozenset({400, 404, 422})
 MOVED: Final = REFUSED | {412}
@@ -58,7 +56,7 @@ def page(path: str, form: dict[str, str] | None = None, key: str = "admin") -> A
     return act
 
 
-def nul() -> list[Attack]:
+def nul() -> list[Refusal]:
     """NUL characters in paths, query strings and forms, of the API and of the dashboard."""
     of_api = {
         "the filter of jobs": (f"{JOBS}?model={_NUL}", "train"),
@@ -103,28 +101,28 @@ def nul() -> list[Attack]:
     }
     return [
         *(
-            Attack("borders", f"NUL in {name}", _about(path, key), REFUSED, ANY_CODE)
+            Refusal("borders", f"NUL in {name}", _about(path, key), REFUSED, ANY_CODE)
             for name, (path, key) in of_api.items()
         ),
         *(
-            Attack("borders", f"NUL in {name} of a page", page(path + _NUL), REFUSED, PAGE)
+            Refusal("borders", f"NUL in {name} of a page", page(path + _NUL), REFUSED, PAGE)
             for name, path in of_pages.items()
         ),
         *(
-            Attack("borders", f"NUL in {name} of a form", page(path, form), REFUSED, PAGE)
+            Refusal("borders", f"NUL in {name} of a form", page(path, form), REFUSED, PAGE)
             for name, (path, form) in forms.items()
         ),
     ]
 
 
-def bodies() -> list[Attack]:
+def bodies() -> list[Refusal]:
     """NUL, lone surrogates and long numbers in bodies of JSON, and in the conditions of aliases."""
 
     def job(more: str) -> Act:
         return _about(JOBS, "train", f'{{"dataset_id": "<dataset>", "model": "mine", {more}}}')
 
-    def refused(name: str, act: Act) -> Attack:
-        return Attack("borders", name, act, REFUSED, ANY_CODE)
+    def refused(name: str, act: Act) -> Refusal:
+        return Refusal("borders", name, act, REFUSED, ANY_CODE)
 
     def version(text: str) -> Act:
         return post(f"{_MODEL}/versions", text.encode(), key="train")
@@ -167,7 +165,7 @@ def bodies() -> list[Attack]:
     ]
 
 
-def names() -> list[Attack]:
+def names() -> list[Refusal]:
     """Names of aliases in the name of a file, and numbers and rows in forms of the dashboard."""
     evil = {
         "a quote and a second name": "x\"; filename*=UTF-8''setup.bat; a=\"",
@@ -192,7 +190,7 @@ def names() -> list[Attack]:
     }
     return [
         *(
-            Attack(
+            Refusal(
                 "borders",
                 f"a file named by {name}",
                 page(f"{_TABLE}/{quote(alias, safe='')}/moves?after=x"),
@@ -202,7 +200,7 @@ def names() -> list[Attack]:
             for name, alias in evil.items()
         ),
         *(
-            Attack(
+            Refusal(
                 "borders",
                 f"an alias moved to {name}",
                 page(f"{_UI_MODEL}/aliases/latest", form),
@@ -212,26 +210,16 @@ def names() -> list[Attack]:
             for name, form in moves.items()
         ),
         *(
-            Attack("borders", f"a row of {name}", page("/ui/ask", _asked(row)), REFUSED, PAGE)
+            Refusal("borders", f"a row of {name}", page("/ui/ask", _asked(row)), REFUSED, PAGE)
             for name, row in rows.items()
         ),
     ]
 
 
-def keyless() -> list[Attack]:
-    """Heads of 70 kB in one piece, made-up sessions, and a document that a client has already."""
-    large = (b"X-Padding", b"y" * 70_000)
-    body = b'{"x": [1, 2, 3]}'
-    given = [(b"Authorization", b"Bearer {key}"), (b"Content-Length", b"16")]
-    return attacks(
+def sessions() -> list[Refusal]:
+    """Made-up sessions, and a document that a client has already."""
+    return refusals(
         "borders",
-        ("a head of 70 kB", raw(head("GET", "/livez", [large]), method="GET"), 431, "head_too_large"),
-        (
-            "a query with a head of 70 kB",
-            raw(head("POST", QUERY, [*given, large]) + body),
-            431,
-            "head_too_large",
-        ),
         ("made-up sessions", _made_up_sessions, 404, "no_such_path"),
         ("a description that is known", _known_description, 404, "no_such_path"),
     )
@@ -257,10 +245,9 @@ def session(server: Server, key: str) -> bytes:
     """The cookie of a person who has signed in with one of the server's keys, once for all attacks."""
     name = f"session of {key}"
     if name not in server.kept:
-        with server.client("") as client:
-            form = {"key": server.keys[key], "next": "/ui/"}
-            answer = client.post("/ui/sign-in", data=form, headers={"Sec-Fetch-Site": "same-origin"})
-        assert answer.status_code == 303, answer.text
+        form = urlencode({"key": server.keys[key], "next": "/ui/"}).encode()
+        answer = post("/ui/sign-in", form, _FORM, _SAME_ORIGIN, key="")(server)
+        assert answer.status == 303, answer.body
         # The name has the port of the Host header, which attacks leave out; the plain name holds everywhere.
         value = answer.headers["set-cookie"].partition(";")[0].partition("=")[2]
         server.kept[name] = f"stms_session={value}"
@@ -268,15 +255,13 @@ def session(server: Server, key: str) -> bytes:
 
 
 def _made_up_sessions(server: Server) -> Answer:
-    """Many pages with made-up sessions; the page of a person who has signed in is shown meanwhile."""
+    """Many pages with made-up sessions; the page of a person who has signed in is still shown."""
     signed_in = session(server, "admin")
-    with connection(server.address) as opened:
-        for _ in range(_COOKIES):
-            cookie = f"stms_session=ses_{secrets.token_hex(12)}_{secrets.token_urlsafe(32)}".encode()
-            send(opened, [head("GET", "/ui/jobs", [(b"Cookie", cookie)])])
-            answer = read_answer(opened, "GET")
-            assert answer.status in {303, 401, 403, 429}, f"a made-up session got {answer.status}"
-    shown = exchange(server.address, [head("GET", "/ui/jobs", [(b"Cookie", signed_in)])], method="GET")
+    for _ in range(_COOKIES):
+        cookie = f"stms_session=ses_{secrets.token_hex(12)}_{secrets.token_urlsafe(32)}".encode()
+        answer = get("/ui/jobs", (b"Cookie", cookie), key="")(server)
+        assert answer.status in {303, 401, 403, 429}, f"a made-up session got {answer.status}"
+    shown = get("/ui/jobs", (b"Cookie", signed_in), key="")(server)
     assert shown.status == 200, f"the page of a person who has signed in got {shown.status}"
     return get("/v1/none")(server)
 
@@ -292,4 +277,4 @@ def _known_description(server: Server) -> Answer:
     return get("/v1/none")(server)
 
 
-GROUPS: Final[Sequence[Callable[[], list[Attack]]]] = (nul, bodies, names, keyless)
+GROUPS: Final[Sequence[Callable[[], list[Refusal]]]] = (nul, bodies, names, sessions)

@@ -1,14 +1,16 @@
-"""An attack, short constructors of its requests, and the checks that every answer must pass."""
+"""A refusal: a request with its only right answer; constructors of requests, and the checks of answers.
+
+`tests.refusals.test_refusals` asks the tables of this package of an application in this process, and
+`verification.hostile` of a real server, with what only a socket can show.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
-
-from verification.hostile.server import Server
-from verification.hostile.wire import Answer, Header, chunked, exchange, head
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeAlias
 
 PROBLEM = "application/problem+json"
 _JSON = (b"Content-Type", b"application/json")
@@ -26,9 +28,6 @@ ANY_CODE = "any"
 PAGE = "page"
 """Stands for the code where the dashboard answers, with a page or with a problem document."""
 
-Act: TypeAlias = Callable[[Server], Answer]
-Body: TypeAlias = bytes | Callable[[], bytes | Iterable[bytes]]
-
 INSIDE = re.compile(
     r"Traceback|File \"|site-packages|\.py\b|sqlalchemy|sqlite|psycopg|pydantic|SELECT |INSERT |arrow::"
     r"|0x[0-9a-f]{8}|/proc/|stms-upload|numpy\.",
@@ -37,9 +36,54 @@ INSIDE = re.compile(
 """Internals of the server that no answer may reveal."""
 
 
+Header: TypeAlias = tuple[bytes, bytes]
+Body: TypeAlias = bytes | Callable[[], bytes | Iterable[bytes]]
+
+
 @dataclass(frozen=True, slots=True)
-class Attack:
-    """One hostile request with the only right answer.
+class Answer:
+    """The answer of the server. status: 0 if the connection was closed without an answer."""
+
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    @property
+    def document(self) -> Any:
+        """The body as JSON; None if it is not valid JSON."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return None
+
+    @property
+    def code(self) -> str | None:
+        """The code of a problem document."""
+        document = self.document
+        return document.get("code") if isinstance(document, dict) else None
+
+
+class Server(Protocol):
+    """A server with the models and keys of `tests.refusals.contents`. keys: API keys by name.
+
+    dataset: id of a stored data set. kept: ids that later requests need, by name.
+    """
+
+    keys: dict[str, str]
+    dataset: str
+    kept: dict[str, str]
+
+    def send(self, method: str, target: bytes | str, headers: Sequence[Header], body: bytes) -> Answer:
+        """The answer to one request of these headers."""
+
+
+Act: TypeAlias = Callable[[Any], Answer]
+"""Asks a `Server`, or one that has more: what only a socket shows needs its address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One request with the only right answer.
 
     status: expected HTTP status, or several of which each is right; 0 if the server must close the connection
     without an answer. code: expected code of the problem document, `ANY_CODE` or `PAGE`; None for answers of
@@ -53,14 +97,29 @@ class Attack:
     code: str | None = None
 
     @property
+    def id(self) -> str:
+        """The name that no other refusal has."""
+        return f"{self.category}: {self.name}"
+
+    @property
     def statuses(self) -> frozenset[int]:
         """The statuses that are right."""
         return frozenset({self.status}) if isinstance(self.status, int) else self.status
 
 
-def attacks(category: str, *rows: tuple[str, Act, int, str | None]) -> list[Attack]:
+def refusals(category: str, *rows: tuple[str, Act, int, str | None]) -> list[Refusal]:
     """A table of one category."""
-    return [Attack(category, *row) for row in rows]
+    return [Refusal(category, *row) for row in rows]
+
+
+def authorization(server: Server, key: str) -> list[Header]:
+    """The Authorization header with one of the server's keys; no header for an empty name."""
+    return [(b"Authorization", b"Bearer " + server.keys[key].encode())] if key else []
+
+
+def key_id(server: Server, key: str) -> str:
+    """The id in the text of one of the server's keys."""
+    return "_".join(server.keys[key].split("_")[1:3])
 
 
 def post(
@@ -76,8 +135,8 @@ def post(
         whole = made if isinstance(made, bytes) else b"".join(made)
         length = [(b"Content-Length", b"%d" % len(whole))] if whole or method != "GET" else []
         kind = [] if any(name == b"Content-Type" for name, _ in headers) or not whole else [_JSON]
-        given = [*server.authorization(key), *kind, *headers, *length]
-        return exchange(server.address, [head(method, target, given), whole], method=method)
+        given = [*authorization(server, key), *kind, *headers, *length]
+        return server.send(method, target, given, whole)
 
     return act
 
@@ -93,40 +152,17 @@ def a_file(data: Body | str, kind: str = "application/octet-stream", query: str 
     return post(f"{DATASETS}?{query}", body, (b"Content-Type", kind.encode()), key="train")
 
 
-def raw(*pieces: bytes, method: str = "POST", ends: bool = False) -> Act:
-    """A request of these very bytes; ``{key}`` is replaced by an API key with the scope train."""
-
-    def act(server: Server) -> Answer:
-        key = server.keys["train"].encode()
-        filled = [piece.replace(b"{key}", key) for piece in pieces]
-        return exchange(server.address, filled, method=method, ends=ends)
-
-    return act
-
-
-def in_chunks(
-    target: str, pieces: Callable[[], Iterable[bytes]], *headers: Header, key: str = "query"
-) -> Act:
-    """A request with a chunked body."""
-
-    def act(server: Server) -> Answer:
-        given = [*server.authorization(key), (b"Transfer-Encoding", b"chunked"), *headers]
-        return exchange(server.address, [head("POST", target, given), *chunked(pieces())])
-
-    return act
-
-
-def complaints(attack: Attack, answer: Answer, private: Sequence[str]) -> list[str]:
-    """What is wrong with the answer to an attack. private: strings that no answer may contain."""
+def complaints(refusal: Refusal, answer: Answer, private: Sequence[str]) -> list[str]:
+    """What is wrong with the answer to an refusal. private: strings that no answer may contain."""
     found = []
-    if answer.status not in attack.statuses:
-        right = " or ".join(map(str, sorted(attack.statuses)))
+    if answer.status not in refusal.statuses:
+        right = " or ".join(map(str, sorted(refusal.statuses)))
         found.append(f"status {answer.status} instead of {right}: {answer.body[:300]!r}")
     if answer.status == 0:
         return found
-    if attack.code not in {answer.code, ANY_CODE, PAGE}:
-        found.append(f"code {answer.code!r} instead of {attack.code!r}: {answer.body[:300]!r}")
-    found += _form(attack, answer)
+    if refusal.code not in {answer.code, ANY_CODE, PAGE}:
+        found.append(f"code {answer.code!r} instead of {refusal.code!r}: {answer.body[:300]!r}")
+    found += _form(refusal, answer)
     document = answer.document
     # The problem's instance repeats the target of the request.
     said = {**document, "instance": ""} if isinstance(document, dict) else document
@@ -136,11 +172,11 @@ def complaints(attack: Attack, answer: Answer, private: Sequence[str]) -> list[s
     return found
 
 
-def _form(attack: Attack, answer: Answer) -> list[str]:
+def _form(refusal: Refusal, answer: Answer) -> list[str]:
     kind, document = answer.headers.get("content-type", ""), answer.document
-    if attack.code == PAGE and kind.startswith("text/html"):
+    if refusal.code == PAGE and kind.startswith("text/html"):
         return []
-    if attack.code is None:
+    if refusal.code is None:
         good = kind == "application/json" and isinstance(document, dict) and document.get("error")
         return [] if good else [f"no error of the protocol: {kind} {answer.body[:200]!r}"]
     if kind != PROBLEM or not isinstance(document, dict):

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import ipc, parquet
 
-from verification.hostile.archives import array, npz
-from verification.hostile.attack import Act, Attack, a_file, attacks
-from verification.hostile.tensors import npy
+from tests.refusals.archives import array, npz
+from tests.refusals.refusal import Act, Refusal, a_file, refusals
+from tests.refusals.tensors import npy
 
 _MIB = 1024**2
 _INVALID = (400, "invalid_dataset")
@@ -37,9 +37,9 @@ def _label(label: str | bytes) -> Act:
     return _csv(b"a,b,label\n1,2," + given + b"\n3,4," + given + b"\n5,6,y\n7,8,y\n")
 
 
-def csv() -> list[Attack]:
+def csv() -> list[Refusal]:
     """Malformed CSV files."""
-    return attacks(
+    return refusals(
         "csv",
         ("nothing", _csv(b""), 400, "empty_file"),
         ("empty lines", _csv("\n" * 100_000), 400, "empty_file"),
@@ -56,9 +56,9 @@ def csv() -> list[Attack]:
     )
 
 
-def tables() -> list[Attack]:
+def tables() -> list[Refusal]:
     """CSV files with wrong shapes and sizes."""
-    return attacks(
+    return refusals(
         "csv",
         ("1e999", _cell("1e999"), *_INVALID),
         ("minus infinity", _cell("-inf"), *_INVALID),
@@ -117,13 +117,13 @@ def tables() -> list[Attack]:
     )
 
 
-def kinds() -> list[Attack]:
+def kinds() -> list[Refusal]:
     """Files of formats that the service does not read, with right and wrong declared types."""
 
     def said(data: bytes, query: str = "") -> Act:
         return a_file(data, query=query)
 
-    return attacks(
+    return refusals(
         "kinds",
         ("a pickle", said(b"\x80\x04\x95\x1d\x00cos\nsystem\n(S'id'\ntR."), *_WRONG_FORMAT),
         ("a pickle said to be CSV", _csv(b"\x80\x04\x95cos\nsystem\n(S'id'\ntR."), *_WRONG_FORMAT),
@@ -147,7 +147,7 @@ def kinds() -> list[Attack]:
     )
 
 
-def records() -> list[Attack]:
+def records() -> list[Refusal]:
     """Malformed JSON lines, ARFF and Arrow files, and what is said of columns."""
 
     def lines(text: str | bytes) -> Act:
@@ -162,7 +162,7 @@ def records() -> list[Attack]:
     good = '{"a": 1, "y": "u"}\n{"a": 2, "y": "v"}\n' * 2
     file, noise = _arrow(), bytes(range(256)) * 4
     table = "a,y\n1,u\n2,v\n1,u\n2,v\n"
-    return attacks(
+    return refusals(
         "records",
         ("nested values", lines(good + '{"a": {"b": 1}, "y": "u"}'), *_INVALID),
         ("a hundred thousand brackets", lines(good + "[" * 100_000), *_INVALID),
@@ -197,14 +197,14 @@ def records() -> list[Attack]:
     )
 
 
-def svmlight() -> list[Attack]:
+def svmlight() -> list[Refusal]:
     """Malformed svmlight files."""
 
     def lines(text: str | bytes) -> Act:
         return a_file(text, "application/x-svmlight")
 
     good = "1 1:2\n1 1:3\n2 1:4\n2 1:5\n"
-    return attacks(
+    return refusals(
         "svmlight",
         ("a column of 10^15", lines(good + "1 999999999999999:1\n"), 413, "too_many_columns"),
         ("a column beyond 64 bits", lines(good + "1 99999999999999999999:1\n"), *_INVALID),
@@ -224,7 +224,7 @@ def svmlight() -> list[Attack]:
     )
 
 
-def columns() -> list[Attack]:
+def columns() -> list[Refusal]:
     """Malformed Parquet files."""
 
     def stored(table: dict[str, Any], **options: Any) -> Act:
@@ -234,7 +234,7 @@ def columns() -> list[Attack]:
     huge = (1 << 31).to_bytes(4, "little")
     damaged = (400, "truncated_upload")
     text = "x" * 20_000
-    return attacks(
+    return refusals(
         "parquet",
         ("a magic word and nothing else", a_file(b"PAR1" * 3), *damaged),
         ("a footer of 2 GB", a_file(good[:-8] + huge + b"PAR1"), *damaged),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from verification.hostile.attack import Act, Attack, attacks, post
+from tests.refusals.refusal import Act, Refusal, post, refusals
 
 _MANY: Final = 100_000
 _JSON: Final = (b"Content-Type", b"application/json")
@@ -36,11 +36,11 @@ def _changed(**values: Any) -> Act:
     return _asked({"record": record})
 
 
-def records() -> list[Attack]:
+def records() -> list[Refusal]:
     """Single records."""
     wrong_type = (400, "wrong_type")
     good = json.dumps(_RECORD)
-    return attacks(
+    return refusals(
         "records",
         ("numbers in order", _asked({"x": [1, 2, 3, 4, 5]}), 400, "needs_record"),
         ("a list", _asked({"record": [1, 2]}), *wrong_type),
@@ -94,10 +94,10 @@ def records() -> list[Attack]:
     )
 
 
-def lists() -> list[Attack]:
+def lists() -> list[Refusal]:
     """Many records, by rows and by columns."""
     columns = {name: [value] for name, value in _RECORD.items()}
-    return attacks(
+    return refusals(
         "records",
         ("no records", _asked({"records": []}), 400, "empty"),
         ("records that are an object", _asked({"records": {"0": _RECORD}}), 400, "wrong_type"),
@@ -125,6 +125,17 @@ def lists() -> list[Attack]:
         ("an unknown column of values", _asked({"columns": columns | {"x": [1]}}), 400, "unknown_column"),
         ("columns without any of them", _asked({"columns": {}}), 400, "empty"),
         ("no classes", _asked({"record": _RECORD}, _CUSTOMERS), 400, "missing"),
+        *(
+            (f"of several classes, {name}", _asked(body, _CUSTOMERS), 400, code)
+            for name, body, code in (
+                ("none", {"classes": [], "record": _RECORD}, "missing"),
+                ("one twice", {"classes": ["yes", "yes"], "record": _RECORD}, "duplicate"),
+                ("a text for a number", {"classes": ["yes"], "record": _RECORD | {"age": "x"}}, "wrong_type"),
+                ("numbers in order", {"classes": ["yes"], "x": [1]}, "needs_record"),
+                ("a text", {"classes": ["yes"], "text": "a"}, "wrong_body"),
+                ("no records", {"classes": ["yes"], "records": []}, "empty"),
+            )
+        ),
         (
             "a class that there is not",
             _asked({"record": _RECORD, "classes": ["cat"]}, _CUSTOMERS),
@@ -134,9 +145,9 @@ def lists() -> list[Attack]:
     )
 
 
-def texts() -> list[Attack]:
+def texts() -> list[Refusal]:
     """Texts."""
-    return attacks(
+    return refusals(
         "texts",
         ("a number", _asked({"text": 1}, _NOTE), 400, "wrong_type"),
         ("a list", _asked({"text": ["a"]}, _NOTE), 400, "wrong_type"),
@@ -152,7 +163,7 @@ def texts() -> list[Attack]:
     )
 
 
-def tensors() -> list[Attack]:
+def tensors() -> list[Refusal]:
     """Named inputs of the Open Inference Protocol."""
 
     def infer(*inputs: dict[str, Any]) -> Act:
@@ -168,7 +179,7 @@ def tensors() -> list[Attack]:
         one("member", "BOOL", True),
         {"name": "place", "datatype": "FP64", "shape": [1, 2], "data": [0.5, 1.0]},
     ]
-    return attacks(
+    return refusals(
         "records",
         ("all inputs are missing", infer(), 400, None),
         ("an input is there twice", infer(*good, good[0]), 400, None),

@@ -9,10 +9,21 @@ from __future__ import annotations
 import json
 from typing import Final
 
-from verification.hostile.attack import DATASETS, JOBS, KEYS, Act, Attack, attacks, get, post
-from verification.hostile.quotas import upload
-from verification.hostile.server import Server
-from verification.hostile.wire import Answer, Header
+from tests.refusals.quotas import upload
+from tests.refusals.refusal import (
+    DATASETS,
+    JOBS,
+    KEYS,
+    Act,
+    Answer,
+    Header,
+    Refusal,
+    Server,
+    get,
+    key_id,
+    post,
+    refusals,
+)
 
 _AUDIT: Final = "/v1/audit"
 _MODEL: Final = "/v1/models/pets"
@@ -81,22 +92,22 @@ _QUERIES: Final[tuple[tuple[str, str, str, bytes, tuple[int, str | None]], ...]]
 _LISTS: Final = (DATASETS, JOBS, "/v1/models", KEYS, _AUDIT, _USAGE)
 
 
-def objects() -> list[Attack]:
+def objects() -> list[Refusal]:
     """Another tenant's objects by their ids: with every verb, and with the name of their tenant."""
     found = []
     for name, method, target, body, headers, answer in _OBJECTS:
         act = _filled(target, body, *headers, method=method)
         named = _filled(f"{target}?tenant=default", body, *headers, method=method)
-        found += attacks("tenants", (name, act, *answer), (f"{name}, by its tenant", named, *_DENIED))
+        found += refusals("tenants", (name, act, *answer), (f"{name}, by its tenant", named, *_DENIED))
     for name, method, target, body, answer in _QUERIES:
-        found += attacks("tenants", (name, _filled(target, body, method=method, key="rival query"), *answer))
+        found += refusals("tenants", (name, _filled(target, body, method=method, key="rival query"), *answer))
     return found
 
 
-def names() -> list[Attack]:
+def names() -> list[Refusal]:
     """Names of tenants without the scope operator, in every place, and lists."""
     mine = b'{"dataset_id": "ds_none", "model": "mine"}'
-    return attacks(
+    return refusals(
         "tenants",
         *(
             (f"lists {path} of another", get(f"{path}?tenant=default", key="rival"), *_DENIED)
@@ -128,7 +139,7 @@ def names() -> list[Attack]:
     )
 
 
-def keys() -> list[Attack]:
+def keys() -> list[Refusal]:
     """Keys that reach for scopes and tenants which their maker does not have."""
 
     def made(scopes: str, more: str = "", key: str = "rival", query: str = "") -> Act:
@@ -137,7 +148,7 @@ def keys() -> list[Attack]:
     def operators(path: str, method: str) -> Act:
         return _filled(f"{KEYS}/{{operator}}{path}", b"", method=method, key="admin")
 
-    return attacks(
+    return refusals(
         "tenants",
         ("gives itself the scope operator", made('["operator"]'), *_DENIED),
         ("hides the scope operator", made('["query", "train", "admin", "operator"]'), *_DENIED),
@@ -170,7 +181,7 @@ def _filled(
 
     def act(server: Server) -> Answer:
         ids = {"dataset": server.dataset, "job": server.kept["job"]}
-        ids |= {name: server.key_id(text) for name, text in (("key", "query"), ("operator", "operator"))}
+        ids |= {name: key_id(server, text) for name, text in (("key", "query"), ("operator", "operator"))}
         content = body
         for name, value in ids.items():
             content = content.replace(f"<{name}>".encode(), value.encode())
@@ -187,9 +198,10 @@ def _finds_nothing(path: str) -> Act:
     """Read a list as another tenant's administrator; nothing in it may be of the default tenant."""
 
     def act(server: Server) -> Answer:
-        with server.client("rival") as client:
-            shown = client.get(path, params={"limit": 1000}).raise_for_status().text
-        hidden = ["default", "pets", server.dataset, server.kept["job"], server.key_id("query")]
+        answer = get(f"{path}?limit=1000", key="rival")(server)
+        assert answer.status == 200, answer.body
+        shown = answer.body.decode()
+        hidden = ["default", "pets", server.dataset, server.kept["job"], key_id(server, "query")]
         assert not [word for word in hidden if f'"{word}"' in shown], "a list shows another tenant's objects"
         return _filled(f"{DATASETS}/{{dataset}}", method="GET")(server)
 

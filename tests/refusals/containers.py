@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from verification.hostile.archives import (
+from tests.refusals.archives import (
     array,
     good_npz,
     lying_member,
@@ -21,7 +21,7 @@ from verification.hostile.archives import (
     safetensors,
     zip64,
 )
-from verification.hostile.attack import DATASETS, Act, Attack, a_file, attacks, post
+from tests.refusals.refusal import DATASETS, Act, Refusal, a_file, post, refusals
 
 _MIB = 1024**2
 _INVALID = (400, "invalid_dataset")
@@ -38,7 +38,7 @@ def _lying_zeros() -> bytes:
     return lying_member(array(np.zeros(80 * _MIB // 8)), 1024, name=b"y.npy")
 
 
-def archives() -> list[Attack]:
+def archives() -> list[Refusal]:
     """.npz archives."""
 
     def zipped(data: bytes | Callable[[], bytes]) -> Act:
@@ -50,7 +50,7 @@ def archives() -> list[Attack]:
             npz({f"{name}.npy": array(part) for name, part in {**parts, "y": [0, 0, 1, 1]}.items()})
         )
 
-    return attacks(
+    return refusals(
         "npz",
         ("pickled objects", zipped(npz(good_npz(y=array([{}] * 6, dtype=object)))), 400, "pickled_objects"),
         ("80 MiB in 80 kB", zipped(_packed_zeros), 413, "table_too_large"),
@@ -111,7 +111,7 @@ def _labelled(labels: Any) -> bytes:
     return safetensors({"__metadata__": {"labels": labels}, "weights": described}, bytes(16))
 
 
-def heads() -> list[Attack]:
+def heads() -> list[Refusal]:
     """Malformed linear heads as safetensors and .npz files."""
     over = {"bias": {"dtype": "F32", "shape": [2], "data_offsets": [8, 16]}}
 
@@ -119,7 +119,7 @@ def heads() -> list[Attack]:
         empty = {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}
         return safetensors({f"a{i}": empty for i in range(100_000)})
 
-    return attacks(
+    return refusals(
         "heads from outside",
         ("a header longer than the file", _head(safetensors({}, b"", 10**6)), *_UNREADABLE),
         ("a header of 2^63", _head(safetensors(b"{", b"", 2**63)), *_WRONG_FORMAT),
@@ -154,9 +154,9 @@ def heads() -> list[Attack]:
     )
 
 
-def labels() -> list[Attack]:
+def labels() -> list[Refusal]:
     """Linear heads with invalid labels or in malformed archives."""
-    return attacks(
+    return refusals(
         "heads from outside",
         ("labels that are a list", _head(_labelled(["a", "b"])), 400, "bad_json"),
         ("labels that are no JSON", _head(_labelled("a, b")), 400, "bad_json"),
@@ -197,7 +197,7 @@ def labels() -> list[Attack]:
     )
 
 
-def forms() -> list[Attack]:
+def forms() -> list[Refusal]:
     """multipart/form-data."""
 
     def form(body: bytes | Callable[[], bytes], boundary: str = "edge") -> Act:
@@ -213,7 +213,7 @@ def forms() -> list[Attack]:
     end = b"--edge--\r\n"
     bad = (400, "malformed_form")
     chunk = b"X-A: " + b"a" * 1000 + b"\r\n"
-    return attacks(
+    return refusals(
         "forms",
         ("no boundary", form(part("file"), ""), *bad),
         ("a boundary of 300 letters", form(part("file"), "e" * 300), *bad),

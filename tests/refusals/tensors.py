@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from verification.hostile.attack import CLASSES, INFER, QUERY, Act, Attack, attacks, post
+from tests.refusals.refusal import CLASSES, INFER, QUERY, Act, Refusal, post, refusals
 
 _STREAM = (b"Content-Type", b"application/octet-stream")
 _NPY = (b"Content-Type", b"application/x-npy")
@@ -40,10 +40,10 @@ def _described(descr: str, shape: str, order: bool = False) -> str:
     return f"{{'descr': {descr}, 'fortran_order': {order}, 'shape': {shape}}}"
 
 
-def raw_tensors() -> list[Attack]:
+def raw_tensors() -> list[Refusal]:
     """Raw tensors whose bytes contradict their headers."""
     row = np.zeros(3).tobytes()
-    return attacks(
+    return refusals(
         "tensors",
         ("more rows than bytes", _raw(b"1000000,3", row), 400, "wrong_length"),
         ("a shape beyond 64 bits", _raw(b"999999999999,999999999999", row), 400, "wrong_length"),
@@ -61,12 +61,12 @@ def raw_tensors() -> list[Attack]:
     )
 
 
-def npy_headers() -> list[Attack]:
+def npy_headers() -> list[Refusal]:
     """Malformed headers of .npy files."""
     unreadable = (400, "unreadable_file")
     objects = io.BytesIO()
     np.save(objects, np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    return attacks(
+    return refusals(
         "npy",
         ("pickled objects", post(QUERY, objects.getvalue(), _NPY), 400, "pickled_objects"),
         ("objects in a structure", _npy(_described("[('a', '|O')]", "(1,)")), 400, "pickled_objects"),
@@ -103,12 +103,19 @@ def npy_headers() -> list[Attack]:
             400,
             "wrong_length",
         ),
+        ("a byte too few", _npy(_described("'<f8'", "(3,)"), bytes(23)), 400, "wrong_length"),
+        ("a byte too many", _npy(_described("'<f8'", "(3,)"), bytes(25)), 400, "wrong_length"),
+        ("no axes", _npy(_described("'<f8'", "()"), bytes(8)), 400, "wrong_shape"),
+        ("three axes", _npy(_described("'<f8'", "(1, 2, 3)"), bytes(48)), 400, "wrong_shape"),
+        ("nothing", post(QUERY, b"", _NPY), *unreadable),
+        ("no rows", _npy(_described("'<f8'", "(0, 3)")), 400, "empty"),
+        ("no columns", _npy(_described("'<f8'", "(0,)")), 400, "wrong_columns"),
         ("version 9", _npy(_described("'<f8'", "(3,)"), bytes(24), b"\x09\x00"), *unreadable),
         ("no header at all", post(QUERY, b"\x93NUMPY", _NPY), *unreadable),
     )
 
 
-def bombs() -> list[Attack]:
+def bombs() -> list[Refusal]:
     """Decompression bombs and malformed compressed bodies."""
 
     def packed(data: bytes | Callable[[], bytes], *more: tuple[bytes, bytes], target: str = QUERY) -> Act:
@@ -119,7 +126,7 @@ def bombs() -> list[Attack]:
 
     inside = gzip.compress(gzip.compress(b" " * _MIB + _GOOD))
     members = gzip.compress(b"") * 100_000
-    return attacks(
+    return refusals(
         "bombs",
         ("gzip, a thousandfold", packed(bomb), 413, "body_unpacks_too_far"),
         (
@@ -163,7 +170,7 @@ def _plain(text: str) -> Act:
     return post(INFER, text.encode(), _JSON)
 
 
-def v2() -> list[Attack]:
+def v2() -> list[Refusal]:
     """Invalid tensors of the v2 protocol."""
     row = bytes(24)
     lie = {"name": "class", "shape": [1], "datatype": "BYTES", "parameters": {"binary_data_size": 8}}
@@ -209,10 +216,10 @@ def v2() -> list[Attack]:
         ("a header beyond 64 bits", _binary({"binary_data_size": 24}, row, b"9" * 40), 400),
         ("a text of 4 GB", _lying_text(lie), 400),
     ]
-    return attacks("v2", *((name, act, status, None) for name, act, status in table))
+    return refusals("v2", *((name, act, status, None) for name, act, status in table))
 
 
-def v2_requests() -> list[Attack]:
+def v2_requests() -> list[Refusal]:
     """Invalid requests of the v2 protocol."""
     bare = "/v2/models/pets/infer"
     classes = {"name": "class", "shape": [300], "datatype": "BYTES", "data": [f"c{i}" for i in range(300)]}
@@ -241,7 +248,7 @@ def v2_requests() -> list[Attack]:
         ("a model one may not ask", post("/v2/models/private:cat/infer", _GOOD, key="limited"), 403),
         ("a wrong method", post(INFER, method="DELETE"), 405),
     ]
-    return attacks("v2", *((name, act, status, None) for name, act, status in table))
+    return refusals("v2", *((name, act, status, None) for name, act, status in table))
 
 
 _DEEP = 100_000

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from verification.hostile.attack import (
+from tests.refusals.refusal import (
     CLASSES,
     JOBS,
     KEYS,
     PREDICT,
     QUERY,
     Act,
-    Attack,
-    attacks,
+    Refusal,
     post,
+    refusals,
 )
 
 _MANY = 100_000
@@ -30,11 +30,11 @@ def _asked(document: Any, target: str = QUERY) -> Act:
     return _ask(json.dumps(document), target)
 
 
-def syntax() -> list[Attack]:
+def syntax() -> list[Refusal]:
     """Malformed JSON."""
     malformed = (400, "malformed_json")
     deep = _MANY
-    return attacks(
+    return refusals(
         "json",
         ("nothing", _ask(""), 400, "empty"),
         ("blanks", _ask(" " * 1000), 400, "empty"),
@@ -55,6 +55,8 @@ def syntax() -> list[Attack]:
         ("1e999", _ask('{"x": [1e999, 1, 2]}'), 400, "too_large"),
         ("a number of 100 000 digits", _ask('{"x": [' + "9" * _MANY + ", 1, 2]}"), 400, "too_large"),
         ("a number beyond use", _ask('{"x": [1e101, 1, 2]}'), 400, "too_large"),
+        ("a word", _ask("hello"), *malformed),
+        ("a number that begins with 0", _ask('{"x": [01]}'), *malformed),
         ("hexadecimal", _ask('{"x": [0x10, 1, 2]}'), *malformed),
         ("comments", _ask('{"x": [1, 2, 3] /* a */}'), *malformed),
         ("two documents", _ask('{"x": [1, 2, 3]}{"x": [1, 2, 3]}'), *malformed),
@@ -69,9 +71,9 @@ def syntax() -> list[Attack]:
     )
 
 
-def types() -> list[Attack]:
+def types() -> list[Refusal]:
     """JSON with wrong types."""
-    return attacks(
+    return refusals(
         "types",
         ("a list", _asked([1, 2, 3]), 400, "wrong_body"),
         ("text", _asked("x"), 400, "wrong_body"),
@@ -105,10 +107,10 @@ def types() -> list[Attack]:
     )
 
 
-def questions() -> list[Attack]:
+def questions() -> list[Refusal]:
     """Queries with wrong numbers of columns, unknown classes and too many rows."""
     sparse = {"indices": [0], "values": [1.0]}
-    return attacks(
+    return refusals(
         "types",
         ("an unknown field", _asked({"x": [1, 2, 3], "__proto__": {"admin": True}}), 400, "wrong_body"),
         ("explain is text", _asked({"x": [1, 2, 3], "explain": "yes"}), 400, "wrong_type"),
@@ -131,6 +133,21 @@ def questions() -> list[Attack]:
         ),
         ("a class twice", _asked({"classes": ["cat", "cat"], "x": [1, 2, 3]}, CLASSES), 400, "duplicate"),
         ("no class", _asked({"x": [1, 2, 3]}, CLASSES), 400, "missing"),
+        ("an empty list of classes", _asked({"classes": [], "x": [1, 2, 3]}, CLASSES), 400, "missing"),
+        ("a text as classes", _asked({"classes": "cat", "x": [1, 2, 3]}, CLASSES), 400, "wrong_type"),
+        ("classes without rows", _asked({"classes": ["cat"]}, CLASSES), 400, "wrong_body"),
+        (
+            "a row too short for several classes",
+            _asked({"classes": ["cat", "dog"], "x": [1, 2]}, CLASSES),
+            400,
+            "wrong_columns",
+        ),
+        (
+            "explain of several classes that is a number",
+            _asked({"classes": ["cat", "dog"], "x": [1, 2, 3], "explain": 1}, CLASSES),
+            400,
+            "wrong_type",
+        ),
         ("an empty class", _asked({"classes": [""], "x": [1, 2, 3]}, CLASSES), 404, "class_not_found"),
         ("a class with NUL", _asked({"classes": ["cat\0"], "x": [1, 2, 3]}, CLASSES), 404, "class_not_found"),
         (
@@ -168,13 +185,20 @@ def _text(body: str | bytes) -> Act:
     return post(JOBS, body.encode() if isinstance(body, str) else body, _JSON, key="train")
 
 
-def jobs() -> list[Attack]:
+def jobs() -> list[Refusal]:
     """Invalid training jobs."""
 
     invalid = (422, "invalid_body")
-    return attacks(
+    return refusals(
         "jobs",
         ("nested 100 000 deep", _text("[" * _MANY + "]" * _MANY), 400, "malformed_json"),
+        ("cut off", _text('{"model": '), 400, "malformed_json"),
+        ("a byte that is no UTF-8", _text(b"\xff"), 400, "malformed_json"),
+        ("a list", _text("[1]"), *invalid),
+        ("an unknown hyper-parameter", _wish({"students": {}}), *invalid),
+        ("a method that is none", _wish({"student": {"method": "forest"}}), *invalid),
+        ("NaN as gamma", _wish({"features": {"gamma": float("nan")}}), *invalid),
+        ("a priority that is a number", _wish(priority=1), *invalid),
         ("12 000 keys", _text(json.dumps({f"k{i}": i for i in range(12_000)})), *invalid),
         (
             "NaN as C",
@@ -206,11 +230,11 @@ def jobs() -> list[Attack]:
     )
 
 
-def hyperparameters() -> list[Attack]:
+def hyperparameters() -> list[Refusal]:
     """Invalid hyper-parameters."""
 
     invalid = (422, "invalid_body")
-    return attacks(
+    return refusals(
         "jobs",
         ("an alias that is a path", _wish({"alias": "../latest"}), *invalid),
         ("an alias that is a number", _wish({"alias": "3"}), *invalid),
@@ -245,7 +269,7 @@ def hyperparameters() -> list[Attack]:
     )
 
 
-def keys() -> list[Attack]:
+def keys() -> list[Refusal]:
     """Invalid requests to create API keys."""
 
     def make(**given: Any) -> Act:
@@ -253,7 +277,7 @@ def keys() -> list[Attack]:
         return post(KEYS, json.dumps(body).encode(), _JSON, key="admin")
 
     invalid = (400, "invalid_request")
-    return attacks(
+    return refusals(
         "keys",
         ("a name that runs backwards", make(name="nimda\u202e"), *invalid),
         ("a name of nothing to see", make(name="\u200b\u2060"), *invalid),
