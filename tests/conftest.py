@@ -75,12 +75,15 @@ _MEMORY_NEEDED = 4 * 1024**3
 def pytest_configure(config: pytest.Config) -> None:
     """Restore SIGINT, set up hypothesis, and put temporary folders into memory if there is room.
 
+    There is no garbage to collect in modules and tests, which stay: searching them takes a third of collection.
+
     A shell ignores SIGINT in jobs that it starts in the background, and an ignored signal is inherited:
     programs that tests start could not be interrupted by it. Every commit of SQLite waits for the disk, which
     takes a third of the time of the tests of the service. Hypothesis tries the same examples in each run,
     without a deadline: on a busy machine, an example of a millisecond may take half a second. Processes that
     share the cores compute products with one thread each.
     """
+    gc.disable()
     settings.register_profile(
         "tests",
         deadline=None,
@@ -137,8 +140,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Keep the garbage collector from searching modules and tests, which stay, again and again."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)
