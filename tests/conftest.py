@@ -62,6 +62,8 @@ ON_ONE_SERVER = (
     (
         "tests/app/commands/test_live.py",
         "tests/app/commands/test_heads_live.py",
+        "tests/app/commands/test_bundles_live.py",
+        "tests/app/commands/test_records_live.py",
         "tests/app/commands/test_traces.py",
     ),
 )
@@ -75,13 +77,12 @@ _MEMORY_NEEDED = 4 * 1024**3
 def pytest_configure(config: pytest.Config) -> None:
     """Restore SIGINT, set up hypothesis, and put temporary folders into memory if there is room.
 
-    There is no garbage to collect in modules and tests, which stay: searching them takes a third of collection.
-
     A shell ignores SIGINT in jobs that it starts in the background, and an ignored signal is inherited:
     programs that tests start could not be interrupted by it. Every commit of SQLite waits for the disk, which
     takes a third of the time of the tests of the service. Hypothesis tries the same examples in each run,
     without a deadline: on a busy machine, an example of a millisecond may take half a second. Processes that
-    share the cores compute products with one thread each.
+    share the cores compute products with one thread each. Modules and tests stay: the garbage collector
+    rests while they are collected, as it would search them again and again.
     """
     gc.disable()
     settings.register_profile(
