@@ -62,6 +62,8 @@ ON_ONE_SERVER = (
     (
         "tests/app/commands/test_live.py",
         "tests/app/commands/test_heads_live.py",
+        "tests/app/commands/test_bundles_live.py",
+        "tests/app/commands/test_records_live.py",
         "tests/app/commands/test_traces.py",
     ),
 )
@@ -79,8 +81,10 @@ def pytest_configure(config: pytest.Config) -> None:
     programs that tests start could not be interrupted by it. Every commit of SQLite waits for the disk, which
     takes a third of the time of the tests of the service. Hypothesis tries the same examples in each run,
     without a deadline: on a busy machine, an example of a millisecond may take half a second. Processes that
-    share the cores compute products with one thread each.
+    share the cores compute products with one thread each. Modules and tests stay: the garbage collector
+    rests while they are collected, as it would search them again and again.
     """
+    gc.disable()
     settings.register_profile(
         "tests",
         deadline=None,
@@ -137,8 +141,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Keep the garbage collector from searching modules and tests, which stay, again and again."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,11 +1,14 @@
-"""The main job over sockets: data set, training, events, students, versions, aliases, queries."""
+"""The main job over sockets: what a real worker makes of it, and what several ask for at once.
+
+The tests of the API have its requests one by one, without a worker.
+"""
 
 from __future__ import annotations
 
 import io
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
@@ -26,19 +29,6 @@ Call = Callable[..., Any]
 
 def path_of(job: Json, *rest: str) -> str:
     return "/".join(["/v1/training-jobs", job["id"], *rest])
-
-
-def pages(http: httpx.Client, path: str, **params: Any) -> Iterator[Json]:
-    """Every page of a list, as the server links them."""
-    response = http.get(path, params=params)
-    assert response.status_code == 200, response.text
-    yield response.json()
-    while "next" in response.links:
-        assert response.json()["has_more"] is True
-        response = http.get(response.links["next"]["url"])
-        assert response.status_code == 200, response.text
-        yield response.json()
-    assert response.json()["has_more"] is False
 
 
 def streamed(http: httpx.Client, job: Json, last_id: int | None = None, most: int = 10**6) -> list[Json]:
@@ -99,28 +89,6 @@ def second(followed: tuple[Json, Any, Any]) -> Json:
 # Data sets
 
 
-def test_a_data_set_is_known_by_its_bytes(http, csv, iris):
-    content = csv(*iris, "sl,sw,pl,pw,flower")
-    first = http.post(
-        "/v1/datasets", content=content, params={"name": "by bytes"}, headers={"content-type": "text/csv"}
-    )
-    assert first.status_code == 201
-    document = first.json()
-    assert first.headers["location"] == f"/v1/datasets/{document['id']}"
-    assert document["summary"]["class_counts"] == {"setosa": 50, "versicolor": 50, "virginica": 50}
-    assert [feature["name"] for feature in document["summary"]["features"]] == ["sl", "sw", "pl", "pw"]
-    again = http.post("/v1/datasets", content=content, params={"name": "another name"})
-    assert (again.status_code, again.json()) == (200, document)
-    looked = http.get(first.headers["location"])
-    assert looked.json() == document
-    assert looked.headers["etag"] == first.headers["etag"] == f'"{document["digest"]}"'
-    unchanged = http.get(first.headers["location"], headers={"if-none-match": looked.headers["etag"]})
-    assert (unchanged.status_code, unchanged.content) == (304, b"")
-    assert unchanged.headers["etag"] == looked.headers["etag"]
-    assert http.delete(first.headers["location"]).status_code == 204
-    assert http.get(first.headers["location"]).status_code == 404
-
-
 def test_every_format_holds_the_same_rows(http, csv, npz, iris):
     X, names = iris
     codes = np.unique(names, return_inverse=True)[1]
@@ -141,21 +109,6 @@ def test_every_format_holds_the_same_rows(http, csv, npz, iris):
         ranges = [(feature["min"], feature["max"]) for feature in document["summary"]["features"]]
         assert ranges == list(zip(X.min(axis=0), X.max(axis=0), strict=True))
         assert http.delete(response.headers["location"]).status_code == 204
-
-
-def test_a_form_with_a_file_is_taken_too(http, csv, iris):
-    X, names = iris
-    flower_first = csv(np.column_stack([names, X[:, 1:]]), X[:, 0], "flower,sw,pl,pw,sl")
-    response = http.post(
-        "/v1/datasets",
-        files={"file": ("meadow.csv", flower_first, "text/csv")},
-        data={"label_column": "flower"},
-    )
-    assert response.status_code == 201, response.text
-    document = response.json()
-    assert document["name"] == "meadow"
-    assert document["summary"]["label_column"] == "flower"
-    assert document["classes"] == ["setosa", "versicolor", "virginica"]
 
 
 # Jobs, their events and students
@@ -181,28 +134,6 @@ def test_a_job_goes_from_queued_to_a_published_version(http, flowers, flowers_da
     assert version["teacher_digest"] == provenance["teacher_digest"]
 
 
-def test_a_job_is_accepted_with_its_place_and_when_to_look_again(http, submit, follow, flowers_data):
-    body = {"dataset_id": flowers_data["id"], "model": "accepted"}
-    response = http.post("/v1/training-jobs", json=body)
-    job = response.json()
-    assert (response.status_code, job["state"]) == (202, "queued")
-    assert response.headers["location"] == path_of(job)
-    assert int(response.headers["retry-after"]) >= 1
-    assert job["hyperparameters"]["automatic"] is True
-    assert http.post(path_of(job, "cancel")).status_code == 202
-    assert follow(job)["state"] == "cancelled"
-
-
-def test_a_finished_job_has_an_etag_and_is_not_sent_twice(http, flowers):
-    response = http.get(path_of(flowers))
-    assert response.json() == flowers
-    assert "retry-after" not in response.headers
-    unchanged = http.get(path_of(flowers), headers={"if-none-match": response.headers["etag"]})
-    assert (unchanged.status_code, unchanged.content) == (304, b"")
-    changed = http.get(path_of(flowers), headers={"if-none-match": '"another"'})
-    assert (changed.status_code, changed.json()) == (200, flowers)
-
-
 def test_events_record_all_stages_in_order(http, flowers):
     events = http.get(path_of(flowers, "events")).json()["data"]
     assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
@@ -216,24 +147,6 @@ def test_events_record_all_stages_in_order(http, flowers):
     labels = ("setosa", "versicolor", "virginica")
     assert pairs == [(label, method) for label in labels for method in ("gsvm", "svm")]
     assert all(data["gap"] <= 1e-3 for data in finished)
-
-
-def test_events_come_in_pages(http, flowers):
-    whole = http.get(path_of(flowers, "events")).json()["data"]
-    paged = [page["data"] for page in pages(http, path_of(flowers, "events"), limit=4)]
-    assert all(len(page) == 4 for page in paged[:-1])
-    assert [event for page in paged for event in page] == whole
-
-
-def test_a_stream_of_events_is_what_is_stored_and_goes_on_where_it_was_left(http, flowers):
-    stored = http.get(path_of(flowers, "events")).json()["data"]
-    assert streamed(http, flowers) == stored
-    assert streamed(http, flowers, last_id=5) == stored[5:]
-    seen = http.get(
-        path_of(flowers, "events"),
-        headers={"accept": "text/event-stream", "last-event-id": str(len(stored))},
-    )
-    assert (seen.status_code, seen.content) == (204, b"")
 
 
 def test_a_stream_follows_a_running_job_across_a_broken_connection(http, followed):
@@ -256,11 +169,6 @@ def test_the_students_table_has_a_row_for_each_class_and_method(http, flowers):
             assert row["seconds"] > 0
             assert abs(row["gap"]) <= 1e-3
             assert len(row["digest"]) == 64
-    paged = list(pages(http, path_of(flowers, "students"), limit=1))
-    assert [row for page in paged for row in page["data"]] == rows
-    assert len(paged) == 3
-    chosen = http.get(path_of(flowers, "students"), params={"method": "gsvm"}).json()["data"]
-    assert chosen == [row for row in rows if row["method"] == "gsvm"]
 
 
 def test_the_measures_in_the_table_are_those_of_the_published_students(http, flowers, parts):
@@ -272,38 +180,6 @@ def test_the_measures_in_the_table_are_those_of_the_published_students(http, flo
         truth = parts["y_test"] == student["label"]
         assert accuracy_score(truth, said) == pytest.approx(student["metrics"]["accuracy"])
         assert f1_score(truth, said) == pytest.approx(student["metrics"]["f1"])
-
-
-def test_jobs_are_listed_in_pages_and_by_state(http, flowers, submit, follow, flowers_data):
-    for _ in range(2):
-        job = submit(flowers_data["id"], "listed")
-        http.post(path_of(job, "cancel"))
-        follow(job)
-    every = [job["id"] for page in pages(http, "/v1/training-jobs", limit=1000) for job in page["data"]]
-    assert every == sorted(every, reverse=True)
-    assert flowers["id"] in every
-    paged = list(pages(http, "/v1/training-jobs", limit=1))
-    assert [job["id"] for page in paged for job in page["data"]] == every
-    cancelled = http.get("/v1/training-jobs", params={"status": "cancelled"}).json()["data"]
-    assert len(cancelled) >= 2
-    assert {job["state"] for job in cancelled} == {"cancelled"}
-    both = http.get("/v1/training-jobs", params={"status": ["cancelled", "succeeded"]}).json()["data"]
-    assert {job["state"] for job in both} == {"cancelled", "succeeded"}
-
-
-def test_an_idempotency_key_gives_the_job_it_made(http, problem, follow, flowers_data):
-    body = {"dataset_id": flowers_data["id"], "model": "once"}
-    headers = {"idempotency-key": "order-7"}
-    first = http.post("/v1/training-jobs", json=body, headers=headers)
-    # Defaults written out are the same request.
-    again = http.post("/v1/training-jobs", json=body | {"hyperparameters": {"seed": 0}}, headers=headers)
-    assert (first.status_code, again.status_code) == (202, 202)
-    assert again.json()["id"] == first.json()["id"]
-    assert again.headers["idempotency-replayed"] == "true"
-    other = http.post("/v1/training-jobs", json=body | {"model": "twice"}, headers=headers)
-    problem(other, 422, "idempotency_key_reused")
-    http.post(path_of(first.json(), "cancel"))
-    follow(first.json())
 
 
 def test_twin_requests_at_the_same_time_make_one_job(service, http, follow, flowers_data):
@@ -369,22 +245,6 @@ def streamed_until(http: httpx.Client, job: Json, event_type: str) -> Json:
 # Models, versions and aliases
 
 
-def test_a_model_lists_its_versions_newest_first(http, second):
-    response = http.get("/v1/models/flowers")
-    model = response.json()
-    assert [version["version"] for version in model["versions"]] == [2, 1]
-    assert [version["method"] for version in model["versions"]] == ["svm", "gsvm"]
-    unchanged = http.get("/v1/models/flowers", headers={"if-none-match": response.headers["etag"]})
-    assert unchanged.status_code == 304
-    listed = {model["name"]: model for model in http.get("/v1/models").json()["data"]}
-    assert (listed["flowers"]["versions"], listed["flowers"]["latest_version"]) == (2, 2)
-    version = http.get("/v1/models/flowers/versions/2")
-    assert version.json() == model["versions"][0]
-    tag = {"if-none-match": version.headers["etag"]}
-    assert http.get("/v1/models/flowers/versions/2", headers=tag).status_code == 304
-    assert http.get("/v1/models/flowers/versions/1", headers=tag).status_code == 200
-
-
 def test_the_newest_version_answers_under_the_bare_name(http, second):
     # The server follows what a worker publishes, a moment later.
     deadline = time.monotonic() + 60
@@ -395,33 +255,6 @@ def test_the_newest_version_answers_under_the_bare_name(http, second):
     assert http.get("/v1/models/flowers/versions/latest").json()["version"] == 2
     told = http.get("/v1/models/flowers").json()["aliases"]
     assert {alias["alias"]: alias["version"] for alias in told}["latest"] == 2
-
-
-def test_an_alias_moves_only_for_those_who_know_where_it_is(http, problem, flowers, second):
-    path = "/v1/models/flowers/aliases/stable"
-    made = http.put(path, json={"version": 1}, headers={"if-none-match": "*"})
-    assert (made.status_code, made.json()["version"]) == (200, 1)
-    problem(http.put(path, json={"version": 2}, headers={"if-none-match": "*"}), 412, "precondition_failed")
-    problem(http.put(path, json={"version": 2}), 428, "if_match_required")
-    problem(http.put(path, json={"version": 2}, headers={"if-match": '"999"'}), 412, "precondition_failed")
-    assert answered_by(http, "flowers@stable") == 1
-    moved = http.put(path, json={"version": 2}, headers={"if-match": made.headers["etag"]})
-    assert (moved.status_code, moved.json()["version"]) == (200, 2)
-    assert answered_by(http, "flowers@stable") == 2
-    stale = http.put(path, json={"version": 1}, headers={"if-match": made.headers["etag"]})
-    problem(stale, 412, "precondition_failed")
-    looked = http.get(path)
-    assert looked.headers["etag"] == moved.headers["etag"]
-    assert http.get(path, headers={"if-none-match": looked.headers["etag"]}).status_code == 304
-    back = http.put(path, json={"version": 1}, headers={"if-match": looked.headers["etag"]})
-    assert back.json()["version"] == 1
-    assert answered_by(http, "flowers@stable") == 1
-    problem(
-        http.put(path, json={"version": 9}, headers={"if-match": back.headers["etag"]}),
-        404,
-        "version_not_found",
-    )
-    assert http.get(path).json() == back.json()
 
 
 def answered_by(http: httpx.Client, reference: str) -> int:
@@ -492,22 +325,6 @@ def test_the_teacher_answers_for_all_classes(http, flowers, parts):
 # Who may do what
 
 
-def test_requests_without_a_key_are_rejected(stranger, problem, flowers):
-    for method, path in [
-        ("GET", "/v1/models/flowers"),
-        ("GET", "/v1/datasets"),
-        ("GET", path_of(flowers)),
-        ("POST", "/v1/datasets"),
-        ("POST", "/v1/models/flowers/classes/setosa:query"),
-        ("POST", "/v1/models/flowers:predict"),
-    ]:
-        answer = stranger.request(method, path)
-        problem(answer, 401, "key_required")
-        assert answer.headers["www-authenticate"].startswith("Bearer")
-    for text in ("Bearer nonsense", "Bearer stms_key_" + "0" * 24 + "_" + "A" * 43, "Basic QTpC"):
-        problem(stranger.get("/v1/models", headers={"authorization": text}), 401, "invalid_key")
-
-
 def test_a_query_key_asks_its_model_and_nothing_else(camera, problem, flowers, flowers_data):
     assert answered_by(camera, "flowers@1") == 1
     assert camera.get("/v1/models/flowers").status_code == 200
@@ -518,15 +335,6 @@ def test_a_query_key_asks_its_model_and_nothing_else(camera, problem, flowers, f
     problem(camera.post(path_of(flowers, "cancel")), 403, "scope_required")
     problem(camera.put("/v1/models/flowers/aliases/latest", json={"version": 1}), 403, "scope_required")
     problem(camera.get("/v1/keys"), 403, "scope_required")
-
-
-def test_a_revoked_key_is_rejected(service, admin, problem, flowers, follow):
-    made = admin.post("/v1/keys", json={"name": "guest", "scopes": ["query"]}).json()
-    headers = {"x-api-key": made["key"]}
-    with service.client() as guest:
-        assert guest.get("/v1/models/flowers", headers=headers).status_code == 200
-        assert admin.delete(f"/v1/keys/{made['details']['id']}").status_code in {200, 204}
-        problem(guest.get("/v1/models/flowers", headers=headers), 401, "revoked_key")
 
 
 # Operation

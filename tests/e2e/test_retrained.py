@@ -26,6 +26,8 @@ FILES = {
     "skyserver.csv": {"label_column": "class"},
     "student-por.csv": {"label_column": "sex"},
 }
+ALWAYS = ("titanic_train.csv", "penguins.csv")
+"""Those that `make test` has, too: one file with many gaps and odd columns, and one with few of both."""
 ROWS, FEWER = 200, 80
 QUICK = {"automatic": False, "calibration": {"kind": "none"}, "guard": {"kind": "off"}, "alias": None}
 
@@ -89,7 +91,9 @@ class Load:
             self._stop.wait(0.05)
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ALWAYS else pytest.mark.long) for name in FILES]
+)
 def test_no_query_fails_when_a_model_is_trained_anew(stms: Client, tmp_path: Path, name: str):
     path = raw_folder() / name
     if not path.is_file():

@@ -16,7 +16,7 @@ from typing import Any
 from stms_client import AsyncClient, Client, StmsError
 from tests.stms_client.echo_server import NEXT_VERSION
 
-CHILDREN, QUESTIONS, THREADS = 4, 15, 3
+CHILDREN, QUESTIONS, THREADS = 2, 8, 2
 POLL, STALE = 0.05, 2.0
 ANSWERS = 7
 """Of a local evaluator before the fork."""
