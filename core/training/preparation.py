@@ -188,7 +188,9 @@ class Preparation:
     @property
     def teacher_cost(self) -> int:
         """Multiplications of a query to the packed teacher."""
-        return query_cost(self.packed_teacher().map, len(self.classes))
+        return self.examples.shared.get(
+            "teacher_cost", lambda: query_cost(self.packed_teacher().map, len(self.classes))
+        )
 
     def packed_teacher(self) -> PackedTeacher:
         """The teacher with its map, ready for queries; its distilled weights if it cannot be packed.

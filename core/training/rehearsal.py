@@ -26,7 +26,7 @@ from core.model_selection.row_samples import some_rows
 from core.packed.encoder import Encoder
 from core.run import Run
 from core.solvers.threads import one_blas_thread
-from core.students.rivals import Rivals
+from core.students.base import StudentSpec
 from core.students.sigmoid import fit_sigmoid
 from core.training.config import TrainingConfig
 from core.training.preparation import Preparation, prepare_as_given
@@ -50,6 +50,7 @@ _PRIOR: Final = 1e-2
 class Rehearsal:
     """made: teacher and features of the rows that were learnt. whole: the held-out rows. gapped: the same
     with gaps, `_DRAWS` times. filled: their shares of columns with gaps. labels: of the held-out rows.
+    budget: of false positives; None without one.
     """
 
     made: Preparation
@@ -57,10 +58,11 @@ class Rehearsal:
     gapped: Examples
     filled: FloatArray
     labels: IntArray
+    budget: float | None
 
     @classmethod
-    def of(cls, preparation: Preparation, encoder: Encoder, run: Run) -> Rehearsal | None:
-        """The rehearsal of a preparation; None where its rows are too few for a second teacher."""
+    def of(cls, preparation: Preparation, spec: StudentSpec, encoder: Encoder, run: Run) -> Rehearsal | None:
+        """The rehearsal of such students; None where the rows are too few for a second teacher."""
         known, config = preparation.labelled, preparation.config
         rows = some_rows(known.labels, _MOST_ROWS, config.seed)
         labels = known.labels[rows]
@@ -69,7 +71,7 @@ class Rehearsal:
         is_held_out = fold_assignment(labels, _PARTS, config.seed) == 0
         data = preparation.labelled_data()
         try:
-            made = prepare_as_given(data.take(rows[~is_held_out]), _as_chosen(config), run)
+            made = prepare_as_given(data.take(rows[~is_held_out]), _as_chosen(config, spec), run)
             measured = data.take(rows[is_held_out])
             gapped, filled = _with_gaps(measured.X, encoder, np.random.default_rng(config.seed))
             return cls(
@@ -78,6 +80,7 @@ class Rehearsal:
                 made.examples_of(replace(measured.take(_repeated(measured.n)), X=gapped)),
                 filled,
                 labels[is_held_out],
+                config.budget if config.threshold == "fpr" else None,
             )
         except InvalidProblem:
             # Classes, views or scores of the rows do not suffice for a second teacher.
@@ -94,8 +97,7 @@ class Rehearsal:
         run, spec = Run(self.made.config.seed, n_threads=1), trained.spec
         try:
             spec.prepare(self.made.examples, run)
-            made = self.made.with_held_out(run) if isinstance(spec, Rivals) else self.made
-            student = spec.fit(made.problem(trained.target), run)
+            student = spec.fit(self.made.problem(trained.target), run)
         except InvalidProblem:
             return None
         whole, gapped = student.scores(self.whole), student.scores(self.gapped)
@@ -103,8 +105,9 @@ class Rehearsal:
         if fitted is None:
             return None
         slope, offset = fitted
-        if self.made.config.threshold == "fpr":
-            offset = self._within_budget(whole[~truth], gapped, np.tile(~truth, _DRAWS), slope, offset)
+        if self.budget is not None:
+            negative = np.tile(~truth, _DRAWS)
+            offset = self._within_budget(self.budget, whole[~truth], gapped, negative, slope, offset)
         # The student of all rows has scores of another mean and spread.
         learnt = student.scores(self.made.examples)
         scale = own.std() / learnt.std() if learnt.std() > 0.0 else 1.0
@@ -112,20 +115,26 @@ class Rehearsal:
         return slope, float(scale * offset - slope * moved)
 
     def _within_budget(
-        self, whole: FloatArray, gapped: FloatArray, negative: BoolArray, slope: float, offset: float
+        self,
+        budget: float,
+        whole: FloatArray,
+        gapped: FloatArray,
+        negative: BoolArray,
+        slope: float,
+        offset: float,
     ) -> float:
         """The largest c up to ``offset`` with which rows with few gaps, and with many, keep the budget.
 
         whole: scores of negatives without gaps. gapped: of all rows with gaps. negative: their truth.
         """
-        level = np.quantile(whole, 1.0 - self.made.config.budget, method="higher")
+        level = np.quantile(whole, 1.0 - budget, method="higher")
         for are_few in (True, False):
             rows = negative & ((self.filled <= _FEW) == are_few)
             scores, share = gapped[rows], self.filled[rows]
             if len(scores):
                 # Each row is above the level from this c on.
                 least = (level - scores) / share - slope * scores
-                offset = min(offset, float(np.quantile(least, self.made.config.budget, method="lower")))
+                offset = min(offset, float(np.quantile(least, budget, method="lower")))
         return offset
 
 
@@ -138,9 +147,11 @@ def with_gaps(
     """
     if not encoder.filling:
         return trained
+    spec = trained.spec
+    # Students of one kind share a rehearsal, since a copy of scores needs teachers of folds.
     with one_blas_thread():
         rehearsal = preparation.examples.shared.get(
-            "rehearsal", lambda: Rehearsal.of(preparation, encoder, run.silent())
+            f"rehearsal.{spec.name}", lambda: Rehearsal.of(preparation, spec, encoder, run.silent())
         )
         if rehearsal is None:
             return trained
@@ -148,11 +159,15 @@ def with_gaps(
     return trained if gaps is None else replace(trained, packed=replace(trained.packed, gaps=gaps))
 
 
-def _as_chosen(config: TrainingConfig) -> TrainingConfig:
-    """The configuration with nothing left to choose; trees take the fewest folds that they may."""
+def _as_chosen(config: TrainingConfig, spec: StudentSpec) -> TrainingConfig:
+    """The configuration with such students alone, nothing left to choose, and no folds but for copies.
+
+    Trees take the fewest folds that they may.
+    """
     teacher: Any = config.teacher
     few = replace(teacher, folds=2) if config.teacher.grows_trees else teacher
-    return replace(config, teacher=few, automatic=False, tuning=None, guard="off")
+    open_parts: Any = {"automatic": False, "tuning": None, "threshold": "zero", "calibration": "none"}
+    return replace(config, teacher=few, students=(spec,), guard="off", **open_parts)
 
 
 def _fit(

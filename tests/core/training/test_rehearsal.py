@@ -12,9 +12,12 @@ from core.packed import PackedStudent
 from core.packed.encoder import Encoder
 from core.packed.record_rows import RecordRows, record_scorers
 from core.run import Run
+from core.students.base import StudentSpec
+from core.students.gated import GSVM
+from core.students.rivals import Rivals
 from core.training.config import AUTOMATIC_CALIBRATION, AUTOMATIC_FOLDS, AUTOMATIC_STUDENT, TrainingConfig
 from core.training.pipeline import prepare, train_student
-from core.training.rehearsal import with_gaps
+from core.training.rehearsal import Rehearsal, with_gaps
 
 BUDGET = 0.05
 N, D = 1500, 6
@@ -88,3 +91,15 @@ def test_whole_rows_have_the_scores_that_they_had(trained):
         assert adjusted.gaps is not None
         assert record_scorers(plain, records).one(values) == record_scorers(adjusted, records).one(values)
         assert plain.threshold == adjusted.threshold
+
+
+@pytest.mark.parametrize(("spec", "folds"), [(GSVM(), 0), (Rivals(), 4)])
+def test_a_rehearsal_has_teachers_of_folds_for_copies_of_their_scores_only(spec: StudentSpec, folds: int):
+    rows = some_rows(300, 0)
+    encoder = rows.encoder()
+    preparation = prepare(rows.encoded(encoder), TrainingConfig(threshold="f1", folds=4))
+    assert len(preparation.fold_teachers) == 4
+    rehearsal = Rehearsal.of(preparation, spec, encoder, Run(n_threads=1))
+    assert rehearsal is not None
+    assert len(rehearsal.made.fold_teachers) == folds
+    assert (rehearsal.made.held_out is not None) == bool(folds)
