@@ -8,8 +8,8 @@ from typing import Final
 from tests.system.programs import run
 
 PROGRAMS: Final = (
-    *("accuracy", "budgets", "compact", "defaults", "false_positives", "gaps", "learners", "rejections"),
-    *("studies.rejections.heads", "studies.rejections.queries", "texts", "tuning"),
+    *("accuracy", "budgets", "compact", "defaults", "false_positives", "gaps", "learners", "monitor"),
+    *("rejections", "studies.rejections.heads", "studies.rejections.queries", "texts", "tuning"),
     *("experiments.reproduce", "experiments.protocol_2"),
 )
 

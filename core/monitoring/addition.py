@@ -1,0 +1,259 @@
+"""A further class from a few examples, in closed form, while all other students stay as they are.
+
+On features φ of a Nyström map the new student v minimises Σ_i c_i (v·φ_i − t_i)² + λ‖v‖²: ridge regression on
+the targets t = −1 of the n rows of the model and +1 of the q examples, which weigh c = n/q each, so that both
+sides count the same. What the n rows add to the equations is their Gram matrix, the same for every class that
+is added.
+
+The score that row i would have without itself follows from the same solution (Allen 1974; Cook and Weisberg,
+Residuals and Influence in Regression, 1982, 2.2):
+
+    s_(−i) = (s_i − h_i t_i)/(1 − h_i),        h_i = c_i φ_iᵀ (A + λI)⁻¹ φ_i,        A = Σ_i c_i φ_i φ_iᵀ.
+
+So λ and threshold are chosen on scores of rows that were left out, of all rows at once. The threshold keeps a
+budget of false positives, of which there are n rows; from some ten examples a threshold by F would be noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+import scipy.linalg
+
+from core.data.column_layout import ColumnLayout
+from core.data.dataset import validate_rows
+from core.data.validation import not_whole, refuse, row_blocks
+from core.errors import Fault, InvalidPackage, InvalidProblem
+from core.features.choice import choose_features, rbf_features
+from core.features.maps import FeatureMap, NystroemMap, feature_map_from_bytes
+from core.features.spec import FeatureSpec
+from core.model_selection.calibration import fit_calibration
+from core.model_selection.threshold import Promise, choose_threshold
+from core.monitoring.interval import Interval
+from core.monitoring.intervals import exact_interval
+from core.packed import LinearForm, PackedStudent
+from core.packed.codec import Buffer, decode, encode, take, take_array
+from core.packed.maps import frozen_array
+from core.run import Run
+from core.solvers.threads import one_blas_thread
+from core.students.base import folded
+from core.types import BoolArray, FloatArray, Matrix
+
+FEWEST: Final = 5
+MOST: Final = 10_000
+"""Examples of a class that is added."""
+LANDMARKS: Final = 300
+FEW: Final = "few_examples"
+REPEATED: Final = "repeated_rows"
+_ENOUGH: Final = 20
+_RIDGES: Final = 10.0 ** np.arange(-6, 2)
+"""λ that are tried, in mean eigenvalues of A."""
+_LEAST_LEFT: Final = 1e-9
+"""Of 1 − h: a row that alone decides its own score says nothing without itself."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AdditionBase:
+    """What all classes share that are added to one version.
+
+    feature_map: φ with m features, fitted to the rows of the model. gram: ΦᵀΦ, (m, m). sums: Φᵀ1, (m,). rows:
+    n.
+    """
+
+    FORMAT: ClassVar[str] = "stms.addition.1"
+
+    feature_map: FeatureMap
+    gram: FloatArray
+    sums: FloatArray
+    rows: int
+
+    @classmethod
+    def fit(
+        cls, X: Matrix, layout: ColumnLayout | None = None, seed: int = 0, run: Run = Run()
+    ) -> AdditionBase:
+        """From the rows of the model (n, d), as its students see them, whatever their family is.
+
+        layout: of encoded rows. Raises InvalidProblem for unusable rows, Cancelled.
+        """
+        rows = validate_rows(X, None)
+        chosen = choose_features(FeatureSpec("auto", layout=layout), rows).spec
+        with one_blas_thread():
+            fitted = NystroemMap.fit(rows, rbf_features(chosen, rows.shape[0], LANDMARKS), seed)
+        return cls.of(fitted, rows, run)
+
+    @classmethod
+    def of(cls, feature_map: FeatureMap, X: Matrix, run: Run = Run()) -> AdditionBase:
+        """By a map with dense features that is there already. Raises Cancelled."""
+        m = feature_map.n_features_out
+        gram, sums = np.zeros((m, m)), np.zeros(m)
+        with one_blas_thread():
+            for rows in row_blocks(X.shape[0], m):
+                run.check_cancel()
+                features = _features(feature_map, X[rows])
+                gram += features.T @ features
+                sums += features.sum(axis=0)
+        return cls(feature_map, gram, sums, X.shape[0])
+
+    def to_bytes(self) -> bytes:
+        """As safetensors; the same base gives the same bytes. Of the rows it has what the map keeps of
+        them.
+        """
+        arrays = {
+            "feature_map": np.frombuffer(self.feature_map.to_bytes(), dtype=np.uint8),
+            "gram": self.gram,
+            "sums": self.sums,
+        }
+        return encode({"format": self.FORMAT, "rows": self.rows}, arrays)
+
+    @classmethod
+    def from_bytes(cls, stored: Buffer) -> AdditionBase:
+        """What ``to_bytes`` gave. Raises InvalidPackage."""
+        header, arrays = decode(stored, cls.FORMAT)
+        feature_map = feature_map_from_bytes(take_array(arrays, "feature_map").tobytes())
+        m, rows = feature_map.n_features_out, take(header, "rows", int)
+        if rows < 1:
+            raise InvalidPackage("The package has an unusable number of rows.")
+        try:
+            gram = frozen_array(take_array(arrays, "gram"), "gram", (m, m))
+            sums = frozen_array(take_array(arrays, "sums"), "sums", (m,))
+        except InvalidProblem as error:
+            raise InvalidPackage(str(error)) from error
+        return cls(feature_map, gram, sums, rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AddedClass:
+    """A student of a class that was added, and what rows say of it that were left out.
+
+    student: ready for queries, as any other. examples: q. recall: share of the examples that it accepts when
+    they are left out; its interval is wide. promise: of its false positives, by the n rows of other classes.
+    warnings: ``few_examples`` below 20 of them, ``repeated_rows`` where some are equal, so that recall looks
+    better than it is. ridge: λ in mean eigenvalues. truth, left_out: of the n rows and the q examples after
+    them, and their scores when they are left out, (n + q,).
+    """
+
+    student: PackedStudent
+    examples: int
+    recall: Interval
+    promise: Promise
+    warnings: tuple[str, ...]
+    ridge: float
+    truth: BoolArray
+    left_out: FloatArray
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON-ready, without student and scores."""
+        return {
+            "accepted": round(self.recall.estimate * self.examples),
+            "of": self.examples,
+            "recall": self.recall.as_dict(),
+            "false_positives": self.promise.as_dict(),
+            "warnings": list(self.warnings),
+        }
+
+
+def add_class(
+    base: AdditionBase,
+    X: Matrix,
+    label: str,
+    examples: Matrix,
+    *,
+    budget: float = 0.01,
+    confidence: float | None = None,
+    run: Run = Run(),
+) -> AddedClass:
+    """The student of a class of which there are few examples.
+
+    X: the rows of the base, (n, d). examples: of the class, (q, d), 5 to 10 000. budget, confidence: of false
+    positives, see ``choose_threshold``.
+
+    Raises InvalidProblem for unusable rows, too few or too many examples and other rows than those of the
+    base; Cancelled.
+    """
+    d = base.feature_map.n_columns
+    rows, new = validate_rows(X, d), validate_rows(examples, d)
+    refuse(not_whole("examples", new.shape[0], FEWEST, MOST))
+    if rows.shape[0] != base.rows:
+        message = f"the base was made of {base.rows} rows, not of {rows.shape[0]}"
+        raise InvalidProblem(Fault("X", "other_data", message))
+    with one_blas_thread():
+        positives = _features(base.feature_map, new)
+        ridge, weights, left_out = _solve(base, rows, positives, run)
+    truth = np.arange(len(left_out)) >= base.rows
+    threshold = choose_threshold(truth, left_out, "fpr", budget, confidence)
+    map_, coef, intercept, gate = folded(base.feature_map, weights, np.zeros(len(weights)))
+    student = PackedStudent(
+        map=map_,
+        form=LinearForm(coef[0], float(intercept[0]), *gate),
+        threshold=threshold,
+        label=label,
+        metadata={"method": "addition", "examples": len(positives), "ridge": ridge, "threshold_rule": "fpr"},
+        calibration=fit_calibration(truth, left_out),
+    )
+    q, accepted = len(positives), int((left_out[truth] >= threshold).sum())
+    repeated = len(np.unique(positives.round(9), axis=0)) < q
+    return AddedClass(
+        student=student,
+        examples=q,
+        recall=exact_interval(accepted, q),
+        promise=Promise.of(truth, left_out, threshold, budget, confidence),
+        warnings=(*([FEW] if q < _ENOUGH else []), *([REPEATED] if repeated else [])),
+        ridge=ridge,
+        truth=truth,
+        left_out=left_out,
+    )
+
+
+def conflicts(students: Mapping[str, PackedStudent], examples: Matrix) -> dict[str, int]:
+    """How many of the examples (q, d) of a new class each of the other students accepts, if it is more than
+    1 and than 5 %: these do not know the class yet, and are better trained again with the examples.
+
+    Raises InvalidProblem for unusable rows.
+    """
+    accepted = {
+        label: int((student.scores(examples) >= student.threshold).sum())
+        for label, student in students.items()
+    }
+    return {label: count for label, count in accepted.items() if count > max(1.0, 0.05 * examples.shape[0])}
+
+
+def _features(feature_map: FeatureMap, X: Matrix) -> FloatArray:
+    features = feature_map.transform(X)
+    if not isinstance(features, np.ndarray):
+        raise InvalidProblem(Fault("features", "sparse", "a class can only be added to dense features"))
+    return features.astype(np.float64, copy=False)
+
+
+def _solve(
+    base: AdditionBase, X: Matrix, positives: FloatArray, run: Run
+) -> tuple[float, FloatArray, FloatArray]:
+    """The best λ in mean eigenvalues, v (m,), and the scores of all rows when they are left out, (n + q,).
+
+    λ is the one with the least squared error of these, the mean over the rows and that over the examples
+    alike.
+    """
+    n, q = base.rows, len(positives)
+    weight = n / q
+    system = base.gram + weight * (positives.T @ positives)
+    eigenvalues, vectors = scipy.linalg.eigh(system, check_finite=False)
+    ridges = _RIDGES * (np.trace(system) / len(system))
+    inverse = 1.0 / (np.maximum(eigenvalues, 0.0)[:, None] + ridges)
+    solutions = inverse * (vectors.T @ (weight * positives.sum(axis=0) - base.sums))[:, None]
+
+    def left_out(features: FloatArray, target: float, c: float) -> FloatArray:
+        turned = features @ vectors
+        h = c * (turned**2 @ inverse)
+        scores: FloatArray = (turned @ solutions - h * target) / np.maximum(1.0 - h, _LEAST_LEFT)
+        return scores
+
+    scores = np.empty((n + q, len(ridges)))
+    for rows in row_blocks(n, len(system)):
+        run.check_cancel()
+        scores[rows] = left_out(_features(base.feature_map, X[rows]), -1.0, 1.0)
+    scores[n:] = left_out(positives, 1.0, weight)
+    errors = ((scores[:n] + 1.0) ** 2).mean(axis=0) + ((scores[n:] - 1.0) ** 2).mean(axis=0)
+    best = int(np.argmin(errors))
+    return float(_RIDGES[best]), vectors @ solutions[:, best], scores[:, best].copy()

@@ -1,0 +1,91 @@
+"""Suspect labels: flipped ones come first; cleanlab's rows are in test_oracles.py."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from core.data.dataset import LabelledData
+from core.errors import InvalidProblem
+from core.monitoring.suspects import class_probabilities, suspect_labels
+from core.run import Run
+from core.students.trees import Trees
+from core.teachers.forest import Forest
+from core.training.config import TrainingConfig
+from core.training.pipeline import prepare
+from tests.refusals import at_fault
+
+
+def by_definition(labels: np.ndarray, p: np.ndarray) -> list[int]:
+    """Row by row, as the paper says it, the most suspect first."""
+    n, K = p.shape
+    means = [np.mean([p[i, k] for i in range(n) if labels[i] == k] or [np.inf]) for k in range(K)]
+    found = []
+    for i in range(n):
+        confident = [k for k in range(K) if p[i, k] >= means[k] - 1e-6]
+        if confident and max(confident, key=lambda k: p[i, k]) != labels[i] != p[i].argmax():
+            found.append(i)
+    return sorted(found, key=lambda i: p[i, labels[i]])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_confident_joint_is_that_of_the_paper(seed: int):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 5, 300)
+    labels[labels == 3] = 4  # a class without a row
+    p = rng.dirichlet(np.full(5, 0.4), 300) + 0.5 * np.eye(5)[labels]
+    p /= p.sum(axis=1, keepdims=True)
+    found = suspect_labels(labels, p)
+    assert len(found.rows) > 10
+    assert found.rows.tolist() == by_definition(labels, p)
+    assert (found.of_label == p[found.rows, labels[found.rows]]).all()
+    assert (found.of_suggested == p[found.rows, found.suggested]).all()
+    assert (found.labels == labels[found.rows]).all()
+    assert suspect_labels(labels, p, 7).rows.tolist() == found.rows[:7].tolist()
+
+
+def test_flipped_labels_come_first():
+    rng = np.random.default_rng(0)
+    codes = np.arange(1200) % 4
+    X = 4.0 * np.eye(4)[codes] + rng.normal(size=(1200, 4))
+    flipped = rng.random(1200) < 0.05
+    given = np.where(flipped, (codes + rng.integers(1, 4, 1200)) % 4, codes)
+    data = LabelledData.from_arrays(X, [f"class {code}" for code in given])
+    config = TrainingConfig(teacher=Forest(trees=30), students=(Trees(),), threshold="f1")
+    held_out = prepare(data, config, Run()).held_out
+    probabilities = class_probabilities(data.y, held_out)
+    np.testing.assert_allclose(np.nansum(probabilities, axis=1)[~np.isnan(held_out).any(axis=1)], 1.0)
+    found = suspect_labels(data.y, probabilities)
+    assert flipped[found.rows[:40]].mean() > 0.9
+    assert (found.suggested == codes[found.rows])[flipped[found.rows]].mean() > 0.9
+    first = found.as_dicts(data.classes)[0]
+    assert first["label"] == f"class {given[first['row']]}" != first["suggested"]
+    assert 0.0 <= first["probability_of_label"] < first["probability_of_suggested"] <= 1.0
+
+
+def test_rows_without_scores_and_classes_without_rows_are_left_out():
+    rng = np.random.default_rng(1)
+    labels = np.arange(90) % 2
+    scores = np.column_stack([2.0 * np.eye(2)[labels] + rng.normal(size=(90, 2)), rng.normal(size=90)])
+    scores[[3, 50]] = np.nan
+    probabilities = class_probabilities(labels, scores)
+    assert np.isnan(probabilities[[3, 50]]).all()
+    assert np.nanmax(probabilities[:, 2]) == 0.0
+    found = suspect_labels(labels, probabilities)
+    assert len(found.rows)
+    assert not {3, 50} & set(found.rows.tolist())
+    only = class_probabilities(np.zeros(4, dtype=int), rng.normal(size=(4, 2)))
+    assert (only == [1.0, 0.0]).all()
+
+
+@pytest.mark.parametrize(
+    ("labels", "scores", "code"),
+    [
+        ([0, 1], [[0.0, 1.0]], "wrong_shape"),
+        ([0, 2], [[0.0, 1.0], [1.0, 0.0]], "unknown_class"),
+        ([0, 1], [[np.nan, 1.0], [1.0, np.nan]], "empty"),
+    ],
+)
+def test_unusable_scores_are_refused(labels, scores, code: str):
+    with at_fault(InvalidProblem, code):
+        class_probabilities(np.array(labels), np.array(scores))
