@@ -7,7 +7,6 @@ imported head is the exception: its training rows are unknown, and it is the tea
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,18 +59,15 @@ class HeldOut:
         return scaled
 
 
-def hold_out(
-    folds: Folds, target: int, spec: StudentSpec, run: Run = Run(), numbers: Sequence[int] | None = None
-) -> HeldOut:
+def hold_out(folds: Folds, target: int, spec: StudentSpec, run: Run = Run()) -> HeldOut:
     """Fit a student of class code ``target`` in each fold, and score the fold's held-out rows.
 
-    numbers: of the folds; by default all.
     Raises InvalidProblem when a fold's training rows are all of one side, Cancelled.
     """
     scores = np.full(len(folds.labels), np.nan)
     medians = np.tile([[0.0], [1.0]], len(scores))
     with one_blas_thread():
-        for number in range(folds.n_folds) if numbers is None else numbers:
+        for number in range(folds.n_folds):
             run.check_cancel()
             fold = folds.fold(number, target)
             student = fold.fit(spec, run.silent())

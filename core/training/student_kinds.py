@@ -4,14 +4,12 @@ A polytope is fitted once in each fold and once more to all rows, for every clas
 linear in the features costs nothing: rivals and threshold follow from held-out scores of the folds' teachers,
 which exist. Of many classes or very many rows, polytopes of `COMPARED` classes are fitted in the folds, and
 all classes have copies unless the polytopes have the larger mean F by one standard error of the difference,
-which is paired. Polytopes that do not have the larger one on the rows of the first fold are not fitted in the
-others. Of very many rows, teachers and polytopes of `ROWS` of them are compared. Both answer a query at the
-cost of the same number of rejections.
+which is paired. Of very many rows, teachers and polytopes of `ROWS` of them are compared. Both answer a query
+at the cost of the same number of rejections.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -29,7 +27,7 @@ from core.students.automatic import Automatic
 from core.students.rivals import Rivals
 from core.training.preparation import Preparation, prepare_as_given
 from core.training.stages import Stages
-from core.types import BoolArray, FloatArray
+from core.types import BoolArray
 
 FEWEST_CLASSES: Final = 10
 """Students of fewer classes are trained about as quickly as they are compared, unless rows are very many."""
@@ -75,7 +73,7 @@ def _of_some_rows(made: Preparation, choice: QuickChoice, run: Run) -> Preparati
 
 
 def _compared(made: Preparation, run: Run) -> StudentKinds:
-    """Held-out F of both kinds of students of some classes, on the rows of one fold or of all."""
+    """Held-out F of both kinds of students of some classes."""
     labels, config = made.labelled.labels, made.config
     spec = config.students[0]
     assert isinstance(spec, Automatic)  # noqa: S101 - others are not compared
@@ -86,45 +84,23 @@ def _compared(made: Preparation, run: Run) -> StudentKinds:
     if not targets:
         return StudentKinds(0, 0.0, 0.0, 0.0)
     silent = run.silent()
-    folds, scored = made.folds(targets, silent), made.with_held_out(silent)
+    folds = made.folds(targets, silent)
+    scored = made.with_held_out(silent)
     polytope, copy = spec.suited(config.teacher), Rivals(spec.pieces)
 
-    def copied(target: int) -> FloatArray:
+    def answers(target: int) -> tuple[BoolArray, BoolArray]:
         run.check_cancel()
         assert scored.held_out is not None  # noqa: S101 - it has just been made
-        return copy.fit(scored.problem(target), silent).of_teacher(scored.held_out)
-
-    def held_out(target: int, numbers: Sequence[int]) -> FloatArray:
-        run.check_cancel()
-        return hold_out(folds, target, polytope, silent, numbers).scores
+        held_out = hold_out(folds, target, polytope, silent).scores
+        copied = copy.fit(scored.problem(target), silent).of_teacher(scored.held_out)
+        truth = labels == target
+        return held_out >= config.settle(truth, held_out)[0], copied >= config.settle(truth, copied)[0]
 
     with one_blas_thread():
         pool = Parallel(n_jobs=run.threads, prefer="threads")
-        of_copies = pool(delayed(copied)(target) for target in targets)
-        is_first = folds.fold_of == 0
-        of_polytopes = pool(delayed(held_out)(target, [0]) for target in targets)
-        kinds = _measured(made, targets, of_polytopes, of_copies, is_first)
-        if kinds.polytope_f1 <= kinds.copy_f1:
-            return kinds
-        rest = pool(delayed(held_out)(target, range(1, folds.n_folds)) for target in targets)
-    of_polytopes = [np.where(is_first, *both) for both in zip(of_polytopes, rest, strict=True)]
-    return _measured(made, targets, of_polytopes, of_copies, np.ones_like(is_first))
-
-
-def _measured(
-    made: Preparation,
-    targets: list[int],
-    polytopes: Sequence[FloatArray],
-    copies: Sequence[FloatArray],
-    rows: BoolArray,
-) -> StudentKinds:
-    """F of both kinds on some rows, of held-out scores (n,) of each target, at thresholds for these rows."""
-    labels, settle = made.labelled.labels[rows], made.config.settle
-
-    def rated(scores: Sequence[FloatArray]) -> tuple[float, FloatArray]:
-        pairs = [(labels == target, one[rows]) for target, one in zip(targets, scores, strict=True)]
-        answers = [known >= settle(truth, known)[0] for truth, known in pairs]
-        return mean_f1(labels, np.array(answers), targets)
-
-    (polytope_f1, shares), (copy_f1, copy_shares) = rated(polytopes), rated(copies)
-    return StudentKinds(len(targets), polytope_f1, copy_f1, paired_error(shares, copy_shares))
+        answered = pool(delayed(answers)(target) for target in targets)
+    of_polytopes, of_copies = (
+        mean_f1(labels, np.array(of_kind), targets) for of_kind in zip(*answered, strict=True)
+    )
+    error = paired_error(of_polytopes[1], of_copies[1])
+    return StudentKinds(len(targets), of_polytopes[0], of_copies[0], error)
