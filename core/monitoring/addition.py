@@ -214,10 +214,17 @@ def conflicts(students: Mapping[str, PackedStudent], examples: Matrix) -> dict[s
     Raises InvalidProblem for unusable rows.
     """
     accepted = {
-        label: int((student.scores(examples) >= student.threshold).sum())
+        label: int((_scores(student, examples) >= student.threshold).sum())
         for label, student in students.items()
     }
     return {label: count for label, count in accepted.items() if count > max(1.0, 0.05 * examples.shape[0])}
+
+
+def _scores(student: PackedStudent, X: Matrix) -> FloatArray:
+    """Scores of dense or sparse rows, (n,)."""
+    if isinstance(X, np.ndarray):
+        return student.scores(X)
+    return student.scores_sparse(X.indices, X.data, X.indptr)
 
 
 def _features(feature_map: FeatureMap, X: Matrix) -> FloatArray:

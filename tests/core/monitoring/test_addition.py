@@ -136,9 +136,13 @@ def test_sparse_rows_and_terms_of_texts_are_added_too(terms: bool):
         X = sp.csr_array(sp.hstack([sp.csr_array(10.0 + rng.normal(size=(200, 2))), X]))
         layout = ColumnLayout(42, 2, (0, 1))
     new = X[:8].copy()
-    new.data *= 2.0
+    new.data += 3.0
     added = add_class(AdditionBase.fit(X, layout), X, "new", new)
-    assert np.isfinite(added.student.scores(X)).all()
+    scores = added.student.scores_sparse(X.indices, X.data, X.indptr)
+    assert scores[8:].mean() < added.student.scores(new.toarray()).mean()
+    accepted = int((added.student.scores(new.toarray()) >= added.student.threshold).sum())
+    assert accepted > 1
+    assert conflicts({"new": added.student}, new) == {"new": accepted}
     assert added.left_out[200:].mean() > added.left_out[:200].mean()
 
 

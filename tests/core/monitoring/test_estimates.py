@@ -127,7 +127,8 @@ def test_few_labelled_rows_have_no_rate():
     assert (false_positive_rate(few).interval, false_positive_rate(few).rows) == (None, 0)
     unanswered = Samples(yes, yes, ~yes, np.full(len(yes), 0.5), np.full(len(yes), 0.9))
     assert (precision(unanswered).answered, precision(unanswered).bounds) == (0.0, (0.0, 1.0))
-    assert recall(unanswered).bounds == (0.0, 1.0)
+    # No answer at all leaves no row that a recall could be a share of.
+    assert recall(unanswered).bounds is None
 
 
 def test_volunteers_bound_the_precision_from_above_only():

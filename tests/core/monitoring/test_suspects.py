@@ -68,11 +68,13 @@ def test_rows_without_scores_and_classes_without_rows_are_left_out():
     labels = np.arange(90) % 2
     scores = np.column_stack([2.0 * np.eye(2)[labels] + rng.normal(size=(90, 2)), rng.normal(size=90)])
     scores[[3, 50]] = np.nan
+    labels[[3, 10, 21]] = 1 - labels[[3, 10, 21]]
+    scores[[10, 21], :2] *= 3.0
     probabilities = class_probabilities(labels, scores)
     assert np.isnan(probabilities[[3, 50]]).all()
     assert np.nanmax(probabilities[:, 2]) == 0.0
     found = suspect_labels(labels, probabilities)
-    assert len(found.rows)
+    assert {10, 21} <= set(found.rows.tolist())
     assert not {3, 50} & set(found.rows.tolist())
     only = class_probabilities(np.zeros(4, dtype=int), rng.normal(size=(4, 2)))
     assert (only == [1.0, 0.0]).all()
