@@ -29,6 +29,7 @@ QUERIES = {
     "/v1/models/{model}/classes/{class}:query",
     "/v1/models/{model}:query",
     "/v1/models/{model}:predict",
+    "/v1/models/{model}/thresholds",
     "/v1/models/{model}:packages",
     "/v2/models/{model}/infer",
     "/v2/models/{model}/versions/{version}/infer",

@@ -177,7 +177,6 @@ def test_evidence_beyond_float64_is_infinite():
         (lambda: Trials(0, ((0.5, 1),)), "weight"),
         (lambda: Trials.of_counts(0, 3, 4), "count"),
         (lambda: replay(ONE_PERCENT, [Trials(0, ((2.0, 1),))]), "weight"),
-        (lambda: replay(ONE_PERCENT, [Trials(3), Trials(2)]), "period"),
         (lambda: Evidence((0.0, 0.0)).after(ONE_PERCENT, Trials(0)), "log_wealth"),
         (lambda: alarm_level(0), "classes"),
         (lambda: alarm_level(1, 1.0), "alpha"),
@@ -186,3 +185,8 @@ def test_evidence_beyond_float64_is_infinite():
 def test_impossible_trials_are_refused(call, field: str):
     with at_fault(InvalidProblem, field=field):
         call()
+
+
+def test_trials_come_in_the_order_of_their_periods():
+    with at_fault(InvalidProblem, "wrong_order", field="period"):
+        replay(ONE_PERCENT, [Trials(3), Trials(2)])
