@@ -168,7 +168,7 @@ MaxFalseYesOption = Annotated[
     typer.Option(
         "--max-false-yes",
         metavar="CLASS=SHARE",
-        help="The class gets the lowest threshold that says yes to at most this share of the test rows of"
+        help="The class gets a threshold that is expected to say yes to at most this share of the rows of"
         " other classes, 1% or 0.01; may be repeated. CLASS is * for all others, also below.",
     ),
 ]
@@ -177,7 +177,7 @@ RecallOption = Annotated[
     typer.Option(
         "--recall",
         metavar="CLASS=SHARE",
-        help="The highest threshold that says yes to at least this share of the test rows of the class.",
+        help="The highest threshold that is expected to say yes to this share of the rows of the class.",
     ),
 ]
 CostOption = Annotated[
@@ -209,7 +209,7 @@ ConfidenceOption = Annotated[
     typer.Option(
         "--confidence",
         metavar="SHARE",
-        help="Rates and recalls hold for further rows with this probability, not only on the test part.",
+        help="Rates and recalls hold for this student with this probability, and not only on average.",
     ),
 ]
 
@@ -245,9 +245,11 @@ def publish(
     """
     choose = _rules(max_false_yes, recall, cost, capacity, share, confidence)
     if dry_run and (threshold or not choose):
-        raise CommandFailed("--dry-run shows what rules choose: give --max-false-yes, --recall or --cost.")
+        raise CommandFailed(
+            "--dry-run shows what rules choose: give --max-false-yes, --recall, --cost or --capacity."
+        )
     if not (threshold or choose):
-        raise CommandFailed("Give --threshold CLASS=NUMBER, --max-false-yes, --recall or --cost.")
+        raise CommandFailed("Give --threshold CLASS=NUMBER, --max-false-yes, --recall, --cost or --capacity.")
     # What is published was chosen at the same version, also where the alias moves in between.
     expected = client.choose_thresholds(model, choose, base=base) if choose else None
     lines = [] if expected is None else [*map(_expected, expected["classes"])]

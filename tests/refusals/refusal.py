@@ -153,7 +153,7 @@ def a_file(data: Body | str, kind: str = "application/octet-stream", query: str 
 
 
 def complaints(refusal: Refusal, answer: Answer, private: Sequence[str]) -> list[str]:
-    """What is wrong with the answer to an refusal. private: strings that no answer may contain."""
+    """What is wrong with the answer to a refusal. private: strings that no answer may contain."""
     found = []
     if answer.status not in refusal.statuses:
         right = " or ".join(map(str, sorted(refusal.statuses)))
