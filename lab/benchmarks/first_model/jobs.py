@@ -105,8 +105,8 @@ def _peers(X: Any, y: Any) -> Mapping[str, Callable[[], Any]]:
     n, d = X.shape
     linear = SGDClassifier(random_state=0, n_jobs=-1) if n > _MANY_ROWS else LinearSVC(random_state=0)
     made: dict[str, Callable[[], Any]] = {"linear": lambda: make_pipeline(MaxAbsScaler(), linear)}
-    if n * d <= _MOST_DENSE:
+    if n <= _MANY_ROWS and n * d <= _MOST_DENSE:  # 200 full trees of 10^6 rows and 5 classes need over 23 GB.
         made["extra_trees"] = lambda: ExtraTreesClassifier(200, n_jobs=-1, random_state=0)
-        if n * d * len(np.unique(y)) <= _MOST_DENSE:
-            made["boosting"] = lambda: HistGradientBoostingClassifier(random_state=0)
+    if n * d * len(np.unique(y)) <= _MOST_DENSE:
+        made["boosting"] = lambda: HistGradientBoostingClassifier(random_state=0)
     return made
