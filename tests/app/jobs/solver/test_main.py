@@ -621,6 +621,7 @@ def test_the_process_keeps_its_pipe_clean_and_ends_with_it():
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        start_new_session=True,  # It changes the weight of its session.
     )
     out, _ = process.communicate(b"", timeout=300)
     assert (process.returncode, out) == (0, b"")
