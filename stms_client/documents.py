@@ -84,16 +84,17 @@ class BinInputs(TypedDict):
 class ChosenThreshold(TypedDict):
     """The threshold that a rule chooses for a class, and what is expected of it.
 
-    was: the threshold of the version. positives, negatives: rows of the test part that are of the class, and
-    others. recall, false_positive_rate: on them. yes_rate, precision: expected of queries where the class
-    has its share; precision is null where no yes is expected. cost_per_1000: expected of 1000 queries by the
-    costs of the rule, and threshold_range: where the cheapest threshold lies in 95 % of resamples of the
-    test rows; null without costs.
+    was: the threshold of the version. rule: the one of `RULES` that chooses. positives, negatives: rows of
+    the test part that are of the class, and others. recall, false_positive_rate: on them. yes_rate,
+    precision: expected of queries where the class has its share; precision is null where no yes is expected.
+    cost_per_1000: expected of 1000 queries by the costs of the rule, and threshold_range: where the cheapest
+    threshold lies in 95 % of resamples of the test rows; null without costs.
     """
 
     label: str
     threshold: float
     was: float
+    rule: str
     positives: int
     negatives: int
     recall: Interval
@@ -714,8 +715,8 @@ class VersionInputs(TypedDict):
 class VersionThreshold(TypedDict):
     """The threshold of a class in one version.
 
-    rule: by which it was chosen in training, or ``given`` if it was changed afterwards. created_by: id of
-    the API key. aliases: those that point to the version.
+    rule: by which it was chosen, in training or afterwards; ``given`` if a person gave the number.
+    created_by: id of the API key. aliases: those that point to the version.
     """
 
     version: int

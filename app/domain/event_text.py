@@ -221,6 +221,10 @@ _RULES: Final = {
     "expected_f1": "the expected F is largest, of a rare class often at a probability below 0.5",
     "shared": "one threshold for all classes, where their mean F on held-out rows is largest",
     "given": "given by hand",
+    "max_false_positive_rate": "chosen on the curve for the rate of wrong yes answers that was asked for",
+    "recall": "chosen on the curve for the recall that was asked for",
+    "cost": "the cheapest on the curve for the costs of wrong answers that were given",
+    "capacity": "chosen on the curve for how many yes answers people can look at",
 }
 _DESCRIPTIONS: Final[Mapping[str, Callable[[Json], str]]] = {
     "stage_started": _stage_started,

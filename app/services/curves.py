@@ -85,7 +85,8 @@ def publish_thresholds(
     version = _trained_version(store, model, base)
     by_rule = _chosen(store, files, version, choose or {}, thresholds)
     thresholds = {**thresholds, **{one.label: one.threshold for one in by_rule}}
-    changed = _changed_students(store, files, version, thresholds)
+    rules = {one.label: one.rule for one in by_rule}
+    changed = _changed_students(store, files, version, thresholds, rules)
     totals = _totals(store, version, changed)
     labels = [label for _, label in list_classes(store, files, version, limit=version.class_count)[0]]
     size = sum(len(packed) for _, packed in changed)
@@ -214,9 +215,16 @@ def _no_student(store: Store, files: BlobCache, version: ModelVersion, label: st
 
 
 def _changed_students(
-    store: Store, files: BlobCache, version: ModelVersion, thresholds: Mapping[str, float]
+    store: Store,
+    files: BlobCache,
+    version: ModelVersion,
+    thresholds: Mapping[str, float],
+    rules: Mapping[str, str],
 ) -> list[tuple[StudentRow, bytes]]:
-    """The rows of the students whose thresholds change, with their new packages."""
+    """The rows of the students whose thresholds change, with their new packages.
+
+    rules: what chose the thresholds that nobody gave.
+    """
     if not 0 < len(thresholds) <= MAX_THRESHOLDS:
         raise _wrong_number()
     infinite = [label for label, threshold in thresholds.items() if not math.isfinite(threshold)]
@@ -230,7 +238,8 @@ def _changed_students(
             text = _no_student(store, files, version, label)
             faults.append(InputFault(label, "student_not_found", text))
         else:
-            changed.append(_with_threshold(store, files, row, threshold))
+            rule = rules.get(label, "given")
+            changed.append(_with_threshold(store, files, row, threshold, rule))
     if faults:
         raise NotFound(faults[0].message, code="student_not_found", faults=faults)
     return changed
@@ -242,13 +251,13 @@ def _wrong_number() -> InvalidRequest:
 
 
 def _with_threshold(
-    store: Store, files: BlobCache, row: StudentRow, threshold: float
+    store: Store, files: BlobCache, row: StudentRow, threshold: float, rule: str
 ) -> tuple[StudentRow, bytes]:
     digest = str(row.digest)
     data = files.with_refetch(lambda: bytes(open_blob(store, files, digest).whole()), digest)
     packed = dataclasses.replace(PackedStudent.from_bytes(data), threshold=threshold).to_bytes()
     metrics = {name: value for name, value in row.metrics.items() if name not in _BY_THRESHOLD}
-    metrics["threshold_rule"] = "given"
+    metrics["threshold_rule"] = rule
     curve = find_curve(store, row.job_id, row.class_index, row.method)
     if curve is not None and curve.is_point(threshold):
         metrics |= curve.confusion(curve.point_at(threshold)).metrics()

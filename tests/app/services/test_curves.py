@@ -137,7 +137,11 @@ def test_a_threshold_follows_from_the_false_positive_rate_that_it_keeps(
         row = uow.students.served(str(made.job_id), "cat", "svm")
         assert uow.jobs.get(str(made.job_id)).provenance["thresholds"] == {"dog": 0.5, "cat": 1.0}
     assert row is not None
-    assert (row.threshold, row.metrics["fp"], row.metrics["threshold_rule"]) == (1.0, 3, "given")
+    assert (row.threshold, row.metrics["fp"], row.metrics["threshold_rule"]) == (
+        1.0,
+        3,
+        "max_false_positive_rate",
+    )
     with refused_as(NotFound, "curve_not_found"):
         published(1, {}, dog=0.04)
     with at_fault(NotFound, "student_not_found", field="bird"):
@@ -220,7 +224,7 @@ def test_what_a_rule_chooses_is_shown_before_it_is_published(
         }
     page, last = version_thresholds(store, files, "pets", "cat", limit=10)
     rows = [(one.version, one.threshold, one.rule, one.aliases, one.created_by) for one in page]
-    assert rows == [(2, 2.0, "given", [], "key_1"), (1, -1.0, None, ["latest"], "benchmark")]
+    assert rows == [(2, 2.0, "cost", [], "key_1"), (1, -1.0, None, ["latest"], "benchmark")]
     assert last is None
     page, last = version_thresholds(store, files, "pets", "cat", limit=1)
     assert ([one.version for one in page], last) == ([2], 2)
