@@ -37,7 +37,7 @@ from tests.deploy.rendered import (
 
 GIB = 1024**3
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-SECRETS = {"STMS_DATABASE_URL", "STMS_REMOTE_TEACHER_TOKENS", "first.key"}
+SECRETS = {"STMS_BLOBS_SECRET", "STMS_DATABASE_URL", "STMS_REMOTE_TEACHER_TOKENS", "first.key"}
 
 
 @pytest.fixture(
