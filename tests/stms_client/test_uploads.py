@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,8 +28,9 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def client(written: WrittenServer) -> Client:
-    return Client(written.address, "stms_key", retry=Retry(first=0.0))
+def client(written: WrittenServer) -> Iterator[Client]:
+    with Client(written.address, "stms_key", retry=Retry(first=0.0)) as client:
+        yield client
 
 
 @pytest.fixture

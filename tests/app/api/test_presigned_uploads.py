@@ -83,7 +83,7 @@ def test_a_file_in_the_object_store_becomes_a_data_set(client, objects: BlobBodi
     assert answer.status_code == 201
     dataset = answer.json()
     assert (dataset["digest"], dataset["name"], dataset["rows"]) == (DIGEST, "numbers", 40)
-    assert client.get("/v1/datasets").json()["items"][0]["id"] == dataset["id"]
+    assert client.get("/v1/datasets").json()["data"][0]["id"] == dataset["id"]
     assert objects.inbox.size(upload["id"]) is None
     problem(taken(client, upload["id"]), 404, "upload_not_found")
     again = client.post("/v1/datasets?format=csv", content=CSV)
@@ -138,9 +138,9 @@ def test_an_upload_of_another_tenant_does_not_exist(client, store: Store):
         headers.append({"authorization": f"Bearer {text}"})
     _, text = create_key(store.of_tenant("acme"), "query", {"query"})
     client.refresh()
-    problem(client.post("/v1/uploads", json=PLAN), 401, "not_authenticated")
+    problem(client.post("/v1/uploads", json=PLAN), 401, "key_required")
     query = {"authorization": f"Bearer {text}"}
-    problem(client.post("/v1/uploads", json=PLAN, headers=query), 403, "not_authorised")
+    problem(client.post("/v1/uploads", json=PLAN, headers=query), 403, "scope_required")
     upload = planned(client, headers=headers[0])
     none = taken(client, "upl_0", headers=headers[1]).json()
     other = taken(client, upload["id"], headers=headers[1])
@@ -168,7 +168,7 @@ def test_a_tenant_has_a_bounded_number_of_uploads(make_client, monkeypatch):
 @pytest.mark.parametrize("body", [{}, PLAN | {"bytes": 0}, PLAN | {"sha256": "x"}, PLAN | {"more": 1}])
 def test_a_plan_says_size_and_digest_and_nothing_else(make_client, body):
     client = make_client(**settings_of(NOWHERE))
-    assert client.post("/v1/uploads", json=body).status_code == 400
+    assert client.post("/v1/uploads", json=body).status_code == 422
 
 
 def test_without_an_object_store_files_are_sent(make_client):
