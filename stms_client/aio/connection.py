@@ -149,7 +149,7 @@ class Connection(Shown):
             await asyncio.sleep(pause)
             attempt += 1
 
-    async def put_file(self, url: str, file: Path, progress: Progress | None = None) -> None:
+    async def _put_file(self, url: str, file: Path, progress: Progress | None = None) -> None:
         """Put a file at a presigned address of an object store, which gets no API key. Raises StmsError."""
         attempt = 1
         while True:

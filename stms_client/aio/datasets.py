@@ -106,7 +106,7 @@ class Datasets(Connection):
             if error.code == "no_object_store" or error.status == HTTPStatus.NOT_FOUND:
                 return None
             raise
-        await self.put_file(upload["url"], file, progress)
+        await self._put_file(upload["url"], file, progress)
         return upload["id"]
 
     async def upload_table(

@@ -57,7 +57,14 @@ def test_bytes_pass_the_database_by(
         with service.client("all") as http:
             answer = http.post("/v1/datasets", params={"format": "csv"}, content=small.read_bytes())
         assert (answer.status_code, answer.json()["code"]) == (409, "uploads_presigned")
-        quick = {"automatic": False, "student": {"method": "linear"}}
+        quick = {
+            "automatic": False,
+            "features": {"kind": "linear"},
+            "student": {"method": "gsvm0"},
+            "teacher": {"max_epochs": 20},
+            "calibration": {"kind": "none"},
+            "guard": {"kind": "off"},
+        }
         job = client.submit_job(dataset["id"], "numbers", quick).wait()
         assert job.state == "succeeded"
         assert client.is_class("numbers", "1", [3.0] + [0.0] * 71)
