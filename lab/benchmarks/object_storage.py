@@ -82,7 +82,7 @@ def measure(folder: Path, mib: int) -> dict[str, float]:
         "bytes": size,
         "wal_mb": round(stored["wal"] / 1e6, 2),
         "wal_database_mb": round(plain["wal"] / 1e6, 2),
-        "api_share_of_upload": round(stored["sent"] / size, 5),
+        "api_share_of_upload": round(stored["sent"] / size, 7),
         "upload_seconds": round(stored["seconds"], 1),
         "upload_database_seconds": round(plain["seconds"], 1),
     }
