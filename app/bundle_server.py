@@ -11,8 +11,7 @@ from app.processes.periodic import PeriodicWork
 from app.services.bundled_models import publish_bundles
 from app.services.keys_file import BadKeysFile, KeysFile
 from app.settings import Settings
-from app.store.engine import open_database
-from app.store.unit_of_work import Store
+from app.store.opening import open_store
 
 _SECONDS: Final = 0.5
 """Between two looks at the file of keys."""
@@ -25,7 +24,7 @@ def open_bundle_server(settings: Settings, report: Callable[[str], None]) -> Ite
     The database of ``settings`` has the newest schema. report: called with sentences for the operator.
     Raises BadBundle, and BadKeysFile if keys are required and there are none.
     """
-    store = Store(open_database(settings, "command"))
+    store = open_store(settings, "command")
     ended = threading.Event()
     following = None
     try:

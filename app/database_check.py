@@ -8,20 +8,21 @@ from app.auth.authenticator import check_binding
 from app.domain.errors import Unavailable
 from app.services.first_key import FirstKey, provide_first_key
 from app.settings import Settings
-from app.store.engine import open_database
 from app.store.migrate import require_current_schema
-from app.store.unit_of_work import Store
+from app.store.opening import open_store, require_objects
 
 
 def check_database(settings: Settings) -> FirstKey:
     """Raise NoFirstKey if no first key can be made, InsecureBinding if the address needs keys and there is no
-    valid one, Unavailable if the database cannot be reached, and SchemaOutdated if it was not upgraded.
+    valid one, Unavailable if the database cannot be reached, SchemaOutdated if it was not upgraded, and
+    NoObjectStore if blobs need an object store that cannot be used.
 
     Makes or stores the first API key if keys are required and there never was one.
     """
-    store = Store(open_database(settings, "api"))
+    store = open_store(settings, "api")
     try:
         require_current_schema(store.engine)
+        require_objects(store)
         first = provide_first_key(store, settings)
         check_binding(settings, store)
     except SQLAlchemyError as error:

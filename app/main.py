@@ -20,6 +20,7 @@ from app.api import (
     openapi,
     operation,
     predict,
+    presigned_uploads,
     teachers,
     token_revocations,
     webhooks,
@@ -50,6 +51,8 @@ from app.serving.predictor import Predictor
 from app.serving.server_beats import ServerBeats
 from app.settings import Settings
 from app.store.engine import Timeouts, open_engine
+from app.store.object_address import ObjectAddress
+from app.store.opening import open_objects
 from app.store.unit_of_work import Store
 from app.web.dashboard import Dashboard
 
@@ -101,7 +104,9 @@ def create_app(
     for part in (models, bundles, predict, operation, health, docs):
         app.include_router(part.router)
     if settings.bundle is None:
-        for part in (datasets, dataset_fetch, jobs, teachers, keys, token_revocations, webhooks):
+        for part in (datasets, dataset_fetch, presigned_uploads, jobs, teachers, keys):
+            app.include_router(part.router)
+        for part in (token_revocations, webhooks):
             app.include_router(part.router)
         app.include_router(datasets.labels_router)
     if settings.dashboard:
@@ -184,7 +189,8 @@ def _open_probes(
 ) -> Probes:
     """The health checks, which share no connection with anything else. queue: only for tests."""
     timeouts = Timeouts(*[_PROBE_SECONDS] * 4)
-    store = Store(open_engine(settings.app_database_url, pool_size=1, timeouts=timeouts, part="health"))
+    engine = open_engine(settings.app_database_url, pool_size=1, timeouts=timeouts, part="health")
+    store = Store(engine, objects=open_objects(ObjectAddress.of(settings), _PROBE_SECONDS))
     stack.callback(store.dispose)
     queue = queue or _open_queue(settings, stack)
     probes = Probes(lambda: database_health(store, queue, settings.takeover_seconds), metrics.render)

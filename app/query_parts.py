@@ -38,7 +38,7 @@ from app.serving.servable import make_servable
 from app.serving.tally_writer import InputWriter
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
-from app.store.engine import open_database
+from app.store.opening import open_store
 from app.store.unit_of_work import Store
 from app.tracing import open_tracer
 
@@ -78,11 +78,11 @@ async def open_query_parts(
     """Open the database and read the registry; the stack closes all parts in reverse order."""
     # Last of all: the queries since the last tick are counted, too.
     stack.callback(metrics.publish)
-    store = Store(open_database(settings, "api"))
+    store = open_store(settings, "api")
     stack.callback(store.dispose)
     files = BlobCache.of(settings)
     # The poll of the registry must not wait for a connection behind other requests.
-    registry_store = Store(open_database(settings, "api", pool_size=1))
+    registry_store = open_store(settings, "api", pool_size=1)
     stack.callback(registry_store.dispose)
     tokens = await _open_tokens(settings, metrics, stack)
     authenticator = Authenticator(settings, RateLimiter(settings, scoreboard), tokens)

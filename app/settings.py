@@ -250,6 +250,30 @@ class Settings(BaseSettings):
         "served; needs the extra `signing`. Empty: signatures are not looked at.",
     )
 
+    blobs: str = Field(
+        "",
+        description="Bucket and prefix of an S3-compatible object store for blobs of 256 KiB and more, "
+        "such as s3://bucket/stms; needs the extra `objects`. Empty: the database keeps all.",
+    )
+    blobs_endpoint: str = Field(
+        "", description="Address of the object store, such as https://minio.example.com; empty: that of AWS."
+    )
+    blobs_public_endpoint: str = Field(
+        "",
+        description="Address of the object store in presigned addresses, by which clients reach it; empty: "
+        "the same.",
+    )
+    blobs_region: str = Field("", description="Region of the bucket; empty: AWS_REGION, or us-east-1.")
+    blobs_key_id: str = Field(
+        "",
+        description="Access key of the object store; empty: AWS_… variables, or the identity of the machine.",
+    )
+    blobs_secret: SecretStr | None = Field(None, description="Its secret.")
+    uploads: Literal["any", "presigned"] = Field(
+        "any",
+        description="`presigned`: files of data sets are refused by the API, and sent to the object store.",
+    )
+
     cache_dir: Path | None = Field(
         None, description="Folder of the model cache, on a local disk; empty: cache in data_dir."
     )
@@ -489,6 +513,35 @@ class Settings(BaseSettings):
         if len(value.get_secret_value()) < 32:
             raise ValueError("must have at least 32 characters, such as of: openssl rand -base64 32")
         return value
+
+    @field_validator("blobs")
+    @classmethod
+    def _is_a_bucket(cls, value: str) -> str:
+        if value and not re.fullmatch(
+            r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+)*/?", value
+        ):
+            raise ValueError("must be s3://BUCKET or s3://BUCKET/PREFIX")
+        return value
+
+    @field_validator("blobs_endpoint", "blobs_public_endpoint")
+    @classmethod
+    def _is_an_address(cls, value: str) -> str:
+        if value:
+            Origin.of(value)
+        return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _has_an_object_store(self) -> Self:
+        if self.uploads == "presigned" and not self.blobs:
+            raise ValueError("STMS_UPLOADS=presigned needs STMS_BLOBS")
+        if self.blobs_key_id and self.blobs_secret is None:
+            raise ValueError("STMS_BLOBS_KEY_ID needs STMS_BLOBS_SECRET")
+        return self
+
+    @field_validator("blobs_secret")
+    @classmethod
+    def _may_be_absent(cls, value: SecretStr | None) -> SecretStr | None:
+        return None if value is None or not value.get_secret_value() else value
 
     @field_validator("database_url")
     @classmethod

@@ -24,6 +24,7 @@ SCHEMA: Final = CHART / "values.schema.json"
 GIVEN_BY_THE_CHART: Final = frozenset(
     {
         "STMS_API_PROCESSES",
+        "STMS_BLOBS_SECRET",
         "STMS_CACHE_DIR",
         "STMS_CACHE_DISK_BYTES",
         "STMS_DATABASE_URL",

@@ -39,6 +39,7 @@ from stms_client.documents import (
     ImportedVersion,
     Job,
     Key,
+    Upload,
 )
 from stms_client.errors import InvalidInput, Json, StmsError
 from stms_client.results import Decision, Decisions, Explain, FaultyRows, Package
@@ -251,6 +252,17 @@ def upload(
     return Call(
         "POST", "/v1/datasets", dataset_of, without_none(params), {"Content-Type": _BINARY}, file=file
     )
+
+
+def plan_upload(size: int, sha256: str) -> Call[Upload]:
+    """Plan of an upload by way of the object store."""
+    return post("/v1/uploads", {"bytes": size, "sha256": sha256}, Upload)
+
+
+def of_planned(call: Call[Dataset], upload_id: str) -> Call[Dataset]:
+    """The upload of a file that is in the object store already. The service takes it once."""
+    params = {**call.params, "upload": upload_id}
+    return replace(call, params=params, headers={}, file=None, is_long=True, repeatable=False)
 
 
 def listed(texts: Iterable[str]) -> str | None:

@@ -661,6 +661,17 @@ class Unit(TypedDict):
     solver_pid: int | None
 
 
+class Upload(TypedDict):
+    """A planned upload. url: presigned; whoever has it can put the file until ``expires_at``."""
+
+    id: str
+    method: NotRequired[str]
+    url: str
+    bytes: int
+    sha256: str
+    expires_at: str
+
+
 class Usage(TypedDict):
     """What a tenant uses of its quotas. key: only of the asking key's own tenant."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
 import ssl
 import threading
@@ -77,6 +78,21 @@ def options(
         "timeout": TIMEOUT if timeout is None else httpx.Timeout(timeout, connect=min(timeout, 10)),
         "limits": LIMITS,
         "trust_env": trust_env,
+    }
+
+
+def of_stores(options: Mapping[str, Any], ca: str | Path | ssl.SSLContext | None) -> dict[str, Any]:
+    """Arguments of `DirectClient` for presigned addresses of object stores, which get no key of the service.
+
+    options: those for the service. ca: certificates for both.
+    """
+    return {
+        **options,
+        "base_url": "",
+        "verify": partial(_trusted, ca, is_encrypted=True),
+        "headers": {"User-Agent": options["headers"]["User-Agent"]},
+        "auth": None,
+        "trust_env": True,
     }
 
 
@@ -247,6 +263,17 @@ _OF_PARENT = "the rest of this response belongs to the parent of this process"
 def url_of(address: str, path: str) -> httpx.URL:
     """The address of a request. path: below that of the service, with its query, if it has one."""
     return httpx.URL(address + path)
+
+
+def digest_of(file: Path) -> str:
+    """SHA-256 of a file, hexadecimal."""
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+async def async_digest_of(file: Path) -> str:
+    """As `digest_of`; the file is read in a thread."""
+    return await asyncio.to_thread(digest_of, file)
 
 
 def file_size(file: Path) -> int:

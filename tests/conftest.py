@@ -17,13 +17,20 @@ import psycopg
 import pytest
 from fastapi import APIRouter, FastAPI
 from hypothesis import HealthCheck, settings
+from obstore.store import MemoryStore
 from starlette.routing import BaseRoute
 
 from app.processes.file_reader import FileReader
 from app.settings import Settings
+from app.store import object_bodies
+from app.store.bodies import BlobBodies
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
+from app.store.object_address import ObjectAddress
+from app.store.opening import open_objects
 from app.store.unit_of_work import Store
+from tests.system.environments import Offline
+from tests.system.object_store import ObjectStore, object_store
 from tests.system.postgres import NoPostgres, postgres, programs
 from tests.written_server import csv_file, written
 
@@ -312,6 +319,47 @@ def store(database_address: str) -> Iterator[Store]:
     opened = Store(open_engine(database_address))
     yield opened
     opened.dispose()
+
+
+@pytest.fixture(scope="session")
+def object_store_server() -> Iterator[ObjectStore]:
+    """An object store of our own; ends with the test session."""
+    try:
+        with object_store() as server:
+            yield server
+    except Offline as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture
+def s3_address(object_store_server: ObjectStore) -> ObjectAddress:
+    """An empty part of the bucket of `object_store_server`."""
+    return object_store_server.address(uuid.uuid4().hex)
+
+
+@pytest.fixture(params=["memory", pytest.param("s3", marks=pytest.mark.long)])
+def object_address(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ObjectAddress:
+    """An empty object store: the one in memory of the library itself, and `s3_address`."""
+    if request.param == "s3":
+        address: ObjectAddress = request.getfixturevalue("s3_address")
+        return address
+    memory = MemoryStore()
+    monkeypatch.setattr(object_bodies, "_open", lambda *_: memory)
+    return ObjectAddress("memory", "stms", "http://127.0.0.1:1", key_id="key", secret="secret")
+
+
+@pytest.fixture
+def objects(object_address: ObjectAddress) -> BlobBodies:
+    """The object store at `object_address`."""
+    opened = open_objects(object_address)
+    assert opened is not None
+    return opened
+
+
+@pytest.fixture
+def object_backed(store: Store, objects: BlobBodies) -> Store:
+    """As `store`, with an object store for large blobs."""
+    return Store(store.engine, objects=objects)
 
 
 @pytest.fixture

@@ -56,7 +56,8 @@ def listed() -> dict[str, str]:
 
 def test_every_locked_package_has_an_accepted_licence():
     licences = listed()
-    assert set(licences) == {name for name, _ in locked(LOCKS / "oidc.txt") | locked(LOCKS / "grpc.txt")}
+    extras = [locked(LOCKS / f"{extra}.txt") for extra in ("oidc", "grpc", "objects")]
+    assert set(licences) == {name for name, _ in set().union(*extras)}
     parts = {part for licence in licences.values() for part in re.split(" AND | OR ", licence)}
     assert parts <= ACCEPTED
 
@@ -76,7 +77,7 @@ def test_the_list_agrees_with_what_the_packages_declare():
 
 @pytest.mark.parametrize(
     "lock",
-    [LOCKS / f"{name}.txt" for name in ("runtime", "serving", "oidc", "grpc", "dev", "docs")],
+    [LOCKS / f"{name}.txt" for name in ("runtime", "serving", "oidc", "grpc", "objects", "dev", "docs")],
     ids=lambda lock: lock.stem,
 )
 def test_packages_are_locked_with_the_extras_that_others_need(lock: Path):
@@ -96,9 +97,14 @@ def test_packages_are_locked_with_the_extras_that_others_need(lock: Path):
 
 
 @pytest.mark.parametrize(
-    ("extra", "packages"), [("oidc", {"cryptography", "pyjwt"}), ("grpc", {"grpcio", "protobuf"})]
+    ("extra", "packages"),
+    [
+        ("oidc", {"cryptography", "pyjwt"}),
+        ("grpc", {"grpcio", "protobuf"}),
+        ("objects", {"obstore"}),
+    ],
 )
-def test_an_image_with_an_extra_has_two_packages_more_in_the_versions_of_the_tests(extra, packages):
+def test_an_image_with_an_extra_has_these_packages_more_in_the_versions_of_the_tests(extra, packages):
     more = locked(LOCKS / f"{extra}.txt") - locked()
     assert {name for name, _ in more} == packages
     assert more <= locked(LOCKS / "dev.txt")

@@ -231,6 +231,8 @@ def _training_routes() -> Routes:
         "POST /v1/datasets:fetch": _one(
             "/v1/datasets:fetch", body={"url": "https://bucket.example.com/a.csv"}
         ),
+        # There is no object store here: tests/app/api/test_presigned_uploads.py asks for another tenant's.
+        "POST /v1/uploads": _one("/v1/uploads", body={"bytes": 10, "sha256": "0" * 64}),
         "GET /v1/datasets/{dataset_id}": _one("/v1/datasets/{dataset}"),
         "GET /v1/datasets/{dataset_id}/rows": [
             *_one("/v1/datasets/{dataset}/rows"),

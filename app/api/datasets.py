@@ -26,11 +26,13 @@ from app.api.schemas import (
     ReadingView,
 )
 from app.domain.entities import ApiKey, Caller, Dataset, ListedDataset
+from app.domain.errors import Conflict
 from app.domain.file_formats import MEDIA_TYPES, FileFormat, in_words
 from app.domain.installation import require_training
 from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME, USABLE
 from app.ingest.orders import DatasetContent
 from app.services import datasets, labels
+from app.services import uploads as stored_uploads
 from app.store.unit_of_work import Store
 
 router = APIRouter(prefix="/v1/datasets", tags=["data sets"], route_class=BorderRoute)
@@ -176,13 +178,20 @@ class UploadParameters:
             json_schema_extra=uploads.UNLABELLED,
         ),
     ] = None
+    upload: Annotated[
+        str | None,
+        Query(
+            description="Id of an upload of ``POST /v1/uploads``, whose file is taken instead of a body.",
+            pattern=uploads.UPLOAD_ID,
+        ),
+    ] = None
     dry_run: Annotated[
         bool, Query(description="Whether the file is only read and described, and nothing is stored.")
     ] = False
 
 
 _PARAMETERS: Final = tuple(
-    field.name for field in dataclasses.fields(UploadParameters) if field.name != "dry_run"
+    field.name for field in dataclasses.fields(UploadParameters) if field.name not in ("upload", "dry_run")
 )
 READING: Final = _PARAMETERS[3:]
 """Those that say how a file is read; the others are its name, its file's name and its format."""
@@ -211,15 +220,18 @@ async def upload_dataset(
     The digest of its bytes identifies it, so uploading the same file again changes nothing, unless it is read
     in another way. ``reading`` in the response says how it was read; what is doubtful is an error that names
     the parameter which settles it. The whole file is validated before it is stored; errors name row and
-    column. Texts, categories, dates and gaps make it a table of raw cells, whose columns ``summary.schema``
+    column. With ``upload`` the file is not in the body, but in the object store already. Texts,
+    categories, dates and gaps make it a table of raw cells, whose columns ``summary.schema``
     describes.
     """
     parameters = {name: getattr(said, name) for name in _PARAMETERS}
     if said.dry_run:
         response.status_code = 200
-        async with receive_file(request, context, caller) as sent:
+        async with receive_file(request, context, caller, said.upload) as sent:
             return _reading(await inspect_file(request, context, caller, sent, parameters))
-    dataset, created = await receive_dataset(request, context, caller, parameters)
+    dataset, created = await receive_dataset(request, context, caller, parameters, said.upload)
+    if said.upload is not None:
+        await run_in_threadpool(stored_uploads.end_upload, context.store_of(caller), said.upload)
     return await registered_view(response, context.store_of(caller), dataset, created=created)
 
 
@@ -235,14 +247,18 @@ async def registered_view(
 
 
 async def receive_dataset(
-    request: Request, context: AppContext, caller: ApiKey, parameters: dict[str, str | None]
+    request: Request,
+    context: AppContext,
+    caller: ApiKey,
+    parameters: dict[str, str | None],
+    upload: str | None = None,
 ) -> tuple[Dataset, bool]:
     """Register the file in a request as a data set; returns it and whether it is new.
 
     parameters: name, filename, format and those of the reading, as far as the query string gives them.
-    Raises as `receive_file` and `datasets.register_dataset`.
+    upload: of a file in the object store, instead. Raises as `receive_file` and `datasets.register_dataset`.
     """
-    async with receive_file(request, context, caller) as sent:
+    async with receive_file(request, context, caller, upload) as sent:
         return await register_file(request, context, caller, sent, parameters)
 
 
@@ -270,14 +286,21 @@ async def register_file(
 
 
 def receive_file(
-    request: Request, context: AppContext, caller: ApiKey
+    request: Request, context: AppContext, caller: ApiKey, upload: str | None = None
 ) -> AbstractAsyncContextManager[uploads.Upload]:
     """The file in a request, with the fields of its form; raises as `uploads.receive_upload`, and Overloaded
-    where too many files wait to be read, and OnlyServes.
+    where too many files wait to be read, OnlyServes, and Conflict where files are not sent to the API.
+
+    upload: id of the file in the object store; raises then as `uploads.take_upload`.
     """
     require_training()
     context.reader.check_queue(caller.tenant)
+    if upload is not None:
+        return uploads.take_upload(request, context, caller, "datasets", upload)
     limit = context.settings.max_upload_bytes
+    if context.settings.uploads == "presigned":
+        text = "This installation takes files by way of its object store only: POST /v1/uploads first."
+        raise Conflict(text, code="uploads_presigned")
     return uploads.receive_upload(request, context, caller, "datasets", limit, _PARAMETERS, _LISTS)
 
 

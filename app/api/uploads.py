@@ -19,7 +19,7 @@ from starlette.requests import Request
 from app.api.dependencies import AppContext
 from app.api.multipart import FormReader, boundary_of
 from app.auth.shares import Admission, counting
-from app.domain.entities import ApiKey, Json
+from app.domain.entities import ApiKey, Json, PlannedUpload
 from app.domain.errors import TooLarge, Unavailable, Unprocessable
 from app.domain.file_formats import MEDIA_TYPES, FileFormat
 from app.domain.names import DISPLAY_NAME, MAX_DISPLAY_NAME
@@ -27,8 +27,9 @@ from app.domain.origins import AllowedServers
 from app.http.body import declared_length, stream_body
 from app.remote.download import Download
 from app.remote.errors import RemoteFailed, RemoteUnavailable
-from app.services import quotas
+from app.services import quotas, uploads
 from app.store.blob_cache import BlobCache, FileWriter
+from app.store.unit_of_work import Store
 
 Result = TypeVar("Result")
 
@@ -168,6 +169,44 @@ async def fetch_upload(
         admission.close()
 
 
+@asynccontextmanager
+async def take_upload(
+    request: Request, context: AppContext, caller: ApiKey, noun: str, upload_id: str
+) -> AsyncIterator[Upload]:
+    """As `receive_upload` for a file that the client has put into the object store.
+
+    While it is read, the request takes only the place of an upload. Raises NotFound, also for an upload of
+    another tenant, Conflict if it has expired or its file has not arrived, and Unprocessable if the file is
+    not the one that was planned.
+    """
+    store = context.store_of(caller)
+    upload = await run_in_threadpool(uploads.get_upload, store, upload_id)
+    await run_in_threadpool(_room_for, context, caller, noun)
+    admission, place = context.budgets.of_upload(caller), request.scope["state"]["admission"]
+    try:
+        admission.enter()
+        admission.hold(upload.bytes)
+        with context.files.writing(f"stms-upload-{secrets.token_hex(8)}.tmp") as file:
+            place.leave()
+            await while_connected(request, lambda gone: _take(store, upload, file, gone))
+            place.reenter()
+            yield Upload(file, None, "")
+    finally:
+        admission.close()
+
+
+def _take(store: Store, upload: PlannedUpload, file: FileWriter, is_gone: Callable[[], bool]) -> None:
+    """Write the file of an upload, as long as the client waits. Raises as `take_upload`."""
+
+    def write(piece: bytes) -> None:
+        if is_gone():
+            raise Unavailable("The client disconnected while its file was read.", code="reading_cancelled")
+        file.write(piece)
+
+    uploads.read_upload(store, upload, write)
+    uploads.check_digest(store, upload, file.digest)
+
+
 async def while_connected(request: Request, work: Callable[[Callable[[], bool]], Result]) -> Result:
     """Call ``work`` in a thread with a function that returns whether the client has disconnected.
 
@@ -215,6 +254,7 @@ async def _write_to(write: Callable[[bytes], object], pieces: AsyncIterator[byte
         await run_in_threadpool(write, bytes(buffer))
 
 
+UPLOAD_ID: Final = "^[A-Za-z0-9_-]{1,64}$"
 ANY_FILE: Final = "application/octet-stream"
 """Content type of a file whose format is detected."""
 _FILE: Final[Json] = {"type": "string", "format": "binary"}
@@ -258,10 +298,13 @@ def _form(media_types: Iterable[str], fields: Json) -> Json:
     }
 
 
-def _body(media_types: Iterable[str], fields: Json) -> Json:
+def _body(media_types: Iterable[str], fields: Json, *, is_required: bool = True) -> Json:
     types = list(media_types)
     content = {media_type: _file(media_type) for media_type in [*types, ANY_FILE]}
-    return {"required": True, "content": {**content, "multipart/form-data": _form(types, fields)}}
+    return {
+        "required": is_required,
+        "content": {**content, "multipart/form-data": _form(types, fields)},
+    }
 
 
 DATASET_BODY: Final = _body(
@@ -283,6 +326,7 @@ DATASET_BODY: Final = _body(
         "rare_classes": {"type": "string", **RARE_CLASSES},
         "unlabelled": {"type": "string", **UNLABELLED},
     },
+    is_required=False,
 )
 HEAD_BODY: Final = _body(["application/x-safetensors", "application/x-npz"], {})
 BUNDLE_BODY: Final = _body(["application/x-tar"], {})

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.markup import escape
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 commands = typer.Typer(no_args_is_help=True)
 
 _PAUSE_SECONDS = 0.5
+_REPORT_SECONDS = 2.0
+_SHOWN_MISSING = 20
+_PLACES = {"objects": "object store", "database": "database"}
 _COPIED = (field("name", "table"), field("rows"), ("digest", lambda row: row["digest"][:16]))
 
 
@@ -145,6 +148,7 @@ def restore(
     settings = read_settings(data_dir=data_dir)
     restored = restore_backup(settings, folder, overwrite=overwrite)
     say(f"Restored the backup of {local(restored.manifest.created_at)}. All sessions have ended.")
+    _say_what_is_missing(restored.missing)
     if revoke_keys:
         upgrade_database(settings.app_database_url)
         with open_store(data_dir) as store:
@@ -182,6 +186,78 @@ def copy(
     say("All tables are the same in both databases. Set STMS_DATABASE_URL to the new one, and start again.")
 
 
+@commands.command("move-blobs")
+def move_blobs(
+    to: Annotated[
+        Literal["objects", "database"],
+        typer.Option("--to", help="objects: the object store of STMS_BLOBS, for blobs of 256 KiB and more."),
+    ],
+    data_dir: DataOption = None,
+) -> None:
+    """Move the bytes of data sets, teachers and students to the object store of STMS_BLOBS, or back.
+
+    The service may be running, if its processes have the same STMS_BLOBS. Each blob is copied, read back and
+    compared before it is used in its new place. Run it again after an interruption: it goes on.
+
+    Example:  stms db move-blobs --to objects
+    """
+    from app.store.blob_moves import Moved
+    from app.store.blob_moves import move_blobs as move
+    from app.store.bodies import Place
+
+    last = 0.0
+
+    def report(moved: Moved) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _REPORT_SECONDS:
+            last = time.monotonic()
+            error_console().print(
+                f"{moved.blobs} of {moved.total_blobs} blobs, {moved.bytes / 1e6:.1f} of"
+                f" {moved.total_bytes / 1e6:.1f} MB"
+            )
+
+    _require_blobs(data_dir)
+    with open_store(data_dir) as store:
+        moved = move(store, Place(to), report)
+    say(f"Moved {moved.blobs} blobs of {moved.bytes / 1e6:.1f} MB to the {_PLACES[to]}.")
+
+
+@commands.command("check-blobs")
+def check_blobs(data_dir: DataOption = None) -> None:
+    """Check that the object store of STMS_BLOBS has every blob that the database says to be there.
+
+    Run it after restoring a database. Exit code 1 if any is missing; each is named with what refers to it.
+    """
+    from app.store.blob_moves import missing_objects
+
+    _require_blobs(data_dir)
+    with open_store(data_dir) as store:
+        with store.read() as uow:
+            count = uow.blobs.count_objects()
+        missing = [
+            f"{one.digest} of {one.size} bytes, used by: {', '.join(one.used_by)}"
+            for one in missing_objects(store)
+        ]
+    if missing:
+        raise CommandFailed(f"{len(missing)} of {count} objects are missing or cut off.", missing)
+    say(f"The object store has all {count} blobs that the database says to be there.")
+
+
+def _require_blobs(data_dir: Path | None) -> None:
+    if not read_settings(data_dir=data_dir).blobs:
+        raise CommandFailed("There is no object store.", ["Set STMS_BLOBS, such as to s3://bucket/stms."])
+
+
+def _say_what_is_missing(digests: Sequence[str]) -> None:
+    for digest in digests[:_SHOWN_MISSING]:
+        say(f"Missing in the object store: {digest}")
+    if digests:
+        say(
+            f"{len(digests)} objects are missing: what needs them answers with the error blob_missing."
+            " Restore them from older versions of the bucket; `stms db check-blobs` looks again."
+        )
+
+
 def _say_which_keys_are_valid(restored: Restored) -> None:
     if restored.ended is None:
         say(
@@ -207,11 +283,10 @@ def open_store(data_dir: Path | None) -> Iterator[Store]:
 
     Raises CommandFailed if it is unreachable or out of date, and SchemaUnknown, for which no waiting helps.
     """
-    from app.store.engine import open_database
     from app.store.migrate import SchemaOutdated, require_current_schema
-    from app.store.unit_of_work import Store
+    from app.store.opening import open_store as open_parts
 
-    store = Store(open_database(read_settings(data_dir=data_dir), "command"))
+    store = open_parts(read_settings(data_dir=data_dir), "command")
     try:
         with database_reached(), audit_context(AuditContext(operator())):
             try:

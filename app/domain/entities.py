@@ -51,6 +51,19 @@ class ListedDataset(Document):
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedUpload:
+    """A file of ``bytes`` with a SHA-256 that a client puts into the object store itself, for a data set."""
+
+    id: str
+    tenant: str
+    bytes: int
+    sha256: str
+    created_by: str
+    created_at: float
+    expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
 class Dataset:
     """A validated data set, identified in its tenant by ``digest``, the SHA-256 of the uploaded bytes.
 

@@ -43,6 +43,7 @@ from app.services.retention import Cleaner
 from app.settings import Settings
 from app.store.engine import open_database, open_engine
 from app.store.migrate import schema_is_current
+from app.store.opening import open_store
 from app.store.unit_of_work import Store
 
 logger = logging.getLogger(__name__)
@@ -79,8 +80,8 @@ class Worker:
         # Each running workflow may use a connection, and the heartbeat must never wait for one. The database
         # ends idle transactions: frozen in one, this worker must not block the rows for its successor.
         pool_size = 2 * settings.worker_concurrency + _SPARE_CONNECTIONS
-        self._store = Store(
-            open_database(settings, "worker", pool_size=pool_size, idle=settings.takeover_seconds)
+        self._store = open_store(
+            settings, "worker", pool_size=pool_size, idle=settings.takeover_seconds
         ).of_all_tenants()
         # As many again may be opened.
         self._jobs_database = open_jobs_database(settings, pool_size // 2, self._stopping)

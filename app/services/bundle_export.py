@@ -24,6 +24,7 @@ from app.domain.errors import NotFound, Unavailable, Unprocessable
 from app.services.models import served_student
 from app.services.version_metrics import StudentTotals
 from app.store.blob_cache import BlobCache
+from app.store.large_blobs import read_large
 from app.store.unit_of_work import Store
 
 IMPORTED: Final = "imported"
@@ -316,20 +317,15 @@ def _small_blobs(store: Store, lines: Sequence[StudentLine]) -> Callable[[str], 
 
 
 def _damaged(digest: str) -> Unavailable:
-    return Unavailable(f"Blob {digest} is damaged in the database, or was deleted.", code="blob_damaged")
+    return Unavailable(f"Blob {digest} is damaged where it is stored, or was deleted.", code="blob_damaged")
 
 
 def _blob(store: Store, digest: str) -> Iterator[bytes]:
-    """The content of a blob: each chunk in a transaction of its own, so that a slow reader holds none."""
-    sha, position = hashlib.sha256(), 0
-    while True:
-        with store.read() as uow:
-            chunk = uow.blobs.chunk(digest, position)
-        if chunk is None:
-            break
+    """The content of a blob. Raises Unavailable."""
+    sha = hashlib.sha256()
+    for chunk in read_large(store, digest):
         sha.update(chunk)
         yield chunk
-        position += 1
     if sha.hexdigest() != digest:
         raise _damaged(digest)
 

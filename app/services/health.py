@@ -93,10 +93,13 @@ def database_health(store: Store, queue: JobQueue | None, takeover_seconds: floa
     if not database.ok:
         # Each further check would wait for the database again.
         unknown = "is unknown while the database does not answer"
-        needed = {"schema": True} | ({} if queue is None else {"job_engine": False, "workers": False})
+        needed = {"schema": True} | ({} if store.objects is None else {"object_store": False})
+        needed |= {} if queue is None else {"job_engine": False, "workers": False}
         others = [Check(name, False, is_needed, unknown) for name, is_needed in needed.items()]
         return DatabaseHealth((database, *others), None)
     checks = [database, check("schema", lambda: _schema(store))]
+    if store.objects is not None:
+        checks.append(check("object_store", lambda: _object_store(store), needed=False))
     if queue is not None:
         checks.append(check("job_engine", lambda: _job_engine(queue), needed=False))
         checks.append(check("workers", lambda: _workers(store, takeover_seconds), needed=False))
@@ -116,6 +119,14 @@ def _schema(store: Store) -> str:
     if not current:
         raise CheckFailed("is older than this program, or missing; run: stms db upgrade")
     return "is up to date"
+
+
+def _object_store(store: Store) -> str:
+    if store.objects is not None:
+        store.objects.ping()
+    with store.read() as uow:
+        count = uow.blobs.count_objects()
+    return f"answers; {count} blobs are in it"
 
 
 def _job_engine(queue: JobQueue) -> str:

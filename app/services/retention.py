@@ -11,12 +11,14 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from math import inf
 from typing import Final
 
 from app.domain.errors import Conflict, ServiceError, Unavailable
 from app.domain.figures import HOUR, KEPT_INPUTS_DAYS
 from app.domain.webhook import KEPT_DAYS
+from app.services.uploads import clean_uploads
 from app.settings import Settings
 from app.store.large_blobs import delete_large
 from app.store.repositories.keys import KEPT_SECONDS
@@ -28,6 +30,8 @@ BLOBS_OF_A_REQUEST: Final = 1000
 """Students whose blobs are deleted together with their job; those of more are left to `clean`."""
 GRACE_SECONDS = 3600.0
 """Unreferenced blobs may belong to an upload or a job in progress; younger ones are not deleted."""
+STRAY_SECONDS = 24 * 3600.0
+"""Objects without a row may belong to a transaction in progress; younger ones are not looked at."""
 
 _DAY = 86_400.0
 _SMALL_BYTES = 16 * 1024**2
@@ -104,6 +108,8 @@ def clean(store: Store, settings: Settings) -> Cleaned:
     keys = _until_none(store, lambda uow: uow.keys.delete_ended(_keys_before(now, settings)))
     audit = _until_none(store, lambda uow: uow.audit.delete_before(_since(now, settings.retain_audit_days)))
     audit += sum(_delete_audit(store, *one) for one in _too_many_records(store, settings))
+    clean_uploads(store, now)
+    _bury_strays(store, now - STRAY_SECONDS)
     blobs, size = _delete_blobs(store, now - GRACE_SECONDS)
     cleaned = Cleaned(jobs, requests, keys, audit, blobs, size, inputs, deliveries)
     if cleaned != Cleaned():
@@ -224,12 +230,38 @@ def _delete_blobs(store: Store, before: float) -> tuple[int, int]:
 
 
 def _delete_page(store: Store, page: Sequence[tuple[str, int]], before: float) -> list[int]:
-    """Delete blobs (digest, size) that are unreferenced and were not used since; returns their sizes."""
+    """Delete blobs (digest, size) that are unreferenced and were not used since; returns their sizes.
+
+    Those in the object store are hidden at first, and deleted `GRACE_SECONDS` later: some may be read.
+    """
+    objects, removed = set[str](), set[str]()
+    if store.objects is not None:
+        with store.begin() as uow:
+            objects = uow.blobs.among_objects([digest for digest, _ in page])
+            uow.blobs.hide_objects(objects, before)
+            removed = uow.blobs.remove_hidden(objects, min(before, time.time() - GRACE_SECONDS))
+    rest = [(digest, size) for digest, size in page if digest not in objects]
     with store.begin() as uow:
-        deleted = [size for digest, size in page if size <= _SMALL_BYTES and uow.blobs.delete(digest, before)]
+        deleted = [size for digest, size in rest if size <= _SMALL_BYTES and uow.blobs.delete(digest, before)]
+    deleted += [size for digest, size in page if digest in removed]
     return deleted + [
-        size for digest, size in page if size > _SMALL_BYTES and delete_large(store, digest, before=before)
+        size for digest, size in rest if size > _SMALL_BYTES and delete_large(store, digest, before=before)
     ]
+
+
+def _bury_strays(store: Store, before: float) -> None:
+    """Hide objects that no row knows, such as after a crash, or after the restoration of a database."""
+    if store.objects is None:
+        return
+
+    def named(digests: Collection[str]) -> Collection[str]:
+        with store.read() as uow:
+            return uow.blobs.among_objects(digests)
+
+    strays = store.objects.strays(named, before)
+    while page := list(islice(strays, _PAGE)):
+        with store.begin() as uow:
+            uow.blobs.bury_strays(page)
 
 
 def _unused(store: Store, before: float) -> Iterator[Sequence[tuple[str, int]]]:

@@ -22,7 +22,10 @@ from sqlalchemy.engine import make_url
 
 from app.domain.errors import Conflict, InvalidRequest
 from app.settings import Settings
+from app.store.blob_moves import all_objects
 from app.store.migrate import is_before_first, is_known_revision
+from app.store.object_address import ObjectAddress
+from app.store.opening import open_objects
 from app.store.private_files import sync_folder
 from app.store.restored_keys import ValidKey, end_what_was_ended, valid_keys
 
@@ -44,12 +47,14 @@ class Restored(NamedTuple):
     """What `restore` did.
 
     ended: keys that were revoked or rotated after the backup, and stay so; None if that is unknown.
-    valid: the keys that the restored database accepts.
+    valid: the keys that the restored database accepts. missing: digests of blobs in the object store that
+    are not there, or have another size.
     """
 
     manifest: Manifest
     ended: int | None
     valid: list[ValidKey]
+    missing: list[str]
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -93,8 +98,10 @@ def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Res
     The whole backup is verified before any database is replaced, and each is replaced by renaming: after a
     crash in between, one or both databases are still the old ones, and the restore can be repeated.
     No session comes back, and no text of a key that the replaced database knows as revoked or rotated.
-    Raises InvalidRequest if the backup is incomplete, damaged, or made by a newer program or one of before
-    1.0.0, and Conflict if databases exist and ``overwrite`` is false or another process has them open.
+    Objects of an object store are no part of a backup; those that the restored database needs and that are
+    gone are named. Raises InvalidRequest if the backup is incomplete, damaged, or made by a newer program or
+    one of before 1.0.0, or needs an object store that the settings do not name, Unavailable if that cannot
+    be asked, and Conflict if databases exist and ``overwrite`` is false or another process has them open.
     """
     targets = sqlite_files(settings, must_exist=False)
     manifest = _read(folder)
@@ -116,6 +123,7 @@ def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Res
             copies.append((temporary, targets[name]))
         main = targets["stms.sqlite"]
         restored = next(temporary for temporary, target in copies if target == main)
+        missing = _missing_objects(settings, restored)
         ended = end_what_was_ended(restored, main)
         _describe(restored)
         for path in targets.values():
@@ -128,7 +136,28 @@ def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Res
             sync_folder(target.parent)
         for path in set(targets.values()) - {target for _, target in copies}:
             path.unlink(missing_ok=True)
-    return Restored(manifest, ended, valid_keys(main, time.time()))
+    return Restored(manifest, ended, valid_keys(main, time.time()), missing)
+
+
+def _missing_objects(settings: Settings, path: Path) -> list[str]:
+    """Digests of the blobs of a database whose objects are missing in the object store of the settings."""
+    with closing(_connect(path)) as connection:
+        columns = [row[1] for row in connection.execute("PRAGMA table_info(blobs)")]
+        if "place" not in columns:
+            return []
+        needed = connection.execute("SELECT digest, size FROM blobs WHERE place = 'objects' AND complete")
+        sizes = dict(needed.fetchall())
+    if not sizes:
+        return []
+    objects = open_objects(ObjectAddress.of(settings))
+    if objects is None:
+        text = (
+            f"The bytes of {len(sizes)} blobs of the backup are in an object store. Set STMS_BLOBS, and"
+            " restore again."
+        )
+        raise InvalidRequest(text, code="backup_needs_objects")
+    present = all_objects(objects)
+    return sorted(digest for digest, size in sizes.items() if present.get(digest) != size)
 
 
 def sqlite_files(settings: Settings, *, must_exist: bool = True) -> dict[str, Path]:

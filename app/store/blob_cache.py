@@ -32,6 +32,7 @@ from typing import IO, Final, TypeVar
 from app.domain.errors import Unavailable
 from app.settings import Settings
 from app.store.cache_usage import CacheUsage
+from app.store.large_blobs import fetch_blob
 from app.store.private_files import check_own, installation_key, make_private
 from app.store.unit_of_work import Store
 from core.errors import InvalidPackage
@@ -176,7 +177,7 @@ class BlobCache:
             for chunk in fetch():
                 writer.write(chunk)
             if writer.digest != digest:
-                raise Unavailable(f"Blob {digest} is damaged in the database.", code="blob_damaged")
+                raise Unavailable(f"Blob {digest} is damaged where it is stored.", code="blob_damaged")
             self.commit(writer)
 
     @contextmanager
@@ -265,13 +266,8 @@ class BlobCache:
 
 
 def open_blob(store: Store, files: BlobCache, digest: str) -> CachedFile:
-    """A blob of the database through the cache. Raises NotFound and Unavailable."""
-
-    def fetch() -> Iterator[bytes]:
-        with store.read() as uow:
-            yield from uow.blobs.unverified_chunks(digest)
-
-    return files.open(digest, fetch)
+    """A blob through the cache, from the database or the object store. Raises NotFound and Unavailable."""
+    return files.open(digest, lambda: fetch_blob(store, digest))
 
 
 class FileWriter:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import count, islice
 
+from app.store.bodies import OBJECT_BYTES, BlobBodies, DatabaseBodies, Place, without_store
 from app.store.unit_of_work import Store
 
 LARGE_CHUNK_BYTES = 4 * 1024**2
 """Size of every chunk except the last. Fixed, because a resumed upload must have the same chunk borders."""
 
 _CHUNKS_PER_TRANSACTION = 8
+_TOUCH_SECONDS = 60.0
+"""How often a blob that is being put into the object store is marked as in use."""
 
 
 def put_large(
@@ -29,7 +34,11 @@ def put_large(
     with store.begin() as uow:
         if not uow.blobs.begin_large(digest, size):
             return
-        stored = uow.blobs.stored_positions(digest)
+        place = uow.blobs.place_for(size)
+        stored = uow.blobs.stored_positions(digest) if place is Place.DATABASE else set()
+    if place is Place.OBJECTS and store.objects is not None:
+        store.objects.put(digest, size, _in_use(store, digest, chunks, on_progress))
+        return
     done = 0
     for first, batch in _batches(chunks):
         missing = [(position, chunk) for position, chunk in enumerate(batch, first) if position not in stored]
@@ -40,6 +49,54 @@ def put_large(
         done += sum(map(len, batch))
         if on_progress is not None:
             on_progress(done)
+
+
+def stage(store: Store, contents: Iterable[bytes]) -> None:
+    """Put contents that belong into the object store there, before the transaction that makes them blobs.
+
+    That transaction is then short. Without it they are strays, which the retention job deletes. Raises
+    Unavailable.
+    """
+    if store.objects is None:
+        return
+    for content in contents:
+        if len(content) >= OBJECT_BYTES:
+            store.objects.put(hashlib.sha256(content).hexdigest(), len(content), [content])
+
+
+def read_large(store: Store, digest: str) -> Iterator[bytes]:
+    """The content of a blob, not verified, without a transaction that a slow reader would hold open.
+
+    Raises NotFound, Unavailable.
+    """
+    with store.read() as uow:
+        place, size = uow.blobs.where(digest)
+    if place is Place.OBJECTS:
+        yield from _objects(store).chunks(digest, size)
+        return
+    for position in count():
+        with store.read() as uow:
+            chunk = uow.blobs.chunk(digest, position)
+        if chunk is None:
+            return
+        yield chunk
+
+
+def fetch_blob(store: Store, digest: str) -> Iterator[bytes]:
+    """As `read_large` for a reader that does not pause: one transaction, where the database has the bytes."""
+    with store.read() as uow:
+        place, size = uow.blobs.where(digest)
+        if place is Place.DATABASE:
+            yield from DatabaseBodies(uow.connection).chunks(digest, size)
+            return
+    yield from _objects(store).chunks(digest, size)
+
+
+def _objects(store: Store) -> BlobBodies:
+    """Raises Unavailable where the settings name no object store."""
+    if store.objects is None:
+        raise without_store()
+    return store.objects
 
 
 def delete_large(store: Store, digest: str, *, before: float) -> bool:
@@ -55,6 +112,22 @@ def delete_large(store: Store, digest: str, *, before: float) -> bool:
         with store.begin() as uow:
             more = uow.blobs.delete_chunks(digest, before, _CHUNKS_PER_TRANSACTION)
     return True
+
+
+def _in_use(
+    store: Store, digest: str, chunks: Iterable[bytes], on_progress: Callable[[int], None] | None
+) -> Iterator[bytes]:
+    """The chunks of an unfinished blob, whose row is touched meanwhile, so that nobody deletes it."""
+    done, touched = 0, time.monotonic()
+    for chunk in chunks:
+        if time.monotonic() - touched > _TOUCH_SECONDS:
+            with store.begin() as uow:
+                uow.blobs.keep_large(digest)
+            touched = time.monotonic()
+        yield chunk
+        done += len(chunk)
+        if on_progress is not None:
+            on_progress(done)
 
 
 def _batches(chunks: Iterable[bytes]) -> Iterator[tuple[int, list[bytes]]]:

@@ -51,6 +51,8 @@ def _tenant(*, primary_key: bool = False) -> Column[str]:
     return Column("tenant", _NAME, primary_key=primary_key, nullable=False, server_default=DEFAULT_TENANT)
 
 
+_IN_OBJECTS = text("place = 'objects'")
+
 blobs = Table(
     "blobs",
     metadata,
@@ -59,6 +61,10 @@ blobs = Table(
     Column("created_at", Double, nullable=False),
     # False while a large blob is being stored in several transactions; readers ignore it until then.
     Column("complete", Boolean, nullable=False, server_default=true()),
+    # Where the bytes are, see `app.store.bodies.Place`.
+    Column("place", String(16), nullable=False, server_default="database"),
+    # Those in an object store are looked for by themselves, and are none where there is no such store.
+    Index("ix_blobs_objects", "digest", sqlite_where=_IN_OBJECTS, postgresql_where=_IN_OBJECTS),
 )
 
 blob_chunks = Table(
@@ -96,6 +102,20 @@ datasets = Table(
 
 # The names of the classes of data sets, in pieces, so that a page of them is read without the others. In a
 # table of their own, because they may take many MiB, and most queries on data sets do not need them.
+# Files that clients put into the object store at presigned addresses, until they become data sets.
+uploads = Table(
+    "uploads",
+    metadata,
+    Column("id", _ID, primary_key=True),
+    _tenant(),
+    Column("bytes", BigInteger, nullable=False),
+    Column("sha256", _DIGEST, nullable=False),
+    Column("created_by", _NAME, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False, index=True),
+    Index("ix_uploads_tenant_expires_at", "tenant", "expires_at", "bytes"),
+)
+
 dataset_classes = Table(
     "dataset_classes",
     metadata,

@@ -11,7 +11,8 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from app.domain.names import DEFAULT_TENANT
-from app.store.blobs import DatabaseBlobs
+from app.store.blobs import Blobs
+from app.store.bodies import BlobBodies
 from app.store.db_errors import commit_errors, translate_errors
 from app.store.engine import READ_ONLY, SINGLE_READ
 from app.store.repositories.admission import Admission
@@ -34,6 +35,7 @@ from app.store.repositories.students import Students
 from app.store.repositories.tallies import Tallies
 from app.store.repositories.token_revocations import TokenRevocations
 from app.store.repositories.units import Units
+from app.store.repositories.uploads import Uploads
 from app.store.repositories.webhooks import Webhooks
 from app.store.repositories.workers import Workers
 
@@ -41,13 +43,13 @@ from app.store.repositories.workers import Workers
 class UnitOfWork:
     """The repositories over one connection and its open transaction.
 
-    tenant: the only one whose rows they return and change; None for all tenants.
+    tenant: the only one whose rows they return and change; None for all tenants. objects: see `Store`.
     """
 
-    def __init__(self, connection: Connection, tenant: str | None) -> None:
+    def __init__(self, connection: Connection, tenant: str | None, objects: BlobBodies | None = None) -> None:
         self.connection = connection
         self.tenant = tenant
-        self.blobs = DatabaseBlobs(connection)
+        self.blobs = Blobs(connection, objects)
         self.datasets = Datasets(connection, tenant)
         self.jobs = Jobs(connection, tenant)
         self.students = Students(connection)
@@ -66,6 +68,7 @@ class UnitOfWork:
         self.inputs = InputCounts(connection)
         self.admission = Admission(connection)
         self.quotas = Quotas(connection)
+        self.uploads = Uploads(connection, tenant)
         self.webhooks = Webhooks(connection, tenant)
         self.outbox = Outbox(connection)
         self.audit = Audit(connection, tenant)
@@ -78,11 +81,16 @@ class Store:
     Rows of other tenants do not exist for them. `of_tenant` gives the store of another tenant. Workers,
     authentication and operators use that of all tenants.
 
+    objects: the object store with the bytes of large blobs; None keeps all bytes in the database.
+
     All methods raise Unavailable when the database is unreachable, locked, too slow or out of disk space.
     """
 
-    def __init__(self, engine: Engine, tenant: str | None = DEFAULT_TENANT) -> None:
+    def __init__(
+        self, engine: Engine, tenant: str | None = DEFAULT_TENANT, objects: BlobBodies | None = None
+    ) -> None:
         self.engine = engine
+        self.objects = objects
         self._tenant = tenant
 
     @property
@@ -94,11 +102,11 @@ class Store:
 
     def of_tenant(self, tenant: str) -> Store:
         """The store of one tenant, over the same connections."""
-        return Store(self.engine, tenant)
+        return Store(self.engine, tenant, self.objects)
 
     def of_all_tenants(self) -> Store:
         """The store of all tenants, over the same connections."""
-        return Store(self.engine, None)
+        return Store(self.engine, None, self.objects)
 
     @contextmanager
     def begin(self) -> Iterator[UnitOfWork]:
@@ -107,7 +115,7 @@ class Store:
         Raises OutcomeUnknown, a kind of Unavailable, when the database is lost while it commits.
         """
         with translate_errors(), self.engine.connect() as connection, connection.begin() as transaction:
-            uow = UnitOfWork(connection, self._tenant)
+            uow = UnitOfWork(connection, self._tenant, self.objects)
             yield uow
             with commit_errors():
                 transaction.commit()
@@ -119,7 +127,7 @@ class Store:
         with translate_errors(), self.engine.connect() as connection:
             connection = connection.execution_options(**{READ_ONLY: True, "postgresql_readonly": True})
             with connection.begin():
-                yield UnitOfWork(connection, self._tenant)
+                yield UnitOfWork(connection, self._tenant, self.objects)
 
     @contextmanager
     def peek(self) -> Iterator[UnitOfWork]:
@@ -128,7 +136,7 @@ class Store:
             # SQLAlchemy would set more than is needed for AUTOCOMMIT on SQLite, and back again.
             is_sqlite = self.engine.dialect.name == "sqlite"
             options = {SINGLE_READ: True} if is_sqlite else {"isolation_level": "AUTOCOMMIT"}
-            yield UnitOfWork(connection.execution_options(**options), self._tenant)
+            yield UnitOfWork(connection.execution_options(**options), self._tenant, self.objects)
 
     @contextmanager
     def single(self) -> Iterator[UnitOfWork]:
@@ -138,7 +146,8 @@ class Store:
                 yield uow
             return
         with translate_errors(), self.engine.connect() as connection:
-            yield UnitOfWork(connection.execution_options(isolation_level="AUTOCOMMIT"), self._tenant)
+            connection = connection.execution_options(isolation_level="AUTOCOMMIT")
+            yield UnitOfWork(connection, self._tenant, self.objects)
 
     def dispose(self) -> None:
         """Close all connections; connections in use are closed when they return to the pool."""

@@ -14,6 +14,7 @@ million_new_p50_vs_ten   the same where nearly every query of the million is the
 fetch_seconds            the first query when the cache on disk is empty: all bytes come from the database
 rss_*_mib                resident memory of the query process: at its start, after one class, after all
 rss_per_class_kib        growth of what is mapped (RssFile) for each class asked
+wal_mb, api_share_of_upload and those beside them: see `lab.benchmarks.object_storage`
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from typing import IO
 
 import numpy as np
 
+from lab.benchmarks import object_storage
 from lab.benchmarks.connection import Connection, request
 from tests.system.deployment import Deployment, prepare_database
 from tests.system.processes import family, two_cores, wait_for_port
@@ -236,10 +238,14 @@ def main(out: IO[str]) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--classes", type=int, default=1_000_000)
     parser.add_argument("--columns", type=int, default=512)
+    parser.add_argument("--upload-mib", type=int, default=256, help="size of the data set that is uploaded")
     parser.add_argument("--folder", type=Path, default=None, help="where to put some gigabytes meanwhile")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="stms-scale-", dir=options.folder) as folder:
-        print(json.dumps(measure(Path(folder), options.classes, options.columns)), file=out)
+        results = object_storage.measure(Path(folder), options.upload_mib)
+        print(results, flush=True)
+        results |= measure(Path(folder), options.classes, options.columns)
+        print(json.dumps(results), file=out)
 
 
 if __name__ == "__main__":

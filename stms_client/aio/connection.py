@@ -27,6 +27,7 @@ from stms_client.transport import (
     Progress,
     async_file_pieces,
     file_size,
+    of_stores,
     options,
     url_of,
 )
@@ -85,6 +86,7 @@ class Connection(Shown):
     ) -> None:
         used = options(address, api_key, timeout, user_agent, ca)
         self._pools = OfLoop(partial(DirectClient, **used))
+        self._stores = OfLoop(partial(DirectClient, **of_stores(used, ca)))
         self._is_closed = False
         self._address = str(httpx.URL(address)).rstrip("/")
         self._url = lru_cache(_URLS)(partial(url_of, self._address))
@@ -112,6 +114,7 @@ class Connection(Shown):
         """
         self._is_closed = True
         await self._pools.aclose()
+        await self._stores.aclose()
 
     async def _http(self) -> httpx.AsyncClient:
         """The client of this process and event loop. Raises StmsError after `close`."""
@@ -145,6 +148,35 @@ class Connection(Shown):
                     raise
             await asyncio.sleep(pause)
             attempt += 1
+
+    async def _put_file(self, url: str, file: Path, progress: Progress | None = None) -> None:
+        """Put a file at a presigned address of an object store, which gets no API key. Raises StmsError."""
+        attempt = 1
+        while True:
+            try:
+                return await self._put_once(url, file, progress)
+            except StmsError as error:
+                pause = self._retry.pause(attempt, error, repeatable=True)
+                if pause is None:
+                    raise
+            await asyncio.sleep(pause)
+            attempt += 1
+
+    async def _put_once(self, url: str, file: Path, progress: Progress | None) -> None:
+        store, size = await self._stores.here(), file_size(file)
+        request = httpx.Request(
+            "PUT",
+            url,
+            headers={**store.headers, "Content-Length": str(size)},
+            content=async_file_pieces(file, size, progress),
+            extensions={"timeout": UPLOAD_TIMEOUT.as_dict()},
+        )
+        try:
+            response = await store.send(request)
+        except httpx.TransportError as error:
+            raise unreachable(f"{request.url.scheme}://{request.url.netloc.decode()}", error) from error
+        if not response.is_success:
+            raise problem_of(response)
 
     @asynccontextmanager
     async def streaming(

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, cast
 
 from stms_client import calls, cards
 from stms_client.aio.connection import Connection
 from stms_client.arrays import ClassName, Frame, Table, class_name
-from stms_client.documents import Dataset, DatasetClass, DatasetRow, ListedDataset
+from stms_client.documents import Dataset, DatasetClass, DatasetRow, ListedDataset, Upload
+from stms_client.errors import Problem
 from stms_client.progress import upload_bar
-from stms_client.transport import Progress
+from stms_client.transport import Progress, async_digest_of, file_size
+
+_PAST_THE_API = 16 * 1024**2
+"""Bytes from which on a file goes by way of the object store of the service, if it has one."""
 
 
 class Datasets(Connection):
@@ -70,7 +75,39 @@ class Datasets(Connection):
         }
         call = calls.upload(Path(file), name, file_format, reading)
         with upload_bar(progress, call.file) as update:
-            return await self.do(call, update)
+            planned = None
+            if file_size(Path(file)) >= _PAST_THE_API:
+                planned = await self._put_in_store(Path(file), update)
+            if planned is not None:
+                return await self.do(calls.of_planned(call, planned))
+            try:
+                return await self.do(call, update)
+            except Problem as error:
+                if error.code != "uploads_presigned":
+                    raise
+            # This service takes small files, too, from its object store only.
+            planned = await self._put_in_store(Path(file), update)
+            return await self.do(calls.of_planned(call, str(planned)))
+
+    async def plan_upload(self, size: int, sha256: str) -> Upload:
+        """Plan to put a file into the object store of the service: ``PUT`` it to ``url`` of the result.
+
+        `upload_dataset` does so by itself for large files. size: of the file in bytes. sha256: hexadecimal.
+        Raises Conflict with the code ``no_object_store`` where there is none.
+        """
+        return await self.do(calls.plan_upload(size, sha256))
+
+    async def _put_in_store(self, file: Path, progress: Progress | None) -> str | None:
+        """Put a file into the object store of the service; returns its upload, None without a store."""
+        try:
+            upload = await self.plan_upload(file_size(file), await async_digest_of(file))
+        except Problem as error:
+            # An older service has no such path.
+            if error.code == "no_object_store" or error.status == HTTPStatus.NOT_FOUND:
+                return None
+            raise
+        await self._put_file(upload["url"], file, progress)
+        return upload["id"]
 
     async def upload_table(
         self,

@@ -35,6 +35,7 @@ REPLACED = {
     "aiter_bytes": "iter_bytes",
     "aiter_lines": "iter_lines",
     "aread": "read",
+    "async_digest_of": "digest_of",
     "async_file_pieces": "file_pieces",
     "asynccontextmanager": "contextmanager",
     "asyncio": "time",

@@ -37,7 +37,7 @@ from tests.deploy.rendered import (
 
 GIB = 1024**3
 needs_kubectl = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
-SECRETS = {"STMS_DATABASE_URL", "STMS_REMOTE_TEACHER_TOKENS", "first.key"}
+SECRETS = {"STMS_BLOBS_SECRET", "STMS_DATABASE_URL", "STMS_REMOTE_TEACHER_TOKENS", "first.key"}
 
 
 @pytest.fixture(
@@ -140,6 +140,10 @@ def test_every_variable_is_a_setting_and_every_value_valid(
     objects: list[Object], monkeypatch, tmp_path: Path
 ):
     known = {f"STMS_{name.upper()}" for name in Settings.model_fields}
+    # The Secret that `secrets.blobsSecret` names, for the access key among the settings.
+    secret = tmp_path / "STMS_BLOBS_SECRET"
+    secret.write_text("of the object store", encoding="utf-8")
+    secret.chmod(0o400)
     for _, container in all_containers(objects):
         given = environment(objects, container)
         assert given.keys() <= known

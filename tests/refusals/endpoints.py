@@ -10,6 +10,7 @@ from tests.refusals.refusal import (
     JOBS,
     KEYS,
     QUERY,
+    UPLOADS,
     Act,
     Answer,
     Refusal,
@@ -217,6 +218,7 @@ def authorization() -> list[Refusal]:
         "access",
         ("who asks, trains", post(JOBS, b"{}", key="query"), 403, "scope_required"),
         ("who asks, sends a data set", post(DATASETS, b"1,a\n", key="query"), 403, "scope_required"),
+        ("who asks, plans an upload", post(UPLOADS, b"{}", key="query"), 403, "scope_required"),
         ("who trains, makes keys", post(KEYS, b"{}", key="train"), 403, "scope_required"),
         ("who trains, sees the workers", get("/v1/workers", key="train"), 403, "scope_required"),
         (
@@ -245,6 +247,34 @@ def authorization() -> list[Refusal]:
             "model_not_allowed",
         ),
         ("a key of one's own making", _many_keys, 429, "too_many_failures"),
+    )
+
+
+def uploads() -> list[Refusal]:
+    """Plans of uploads, and data sets from uploads, on a server that has no object store."""
+
+    def planned(size: object, digest: str = "0" * 64, **more: object) -> Act:
+        return post(UPLOADS, json.dumps({"bytes": size, "sha256": digest} | more).encode(), key="train")
+
+    def taken(upload: str) -> Act:
+        return post(f"{DATASETS}?format=csv&upload={upload}", key="train")
+
+    bad = (422, "invalid_body")
+    return refusals(
+        "uploads",
+        ("without a key", post(UPLOADS, b"{}", key=""), 401, "key_required"),
+        ("without an object store", planned(10), 409, "no_object_store"),
+        ("of no byte", planned(0), *bad),
+        ("of fewer bytes than none", planned(-1), *bad),
+        ("of 10^30 bytes", planned(10**30), *bad),
+        ("of a text of bytes", planned("10"), *bad),
+        ("with a short digest", planned(10, "0" * 63), *bad),
+        ("with a digest of other letters", planned(10, "g" * 64), *bad),
+        ("at an address of one's own", planned(10, url="http://127.0.0.1/"), *bad),
+        ("a file without an object store", taken("upl_1"), 409, "no_object_store"),
+        ("a file up", taken("..%2Finbox"), 400, "invalid_parameter"),
+        ("a file of no name", taken(""), 400, "invalid_parameter"),
+        ("a file of 10 000 letters", taken("a" * 10_000), 400, "invalid_parameter"),
     )
 
 

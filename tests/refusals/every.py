@@ -14,7 +14,7 @@ GROUPS: Final[tuple[Callable[[], list[Refusal]], ...]] = (
     *(tables.csv, tables.tables, tables.kinds, tables.svmlight, tables.columns, tables.records),
     *(containers.archives, containers.heads, containers.labels, containers.forms),
     *(endpoints.paths, endpoints.aliases, endpoints.pagination, endpoints.idempotency),
-    *(endpoints.authentication, endpoints.authorization),
+    *(endpoints.authentication, endpoints.authorization, endpoints.uploads),
     *(tenants.objects, tenants.names, tenants.keys, quotas.quotas),
     *borders.GROUPS,
     *records.GROUPS,

@@ -22,6 +22,7 @@ INFER = "/v2/models/pets:cat/infer"
 DATASETS = "/v1/datasets"
 JOBS = "/v1/training-jobs"
 KEYS = "/v1/keys"
+UPLOADS = "/v1/uploads"
 
 ANY_CODE = "any"
 """Stands for the code of a problem document where several are right."""

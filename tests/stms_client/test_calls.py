@@ -509,6 +509,13 @@ def test_rotating_a_key_is_not_retried(client, written):
             {"url": "https://b/a.csv", "format": "csv", "reading": {"header": "no"}},
         ),
         (
+            "plan_upload",
+            {"size": 10, "sha256": "0" * 64},
+            "POST",
+            "/v1/uploads",
+            {"bytes": 10, "sha256": "0" * 64},
+        ),
+        (
             "correct_labels",
             {"job_id": "j1", "corrections": {3: "a", 4: None}, "rename": {"b": "c"}},
             "POST",

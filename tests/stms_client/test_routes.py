@@ -51,6 +51,8 @@ VALUES = {
     "name": "n",
     "quotas": {"keys": 3},
     "rows": [[1.0, 2.0]],
+    "sha256": "0" * 64,
+    "size": 10,
     "tenant": "t",
     "url": "https://hooks.example.com/x",
     "webhook_id": "wh_1",

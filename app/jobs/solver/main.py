@@ -114,10 +114,12 @@ class CommandHandler:
 
         from app.store.blob_cache import BlobCache
         from app.store.engine import open_engine
+        from app.store.opening import open_objects
         from app.store.unit_of_work import Store
 
         self._answers = answers
-        self._store: Store = Store(open_engine(settings.database_url, pool_size=1), settings.tenant)
+        engine = open_engine(settings.database_url, pool_size=1)
+        self._store: Store = Store(engine, settings.tenant, open_objects(settings.objects))
         self._files = BlobCache(
             Path(settings.cache_dir), settings.cache_disk_bytes, bytes.fromhex(settings.cache_key)
         )

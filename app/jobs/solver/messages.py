@@ -16,6 +16,7 @@ import msgspec
 from app.domain.entities import Json
 from app.domain.names import DEFAULT_TENANT
 from app.jobs.errors import InvalidMessage
+from app.store.object_address import ObjectAddress
 
 if TYPE_CHECKING:
     from app.jobs.solver.transfer import Transfer
@@ -41,7 +42,7 @@ class SolverSettings:
     processor time, after which the process counts as hung; 0 for no limit. job_id: for its log, and for the
     stored scores of a remote teacher. remote_teachers: origins that may be asked, as the setting lists them.
     remote_token: bearer token for the job's remote teacher; empty for none. encoder_digest: blob of the
-    encoder that the job has stored; empty for none.
+    encoder that the job has stored; empty for none. objects: the object store with large blobs.
     """
 
     dataset_id: str
@@ -60,6 +61,7 @@ class SolverSettings:
     remote_teachers: str = ""
     remote_token: str = field(default="", repr=False)
     encoder_digest: str = ""
+    objects: ObjectAddress | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Final
 from app.domain.entities import Json
 from app.domain.errors import NotFound
 from app.store.blob_cache import BlobCache
-from app.store.large_blobs import LARGE_CHUNK_BYTES, put_large
+from app.store.large_blobs import LARGE_CHUNK_BYTES, put_large, stage
 from app.store.unit_of_work import Store, UnitOfWork
 
 LARGE_BYTES: Final = 8 * 1024**2
@@ -53,11 +53,13 @@ class Transfer:
     def store_chunks(
         self, store: Store, cache: BlobCache, on_progress: Callable[[int], None] | None = None
     ) -> None:
-        """Store the chunks of a file, as the blob's first part; do nothing for bytes. It can be repeated.
+        """Store the chunks of a file, as the blob's first part. It can be repeated.
 
-        on_progress: see `put_large`. Raises Unavailable, and NotFound if the file has left the cache.
+        Bytes are only put into the object store, if that is where they belong. on_progress: see `put_large`.
+        Raises Unavailable, and NotFound if the file has left the cache.
         """
         if self.data is not None:
+            stage(store, [self.data])
             return
         view = cache.open(self.digest, _file_missing).whole()
         starts = range(0, self.size, LARGE_CHUNK_BYTES)

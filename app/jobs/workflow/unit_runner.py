@@ -45,6 +45,8 @@ from app.jobs.workflow.unit_trace import UnitTrace, unit_trace
 from app.jobs.workflow.work_units import PREPARE, RunningUnit
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
+from app.store.large_blobs import stage
+from app.store.object_address import ObjectAddress
 from app.store.private_files import installation_key
 from app.tracing import Tracer
 
@@ -234,6 +236,8 @@ class UnitRunner:
         """Store results; again if another worker has run the step in our place, with its own results."""
         missing = list(results)
         while missing:
+            packed = [result.packed for result in missing if result.packed]
+            self._check.retry_while_unavailable(partial(stage, self._store, packed))
             stored = self._runner.run(steps.store_students, *self._attempt, missing, unit=self._unit.number)
             kept = stored["kept"]
             done = {(int(index), str(method)) for index, method in kept}
@@ -278,6 +282,7 @@ class UnitRunner:
             remote_teachers=settings.remote_teachers,
             remote_token=_remote_token(settings, job),
             encoder_digest=job.encoder_digest or "",
+            objects=ObjectAddress.of(settings),
         )
 
 

@@ -31,7 +31,9 @@ from lab.verification.simulated.database import Database, Transaction
 
 
 class SimulatedStore:
-    """Opens transactions of the process whose code runs."""
+    """Opens transactions of the process whose code runs. objects: there is no object store."""
+
+    objects = None
 
     def __init__(self, database: Database, bugs: Collection[str]) -> None:
         self._database = database

@@ -95,7 +95,10 @@ def source() -> Iterator[str]:
 
 @pytest.fixture
 def client(make_client: Callable[..., Client], tmp_path: Path, source: str) -> Client:
-    """A server with an issuer of tokens, a receiver of webhooks and a source of data sets."""
+    """A server with an issuer of tokens, a receiver of webhooks, a source of data sets and an object store.
+
+    The store is only named in addresses here.
+    """
     keys = tmp_path / "keys.json"
     keys.write_bytes(key_set(public_jwk("ES256")))
     return make_client(
@@ -103,6 +106,10 @@ def client(make_client: Callable[..., Client], tmp_path: Path, source: str) -> C
         webhooks="https://hooks.example.com",
         webhook_secret="x" * 32,
         dataset_sources=source,
+        blobs="s3://bucket/stms",
+        blobs_endpoint="http://127.0.0.1:1",
+        blobs_key_id="key",
+        blobs_secret="secret",
     )
 
 
@@ -158,6 +165,10 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
     ("post", "/v1/datasets:fetch"): (
         "dataset.create",
         lambda w: w.ask("POST", "/v1/datasets:fetch", json={"url": w.source + TARGET}),
+    ),
+    ("post", "/v1/uploads"): (
+        "upload.create",
+        lambda w: w.ask("POST", "/v1/uploads", json={"bytes": 10, "sha256": "0" * 64}),
     ),
     ("delete", "/v1/datasets/{dataset_id}"): (
         "dataset.delete",

@@ -60,6 +60,7 @@ OPERATIONS = {
     "list_webhooks",
     "list_workers",
     "livez",
+    "plan_upload",
     "point_alias",
     "post_bundle",
     "predict",

@@ -27,6 +27,7 @@ from app.services.token_revocations import list_revocations, revoke_tokens
 from app.settings import Settings
 from app.store import backup
 from app.store.backup import MANIFEST, back_up, restore
+from app.store.bodies import BlobBodies
 from app.store.engine import open_engine
 from app.store.unit_of_work import Store
 from tests.app.started import Client
@@ -90,6 +91,77 @@ def test_what_was_backed_up_answers_the_same(run: Callable[..., Any], settings: 
     assert back.exit_code == 0, back.output
     assert answers(Settings(data_dir=elsewhere)) == before
     assert sorted(path.name for path in elsewhere.glob("*.sqlite")) == ["jobs.sqlite", "stms.sqlite"]
+
+
+def test_a_restore_names_the_objects_that_are_missing(
+    run: Callable[..., Any],
+    settings: Settings,
+    tmp_path: Path,
+    objects: BlobBodies,
+    object_address,
+    monkeypatch,
+):
+    with closing(sqlite3.connect(tmp_path / "stms.sqlite")) as connection:
+        rows = [(digit * 64, size, 1.0, 1, "objects") for digit, size in (("a", 4), ("b", 4), ("c", 5))]
+        columns = "digest, size, created_at, complete, place"
+        connection.executemany(f"INSERT INTO blobs ({columns}) VALUES (?, ?, ?, ?, ?)", rows)
+        connection.commit()
+    for digit in "ac":
+        objects.put(digit * 64, 4, [b"1234"])
+    folder = tmp_path / "backup"
+    back_up(settings, folder)
+    with refused_as(InvalidRequest, "backup_needs_objects", match="set STMS_BLOBS|Set STMS_BLOBS"):
+        restore(settings, folder, overwrite=True)
+    named = {
+        "STMS_BLOBS": f"s3://{object_address.bucket}/{object_address.prefix}",
+        "STMS_BLOBS_ENDPOINT": object_address.endpoint,
+        "STMS_BLOBS_KEY_ID": object_address.key_id,
+        "STMS_BLOBS_SECRET": object_address.secret,
+    }
+    for name, value in named.items():
+        monkeypatch.setenv(name, value)
+    back = run("db", "restore", str(folder), "--overwrite", "--data-dir", str(tmp_path))
+    assert back.exit_code == 0, back.output
+    assert "2 objects are missing" in back.output
+    checked = run("db", "check-blobs", "--data-dir", str(tmp_path))
+    assert checked.exit_code == 1
+    assert "2 of 3 objects are missing or cut off" in checked.output
+    objects.delete(["c" * 64])
+    objects.put("c" * 64, 5, [b"12345"])
+    objects.put("b" * 64, 4, [b"1234"])
+    checked = run("db", "check-blobs", "--data-dir", str(tmp_path))
+    assert checked.exit_code == 0, checked.output
+    assert "has all 3 blobs" in checked.output
+
+
+def test_blobs_are_moved_by_command(
+    run: Callable[..., Any],
+    settings: Settings,
+    tmp_path: Path,
+    objects: BlobBodies,
+    object_address,
+    monkeypatch,
+):
+    content = bytes(300_000)
+    store = Store(open_engine(settings.app_database_url))
+    with store.begin() as uow:
+        digest, _ = uow.blobs.put([content])
+    refused = run("db", "move-blobs", "--to", "objects", "--data-dir", str(tmp_path))
+    assert refused.exit_code == 1
+    assert "There is no object store" in refused.output
+    monkeypatch.setenv("STMS_BLOBS", f"s3://{object_address.bucket}/{object_address.prefix}")
+    monkeypatch.setenv("STMS_BLOBS_ENDPOINT", object_address.endpoint)
+    monkeypatch.setenv("STMS_BLOBS_KEY_ID", object_address.key_id)
+    monkeypatch.setenv("STMS_BLOBS_SECRET", object_address.secret)
+    moved = run("db", "move-blobs", "--to", "objects", "--data-dir", str(tmp_path))
+    assert moved.exit_code == 0, moved.output
+    assert "Moved 1 blobs of 0.3 MB to the object store" in moved.output
+    assert objects.size(digest) == len(content)
+    back = run("db", "move-blobs", "--to", "database", "--data-dir", str(tmp_path))
+    assert back.exit_code == 0, back.output
+    with store.read() as uow:
+        assert uow.blobs.read(digest) == content
+    store.dispose()
 
 
 def test_databases_and_backups_are_private(run: Callable[..., Any], tmp_path: Path):

@@ -10,9 +10,11 @@ import yaml
 
 from deploy.container.engines import ROOT
 from deploy.container.image import base_images, project_version
+from tests.system.object_store import REQUIREMENTS
 
 SERVICES = ("db", "migrate", "api", "worker")
 MONITORING = ("prometheus", "grafana")
+OBJECTS = ("objects",)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,14 @@ def test_monitoring_starts_on_demand_only_and_mounts_files_that_exist(compose, s
     assert all((ROOT / path).exists() for path in mounted)
 
 
-@pytest.mark.parametrize("service", [*SERVICES, *MONITORING])
+def test_the_object_store_for_trials_starts_on_demand_only_and_is_the_one_of_the_tests(compose):
+    described = compose["services"]["objects"]
+    assert described["profiles"] == ["objects"]
+    version = re.search(r"^moto==(\S+)", REQUIREMENTS.read_text(encoding="utf-8"), re.MULTILINE)[1]
+    assert described["image"] == f"${{STMS_OBJECTS_IMAGE:-motoserver/moto:{version}}}"
+
+
+@pytest.mark.parametrize("service", [*SERVICES, *MONITORING, *OBJECTS])
 def test_every_service_has_limits_and_rotated_logs(compose, service):
     described = compose["services"][service]
     assert {"mem_limit", "cpus", "pids_limit", "restart"} <= described.keys()

@@ -71,7 +71,7 @@ volumeMounts:
 
 {{/* Volume of secrets, each a file. root: the chart. names: of values below `secrets`; those without a name are left out. */}}
 {{- define "stms.secrets" -}}
-{{- $files := dict "databaseUrl" "STMS_DATABASE_URL" "firstKey" "first.key" "remoteTeacherTokens" "STMS_REMOTE_TEACHER_TOKENS" -}}
+{{- $files := dict "databaseUrl" "STMS_DATABASE_URL" "firstKey" "first.key" "remoteTeacherTokens" "STMS_REMOTE_TEACHER_TOKENS" "blobsSecret" "STMS_BLOBS_SECRET" -}}
 name: secrets
 projected:
   # STMS refuses secrets that other users can read.
