@@ -13,6 +13,8 @@ from app.api import (
     dataset_fetch,
     datasets,
     docs,
+    evaluations,
+    gates,
     health,
     jobs,
     keys,
@@ -101,7 +103,8 @@ def create_app(
     for part in (models, bundles, predict, operation, health, docs):
         app.include_router(part.router)
     if settings.bundle is None:
-        for part in (datasets, dataset_fetch, jobs, teachers, keys, token_revocations, webhooks):
+        training = (datasets, dataset_fetch, jobs, evaluations, gates, teachers)
+        for part in (*training, keys, token_revocations, webhooks):
             app.include_router(part.router)
         app.include_router(datasets.labels_router)
     if settings.dashboard:
