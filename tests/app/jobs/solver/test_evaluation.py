@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -107,7 +108,9 @@ def evaluated(sqlite_store: Store, files: BlobCache, dataset: Dataset) -> Callab
         evaluation = Evaluation(**given | changed)
         with sqlite_store.begin() as uow:
             uow.evaluations.add(evaluation)
-        return evaluate(sqlite_store, files, evaluation.id, lambda _progress: None)
+        result = evaluate(sqlite_store, files, evaluation.id, lambda _progress: None)
+        # As it travels to the worker.
+        return msgspec.json.decode(msgspec.json.encode(result))
 
     return run
 
