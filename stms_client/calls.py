@@ -35,7 +35,6 @@ from stms_client.arrays import (
 from stms_client.documents import (
     Alias,
     Dataset,
-    Gate,
     ImportedBundle,
     ImportedVersion,
     Job,
@@ -362,34 +361,13 @@ def point_alias(
     override: str | None = None,
 ) -> Call[Alias]:
     """Move of an alias that was read at ``revision``, or its creation if that is None."""
-    allowed = {"allow_schema_change": _true_or_none(allow_schema_change), "override": override}
+    allowed = {"allow_schema_change": allow_schema_change or None, "override": override}
     content = encoded({"version": version} | without_none(allowed))
-    headers = _JSON | _condition(revision)
+    headers = _JSON | condition(revision)
     return Call("PUT", alias_path(model, alias), decoded, {}, headers, content, repeatable=False)
 
 
-def set_gate(model: str, alias: str, gate: dict[str, Any], revision: int | None) -> Call[Gate]:
-    """Change of a gate that was read at ``revision``, or its creation if that is None."""
-    headers = _JSON | _condition(revision)
-    return Call("PUT", gate_path(model, alias), decoded, {}, headers, encoded(gate), repeatable=False)
-
-
-def delete_gate(model: str, alias: str, revision: int) -> Call[None]:
-    """Deletion of a gate that was read at ``revision``."""
-    return Call("DELETE", gate_path(model, alias), lambda _: None, {}, _condition(revision))
-
-
-def gate_path(model: str, alias: str) -> str:
-    """Path of the gate of an alias."""
-    return f"{alias_path(model, alias)}/gate"
-
-
-def evaluation_path(evaluation_id: str) -> str:
-    """Path of an evaluation."""
-    return f"/v1/evaluations/{segment(evaluation_id)}"
-
-
-def _condition(revision: int | None) -> dict[str, str]:
+def condition(revision: int | None) -> dict[str, str]:
     """The header of a write of what was read at ``revision``, or of a creation if that is None."""
     return {"If-None-Match": "*"} if revision is None else {"If-Match": f'"{revision}"'}
 

@@ -285,6 +285,19 @@ def _evaluation_routes() -> Routes:
     }
 
 
+def _gate_routes() -> Routes:
+    path, one = "/v1/models/{model}/aliases/{alias}/gate", "/v1/models/{model}/aliases/latest/gate"
+    return {
+        f"GET {path}": _one(one),
+        f"PUT {path}": [
+            *_one(one, body={"dataset_id": "<dataset>"}),
+            *_one(one, body={"dataset_id": "<own>"}, headers=_FIRST),
+            Probe("/v1/models/aaa/aliases/latest/gate", {"dataset_id": "<dataset>"}),
+        ],
+        f"DELETE {path}": [*_one(one), *_one(one, headers=_FIRST)],
+    }
+
+
 def _model_routes() -> Routes:
     alias, version = "/v1/models/{model}/aliases/latest", "/v1/models/{model}/versions/1"
     return {
@@ -318,16 +331,7 @@ def _model_routes() -> Routes:
             *_one(alias, headers=_FIRST),
             *_one(alias, headers=_ANY),
         ],
-        "GET /v1/models/{model}/aliases/{alias}/gate": _one(f"{alias}/gate"),
-        "PUT /v1/models/{model}/aliases/{alias}/gate": [
-            *_one(f"{alias}/gate", body={"dataset_id": "<dataset>"}),
-            *_one(f"{alias}/gate", body={"dataset_id": "<own>"}, headers=_FIRST),
-            Probe("/v1/models/aaa/aliases/latest/gate", {"dataset_id": "<dataset>"}),
-        ],
-        "DELETE /v1/models/{model}/aliases/{alias}/gate": [
-            *_one(f"{alias}/gate"),
-            *_one(f"{alias}/gate", headers=_FIRST),
-        ],
+        **_gate_routes(),
         "POST /v1/models/{model}/classes/{class}:query": [
             Probe("/v1/models/{model}/classes/{label}:query", _ROW)
         ],

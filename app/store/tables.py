@@ -46,7 +46,7 @@ _NAME = String(100)
 _LABEL = String(400)
 
 
-def _tenant(*, primary_key: bool = False) -> Column[str]:
+def tenant_column(*, primary_key: bool = False) -> Column[str]:
     """The tenant that a row belongs to."""
     return Column("tenant", _NAME, primary_key=primary_key, nullable=False, server_default=DEFAULT_TENANT)
 
@@ -69,13 +69,13 @@ blob_chunks = Table(
     Column("data", LargeBinary, nullable=False),
 )
 
-_UNFINISHED = text("state IN ('queued', 'running', 'cancelling')")
+UNFINISHED = text("state IN ('queued', 'running', 'cancelling')")
 
 datasets = Table(
     "datasets",
     metadata,
     Column("id", _ID, primary_key=True),
-    _tenant(),
+    tenant_column(),
     Column("digest", _DIGEST, nullable=False),
     Column("name", String(200), nullable=False),
     Column("source_format", String(20), nullable=False),
@@ -114,7 +114,7 @@ jobs = Table(
     "jobs",
     metadata,
     Column("id", _ID, primary_key=True),
-    _tenant(),
+    tenant_column(),
     # No foreign key: a data set may be deleted when no unfinished job needs it; its jobs stay as history.
     Column("dataset_id", _ID, nullable=False, index=True),
     Column("model", _NAME, nullable=False),
@@ -173,7 +173,7 @@ jobs = Table(
         "rows_digest",
     ),
     # Few of many jobs are unfinished, and they are looked at all the time.
-    Index("ix_jobs_unfinished", "id", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
+    Index("ix_jobs_unfinished", "id", sqlite_where=UNFINISHED, postgresql_where=UNFINISHED),
     # All that admission and the reconciler read every second.
     Index(
         "ix_jobs_unfinished_turns",
@@ -184,15 +184,15 @@ jobs = Table(
         "created_by",
         "attempt",
         "priority",
-        sqlite_where=_UNFINISHED,
-        postgresql_where=_UNFINISHED,
+        sqlite_where=UNFINISHED,
+        postgresql_where=UNFINISHED,
     ),
     Index(
         "ix_jobs_unfinished_owner",
         "tenant",
         "created_by",
-        sqlite_where=_UNFINISHED,
-        postgresql_where=_UNFINISHED,
+        sqlite_where=UNFINISHED,
+        postgresql_where=UNFINISHED,
     ),
 )
 
@@ -288,7 +288,7 @@ job_events = Table(
 idempotency_keys = Table(
     "idempotency_keys",
     metadata,
-    _tenant(primary_key=True),
+    tenant_column(primary_key=True),
     Column("owner", _NAME, primary_key=True),
     Column("key", String(255), primary_key=True),
     Column("body_digest", _DIGEST, nullable=False),
@@ -299,7 +299,7 @@ idempotency_keys = Table(
 model_versions = Table(
     "model_versions",
     metadata,
-    _tenant(primary_key=True),
+    tenant_column(primary_key=True),
     Column("model", _NAME, primary_key=True),
     Column("version", Integer, primary_key=True),
     # An imported version has neither job nor data set.
@@ -331,7 +331,7 @@ model_versions = Table(
 aliases = Table(
     "aliases",
     metadata,
-    _tenant(primary_key=True),
+    tenant_column(primary_key=True),
     Column("model", _NAME, primary_key=True),
     Column("alias", _NAME, primary_key=True),
     Column("version", Integer, nullable=False),
@@ -350,7 +350,7 @@ alias_moves = Table(
     "alias_moves",
     metadata,
     Column("id", _ID, primary_key=True),
-    _tenant(),
+    tenant_column(),
     Column("model", _NAME, nullable=False),
     Column("alias", _NAME, nullable=False),
     Column("at", Double, nullable=False),
@@ -362,76 +362,12 @@ alias_moves = Table(
     Index("ix_alias_moves_tenant_model_id", "tenant", "model", "id"),
 )
 
-# What a version must have passed before its alias is moved to it.
-gates = Table(
-    "gates",
-    metadata,
-    _tenant(primary_key=True),
-    Column("model", _NAME, primary_key=True),
-    Column("alias", _NAME, primary_key=True),
-    Column("rule", String(20), nullable=False),
-    # No foreign key: a data set may be deleted, and then nothing passes.
-    Column("dataset_id", _ID, nullable=False),
-    Column("tolerance", Double, nullable=False),
-    Column("alpha", Double, nullable=False),
-    Column("least_rows", Integer, nullable=False),
-    Column("revision", Integer, nullable=False),
-    Column("updated_at", Double, nullable=False),
-    ForeignKeyConstraint(
-        ["tenant", "model", "alias"],
-        ["aliases.tenant", "aliases.model", "aliases.alias"],
-        ondelete="CASCADE",
-    ),
-)
-
-# Versions on data sets. No foreign keys: both may be deleted, and evaluations stay as history.
-evaluations = Table(
-    "evaluations",
-    metadata,
-    Column("id", _ID, primary_key=True),
-    _tenant(),
-    # Model and number.
-    Column("version", String(201), nullable=False),
-    Column("baseline", String(201)),
-    Column("dataset_id", _ID, nullable=False),
-    Column("part", String(8), nullable=False),
-    Column("tolerance", Double, nullable=False),
-    Column("alpha", Double, nullable=False),
-    Column("unknown_classes", String(8), nullable=False),
-    Column("state", String(24), nullable=False),
-    Column("created_at", Double, nullable=False),
-    Column("created_by", _NAME, nullable=False),
-    Column("started_at", Double),
-    Column("finished_at", Double),
-    Column("error_code", String(64)),
-    Column("error_message", Text),
-    Column("progress_done", Integer, nullable=False),
-    Column("progress_total", Integer, nullable=False),
-    Column("rows_used", BigInteger),
-    Column("rows_left_out", JSON, nullable=False),
-    Column("verdict", String(16)),
-    Column("warnings", JSON, nullable=False),
-    # JSON, compressed with zlib: the entries of thousands of classes.
-    Column("report", LargeBinary),
-    # Workers that have begun it.
-    Column("starts", Integer, nullable=False, server_default="0"),
-    Column("row_bytes", BigInteger, nullable=False, server_default="0"),
-    Index("ix_evaluations_tenant_id", "tenant", "id", "row_bytes"),
-    # What a gate asks for.
-    Index("ix_evaluations_tenant_version", "tenant", "version", "dataset_id"),
-    Index("ix_evaluations_unfinished", "id", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
-)
-
-is_evaluated = evaluations.c.state.in_(
-    bindparam("unfinished", ["queued", "running", "cancelling"], expanding=True, literal_execute=True)
-)
-
 # The highest version number and alias revision that were deleted from a model, so that neither is reused.
 # The row of the empty name holds for all models that have neither a row nor a version.
 retired_numbers = Table(
     "retired_numbers",
     metadata,
-    _tenant(primary_key=True),
+    tenant_column(primary_key=True),
     Column("model", _NAME, primary_key=True),
     Column("version", Integer, nullable=False),
     Column("revision", Integer, nullable=False),
@@ -441,7 +377,7 @@ api_keys = Table(
     "api_keys",
     metadata,
     Column("id", _ID, primary_key=True),
-    _tenant(),
+    tenant_column(),
     Column("name", _NAME, nullable=False),
     Column("digest", _DIGEST, nullable=False),
     Column("scopes", JSON, nullable=False),
@@ -471,7 +407,7 @@ token_revocations = Table(
     "token_revocations",
     metadata,
     Column("id", _ID, primary_key=True),
-    _tenant(),
+    tenant_column(),
     Column("issuer", String(200), nullable=False),
     Column("sub", String(255)),
     Column("jti", String(255)),
@@ -498,7 +434,7 @@ webhooks = Table(
     "webhooks",
     metadata,
     Column("id", _ID, primary_key=True),
-    _tenant(),
+    tenant_column(),
     Column("name", _NAME, nullable=False),
     Column("url", Text, nullable=False),
     Column("events", JSON, nullable=False),
@@ -521,7 +457,7 @@ webhook_deliveries = Table(
     "webhook_deliveries",
     metadata,
     Column("id", _ID, primary_key=True),
-    _tenant(),
+    tenant_column(),
     Column("webhook_id", _ID, ForeignKey("webhooks.id", ondelete="CASCADE"), nullable=False),
     Column("event_id", _ID, nullable=False),
     Column("type", String(40), nullable=False),
@@ -565,7 +501,7 @@ audit_log = Table(
     "audit_log",
     metadata,
     Column("id", _ID, primary_key=True),
-    _tenant(),
+    tenant_column(),
     Column("at", Double, nullable=False),
     Column("actor", _NAME, nullable=False),
     Column("actor_name", _NAME, nullable=False),

@@ -26,6 +26,11 @@ def upgrade() -> None:
     op.create_index("ix_jobs_rows_digest", "jobs", ["rows_digest"])
     op.drop_index("ix_jobs_tenant_use", "jobs")
     op.create_index("ix_jobs_tenant_use", "jobs", [*_OF_USE, "rows_digest"])
+    _create_gates()
+    _create_evaluations()
+
+
+def _create_gates() -> None:
     op.create_table(
         "gates",
         sa.Column("tenant", _NAME, server_default="default", nullable=False),
@@ -46,6 +51,9 @@ def upgrade() -> None:
             name="fk_gates_tenant_model_alias",
         ),
     )
+
+
+def _create_evaluations() -> None:
     op.create_table(
         "evaluations",
         sa.Column("id", _ID, nullable=False),

@@ -14,10 +14,10 @@ from app.domain.entities import JobState, Json
 from app.domain.errors import Conflict, NotFound
 from app.domain.evaluation import Evaluation, ListedEvaluation
 from app.store.dialect import clock_expression, on_postgresql
+from app.store.evaluation_tables import evaluations, is_evaluated
 from app.store.paging import bounded_page
 from app.store.repositories.scoped import Scoped
 from app.store.row_bytes import set_row_bytes
-from app.store.tables import evaluations, is_evaluated
 
 _LISTED: Final = [evaluations.c[field.name] for field in dataclasses.fields(ListedEvaluation)]
 _ACTIVE: Final = (JobState.QUEUED.value, JobState.RUNNING.value)

@@ -11,8 +11,8 @@ import sqlalchemy as sa
 from app.domain.errors import NotFound, PreconditionFailed
 from app.domain.evaluation import Gate
 from app.store.dialect import upsert
+from app.store.evaluation_tables import gates
 from app.store.repositories.scoped import Scoped
-from app.store.tables import gates
 
 _COLUMNS: Final = [gates.c[field.name] for field in dataclasses.fields(Gate)]
 _KEYS: Final = ("tenant", "model", "alias")

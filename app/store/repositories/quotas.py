@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from app.domain.entities import Resources
 from app.store.dialect import on_postgresql, upsert
+from app.store.evaluation_tables import evaluations
 from app.store.repositories.models import ALIAS_BYTES
 from app.store.tables import (
     alias_moves,
@@ -19,7 +20,6 @@ from app.store.tables import (
     api_keys,
     blobs,
     datasets,
-    evaluations,
     is_unfinished,
     jobs,
     model_versions,

@@ -15,7 +15,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.dialect import on_postgresql
-from app.store.tables import evaluations, is_evaluated, is_unfinished, job_units, jobs
+from app.store.evaluation_tables import evaluations, is_evaluated
+from app.store.tables import is_unfinished, job_units, jobs
 
 
 class UnitCounts(NamedTuple):

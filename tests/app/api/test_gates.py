@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 from app.domain.entities import JobState, new_id
+from app.domain.errors import InvalidRequest
 from app.domain.evaluation import Evaluation
 from app.domain.event_text import describe_event
 from app.services.audit import list_records
 from app.services.keys import create_key
+from app.services.models import point_alias
+from app.settings import Settings
 from app.store.unit_of_work import Store
 from core.monitoring.comparison import PairedCounts, compare_classes, overall
 from tests.app.api.conftest import WEIGHTS
@@ -180,6 +183,9 @@ def test_an_override_has_a_reason_and_leaves_a_record(client, store, letters, da
     evaluation = evaluated(store, dataset, WORSE)
     problem(move(client, 2, override=""), 422, "invalid_body")
     problem(move(client, 2, override="x" * 201), 422, "invalid_body")
+    with pytest.raises(InvalidRequest) as refused:
+        point_alias(store, Settings(), "letters", "live", 2, 1, override="\n")
+    assert refused.value.faults[0].code == "bad_reason"
     assert move(client, 2, override="the labels of the data set are wrong").status_code == 200
     [row] = list_records(store, limit=9, action="alias.override")[0]
     assert row.object == "letters@live"
