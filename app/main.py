@@ -13,6 +13,8 @@ from app.api import (
     dataset_fetch,
     datasets,
     docs,
+    evaluations,
+    gates,
     health,
     jobs,
     keys,
@@ -104,9 +106,8 @@ def create_app(
     for part in (models, bundles, predict, operation, health, docs):
         app.include_router(part.router)
     if settings.bundle is None:
-        for part in (datasets, dataset_fetch, presigned_uploads, jobs, teachers, keys):
-            app.include_router(part.router)
-        for part in (token_revocations, webhooks):
+        training = (datasets, dataset_fetch, presigned_uploads, jobs, evaluations, gates, teachers)
+        for part in (*training, keys, token_revocations, webhooks):
             app.include_router(part.router)
         app.include_router(datasets.labels_router)
     if settings.dashboard:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
+import app.store.evaluation_tables
 import app.store.live_tables  # noqa: F401 - its tables belong to the metadata, too
 from app.store.tables import metadata
 

@@ -364,12 +364,24 @@ def _true_or_none(value: bool) -> str | None:
 
 
 def point_alias(
-    model: str, alias: str, version: int, revision: int | None, *, allow_schema_change: bool = False
+    model: str,
+    alias: str,
+    version: int,
+    revision: int | None,
+    *,
+    allow_schema_change: bool = False,
+    override: str | None = None,
 ) -> Call[Alias]:
     """Move of an alias that was read at ``revision``, or its creation if that is None."""
-    condition = {"If-None-Match": "*"} if revision is None else {"If-Match": f'"{revision}"'}
-    content = encoded({"version": version} | ({"allow_schema_change": True} if allow_schema_change else {}))
-    return Call("PUT", alias_path(model, alias), decoded, {}, _JSON | condition, content, repeatable=False)
+    allowed = {"allow_schema_change": allow_schema_change or None, "override": override}
+    content = encoded({"version": version} | without_none(allowed))
+    headers = _JSON | condition(revision)
+    return Call("PUT", alias_path(model, alias), decoded, {}, headers, content, repeatable=False)
+
+
+def condition(revision: int | None) -> dict[str, str]:
+    """The header of a write of what was read at ``revision``, or of a creation if that is None."""
+    return {"If-None-Match": "*"} if revision is None else {"If-Match": f'"{revision}"'}
 
 
 def delete_alias(model: str, alias: str, revision: int, *, allow_schema_change: bool = False) -> Call[None]:

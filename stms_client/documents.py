@@ -245,6 +245,40 @@ class Error(TypedDict):
     message: str
 
 
+class Evaluation(TypedDict):
+    """How a version answers on a data set, and whether it is worse than another one.
+
+    classes: of each class its measures on the rows used, and with a baseline ``baseline``, the measures of
+    that, and ``comparison``: of ``recall`` and of ``false_positives`` the counts of rows that only one of
+    both answered right, the test, the difference with its ends and the verdict. not_compared: classes that
+    only one of the two versions has.
+    """
+
+    id: str
+    version: str
+    baseline: str | None
+    dataset_id: str
+    part: str
+    tolerance: float
+    alpha: float
+    unknown_classes: str
+    state: JobState
+    created_at: str
+    created_by: str
+    started_at: str | None
+    finished_at: str | None
+    error_code: str | None
+    error_message: str | None
+    progress_done: int
+    progress_total: int
+    rows_used: int | None
+    rows_left_out: dict[str, int]
+    verdict: str | None
+    warnings: list[dict[str, Any]]
+    classes: list[dict[str, Any]]
+    not_compared: list[str]
+
+
 class Event(TypedDict):
     """An event of a job. id, seq: its number, counted from 1 within the job."""
 
@@ -266,6 +300,24 @@ class FamilyPoint(TypedDict):
     f1: float | None
     seconds: float
     left_out: str | None
+
+
+class Gate(TypedDict):
+    """What a version must have passed before an alias is moved to it.
+
+    It is an evaluation on ``dataset_id`` against the version that the alias has, with the same ``alpha``, at
+    most this ``tolerance`` and at least ``least_rows`` rows. revision: its ETag, for If-Match.
+    """
+
+    model: str
+    alias: str
+    rule: str
+    dataset_id: str
+    tolerance: float
+    alpha: float
+    least_rows: int
+    revision: int
+    updated_at: str
 
 
 class ImportedBundle(TypedDict):
@@ -433,6 +485,39 @@ class ListedDataset(TypedDict):
     created_at: str
     created_by: str
     tenant: str
+
+
+class ListedEvaluation(TypedDict):
+    """An evaluation in a list.
+
+    version, baseline: ``model@number``; baseline is null where no other version was asked for. part: of the
+    data set. tolerance, alpha: of the comparison. rows_used: null until it is counted. rows_left_out: how
+    many for which reason: ``trained_on``, ``unknown_class``, ``unlabelled``. verdict: ``not_worse``,
+    ``worse`` or ``undecided``; null without a baseline, and before the end. progress_done, progress_total:
+    in classes.
+    """
+
+    id: str
+    version: str
+    baseline: str | None
+    dataset_id: str
+    part: str
+    tolerance: float
+    alpha: float
+    unknown_classes: str
+    state: JobState
+    created_at: str
+    created_by: str
+    started_at: str | None
+    finished_at: str | None
+    error_code: str | None
+    error_message: str | None
+    progress_done: int
+    progress_total: int
+    rows_used: int | None
+    rows_left_out: dict[str, int]
+    verdict: str | None
+    warnings: list[dict[str, Any]]
 
 
 class Model(TypedDict):

@@ -57,6 +57,17 @@ class JobNotSucceeded(StmsError):
         self.job = job
 
 
+class EvaluationNotSucceeded(StmsError):
+    """An evaluation ended failed or cancelled. evaluation: its last document."""
+
+    def __init__(self, evaluation: Json) -> None:
+        reason = evaluation.get("error_message")
+        super().__init__(
+            f"Evaluation {evaluation['id']} ended {evaluation['state']}{': ' + reason if reason else ''}"
+        )
+        self.evaluation = evaluation
+
+
 class Stale(StmsError):
     """A local evaluator has had no answer of the service for longer than its ``max_stale``."""
 

@@ -33,8 +33,9 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from app.auth.audit_writer import AuditWriter
-from app.domain.entities import ApiKey, JobState
+from app.domain.entities import ApiKey, JobState, new_id
 from app.domain.errors import NotFound
+from app.domain.evaluation import ALPHA, EVALUATION_ID, LEAST_ROWS, TOLERANCE, Evaluation, Gate
 from app.domain.ports import JobQueue
 from app.domain.webhook import EVENTS
 from app.main import create_app
@@ -86,6 +87,9 @@ class _Queue(JobQueue):
 
     def enqueue(self, job_id: str, workflow_id: str) -> None:
         """Accept a job."""
+
+    def enqueue_evaluation(self, evaluation_id: str, turn: int) -> None:
+        """Accept an evaluation."""
 
     def cancel(self, workflow_id: str) -> None:
         """Accept a cancellation."""
@@ -331,6 +335,9 @@ async def _fill(full: Service, bare: Service, keys: Mapping[str, str]) -> Names:
     with owner.begin() as uow:
         uow.jobs.move(jobs[0], JobState.FAILED)
         uow.jobs.move(jobs[1], JobState.RUNNING)
+        evaluation = _evaluation(dataset)
+        uow.evaluations.add(evaluation)
+        uow.gates.set(_gate(dataset), expected_revision=0)
     issuers = full.settings.token_issuers
     revocation = revoke_tokens(owner, issuers, _OWNERS_ISSUER, sub="revoked-of-acme")
     with owner.read() as uow:
@@ -346,10 +353,45 @@ async def _fill(full: Service, bare: Service, keys: Mapping[str, str]) -> Names:
         key=key.id,
         audit=audit,
         idempotency="once-of-acme",
+        evaluation=evaluation.id,
         webhook=webhook,
         delivery=delivery,
         revocation=revocation.id,
         own=own,
+    )
+
+
+def _evaluation(dataset: str) -> Evaluation:
+    """An evaluation of the owner that waits."""
+    return Evaluation(
+        id=new_id(EVALUATION_ID),
+        version="model-of-acme@1",
+        baseline=None,
+        dataset_id=dataset,
+        part="all",
+        tolerance=TOLERANCE,
+        alpha=ALPHA,
+        unknown_classes="drop",
+        state=JobState.QUEUED,
+        created_at=time.time(),
+        created_by="key",
+        tenant=OWNER,
+    )
+
+
+def _gate(dataset: str) -> Gate:
+    """The gate of an alias of the owner."""
+    return Gate(
+        model="model-of-acme",
+        alias="latest",
+        rule="not_worse",
+        dataset_id=dataset,
+        tolerance=TOLERANCE,
+        alpha=ALPHA,
+        least_rows=LEAST_ROWS,
+        revision=0,
+        updated_at=time.time(),
+        tenant=OWNER,
     )
 
 
@@ -416,6 +458,7 @@ def _state(store: Store, names: Names) -> object:
                 (uow.models.version(names.model, 1), uow.models.aliases_of(names.model)),
                 (key.digest, key.revoked_at),
                 (uow.webhooks.get(names.webhook), uow.webhooks.deliveries(names.webhook, limit=99)),
+                (uow.evaluations.get(names.evaluation), uow.gates.of_model(names.model)),
             )
         except NotFound as missing:
             return missing.message

@@ -30,6 +30,7 @@ class Names:
     webhook: str
     delivery: str
     revocation: str
+    evaluation: str
     own: str
 
     @property
@@ -265,6 +266,37 @@ def _training_routes() -> Routes:
         f"GET {_JOBS}/{{job_id}}/students/{{class_index}}/{{method}}/curve": _one(
             f"{_JOB}/students/0/svm/curve"
         ),
+        **_evaluation_routes(),
+    }
+
+
+def _evaluation_routes() -> Routes:
+    path, one = "/v1/evaluations", "/v1/evaluations/{evaluation}"
+    owners = {"version": "<model>@1", "dataset_id": "<dataset>"}
+    return {
+        f"GET {path}": [*_lists(path, "evaluation"), Probe(f"{path}?dataset_id={{dataset}}")],
+        f"POST {path}": [
+            *_one(path, body=owners),
+            Probe(path, owners | {"dataset_id": "<own>"}),
+            Probe(path, {"version": "aaa@1", "dataset_id": "<dataset>"}),
+            Probe(path, {"version": "aaa@1", "baseline": "<model>@1", "dataset_id": "<own>"}),
+        ],
+        f"GET {path}/{{evaluation_id}}": _one(one),
+        f"DELETE {path}/{{evaluation_id}}": _one(one),
+        f"POST {path}/{{evaluation_id}}/cancel": _one(f"{one}/cancel"),
+    }
+
+
+def _gate_routes() -> Routes:
+    path, one = "/v1/models/{model}/aliases/{alias}/gate", "/v1/models/{model}/aliases/latest/gate"
+    return {
+        f"GET {path}": _one(one),
+        f"PUT {path}": [
+            *_one(one, body={"dataset_id": "<dataset>"}),
+            *_one(one, body={"dataset_id": "<own>"}, headers=_FIRST),
+            Probe("/v1/models/aaa/aliases/latest/gate", {"dataset_id": "<dataset>"}),
+        ],
+        f"DELETE {path}": [*_one(one), *_one(one, headers=_FIRST)],
     }
 
 
@@ -301,6 +333,7 @@ def _model_routes() -> Routes:
             *_one(alias, headers=_FIRST),
             *_one(alias, headers=_ANY),
         ],
+        **_gate_routes(),
         "POST /v1/models/{model}/classes/{class}:query": [
             Probe("/v1/models/{model}/classes/{label}:query", _ROW)
         ],

@@ -348,8 +348,13 @@ async def point_alias(
     name the columns, classes and forms of rows, and nothing moves. ``allow_schema_change`` moves the alias
     nevertheless, which the audit log notes. Without the alias ``latest`` the newest version is the present
     one of that name.
+
+    A version that has not passed the gate of the alias gives 409 ``gate_not_passed`` or ``gate_failed``;
+    ``override`` moves it nevertheless, needs the scope admin and is audited as ``alias.override``.
     """
     expected = expected_revision(request)
+    if body.override is not None:
+        authorise(caller, "admin")
     moved = await run_in_threadpool(
         models.point_alias,
         context.store_of(caller),
@@ -359,6 +364,7 @@ async def point_alias(
         body.version,
         expected,
         allow_schema_change=body.allow_schema_change,
+        override=body.override,
     )
     await context.refresher.refresh(qualified(caller.tenant, model))
     response.headers["etag"] = etag(moved.revision)
@@ -381,7 +387,7 @@ async def delete_alias(
     """Delete an alias; If-Match names the revision that was read. Its version stays.
 
     Without the alias ``latest`` the newest version answers: where that refuses questions which the alias's
-    version answers, this is 409 ``schema_change``.
+    version answers, this is 409 ``schema_change``. An alias with a gate needs the scope admin.
     """
     expected = expected_revision(request)
     await run_in_threadpool(
@@ -391,5 +397,6 @@ async def delete_alias(
         alias,
         expected,
         allow_schema_change=allow_schema_change,
+        may_delete_gate=not {"admin", "operator"}.isdisjoint(caller.scopes),
     )
     await context.refresher.refresh(qualified(caller.tenant, model))

@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 
 from app.domain.caller_rules import MAX_ISSUER, MAX_SUBJECT
 from app.domain.entities import Alias, Job, JobState, Json, Priority
+from app.domain.evaluation import MAX_REASON as MAX_OVERRIDE
 from app.domain.job_share import estimated_finish, share_done
 from app.domain.moments import timestamp
 from app.domain.names import DISPLAY_NAME, MODEL_NAME, ModelName
@@ -207,11 +208,13 @@ class JobView(View):
 class PointAlias(Body):
     """The version that an alias should point to.
 
-    allow_schema_change: also where it refuses what the present version of the alias answers.
+    allow_schema_change: also where it refuses what the present version of the alias answers. override: why it
+    is moved although the gate of the alias refuses the version; needs the scope admin.
     """
 
     version: int = Field(ge=1, le=2**31 - 1)
     allow_schema_change: bool = False
+    override: Annotated[str, StringConstraints(pattern=DISPLAY_NAME, max_length=MAX_OVERRIDE)] | None = None
 
 
 class VersionInputs(View):

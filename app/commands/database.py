@@ -110,7 +110,7 @@ def clean(
     )
     say(f"{done}: {counts.keys} API keys that have ended.")
     say(f"{done}: {counts.inputs} hourly counts of the inputs of queries.")
-    say(f"{done}: {counts.deliveries} deliveries to webhooks.")
+    say(f"{done}: {counts.deliveries} deliveries to webhooks, {counts.evaluations} evaluations.")
 
 
 @commands.command()

@@ -271,7 +271,10 @@ def published(version: Mapping[str, Any], alias: str, source: str) -> list[str]:
     )
     if not alias or version["alias"] is not None:
         return [ready]
-    stays = f"The alias {alias} stays where it is: the {source} is not new, or the alias was moved meanwhile."
+    stays = (
+        f"The alias {alias} stays where it is: the {source} is not new, the alias was moved meanwhile, or it"
+        " has a gate."
+    )
     return [stays, ready]
 
 

@@ -164,10 +164,13 @@ Part: TypeAlias = str | Table | Fields
 
 
 class Answer:
-    """What a command found. document: printed as JSON with the option for it, which leaves the parts out."""
+    """What a command found. document: printed as JSON with the option for it, which leaves the parts out.
 
-    def __init__(self, document: object, *parts: Part) -> None:
-        self._document, self._parts = document, parts
+    exit_code: of the command, once that is printed.
+    """
+
+    def __init__(self, document: object, *parts: Part, exit_code: int = 0) -> None:
+        self._document, self._parts, self.exit_code = document, parts, exit_code
 
     def print(self, as_json: bool) -> None:
         """Print it."""

@@ -80,6 +80,8 @@ def asks_server(
                 answer = command(client, **arguments)
             if isinstance(answer, Answer):
                 answer.print(as_json)
+                if answer.exit_code:
+                    raise typer.Exit(answer.exit_code)
             elif answer is not None:
                 say(answer)
 

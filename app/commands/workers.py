@@ -17,7 +17,7 @@ def _slots(worker: Mapping[str, Any]) -> str:
 def _unit(unit: Mapping[str, Any]) -> str:
     """Text for a unit, for example ``job_01 chunk 3 (7 classes)``."""
     classes = f" ({unit['classes']} classes)" if unit["classes"] else ""
-    name = unit["kind"] if unit["kind"] == "prepare" else f"{unit['kind']} {unit['unit']}"
+    name = unit["kind"] if unit["unit"] <= 0 else f"{unit['kind']} {unit['unit']}"
     return f"{unit['job_id']} {name}{classes}"
 
 

@@ -202,7 +202,8 @@ class Job:
     queued_at: when this attempt was queued; None of one that never was. traceparent: of the request that
     submitted it, if that is traced.
     base_job_id: of the record of a version with other thresholds, the job that trained its students; the
-    record has rows of those that differ.
+    record has rows of those that differ. rows_digest: blob of the numbers of its training rows, see
+    `core.data.row_identity`.
     """
 
     id: str
@@ -235,6 +236,7 @@ class Job:
     encoder_digest: str | None = None
     profile_digest: str | None = None
     base_job_id: str | None = None
+    rows_digest: str | None = None
 
     @property
     def workflow_id(self) -> str:

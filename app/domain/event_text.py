@@ -74,6 +74,8 @@ def _alias_not_moved(data: Json) -> str:
     alias, present = data.get("alias"), data.get("version")
     if data.get("reason") == "too_many_aliases":
         return f"alias {alias} was not made: the model has its full number of aliases"
+    if data.get("reason") == "gate":
+        return f"alias {alias} stays at version {present}: {data['message']}"
     if data.get("reason") != "schema_change":
         now = "was deleted" if present is None else f"points to version {present}"
         return f"alias {alias} {now}: it was changed by hand after the job was submitted"

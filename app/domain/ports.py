@@ -6,10 +6,17 @@ from typing import Protocol
 
 
 class JobQueue(Protocol):
-    """The durable queue of training jobs. All methods raise `Unavailable` when it cannot be reached."""
+    """The durable queue of jobs and evaluations. All methods raise `Unavailable` if it cannot be reached."""
 
     def enqueue(self, job_id: str, workflow_id: str) -> None:
         """Put the job's workflow in the queue; a second call with the same workflow_id changes nothing."""
+        ...
+
+    def enqueue_evaluation(self, evaluation_id: str, turn: int) -> None:
+        """Put an evaluation in the queue of units; a second call changes nothing.
+
+        turn: its place there, among units of normal priority.
+        """
         ...
 
     def expect_job(self) -> None:

@@ -1,4 +1,4 @@
-"""Reconciles jobs with DBOS's workflows, so that no job stays in progress for ever.
+"""Reconciles jobs and evaluations with DBOS's workflows, so that none stays in progress for ever.
 
 They live in two databases, and a process can die between writing to the one and to the other.
 """
@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from app.domain.entities import JobState
+from app.domain.entities import JobState, workflow_id
 from app.domain.errors import Conflict, ServiceError, Unavailable
 from app.jobs.engine.client import RECORDS_LOST, DbosQueue, WorkflowState, why_ended
 from app.jobs.workflow import steps
@@ -102,6 +102,22 @@ class Reconciler:
             job_id: since for job_id, since in self._cancelling_since.items() if job_id in cancelling
         }
 
+    def check_evaluations(self) -> None:
+        """Queue evaluations without a workflow, and end those whose workflow ended. Raises Unavailable."""
+        with self._store.peek() as uow:
+            unfinished = uow.evaluations.unfinished(limit=_PAGE)
+        states = self._queue.states([workflow_id(one.id, 0) for one in unfinished])
+        for one in unfinished:
+            workflow = states.get(workflow_id(one.id, 0))
+            if workflow is None:
+                with self._store.read() as uow:
+                    turn = uow.units.next_turn_of(one.tenant, one.created_by)
+                self._queue.enqueue_evaluation(one.id, turn)
+            elif workflow.ended:
+                # If it has stored its end since it was read, this changes nothing.
+                with self._store.begin() as uow:
+                    uow.evaluations.fail(one.id, *why_ended(workflow))
+
     def clean(self) -> None:
         """Delete expired rows and DBOS's records of ended workflows. Raises Unavailable."""
         while self._queue.forget_before(time.time() - _RETENTION_SECONDS):
@@ -162,6 +178,7 @@ class Reconciler:
         if not self._is_elected():
             return
         self.check_jobs()
+        self.check_evaluations()
         if self._clock() - self._orphans_checked_at > _ORPHANS_SECONDS:
             self._orphans_checked_at = self._clock()
             self._recover_orphans()

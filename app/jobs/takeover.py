@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 
 from app.domain.errors import Unavailable
+from app.domain.evaluation import is_evaluation
 from app.jobs.engine.client import DbosQueue
 from app.jobs.engine.config import JOB_QUEUE, UNIT_QUEUE
 from app.store.unit_of_work import Store
@@ -33,6 +34,9 @@ class Takeover:
             has_requeued = False
             for workflow_id in requeue_work_of(self._queue, executor_id):
                 has_requeued = True
+                if is_evaluation(workflow_id):
+                    # It has no events.
+                    continue
                 self._unrecorded.add((workflow_id.partition(".")[0], executor_id))
             if has_requeued:
                 self._queue.notify(JOB_QUEUE)

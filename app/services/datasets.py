@@ -161,7 +161,8 @@ def class_names(store: Store, dataset_id: str, numbers: Collection[int]) -> Mapp
 def delete_dataset(store: Store, dataset_id: str) -> None:
     """Delete a data set and its rows; jobs and models trained on it stay.
 
-    Raises NotFound, and Conflict while a job that has not ended trains or tests on it.
+    Raises NotFound, and Conflict while a job that has not ended trains or tests on it, or an evaluation
+    reads it.
     """
     with store.begin() as uow:
         dataset = uow.datasets.lock(dataset_id, exclusive=True)
@@ -170,6 +171,9 @@ def delete_dataset(store: Store, dataset_id: str) -> None:
                 f"Data set {dataset_id} is in use by a training job that has not ended.",
                 code="dataset_in_use",
             )
+        if uow.evaluations.unfinished_on(dataset_id):
+            text = f"Data set {dataset_id} is in use by an evaluation that has not ended."
+            raise Conflict(text, code="dataset_in_use")
         uow.datasets.delete(dataset_id)
         uow.audit.append("dataset.delete", dataset_id, details={"digest": dataset.digest})
     # In separate transactions: a single one of 2 GB would block every other writer.

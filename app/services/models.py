@@ -10,14 +10,19 @@ from typing import Final, TypeVar
 from app.domain.entities import Alias, AliasMove, Job, Json, ModelSummary, ModelVersion, StudentRow
 from app.domain.errors import (
     Conflict,
+    InputFault,
+    InvalidRequest,
+    NotAuthorised,
     NotFound,
     PreconditionRequired,
     Unavailable,
 )
+from app.domain.evaluation import MAX_REASON
 from app.domain.event_text import describe_event
 from app.domain.figures import HOUR, InputRow
-from app.domain.names import check_alias, split_qualified
+from app.domain.names import check_alias, is_display_name, split_qualified
 from app.domain.near_names import known_names, spellings
+from app.services import gates
 from app.services.quotas import require_bytes
 from app.services.retention import BLOBS_OF_A_REQUEST, delete_unused
 from app.services.schema_changes import SCHEMA_CHANGE, changes_between, noted, require_same_schema
@@ -191,15 +196,18 @@ def point_alias(
     expected_revision: int | None = None,
     *,
     allow_schema_change: bool = False,
+    override: str | None = None,
 ) -> Alias:
     """Create an alias, or move it to another version of its model.
 
     expected_revision: the revision that the caller read; 0 to create a new alias; None for either, which an
     existing alias does not allow. allow_schema_change: move it also to a version that refuses what the
-    present one answers. Raises InvalidRequest (bad name), NotFound, PreconditionFailed, PreconditionRequired
-    when the alias exists and no revision is expected, Conflict where what is answered would be refused, and
-    for a new alias Conflict if the model has its full number of them and TooLarge beyond the tenant's quota,
-    which does not keep an alias from moving.
+    present one answers. override: why it is moved although its gate refuses the version, for the audit log;
+    the caller has asked who may say so. Raises InvalidRequest (bad name), NotFound, PreconditionFailed,
+    PreconditionRequired when the alias exists and no revision is expected, Conflict where what is answered
+    would be refused and where the gate of the alias refuses the version, and for a new alias Conflict if the
+    model has its full number of them and TooLarge beyond the tenant's quota, which does not keep an alias
+    from moving.
     """
     check_alias(alias)
     with store.begin() as uow:
@@ -213,8 +221,23 @@ def point_alias(
             )
         details: Json = {"version": version, "from": None if present is None else present.version}
         details |= schema_details(uow, answering(uow.models, model, alias), target, allow_schema_change)
+        _ask_gate(uow, model, alias, version, override)
         uow.audit.append("alias.move", f"{model}@{alias}", details=details)
         return uow.models.point(model, alias, version, expected_revision=expected_revision or 0)
+
+
+def _ask_gate(uow: UnitOfWork, model: str, alias: str, version: int, override: str | None) -> None:
+    """Raise Conflict where the gate of an alias refuses a version, or note why that is overridden."""
+    refusal = gates.refusal_of(uow, uow.models, model, alias, version)
+    if refusal is None:
+        return
+    if override is None:
+        raise refusal.as_error()
+    if not is_display_name(override, MAX_REASON):
+        text = f"A reason is 1 to {MAX_REASON} printable characters."
+        raise InvalidRequest(text, faults=[InputFault("override", "bad_reason", text)])
+    details = {"version": version, "from": refusal.present, "reason": override, "gate": refusal.noted()}
+    uow.audit.append("alias.override", f"{model}@{alias}", details=details)
 
 
 def answering(registry: Models, model: str, alias: str) -> ModelVersion | None:
@@ -243,11 +266,18 @@ def schema_details(
 
 
 def delete_alias(
-    store: Store, model: str, alias: str, expected_revision: int | None, *, allow_schema_change: bool = False
+    store: Store,
+    model: str,
+    alias: str,
+    expected_revision: int | None,
+    *,
+    allow_schema_change: bool = False,
+    may_delete_gate: bool = True,
 ) -> None:
-    """Delete an alias.
+    """Delete an alias with its gate.
 
-    expected_revision: the revision that the caller read. Raises NotFound, PreconditionFailed,
+    expected_revision: the revision that the caller read. may_delete_gate: whether the caller may delete the
+    gate; otherwise one raises NotAuthorised. Raises NotFound, PreconditionFailed,
     PreconditionRequired when it is None, and, as `point_alias`, Conflict where the newest version, which
     answers without the alias `DEFAULT_ALIAS`, refuses what this one answered.
     """
@@ -257,6 +287,9 @@ def delete_alias(
         )
     with store.begin() as uow:
         before = uow.models.version(model, uow.models.alias(model, alias).version)
+        if not may_delete_gate and uow.gates.find(model, alias) is not None:
+            text = f"Alias {alias!r} of model {model!r} has a gate, so deleting it needs the scope 'admin'."
+            raise NotAuthorised(text, code="scope_required")
         uow.models.delete_alias(model, alias, expected_revision=expected_revision)
         after = answering(uow.models, model, alias)
         details = schema_details(uow, before, after, allow_schema_change)
@@ -373,9 +406,10 @@ def release(
 
     registry: of the version's tenant. seen: the alias's revision when the publication was requested. The
     alias stays where an operator has moved, made or deleted it since then, where the model has its full
-    number of aliases, and, unless ``allow_schema_change``, where the new version refuses what the one that
-    answers now does not. Of a model without the alias `DEFAULT_ALIAS` the newest version answers: in the last
-    case it gets the alias, so that the new one does not take its place.
+    number of aliases, where it has a gate, which the new version cannot have passed, and, unless
+    ``allow_schema_change``, where the new version refuses what the one that answers now does not.
+    Of a model without the alias `DEFAULT_ALIAS` the newest version answers: in the last case it gets the
+    alias, so that the new one does not take its place.
     """
     model = version.model
     old = None if alias is None else answering(registry, model, alias)
@@ -383,10 +417,15 @@ def release(
     registry.publish(version)
     changes = [] if old is None or allow_schema_change else changes_between(uow, old, version)
     unmoved: Json | None = None
-    if alias is not None and (changes or not registry.advance(model, alias, version.version, seen=seen)):
+    gate = None if alias is None else gates.refusal_of(uow, registry, model, alias, version.version)
+    if alias is not None and (
+        changes or gate is not None or not registry.advance(model, alias, version.version, seen=seen)
+    ):
         present = registry.find_alias(model, alias)
         unmoved = {"alias": alias, "version": None if present is None else present.version}
-        if changes:
+        if gate is not None:
+            unmoved |= {"reason": gates.GATE, **gate.noted()}
+        elif changes:
             unmoved |= {"reason": SCHEMA_CHANGE, **noted(changes)}
         elif present is None and not seen:
             unmoved["reason"] = "too_many_aliases"
@@ -409,6 +448,8 @@ def release_import(
     old = None if alias is None else answering(uow.models, version.model, alias)
     forced = schema_details(uow, old, version, allow_schema_change)
     unmoved = release(uow, uow.models, version, alias, seen=seen, allow_schema_change=allow_schema_change)
+    if unmoved is not None and unmoved.get("reason") == gates.GATE:
+        forced = {**forced, "alias_not_moved": unmoved}
     return moved_alias(alias, unmoved), forced
 
 

@@ -1,6 +1,6 @@
 """Use cases of retention: deleting old jobs, idempotency keys, API keys, audit records and unused blobs.
 
-Old counts of inputs and old deliveries to webhooks are deleted, too.
+Old counts of inputs, deliveries to webhooks and evaluations are deleted, too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _RECORDS = 10_000
 @dataclass(frozen=True, slots=True)
 class Cleaned:
     """Numbers of deleted rows, or of rows that would be deleted. bytes: of the blobs. inputs: counts of the
-    inputs of queries, of a version and an hour. deliveries: to webhooks.
+    inputs of queries, of a version and an hour. deliveries: to webhooks. evaluations: of versions, as old as
+    deleted jobs.
     """
 
     jobs: int = 0
@@ -55,6 +56,7 @@ class Cleaned:
     bytes: int = 0
     inputs: int = 0
     deliveries: int = 0
+    evaluations: int = 0
 
 
 def delete_job(store: Store, job_id: str) -> None:
@@ -105,18 +107,19 @@ def clean(store: Store, settings: Settings) -> Cleaned:
         uow.token_revocations.delete_expired()
         inputs = uow.inputs.delete_before(_inputs_before(now))
         deliveries = uow.webhooks.delete_before(now - KEPT_DAYS * _DAY)
+        evaluations = uow.evaluations.delete_before(_since(now, settings.retain_jobs_days))
     keys = _until_none(store, lambda uow: uow.keys.delete_ended(_keys_before(now, settings)))
     audit = _until_none(store, lambda uow: uow.audit.delete_before(_since(now, settings.retain_audit_days)))
     audit += sum(_delete_audit(store, *one) for one in _too_many_records(store, settings))
     clean_uploads(store, now)
     _bury_strays(store, now - STRAY_SECONDS)
     blobs, size = _delete_blobs(store, now - GRACE_SECONDS)
-    cleaned = Cleaned(jobs, requests, keys, audit, blobs, size, inputs, deliveries)
+    cleaned = Cleaned(jobs, requests, keys, audit, blobs, size, inputs, deliveries, evaluations)
     if cleaned != Cleaned():
         logger.info(
             "deleted %d old jobs, %d idempotency keys, %d ended API keys, %d audit records, %d unused blobs"
-            " of %d bytes, %d counts of inputs, %d deliveries to webhooks",
-            jobs, requests, keys, audit, blobs, size, inputs, deliveries,
+            " of %d bytes, %d counts of inputs, %d deliveries to webhooks, %d evaluations",
+            jobs, requests, keys, audit, blobs, size, inputs, deliveries, evaluations,
         )  # fmt: skip
     return cleaned
 
@@ -169,9 +172,12 @@ def what_to_clean(store: Store, settings: Settings) -> Cleaned:
         keys = uow.keys.count_ended(_keys_before(now, settings))
         inputs = uow.inputs.count_before(_inputs_before(now))
         deliveries = uow.webhooks.count_before(now - KEPT_DAYS * _DAY)
+        evaluations = uow.evaluations.count_before(_since(now, settings.retain_jobs_days))
     audit = max(old.audit, sum(surplus for _, surplus in _too_many_records(store, settings)))
     sizes = [size for page in _unused(store, now - GRACE_SECONDS) for _, size in page]
-    return Cleaned(old.jobs, old.requests, keys, audit, len(sizes), sum(sizes), inputs, deliveries)
+    return Cleaned(
+        old.jobs, old.requests, keys, audit, len(sizes), sum(sizes), inputs, deliveries, evaluations
+    )
 
 
 def _inputs_before(now: float) -> int:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import Connection, Table
 
+import app.store.evaluation_tables
 import app.store.live_tables  # noqa: F401 - its tables are part of the metadata
 from app.domain.entities import JobState
 from app.domain.errors import Conflict, InvalidRequest, Unavailable

@@ -46,7 +46,7 @@ _NAME = String(100)
 _LABEL = String(400)
 
 
-def _tenant(*, primary_key: bool = False) -> Column[str]:
+def tenant_column(*, primary_key: bool = False) -> Column[str]:
     """The tenant that a row belongs to."""
     return Column("tenant", _NAME, primary_key=primary_key, nullable=False, server_default=DEFAULT_TENANT)
 
@@ -75,13 +75,13 @@ blob_chunks = Table(
     Column("data", LargeBinary, nullable=False),
 )
 
-_UNFINISHED = text("state IN ('queued', 'running', 'cancelling')")
+UNFINISHED = text("state IN ('queued', 'running', 'cancelling')")
 
 datasets = Table(
     "datasets",
     metadata,
     Column("id", _ID, primary_key=True),
-    _tenant(),
+    tenant_column(),
     Column("digest", _DIGEST, nullable=False),
     Column("name", String(200), nullable=False),
     Column("source_format", String(20), nullable=False),
@@ -100,14 +100,12 @@ datasets = Table(
     Index("ix_datasets_tenant_id", "tenant", "id", "row_bytes"),
 )
 
-# The names of the classes of data sets, in pieces, so that a page of them is read without the others. In a
-# table of their own, because they may take many MiB, and most queries on data sets do not need them.
 # Files that clients put into the object store at presigned addresses, until they become data sets.
 uploads = Table(
     "uploads",
     metadata,
     Column("id", _ID, primary_key=True),
-    _tenant(),
+    tenant_column(),
     Column("bytes", BigInteger, nullable=False),
     Column("sha256", _DIGEST, nullable=False),
     Column("created_by", _NAME, nullable=False),
@@ -116,6 +114,8 @@ uploads = Table(
     Index("ix_uploads_tenant_expires_at", "tenant", "expires_at", "bytes"),
 )
 
+# The names of the classes of data sets, in pieces, so that a page of them is read without the others. In a
+# table of their own, because they may take many MiB, and most queries on data sets do not need them.
 dataset_classes = Table(
     "dataset_classes",
     metadata,
@@ -134,7 +134,7 @@ jobs = Table(
     "jobs",
     metadata,
     Column("id", _ID, primary_key=True),
-    _tenant(),
+    tenant_column(),
     # No foreign key: a data set may be deleted when no unfinished job needs it; its jobs stay as history.
     Column("dataset_id", _ID, nullable=False, index=True),
     Column("model", _NAME, nullable=False),
@@ -157,6 +157,8 @@ jobs = Table(
     Column("labels_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("encoder_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("profile_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
+    # Numbers of the rows that the job was trained on, see `core.data.row_identity`.
+    Column("rows_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("version", Integer),
     Column("revision", Integer, nullable=False),
     Column("priority", String(8), nullable=False, server_default="normal"),
@@ -188,9 +190,10 @@ jobs = Table(
         "labels_digest",
         "encoder_digest",
         "profile_digest",
+        "rows_digest",
     ),
     # Few of many jobs are unfinished, and they are looked at all the time.
-    Index("ix_jobs_unfinished", "id", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),
+    Index("ix_jobs_unfinished", "id", sqlite_where=UNFINISHED, postgresql_where=UNFINISHED),
     # All that admission and the reconciler read every second.
     Index(
         "ix_jobs_unfinished_turns",
@@ -201,15 +204,15 @@ jobs = Table(
         "created_by",
         "attempt",
         "priority",
-        sqlite_where=_UNFINISHED,
-        postgresql_where=_UNFINISHED,
+        sqlite_where=UNFINISHED,
+        postgresql_where=UNFINISHED,
     ),
     Index(
         "ix_jobs_unfinished_owner",
         "tenant",
         "created_by",
-        sqlite_where=_UNFINISHED,
-        postgresql_where=_UNFINISHED,
+        sqlite_where=UNFINISHED,
+        postgresql_where=UNFINISHED,
     ),
 )
 
@@ -305,7 +308,7 @@ job_events = Table(
 idempotency_keys = Table(
     "idempotency_keys",
     metadata,
-    _tenant(primary_key=True),
+    tenant_column(primary_key=True),
     Column("owner", _NAME, primary_key=True),
     Column("key", String(255), primary_key=True),
     Column("body_digest", _DIGEST, nullable=False),
@@ -316,7 +319,7 @@ idempotency_keys = Table(
 model_versions = Table(
     "model_versions",
     metadata,
-    _tenant(primary_key=True),
+    tenant_column(primary_key=True),
     Column("model", _NAME, primary_key=True),
     Column("version", Integer, primary_key=True),
     # An imported version has neither job nor data set.
@@ -348,7 +351,7 @@ model_versions = Table(
 aliases = Table(
     "aliases",
     metadata,
-    _tenant(primary_key=True),
+    tenant_column(primary_key=True),
     Column("model", _NAME, primary_key=True),
     Column("alias", _NAME, primary_key=True),
     Column("version", Integer, nullable=False),
@@ -367,7 +370,7 @@ alias_moves = Table(
     "alias_moves",
     metadata,
     Column("id", _ID, primary_key=True),
-    _tenant(),
+    tenant_column(),
     Column("model", _NAME, nullable=False),
     Column("alias", _NAME, nullable=False),
     Column("at", Double, nullable=False),
@@ -384,7 +387,7 @@ alias_moves = Table(
 retired_numbers = Table(
     "retired_numbers",
     metadata,
-    _tenant(primary_key=True),
+    tenant_column(primary_key=True),
     Column("model", _NAME, primary_key=True),
     Column("version", Integer, nullable=False),
     Column("revision", Integer, nullable=False),
@@ -394,7 +397,7 @@ api_keys = Table(
     "api_keys",
     metadata,
     Column("id", _ID, primary_key=True),
-    _tenant(),
+    tenant_column(),
     Column("name", _NAME, nullable=False),
     Column("digest", _DIGEST, nullable=False),
     Column("scopes", JSON, nullable=False),
@@ -424,7 +427,7 @@ token_revocations = Table(
     "token_revocations",
     metadata,
     Column("id", _ID, primary_key=True),
-    _tenant(),
+    tenant_column(),
     Column("issuer", String(200), nullable=False),
     Column("sub", String(255)),
     Column("jti", String(255)),
@@ -451,7 +454,7 @@ webhooks = Table(
     "webhooks",
     metadata,
     Column("id", _ID, primary_key=True),
-    _tenant(),
+    tenant_column(),
     Column("name", _NAME, nullable=False),
     Column("url", Text, nullable=False),
     Column("events", JSON, nullable=False),
@@ -474,7 +477,7 @@ webhook_deliveries = Table(
     "webhook_deliveries",
     metadata,
     Column("id", _ID, primary_key=True),
-    _tenant(),
+    tenant_column(),
     Column("webhook_id", _ID, ForeignKey("webhooks.id", ondelete="CASCADE"), nullable=False),
     Column("event_id", _ID, nullable=False),
     Column("type", String(40), nullable=False),
@@ -518,7 +521,7 @@ audit_log = Table(
     "audit_log",
     metadata,
     Column("id", _ID, primary_key=True),
-    _tenant(),
+    tenant_column(),
     Column("at", Double, nullable=False),
     Column("actor", _NAME, nullable=False),
     Column("actor_name", _NAME, nullable=False),

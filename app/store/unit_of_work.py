@@ -19,7 +19,9 @@ from app.store.repositories.admission import Admission
 from app.store.repositories.audit import Audit
 from app.store.repositories.comparisons import Comparisons
 from app.store.repositories.datasets import Datasets
+from app.store.repositories.evaluations import Evaluations
 from app.store.repositories.events import Events
+from app.store.repositories.gates import Gates
 from app.store.repositories.inputs import InputCounts
 from app.store.repositories.jobs import Jobs
 from app.store.repositories.keys import Keys
@@ -58,6 +60,8 @@ class UnitOfWork:
         self.units = Units(connection)
         self.events = Events(connection)
         self.models = Models(connection, tenant)
+        self.evaluations = Evaluations(connection, tenant)
+        self.gates = Gates(connection, tenant)
         self.keys = Keys(connection, tenant)
         self.sessions = Sessions(connection)
         self.token_revocations = TokenRevocations(connection, tenant)

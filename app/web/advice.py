@@ -34,6 +34,8 @@ _BY_CODE: Final = {
     "dataset_not_found": "It may have been deleted, or belong to another tenant. Choose another one.",
     "invalid_bundle": "Export the version again, or bring the file again: it may be damaged.",
     "schema_change": "To move the alias nevertheless, go back and tick the box of the form.",
+    "gate_not_passed": "Evaluate the version against the present one on the data set of the gate.",
+    "gate_failed": "Look at the evaluation. An administrator can move the alias nevertheless, with a reason.",
     "older_version": "To import an older version on purpose, tick the box of the form.",
     "bundle_too_large": "Ask an operator to raise STMS_MAX_BUNDLE_BYTES.",
     "newer_format": "Import it on a server of a later release.",

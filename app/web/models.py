@@ -15,20 +15,22 @@ from app.auth.authenticator import authorise
 from app.domain.entities import Alias, ModelVersion
 from app.domain.errors import NotFound
 from app.domain.names import check_alias, qualified
-from app.services import models
+from app.services import gates, models
 from app.services.comparison import is_noise, mean_errors, same_rows
+from app.services.datasets import dataset_name, list_datasets
 from app.services.schema_changes import compare_schemas
 from app.serving.columns.report import Inputs, input_report
 from app.store.unit_of_work import Store
 from app.web.charts import BAR_HEIGHT, SIDE, Overlay, overlay
 from app.web.forms import read_form, see
-from app.web.rendering import page, segment
+from app.web.rendering import may, page, segment
 
 router = APIRouter(route_class=BorderRoute)
 
 _MODELS: Final = 100
 _VERSIONS: Final = 50
 _CLASSES: Final = 100
+_DATASETS: Final = 100
 _HOURS: Final = 24
 MEASURES: Final = (("f1", "F"), ("auc", "AUC"), ("accuracy", "Accuracy"), ("brier", "Brier"))
 
@@ -139,6 +141,8 @@ def moves_page(
     authorise(caller, "query", model)
     store = context.store_of(caller)
     moves, has_more = models.alias_moves(store, model, alias, limit=_VERSIONS, after=after or None)
+    gate = gates.gates_of(store, model).get(alias)
+    may_set = may(caller, "admin")
     return page(
         request,
         "moves.html",
@@ -147,6 +151,10 @@ def moves_page(
         moves=moves,
         next=moves[-1].id if has_more else None,
         present=models.version_numbers(store, model),
+        is_alias=_alias(context, caller, model, alias) is not None,
+        gate=gate,
+        dataset_name=None if gate is None else dataset_name(store, gate.dataset_id),
+        datasets=list_datasets(store, limit=_DATASETS)[0] if may_set else [],
     )
 
 
@@ -167,6 +175,7 @@ def move_page(
     source = None if present is None else models.get_version(store, model, present.version)
     with store.read() as uow:
         before = models.answering(uow.models, model, alias)
+        refusal = gates.refusal_of(uow, uow.models, model, alias, target.version)
     return page(
         request,
         "move.html",
@@ -176,6 +185,7 @@ def move_page(
         source=source,
         target=target,
         answering=before,
+        refusal=refusal,
         schemas=compare_schemas(store, before or target, target),
         differences=differences(store, source, target),
         same_rows=None if source is None else same_rows(source, target),
@@ -189,7 +199,9 @@ async def move(
     """Move an alias, unless another has moved it since the page was shown."""
     form = await read_form(request)
     version, revision = form.whole("version") or 0, form.whole("revision")
-    store = context.store_of(caller)
+    store, override = context.store_of(caller), form.text("override") or None
+    if override is not None:
+        authorise(caller, "admin")
     await run_in_threadpool(
         models.point_alias,
         store,
@@ -199,6 +211,7 @@ async def move(
         version,
         revision,
         allow_schema_change=bool(form.text("allow_schema_change")),
+        override=override,
     )
     await context.refresher.refresh(qualified(caller.tenant, model))
     return see(f"/ui/models/{segment(model)}", tenant=tenant, done="move")
@@ -211,7 +224,14 @@ async def delete_alias(
     """Delete an alias; its version stays."""
     form = await read_form(request)
     store = context.store_of(caller)
-    await run_in_threadpool(models.delete_alias, store, model, alias, form.whole("revision"))
+    await run_in_threadpool(
+        models.delete_alias,
+        store,
+        model,
+        alias,
+        form.whole("revision"),
+        may_delete_gate=may(caller, "admin"),
+    )
     await context.refresher.refresh(qualified(caller.tenant, model))
     return see(f"/ui/models/{segment(model)}", tenant=tenant, done="alias-delete")
 

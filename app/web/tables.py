@@ -66,6 +66,7 @@ SOURCES: Final[Mapping[str, Source]] = {
     "/models/{model}/versions": Source("/v1/models/{model}", ("versions",), left_out=("classes", "inputs")),
     "/models/{model}/aliases": Source("/v1/models/{model}", ("aliases",), query="limit=1"),
     "/models/{model}/aliases/{alias}/moves": Source("/v1/models/{model}/aliases/{alias}/history"),
+    "/evaluations": Source("/v1/evaluations", left_out=("warnings",)),
     "/keys": Source("/v1/keys"),
     "/audit": Source("/v1/audit"),
     "/workers": Source("/v1/workers", query=""),

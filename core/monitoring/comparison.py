@@ -166,7 +166,7 @@ def compare_classes(
         elif side.rows and adjusted[i] <= alpha:
             verdict = "worse"
         more = _rows_to_decide(side, tolerance, alpha, len(sides)) if verdict == "undecided" else None
-        difference = (won[i] - lost[i]) / rows[i] if side.rows else None
+        difference = float((won[i] - lost[i]) / rows[i]) if side.rows else None
         compared.append(
             SideComparison(
                 side,

@@ -147,6 +147,14 @@ class Encoder:
             first += sum(map(len, column.tables))
         return EncodedRows(dense, Entries.joined(parts))
 
+    def filled_shares(self, table: Table) -> Floats:
+        """Of each row of a table, (n,), the share of the columns that fill gaps in which it has one."""
+        if not self.filling:
+            return np.zeros(table.n)
+        pairs = zip(self.columns, self._cells(table), strict=True)
+        gaps: Floats = np.sum([cells.is_gap for column, cells in pairs if column.fills], axis=0)
+        return gaps / self.filling
+
     def dense_places(self, columns: Iterable[int]) -> list[int]:
         """The dense columns of some columns, ascending."""
         spans = ((self.starts[place], self.columns[place].width) for place in sorted(columns))

@@ -184,9 +184,19 @@ class Models(Connection):
         return await self.do(calls.get(calls.alias_path(model, alias), Alias))
 
     async def point_alias(
-        self, model: str, alias: str, version: int, *, allow_schema_change: bool = False
+        self,
+        model: str,
+        alias: str,
+        version: int,
+        *,
+        allow_schema_change: bool = False,
+        override: str | None = None,
     ) -> Alias:
         """Point an alias to a version. Raises Conflict when another client moved it at the same time.
+
+        A version that has not passed the gate of the alias is a Conflict, too, with the code
+        ``gate_not_passed`` or ``gate_failed``. override: why it is moved nevertheless, for the audit log; an
+        administrator may say so.
 
         A version that refuses questions which the present one answers is a Conflict, too, with the code
         ``schema_change`` and faults that name what it refuses, unless allow_schema_change.
@@ -196,7 +206,9 @@ class Models(Connection):
             revision: int | None = current["revision"]
         except NotFound:
             revision = None
-        move = calls.point_alias(model, alias, version, revision, allow_schema_change=allow_schema_change)
+        move = calls.point_alias(
+            model, alias, version, revision, allow_schema_change=allow_schema_change, override=override
+        )
         return await self.do(move)
 
     def alias_history(self, model: str, alias: str) -> AsyncIterator[AliasMove]:

@@ -89,7 +89,7 @@ _QUERIES: Final[tuple[tuple[str, str, str, bytes, tuple[int, str | None]], ...]]
     ("infers by the tenant's name", "POST", "/v2/models/default%2Fpets:cat/infer", _INPUT, (404, None)),
 )
 
-_LISTS: Final = (DATASETS, JOBS, "/v1/models", KEYS, _AUDIT, _USAGE)
+_LISTS: Final = (DATASETS, JOBS, "/v1/evaluations", "/v1/models", KEYS, _AUDIT, _USAGE)
 
 
 def objects() -> list[Refusal]:

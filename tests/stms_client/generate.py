@@ -38,7 +38,7 @@ def documents() -> str:
     """The source of `DOCUMENTS`, as ruff writes it."""
     with tempfile.TemporaryDirectory() as folder:
         schemas = create_app(Settings(data_dir=Path(folder))).openapi()["components"]["schemas"]
-    of_domain = {kind.__name__ for kind in Document.__subclasses__()}
+    of_domain = {kind.__name__ for kind in _kinds(Document)}
     waiting = sorted(name for name in schemas if ROOTS.search(name) or name in of_domain)
     found: dict[str, str] = {}
     while waiting:
@@ -52,6 +52,13 @@ def documents() -> str:
         ruff = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(DOCUMENTS), "-"]
         text = subprocess.run(ruff, input=text, capture_output=True, text=True, check=True).stdout
     return text
+
+
+def _kinds(kind: type) -> Iterator[type]:
+    """All subclasses of a class."""
+    for one in kind.__subclasses__():
+        yield one
+        yield from _kinds(one)
 
 
 def _declared(name: str, schema: dict[str, Any]) -> str:

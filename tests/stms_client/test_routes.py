@@ -34,6 +34,8 @@ ANSWER = {
     "results": [{"match": True, "score": 1.0, "threshold": 0.5}],
     "model": "m",
     "version": 1,
+    "progress_done": 1,
+    "progress_total": 1,
 }
 VALUES = {
     "alias": "latest",
@@ -41,6 +43,7 @@ VALUES = {
     "class_index": 0,
     "dataset_id": "ds_1",
     "delivery_id": "del_1",
+    "evaluation_id": "ev_1",
     "issuer": "https://issuer.example.com",
     "job_id": "job_1",
     "key_id": "key_1",

@@ -47,10 +47,12 @@ def publish(
     inputs: Json | None = None,
     encoder: Encoder | None = None,
     profile: InputProfile | None = None,
+    seen: bytes | None = None,
 ) -> ModelVersion:
     """Publish the students as the next version of ``model``, as a training job would at its end.
 
     inputs: what it keeps of its columns, see `Dataset.inputs`. encoder, profile: if it takes records.
+    seen: the numbers of its training rows, `core.data.row_identity.identity_bytes`; None as of old jobs.
     """
     job = Job(
         id=new_id("job"),
@@ -68,6 +70,8 @@ def publish(
     )
     job = dataclasses.replace(job, alias_revision=models.alias_revision(store, model, alias))
     with store.begin() as uow:
+        rows_digest = None if seen is None else uow.blobs.put([seen])[0]
+        job = dataclasses.replace(job, rows_digest=rows_digest)
         uow.jobs.add(job)
         rows = []
         for number, (label, student) in enumerate(students.items()):

@@ -12,13 +12,16 @@ from typing import Final
 from dbos import DBOSClient, EnqueueOptions, error
 from sqlalchemy.exc import SQLAlchemyError
 
+from app.domain.entities import Priority, workflow_id
 from app.domain.errors import Unavailable
 from app.jobs.engine.config import (
     APPLICATION,
     APPLICATION_VERSION,
+    EVALUATE,
     JOB_QUEUE,
     SCHEMA,
     TRAIN_MODEL,
+    UNIT_QUEUE,
     queue_limits,
     quiet_engine_log,
     serializer,
@@ -26,6 +29,7 @@ from app.jobs.engine.config import (
 from app.jobs.engine.database import open_jobs_database
 from app.jobs.engine.dbos_internals import requeue_workflow
 from app.jobs.engine.wakeups import LIKELY, notify
+from app.jobs.priorities import priority_level, queue_priority
 from app.settings import Settings
 
 _CONNECTIONS: Final = 2
@@ -84,6 +88,19 @@ class DbosQueue:
         with self._connected() as client:
             client.enqueue(options, job_id, attempt)
         self.notify(JOB_QUEUE)
+
+    def enqueue_evaluation(self, evaluation_id: str, turn: int) -> None:
+        """Put an evaluation in the queue of units. A second call for it changes nothing."""
+        options = EnqueueOptions(
+            workflow_name=EVALUATE,
+            queue_name=UNIT_QUEUE,
+            workflow_id=workflow_id(evaluation_id, 0),
+            app_version=APPLICATION_VERSION,
+            priority=queue_priority(priority_level(Priority.NORMAL), turn),
+        )
+        with self._connected() as client:
+            client.enqueue(options, evaluation_id)
+        self.notify(UNIT_QUEUE)
 
     def expect_job(self) -> None:
         """Tell idle workers that a job is likely soon."""

@@ -19,6 +19,7 @@ JOB_QUEUE: Final = "stms-jobs"
 UNIT_QUEUE: Final = "stms-units"
 TRAIN_MODEL: Final = "train_model"
 TRAIN_UNIT: Final = "train_unit"
+EVALUATE: Final = "evaluate"
 """DBOS stores names of queues and workflows with every job: they never change."""
 
 SCHEMA: Final = "dbos"

@@ -19,7 +19,8 @@ from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from core.data.dataset import LabelledData
 from core.data.labels import encode_with
-from core.data.repeated_rows import shared_rows
+from core.data.repeated_rows import Digests, shared_rows
+from core.data.row_identity import identity_bytes, matrix_identities, table_identities
 from core.data.test_part import held_out_rows
 from core.encoding.labelled_table import LabelledTable
 from core.errors import Fault, InvalidProblem
@@ -56,7 +57,8 @@ class JobData(NamedTuple):
     left_out: test rows of classes that training does not have.
     profile: of the rows that the encoder was fitted to; None if it was not fitted now.
     test_part: of the test rows; None without any. may_repeat: whether test rows may equal training rows, as
-    where all rows have few different values.
+    where all rows have few different values. identities: the numbers of the training rows before they were
+    encoded, `core.data.row_identity.identity_bytes`, if they were asked for.
     """
 
     train: LabelledData
@@ -66,6 +68,7 @@ class JobData(NamedTuple):
     profile: InputProfile | None = None
     test_part: TestPart | None = None
     may_repeat: bool = False
+    identities: bytes = b""
 
     @property
     def test_rows_in_training(self) -> int:
@@ -84,8 +87,10 @@ def load_job_data(
     labels: Labelling | None = None,
     score: Score | None = None,
     encoder: Encoder | None = None,
+    *,
+    identify: bool = False,
 ) -> JobData:
-    """The rows of a job.
+    """The rows of a job. identify: with the numbers of the training rows.
 
     labels: what the job's labelling has found for all training rows of the data set; rows are held out by
     the labels that were given. score: of a remote teacher. encoder: that the job has fitted before; without
@@ -119,6 +124,8 @@ def load_job_data(
     may_repeat = source == "held_out" and spec.evaluation.given_fraction is None
     with _about_kept_kinds(spec.like):
         encoded = _encoded(train, test, spec.inputs, encoder)
+    if identify:
+        encoded = encoded._replace(identities=identity_bytes(row_identities(train, encoded.encoder)))
     return encoded._replace(left_out=left_out, test_part=part, may_repeat=may_repeat)
 
 
@@ -172,6 +179,15 @@ def load_head(store: Store, files: BlobCache, spec: TrainingSpec, data: Labelled
     return LinearHead(*teacher_rows(store, files, spec.teacher.model, data.classes))
 
 
+def row_identities(rows: Rows, encoder: Encoder | None) -> Digests:
+    """The number of each row, by the columns that the encoder uses, or by all numbers without one."""
+    if encoder is None:
+        if not isinstance(rows, LabelledData):
+            raise RuntimeError("rows of raw cells are known by the columns of an encoder")
+        return matrix_identities(rows.X)
+    return table_identities(as_table(rows).table, encoder.names)
+
+
 def _load(
     store: Store, files: BlobCache, dataset_id: str, inputs: InputParameters | None
 ) -> tuple[Rows, Rows | None]:
@@ -180,10 +196,11 @@ def _load(
     if inputs is None or not inputs.columns:
         return train, test
     kinds = inputs.kinds
-    return _as_table(train).with_kinds(kinds), None if test is None else _as_table(test).with_kinds(kinds)
+    return as_table(train).with_kinds(kinds), None if test is None else as_table(test).with_kinds(kinds)
 
 
-def _as_table(rows: Rows) -> LabelledTable:
+def as_table(rows: Rows) -> LabelledTable:
+    """The rows as a table of raw cells. Raises InvalidProblem where columns of numbers have no names."""
     return rows if isinstance(rows, LabelledTable) else LabelledTable.of_numbers(rows)
 
 
@@ -203,7 +220,7 @@ def _encoded(
             said.rules, takes_others=said.extra == "ignore", answers_gaps=said.on_missing == "answer"
         )
         profile = train.profile(encoder)
-    tested = None if test is None else _as_table(test).encoded(encoder)
+    tested = None if test is None else as_table(test).encoded(encoder)
     return JobData(train.encoded(encoder), tested, encoder, profile=profile)
 
 

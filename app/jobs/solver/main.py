@@ -6,10 +6,11 @@ It reads commands from standard input and answers on standard output, in the mes
 open {database_url, dataset_id, spec, threads, log_level, …} → opened {threads}
 label {}                     → progress…, labelled {report, transfer} + [labels], of a job with a labelling
 prepare {targets}            → progress…, prepared {summary, seconds, metrics, transfers} + [preparation,
-                               packed teacher, encoder of records if there is one], empty where `transfers`
-                               names a file of the cache instead
+                               packed teacher, numbers of the training rows, encoder and profile of records
+                               if there are any], empty where `transfers` names a file of the cache instead
 restore {preparation_digest} → progress…, restored
 either of these two          → scored {part, first, rows} + [scores], for each batch of a remote teacher
+evaluate {evaluation_id}     → progress…, evaluated {result}
 train {students}             → started, progress…, student {…} + [packed, trace of its search if there is one]
                                or student_failed {…}…, trained
 
@@ -130,6 +131,7 @@ class CommandHandler:
         self._session: TrainingSession | None = None
         self._report: Json | None = None
         self._labels: Labelling | None = None
+        self._identities = b""
         if settings.memory_bytes:
             limit_memory(settings.memory_bytes)
         answers.send("opened", {"threads": self._threads})
@@ -160,7 +162,8 @@ class CommandHandler:
 
         session, report = self._session, self._report
         if session is None or report is None:
-            rows = self._rows()
+            rows = self._rows(identify=True)
+            self._identities = rows.identities
             head = load_head(self._store, self._files, self._spec, rows.train)
             session = TrainingSession.prepared(rows, self._spec, self._run(), head)
             report = session.teacher_report(command["targets"]) | {"threads": self._threads}
@@ -174,6 +177,7 @@ class CommandHandler:
         # One after the other: content moved to a file leaves the memory before the next is packed.
         transfers = [Transfer.of(self._files, session.preparation.to_bytes())]
         transfers.append(Transfer.of(self._files, session.preparation.packed_teacher().to_bytes()))
+        transfers.append(Transfer.of(self._files, self._identities))
         if session.encoder is not None:
             transfers.append(Transfer.of(self._files, session.encoder.to_bytes()))
         if session.profile is not None:
@@ -193,6 +197,12 @@ class CommandHandler:
         stored = self._files.with_refetch(lambda: open_blob(self._store, self._files, digest).whole(), digest)
         self._session = TrainingSession.restored(stored, self._rows(), self._spec, self._answers.progress)
         self._answers.send("restored")
+
+    def evaluate(self, command: Json) -> None:
+        from app.jobs.solver.evaluation import evaluate
+
+        result = evaluate(self._store, self._files, command["evaluation_id"], self._answers.progress)
+        self._answers.send("evaluated", {"result": result})
 
     def train(self, command: Json) -> None:
         from core.solvers.threads import one_blas_thread
@@ -239,7 +249,7 @@ class CommandHandler:
         scratch = Scratch(Path(self._settings.cache_dir), bytes.fromhex(self._settings.cache_key))
         return Run(n_threads=self._threads, progress=self._answers.progress, scratch=scratch)
 
-    def _rows(self) -> JobData:
+    def _rows(self, *, identify: bool = False) -> JobData:
         from app.jobs.solver.job_data import load_job_data
         from core.types import Progress
 
@@ -252,7 +262,14 @@ class CommandHandler:
         teacher = self._spec.teacher.spec
         score = self._scorer(teacher).with_scores if isinstance(teacher, RemoteScores) else None
         return load_job_data(
-            self._store, self._files, self._dataset_id, self._spec, labels, score, self._encoder()
+            self._store,
+            self._files,
+            self._dataset_id,
+            self._spec,
+            labels,
+            score,
+            self._encoder(),
+            identify=identify,
         )
 
     def _encoder(self) -> Encoder | None:
@@ -319,6 +336,7 @@ def _dispatch(handler: CommandHandler | None, message: Message) -> None:
     if handler is None:
         raise RuntimeError(f"{message.type} came before open")
     commands = {
+        "evaluate": handler.evaluate,
         "label": handler.label,
         "prepare": handler.prepare,
         "restore": handler.restore,

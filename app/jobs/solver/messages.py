@@ -76,19 +76,21 @@ class LabellingResult:
 class PreparationResult:
     """report: the teacher's summary, seconds by stage and metrics. The transfers are packages of core.
 
-    encoder: of records, profile: of their columns in training; None where rows are numbers.
+    rows: the numbers of the training rows, see `core.data.row_identity`. encoder: of records, profile: of
+    their columns in training; None where rows are numbers.
     """
 
     report: Json
     preparation: Transfer
     teacher: Transfer
+    rows: Transfer | None = None
     encoder: Transfer | None = None
     profile: Transfer | None = None
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
         """All of them."""
-        found = (self.preparation, self.teacher, self.encoder, self.profile)
+        found = (self.preparation, self.teacher, self.rows, self.encoder, self.profile)
         return tuple(transfer for transfer in found if transfer is not None)
 
 

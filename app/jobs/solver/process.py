@@ -186,6 +186,15 @@ class Solver:
         labels = Transfer.from_header(answer.header["transfer"], answer.blobs[0])
         return LabellingResult(answer.header["report"], labels)
 
+    def evaluate(self, evaluation_id: str, report: Report) -> Json:
+        """Compute an evaluation; returns its result.
+
+        Raises SolverFailed, SolverDied, SolverBlocked, and what the stop check raises.
+        """
+        self._send("evaluate", {"evaluation_id": evaluation_id})
+        result: Json = self._expect(("evaluated",), report).header["result"]
+        return result
+
     def prepare(self, targets: Sequence[int], report: Report) -> PreparationResult:
         """Load the data, fit features and teacher.
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import Final, TypeVar, final
 
 from app.domain.entities import ACTIVE_STATES, BUSY_PROCESSOR, STAGES, STARVES, Dataset, JobState, Json
 from app.domain.errors import Unavailable
@@ -79,12 +80,63 @@ class JobPlans:
         return JobPlan(spec, dataset, targets_of(spec, classes), classes)
 
 
-class CancellationCheck:
-    """Call it often: it reads the job's state at most every 0.4 s.
+class StopCheck(ABC):
+    """Call it often: it reads the state of work at most every 0.4 s.
 
-    Raises JobStopped, WorkerStopping, and TimeLimitReached. A database that cannot be reached stops nothing:
-    the solver works on until the state can be read.
+    Raises WorkerStopping, and what `_look` raises. A database that cannot be reached stops nothing: the
+    solver works on until the state can be read.
+
+    about: the work, for the log.
     """
+
+    def __init__(
+        self,
+        store: Store,
+        stopping: threading.Event,
+        about: str,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._store = store
+        self._stopping = stopping
+        self._about = about
+        self._checked_at = float("-inf")
+
+    def __call__(self) -> None:
+        raise_if_stopping(self._stopping)
+        if self._clock() - self._checked_at >= _CHECK_SECONDS:
+            self.check_now()
+
+    def check_now(self) -> None:
+        """Read the state. Raises what `_look` raises."""
+        self._checked_at = self._clock()
+        try:
+            self._look()
+        except Unavailable as error:
+            logger.warning("%s: its state cannot be read: %s", self._about, error)
+
+    @abstractmethod
+    def _look(self) -> None:
+        """Read the state; raise if the work must stop. Raises Unavailable."""
+
+    def retry_while_unavailable(self, call: Callable[[], T]) -> T:
+        """The call's result, tried again as long as it raises Unavailable."""
+        while True:
+            try:
+                return call()
+            except Unavailable as error:
+                logger.warning("%s waits: %s", self._about, error)
+                self.pause(_RETRY_SECONDS)
+
+    def pause(self, seconds: float) -> None:
+        """Sleep until the time is over or the work must stop."""
+        self._stopping.wait(seconds)
+        self()
+
+
+@final
+class CancellationCheck(StopCheck):
+    """Whether an attempt at a job must stop. Raises JobStopped and TimeLimitReached, too."""
 
     def __init__(
         self,
@@ -94,30 +146,16 @@ class CancellationCheck:
         attempt: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._clock = clock
-        self._store = store
-        self._stopping = stopping
+        super().__init__(store, stopping, f"job {job_id}", clock)
         self._job_id = job_id
         self._attempt = attempt
-        self._checked_at = float("-inf")
         self._limit: float | None = None
         self._limit_is_known = False
 
-    def __call__(self) -> None:
-        raise_if_stopping(self._stopping)
-        if self._clock() - self._checked_at >= _CHECK_SECONDS:
-            self.check_now()
-
-    def check_now(self) -> None:
-        """Read the job's state. Raises JobStopped and TimeLimitReached."""
-        self._checked_at = self._clock()
-        try:
-            with self._store.read() as uow:
-                job, limit = uow.jobs.status(self._job_id), self._time_limit(uow)
-                now = uow.workers.clock() if limit else 0.0
-        except Unavailable as error:
-            logger.warning("job %s: its state cannot be read: %s", self._job_id, error)
-            return
+    def _look(self) -> None:
+        with self._store.read() as uow:
+            job, limit = uow.jobs.status(self._job_id), self._time_limit(uow)
+            now = uow.workers.clock() if limit else 0.0
         if job.state not in ACTIVE_STATES or job.attempt != self._attempt:
             raise JobStopped(f"it is {job.state}, attempt {job.attempt}")
         if limit is not None and job.started_at is not None and now - job.started_at > limit:
@@ -129,20 +167,6 @@ class CancellationCheck:
             self._limit = uow.jobs.get(self._job_id).spec.get("time_limit_seconds")
             self._limit_is_known = True
         return self._limit
-
-    def retry_while_unavailable(self, call: Callable[[], T]) -> T:
-        """The call's result, tried again as long as it raises Unavailable."""
-        while True:
-            try:
-                return call()
-            except Unavailable as error:
-                logger.warning("job %s waits: %s", self._job_id, error)
-                self.pause(_RETRY_SECONDS)
-
-    def pause(self, seconds: float) -> None:
-        """Sleep until the time is over or the work must stop."""
-        self._stopping.wait(seconds)
-        self()
 
 
 def raise_if_stopping(stopping: threading.Event) -> None:

@@ -21,6 +21,7 @@ from app.domain.curves import pack
 from app.domain.entities import ACTIVE_STATES, STAGES, STARVES, Job, JobState, Json, StudentRow, StudentState
 from app.jobs.engine.step_runner import durable_step
 from app.jobs.errors import JobStopped
+from app.jobs.priorities import priority_level, queue_priority
 from app.jobs.solver.messages import (
     LabellingResult,
     PreparationResult,
@@ -28,7 +29,7 @@ from app.jobs.solver.messages import (
     StudentKey,
     StudentResult,
 )
-from app.jobs.workflow.work_units import Capacity, is_one_chunk, priority_level, queue_priority
+from app.jobs.workflow.work_units import Capacity, is_one_chunk
 from app.services.training import queue_again
 from app.services.version_metrics import warnings_of
 from app.store.unit_of_work import UnitOfWork
@@ -134,6 +135,8 @@ def store_preparation(
     preparation, teacher = result.preparation.finish(uow), result.teacher.finish(uow)
     store_teacher_metrics(uow, job_id, attempt, result.report["metrics"])
     digests = {"preparation_digest": preparation, "teacher_digest": teacher}
+    if result.rows is not None:
+        digests["rows_digest"] = result.rows.finish(uow)
     if result.encoder is not None:
         digests["encoder_digest"] = result.encoder.finish(uow)
     if result.profile is not None:

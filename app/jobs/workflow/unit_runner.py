@@ -27,7 +27,6 @@ from app.domain.remote_teacher import RemoteScores
 from app.domain.training_spec import TrainingSpec
 from app.jobs.engine.step_runner import StepRunner
 from app.jobs.errors import AttemptLost, SolverFailed, WorkerStopping
-from app.jobs.identity import solver_memory
 from app.jobs.solver.messages import (
     PreparationResult,
     ScoredRows,
@@ -41,13 +40,12 @@ from app.jobs.solver.retry import failed_results, train_with_retries, with_retri
 from app.jobs.solver.transfer import Transfer
 from app.jobs.workflow import steps
 from app.jobs.workflow.running_job import CancellationCheck, JobPlans, ProgressReporter
+from app.jobs.workflow.solver_settings import solver_settings
 from app.jobs.workflow.unit_trace import UnitTrace, unit_trace
 from app.jobs.workflow.work_units import PREPARE, RunningUnit
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.large_blobs import stage
-from app.store.object_address import ObjectAddress
-from app.store.private_files import installation_key
 from app.tracing import Tracer
 
 logger = logging.getLogger(__name__)
@@ -265,24 +263,12 @@ class UnitRunner:
 
     def _solver_settings(self, job: Job) -> SolverSettings:
         settings = self._settings
-        return SolverSettings(
-            dataset_id=job.dataset_id,
-            tenant=job.tenant,
+        return replace(
+            solver_settings(settings, job.tenant, job.id, job.dataset_id),
             spec=job.spec,
-            threads=settings.solver_threads,
-            log_level=settings.log_level,
-            database_url=settings.app_database_url,
-            cache_dir=str(settings.cache_folder.absolute()),
-            cache_key=installation_key(settings.data_dir).hex(),
-            cache_disk_bytes=settings.cache_disk_bytes,
-            memory_bytes=solver_memory(settings),
-            stall_seconds=settings.solver_stall_seconds,
-            job_id=job.id,
-            log_format=settings.log_format,
             remote_teachers=settings.remote_teachers,
             remote_token=_remote_token(settings, job),
             encoder_digest=job.encoder_digest or "",
-            objects=ObjectAddress.of(settings),
         )
 
 

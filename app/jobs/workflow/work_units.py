@@ -10,18 +10,19 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
 
-from app.domain.entities import Json, Priority, Worker
+from app.domain.entities import Json, Worker
 
 PREPARE: Final = 0
 """Number of the preparation, the first unit; chunks of classes are numbered from 1."""
-
-_LEVELS: Final = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
-_POSITIONS_PER_LEVEL: Final = 2**29
+EVALUATION: Final = -1
+"""Number of the only unit of an evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkUnit:
-    """One item of the unit queue: the preparation of a job, or a chunk of its classes.
+    """One item of the unit queue: the preparation of a job, a chunk of its classes, or an evaluation.
+
+    job_id: of an evaluation its own id.
 
     first, stop: positions in the job's targets of the classes to train. A preparation has classes only if the
     whole job is one chunk, which is then trained where the preparation is in memory already.
@@ -40,6 +41,8 @@ class WorkUnit:
 
     @property
     def kind(self) -> str:
+        if self.number == EVALUATION:
+            return "evaluation"
         return "prepare" if self.number == PREPARE else "chunk"
 
 
@@ -83,16 +86,6 @@ def chunk_ranges(targets: int, capacity: Capacity, max_classes: int) -> Iterator
             if first < targets:
                 yield first, min(first + size, targets)
                 first += size
-
-
-def priority_level(priority: Priority) -> int:
-    """Level in the queue: units of a smaller level are always taken first."""
-    return _LEVELS[priority]
-
-
-def queue_priority(level: int, turn: int) -> int:
-    """Priority for DBOS, from 1: smaller is sooner. turn: start tag of the tenant's fair queueing."""
-    return level * _POSITIONS_PER_LEVEL + min(turn, _POSITIONS_PER_LEVEL - 1)
 
 
 @dataclass(eq=False, slots=True)

@@ -1,10 +1,11 @@
-"""The two durable workflows: coordinate a job, and run one of its work units."""
+"""The durable workflows: coordinate a job, run one of its work units, and evaluate a version."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import metadata
 from typing import Final
@@ -13,19 +14,20 @@ from dbos import DBOS, SetEnqueueOptions, SetWorkflowID, SQLAlchemyDatasource
 from dbos import error as dbos_error
 
 from app.domain.entities import ACTIVE_STATES
-from app.domain.errors import ServiceError, Unavailable
+from app.domain.errors import NotFound, ServiceError, Unavailable
 from app.domain.log_context import working_on
 from app.jobs.engine.client import RECORDS_LOST, DbosQueue
-from app.jobs.engine.config import TRAIN_MODEL, TRAIN_UNIT, UNIT_QUEUE
+from app.jobs.engine.config import EVALUATE, TRAIN_MODEL, TRAIN_UNIT, UNIT_QUEUE
 from app.jobs.engine.step_runner import StepRunner
 from app.jobs.errors import AttemptLost, JobError, JobStopped, WorkflowOver
 from app.jobs.solver.pool import SolverPool
 from app.jobs.solver.process import SOLVER_COMMAND, SolverHandle
 from app.jobs.workflow import steps
 from app.jobs.workflow.coordinator import Coordinator, Enqueue
+from app.jobs.workflow.evaluation import EvaluationCheck, EvaluationRunner
 from app.jobs.workflow.running_job import CancellationCheck, JobPlans, raise_if_stopping
 from app.jobs.workflow.unit_runner import UnitRunner
-from app.jobs.workflow.work_units import PREPARE, RunningUnits, WorkUnit
+from app.jobs.workflow.work_units import EVALUATION, PREPARE, RunningUnits, WorkUnit
 from app.settings import Settings
 from app.store.unit_of_work import Store
 from app.tracing import open_tracer
@@ -90,6 +92,12 @@ class TrainingWorkflows:
             raise_if_stopping(self._stopping)
             with self._running_units.workflow():
                 self.run_unit(WorkUnit(job_id, attempt, number, first, stop))
+
+        @DBOS.workflow(name=EVALUATE, max_recovery_attempts=_MAX_RECOVERIES)
+        def evaluate(evaluation_id: str) -> None:
+            raise_if_stopping(self._stopping)
+            with self._running_units.workflow():
+                self.run_evaluation(evaluation_id)
 
         def enqueue(unit: WorkUnit, priority: int) -> None:
             with SetWorkflowID(unit.id), SetEnqueueOptions(priority=priority):
@@ -168,6 +176,21 @@ class TrainingWorkflows:
             if unit.number != PREPARE:
                 raise
             self._runner.run(steps.fail_job, unit.job_id, unit.attempt, *describe(error))
+
+    def run_evaluation(self, evaluation_id: str) -> None:
+        """The body of ``evaluate``. Every way it can end sets the final state, or it has been set."""
+        check = EvaluationCheck(self._store, self._stopping, evaluation_id)
+        unit = WorkUnit(evaluation_id, 0, EVALUATION, 0, 0)
+        with working_on(evaluation_id), self._running_units.unit(unit) as running:
+            runner = EvaluationRunner(self._store, self._pool, check, self._settings, running)
+            try:
+                runner.run()
+            except (JobStopped, NotFound, dbos_error.DBOSWorkflowCancelledError) as stopped:
+                logger.info("evaluation %s: %s", evaluation_id, stopped)
+                self._raise_if_over()
+            except Exception as error:  # noqa: BLE001 - after any error it must not stay in progress
+                with suppress(JobStopped):
+                    runner.fail(*describe(error))
 
     def _restart(
         self,

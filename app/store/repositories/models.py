@@ -390,6 +390,18 @@ class Models(Scoped):
         page = [AliasMove(**row._mapping) for row in self._connection.execute(query)]
         return page[:limit], len(page) > limit
 
+    def has_pointed(self, model: str, alias: str, version: int) -> bool:
+        """Whether an alias points to a version, or has pointed to it in one of its moves that are kept."""
+        move, present = alias_moves.c, aliases.c
+        moved = sa.select(move.id).where(
+            self._is(alias_moves, model), move.alias == alias, move.version == version
+        )
+        points = sa.select(present.alias).where(
+            self._is(aliases, model), present.alias == alias, present.version == version
+        )
+        queries = (moved.limit(1), points.limit(1))
+        return any(self._connection.execute(query).first() is not None for query in queries)
+
     def _forget_model(self, model: str) -> None:
         """Delete the moves of a model whose last version was deleted. Its numbers are kept.
 

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from app.domain.entities import Resources
 from app.store.dialect import on_postgresql, upsert
+from app.store.evaluation_tables import evaluations
 from app.store.repositories.models import ALIAS_BYTES
 from app.store.tables import (
     alias_moves,
@@ -34,7 +35,10 @@ _BYTES: Final = (
     model_versions.c.input_bytes,
     *(
         table.c.row_bytes
-        for table in (api_keys, datasets, jobs, model_versions, webhooks, webhook_deliveries)
+        for table in (
+            *(api_keys, datasets, evaluations, jobs, model_versions),
+            *(webhooks, webhook_deliveries),
+        )
     ),
 )
 """Columns of bytes that count, each in an index of its table that begins with the tenant: a sum must not read
@@ -83,7 +87,7 @@ class Quotas:
 
     def tenants(self, *, limit: int, after: str | None = None) -> tuple[Sequence[str], bool]:
         """One page of the tenants that have anything, by name, and whether there are more."""
-        tables = (api_keys, datasets, jobs, model_versions, webhooks, tenant_quotas)
+        tables = (api_keys, datasets, evaluations, jobs, model_versions, webhooks, tenant_quotas)
         names = sa.union(*(sa.select(table.c.tenant) for table in tables)).subquery()
         query = sa.select(names.c.tenant).order_by(names.c.tenant).limit(limit + 1)
         if after is not None:
@@ -106,6 +110,7 @@ class Quotas:
             jobs.c.labels_digest,
             jobs.c.encoder_digest,
             jobs.c.profile_digest,
+            jobs.c.rows_digest,
             model_versions.c.teacher_digest,
             model_versions.c.class_table,
             model_versions.c.encoder_digest,

@@ -15,11 +15,13 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.store.dialect import on_postgresql
+from app.store.evaluation_tables import evaluations, is_evaluated
 from app.store.tables import is_unfinished, job_units, jobs
 
 
 class UnitCounts(NamedTuple):
-    """Units of all unfinished jobs. waiting: those that no worker has started. running: all others.
+    """Units of all unfinished jobs, and evaluations, each of which is one. waiting: those that no worker has
+    started. running: all others.
 
     An unfinished job without units waits for its first or its last step, and counts as one that waits: jobs
     have units only while a worker coordinates them, so that without it nothing would ask for a worker.
@@ -41,6 +43,10 @@ class Units:
         values = {"job_id": job_id, "attempt": attempt, "number": number, "tenant": tenant, "owner": owner}
         self._connection.execute(sa.insert(job_units), values | {"level": level, "turn": turn})
         return turn
+
+    def next_turn_of(self, tenant: str, owner: str) -> int:
+        """The turn of an evaluation, as of a unit of normal priority; only units of jobs are counted."""
+        return self._next_turn(tenant, owner, 1)
 
     def start(self, job_id: str, attempt: int, number: int, executor_id: str, at: float) -> int:
         """Record that a worker runs the unit.
@@ -89,7 +95,11 @@ class Units:
         units, running = self._connection.execute(query).one()
         has_units = sa.exists().where(job_units.c.job_id == jobs.c.id)
         without = sa.select(sa.func.count()).select_from(jobs).where(is_unfinished, ~has_units)
-        return UnitCounts(units - running + self._connection.execute(without).scalar_one(), running)
+        waiting = units - running + self._connection.execute(without).scalar_one()
+        table = evaluations.c
+        states = sa.select(table.state, sa.func.count()).where(is_evaluated).group_by(table.state)
+        of_state: dict[str, int] = {row[0]: row[1] for row in self._connection.execute(states)}
+        return UnitCounts(waiting + of_state.get("queued", 0), running + of_state.get("running", 0))
 
     def lock_owner(self, tenant: str, owner: str) -> None:
         """Serialise transactions that add units of an API key: lock it until the end of the transaction."""

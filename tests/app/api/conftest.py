@@ -41,6 +41,9 @@ class RememberingQueue(JobQueue):
         self.ping()
         self.enqueued.append((job_id, workflow_id))
 
+    def enqueue_evaluation(self, evaluation_id: str, turn: int) -> None:
+        self.enqueue(evaluation_id, f"{evaluation_id}.0")
+
     def cancel(self, workflow_id: str) -> None:
         self.ping()
         self.cancelled.append(workflow_id)

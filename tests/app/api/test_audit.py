@@ -19,6 +19,7 @@ from core.solvers.solution import Summary
 from tests.app.api.bucket import TARGET, serving
 from tests.app.api.conftest import CSV, WEIGHTS, standing_server
 from tests.app.started import Client
+from tests.system.published import publish_linear
 from tests.system.token_issuer import NAME, issuer_setting, key_set, public_jwk
 from verification.isolation_probes import bundle_bytes
 
@@ -82,6 +83,23 @@ class World:
             uow.webhooks.change_delivery(delivery, state="dead", due_at=None)
         return f"{webhook}/deliveries/{delivery}"
 
+    def rows_of_a_model(self) -> str:
+        """A data set whose columns are those of the model pets."""
+        lines = [f"{i % 5},{i % 7},{i % 3},{'cat' if i % 2 else 'dog'}" for i in range(60)]
+        content = "\n".join(["a,b,c,label", *lines]).encode()
+        return str(self.ask("POST", "/v1/datasets?format=csv", content=content).json()["id"])
+
+    def evaluation(self) -> str:
+        """One that waits; its version is one that knows the rows of its training."""
+        body = {"version": seen_version(self), "dataset_id": self.rows_of_a_model()}
+        return str(self.ask("POST", "/v1/evaluations", json=body).json()["id"])
+
+    def gate(self) -> dict[str, str]:
+        """The condition of the next change of a gate of pets@latest."""
+        path = "/v1/models/pets/aliases/latest/gate"
+        made = self.ask("PUT", path, json={"dataset_id": self.dataset()})
+        return {"if-match": made.headers["etag"]}
+
     def alias(self) -> dict[str, str]:
         return {"if-match": self.ask("GET", "/v1/models/pets/aliases/latest").headers["etag"]}
 
@@ -140,6 +158,18 @@ def cancelled(world: World) -> str:
     job = world.job()
     world.ask("POST", f"/v1/training-jobs/{job}/cancel")
     return job
+
+
+def seen_version(world: World) -> str:
+    """A version whose job has stored which rows it was trained on."""
+    publish_linear(world.store, "seen", WEIGHTS, seen=b"")
+    return "seen"
+
+
+def ended_evaluation(world: World) -> str:
+    evaluation = world.evaluation()
+    world.ask("POST", f"/v1/evaluations/{evaluation}/cancel")
+    return evaluation
 
 
 def labelled(world: World) -> str:
@@ -211,6 +241,28 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
     ("delete", "/v1/models/{model}/aliases/{alias}"): (
         "alias.delete",
         lambda w: w.ask("DELETE", "/v1/models/pets/aliases/latest", headers=w.alias()),
+    ),
+    ("put", "/v1/models/{model}/aliases/{alias}/gate"): (
+        "gate.set",
+        lambda w: w.ask("PUT", "/v1/models/pets/aliases/latest/gate", json={"dataset_id": w.dataset()}),
+    ),
+    ("delete", "/v1/models/{model}/aliases/{alias}/gate"): (
+        "gate.delete",
+        lambda w: w.ask("DELETE", "/v1/models/pets/aliases/latest/gate", headers=w.gate()),
+    ),
+    ("post", "/v1/evaluations"): (
+        "evaluation.create",
+        lambda w: w.ask(
+            "POST", "/v1/evaluations", json={"version": seen_version(w), "dataset_id": w.rows_of_a_model()}
+        ),
+    ),
+    ("post", "/v1/evaluations/{evaluation_id}/cancel"): (
+        "evaluation.cancel",
+        lambda w: w.ask("POST", f"/v1/evaluations/{w.evaluation()}/cancel"),
+    ),
+    ("delete", "/v1/evaluations/{evaluation_id}"): (
+        "evaluation.delete",
+        lambda w: w.ask("DELETE", f"/v1/evaluations/{ended_evaluation(w)}"),
     ),
     ("post", "/v1/models/{model}/versions"): (
         "model.publish",

@@ -1,8 +1,9 @@
 """A solver process that solves nothing: it follows the protocol and fails as planned.
 
 Usage: fake_solver.py PLAN LOG PARENT NICENESS WHEN. PLAN is a JSON file that may be changed between commands:
-prepare_seconds, student_seconds: how long each takes. fail_prepare: [code, message].
-die: {"prepare": n} or {"<class index>": n}, how many times to die there; counted in LOG.
+prepare_seconds, student_seconds, evaluate_seconds: how long each takes. fail_prepare, fail_evaluate: [code,
+message]. die: {"prepare": n}, {"evaluate": n} or {"<class index>": n}, how many times to die there; counted
+in LOG.
 fail: {"<class index>": [code, message]}. cache_full: how many writes of a preparation fail.
 large_teacher: its bytes, transferred as a file.
 LOG gets a line for each action.
@@ -74,7 +75,7 @@ def prepare(targets: list[int], settings: dict) -> None:
         "threads": 1,
         "features": {"kind": "linear"},
     }
-    transfers = [(None, b"preparation"), (None, b"teacher")]
+    transfers = [(None, b"preparation"), (None, b"teacher"), (None, b"numbers of rows")]
     if "large_teacher" in wanted:
         transfers[1] = large(b"t" * wanted["large_teacher"], settings)
     send(
@@ -82,6 +83,29 @@ def prepare(targets: list[int], settings: dict) -> None:
         report | {"transfers": [header for header, _ in transfers]},
         *(data for _, data in transfers),
     )
+
+
+def evaluate() -> None:
+    wanted = plan()
+    log("evaluate")
+    send("progress", {"stage": "classes", "done": 1, "total": 6})
+    time.sleep(wanted.get("evaluate_seconds", 0))
+    maybe_die("evaluate")
+    if "fail_evaluate" in wanted:
+        code, message = wanted["fail_evaluate"]
+        send("failed", {"code": code, "message": message})
+        return
+    result = {
+        "rows_used": 90,
+        "rows_left_out": {"trained_on": 10},
+        "warnings": [],
+        "progress_done": 6,
+        "progress_total": 6,
+        "verdict": None,
+        "classes": [{"class": "c0", "n": 15}],
+        "not_compared": [],
+    }
+    send("evaluated", {"result": result})
 
 
 def large(content: bytes, settings: dict) -> tuple[dict | None, bytes]:
@@ -135,6 +159,8 @@ def main() -> None:
             log("label")
             report = {"rows": 100, "labelled": 50, "class_counts": {}}
             send("labelled", {"report": report, "transfer": None}, b"labels")
+        elif message.type == "evaluate":
+            evaluate()
         elif message.type == "restore":
             log("restore")
             send("restored", {})

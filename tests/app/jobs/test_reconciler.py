@@ -34,6 +34,9 @@ class EngineStates(DbosQueue):
         self.enqueued.append(workflow_id)
         self.known[workflow_id] = WorkflowState("ENQUEUED", None)
 
+    def enqueue_evaluation(self, evaluation_id: str, turn: int) -> None:
+        self.enqueue(evaluation_id, f"{evaluation_id}.0")
+
     def cancel(self, workflow_id: str) -> None:
         self.cancelled.append(workflow_id)
         self.known[workflow_id] = WorkflowState("CANCELLED", None)

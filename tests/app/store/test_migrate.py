@@ -62,7 +62,9 @@ def schema_of(connection: sa.Connection) -> dict[str, list[list[str]]]:
     def described(table: str) -> Iterator[list[Any]]:
         yield [column | {"type": str(column["type"])} for column in inspector.get_columns(table)]
         yield [inspector.get_pk_constraint(table)]
-        yield inspector.get_foreign_keys(table)
+        # SQLite does not tell the name of a key of a column that was added.
+        unnamed = {"name": None} if connection.dialect.name == "sqlite" else {}
+        yield [{**key, **unnamed} for key in inspector.get_foreign_keys(table)]
         yield inspector.get_unique_constraints(table)
         yield inspector.get_check_constraints(table)
         for index in inspector.get_indexes(table):

@@ -32,6 +32,7 @@ from app.services.head_import import import_head
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, CacheFull
 from app.store.unit_of_work import Store
+from core.data.row_identity import identities_from
 from core.errors import Fault, InvalidProblem
 from core.model_selection.tuning_spec import TuningSpec
 from core.packed import PackedStudent, PackedTeacher
@@ -354,9 +355,10 @@ def test_another_process_trains_the_same_students_from_a_stored_preparation(conv
 def test_the_encoder_of_records_travels_with_the_preparation_and_is_taken_up(conversation, sqlite_store):
     spec = SPEC | {"inputs": {"columns": {"f0": {"kind": "category"}}}}
     prepared = conversation(PREPARE, TRAIN, spec=spec)
-    preparation, _, packed, profile = prepared[1].blobs
+    preparation, _, identities, packed, profile = prepared[1].blobs
     encoder = Encoder.from_bytes(packed)
     assert encoder.columns[0].kind == "category"
+    assert len(identities_from(identities)) == 75 - 1, "two rows of iris are equal"
     rows = {sum(one.counts) for one in InputProfile.from_bytes(profile, encoder).columns}
     assert rows == {75}, "those of training"
     with sqlite_store.begin() as uow:
@@ -373,7 +375,7 @@ def test_large_packages_are_transferred_as_cached_files(conversation, sqlite_sto
     small = conversation(PREPARE, spec=SPEC)[-1]
     monkeypatch.setattr(transfer, "LARGE_BYTES", 10)
     prepared = conversation(PREPARE, TRAIN, spec=SPEC)[1]
-    assert prepared.blobs == (b"", b"")
+    assert prepared.blobs == (b"", b"", b"")
     sent = [
         transfer.Transfer.from_header(*each)
         for each in zip(prepared.header["transfers"], prepared.blobs, strict=True)

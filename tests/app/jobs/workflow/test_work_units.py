@@ -3,14 +3,13 @@ from __future__ import annotations
 import pytest
 
 from app.domain.entities import Priority, Worker
+from app.jobs.priorities import priority_level, queue_priority
 from app.jobs.workflow.work_units import (
     PREPARE,
     Capacity,
     WorkUnit,
     chunk_ranges,
     is_one_chunk,
-    priority_level,
-    queue_priority,
 )
 
 
