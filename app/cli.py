@@ -72,6 +72,7 @@ _PANELS: Final = {
         _Entry("train", "train"),
         _Entry("jobs", "jobs", "Training jobs."),
         _Entry("models", "models", "Models, versions, aliases."),
+        _Entry("classes", "classes", "Add, rename and remove classes of models."),
         _Entry("bundle", "bundles", "Versions as files."),
         _Entry("webhooks", "webhooks", "Events sent to other programs."),
         _Entry("workers", "workers"),

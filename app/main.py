@@ -10,6 +10,7 @@ from typing import Final
 
 from app.api import (
     bundles,
+    classes,
     dataset_fetch,
     datasets,
     docs,
@@ -20,6 +21,7 @@ from app.api import (
     openapi,
     operation,
     predict,
+    suspects,
     teachers,
     token_revocations,
     webhooks,
@@ -101,7 +103,9 @@ def create_app(
     for part in (models, bundles, predict, operation, health, docs):
         app.include_router(part.router)
     if settings.bundle is None:
-        for part in (datasets, dataset_fetch, jobs, teachers, keys, token_revocations, webhooks):
+        for part in (datasets, dataset_fetch, jobs, suspects, classes, teachers):
+            app.include_router(part.router)
+        for part in (keys, token_revocations, webhooks):
             app.include_router(part.router)
         app.include_router(datasets.labels_router)
     if settings.dashboard:

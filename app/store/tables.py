@@ -135,6 +135,11 @@ jobs = Table(
     Column("teacher_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     # Labels that a job found for the rows of its data set.
     Column("labels_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
+    # Rows of the data set whose labels the job found suspect.
+    Column("suspects_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
+    # What classes share that are added to the students of the job, and the examples of one that it adds.
+    Column("addition_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
+    Column("examples_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("encoder_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("profile_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("version", Integer),
@@ -168,6 +173,9 @@ jobs = Table(
         "labels_digest",
         "encoder_digest",
         "profile_digest",
+        "suspects_digest",
+        "addition_digest",
+        "examples_digest",
     ),
     # Few of many jobs are unfinished, and they are looked at all the time.
     Index("ix_jobs_unfinished", "id", sqlite_where=_UNFINISHED, postgresql_where=_UNFINISHED),

@@ -62,7 +62,11 @@ def schema_of(connection: sa.Connection) -> dict[str, list[list[str]]]:
     def described(table: str) -> Iterator[list[Any]]:
         yield [column | {"type": str(column["type"])} for column in inspector.get_columns(table)]
         yield [inspector.get_pk_constraint(table)]
-        yield inspector.get_foreign_keys(table)
+        keys = inspector.get_foreign_keys(table)
+        if connection.dialect.name == "sqlite":
+            # SQLAlchemy does not read the names of those that a migration has added to a column of SQLite.
+            keys = [key | {"name": None} for key in keys]
+        yield keys
         yield inspector.get_unique_constraints(table)
         yield inspector.get_check_constraints(table)
         for index in inspector.get_indexes(table):
