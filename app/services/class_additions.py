@@ -74,37 +74,18 @@ def submit_addition(
     with store.begin() as uow:
         require_room_for(uow, Caller(store.tenant, created_by), settings)
         source = uow.jobs.lock(str(version.job_id))
-        count = len(examples) if content is not None else _rows_of(uow, str(examples))
+        count = uow.datasets.get(examples).rows if isinstance(examples, str) else len(examples)
         _check_count(count)
-        added = [*source.provenance.get("added", ()), name]
-        if len(added) > MOST_ADDED:
-            text = f"{MOST_ADDED} classes were added to this version, and the others do not know them."
-            text += " Train all of them again, on a data set with their rows."
-            raise Conflict(text, code="retrain_first")
         _require_rows(uow, source)
-        order: Json = {
-            "class": name,
-            "examples": count,
-            "max_false_positive_rate": budget,
-            "confidence": confidence,
-        }
-        if content is None:
+        order: Json = {"class": name, "examples": count, "max_false_positive_rate": budget}
+        order |= {"confidence": confidence}
+        if isinstance(examples, str):
             order["dataset_id"] = examples
-        job = record_job(source, version, {"addition": order, "added": added}, created_by)
+        said = {"addition": order, "added": _with_one_more(source, name)}
         job = dataclasses.replace(
-            job,
-            state=JobState.QUEUED,
-            stage=WAITING,
-            progress_done=0,
-            progress_total=1,
-            started_at=None,
-            finished_at=None,
-            queued_at=time.time(),
-            priority=Priority.NORMAL,
-            traceparent=traceparent(),
+            _queued(record_job(source, version, said, created_by)),
             alias_revision=0 if alias is None else uow.models.alias_revision(version.model, alias),
             spec=source.spec | {"alias": alias},
-            teacher_digest=None,
             examples_digest=None if content is None else uow.blobs.put([content])[0],
         )
         uow.jobs.add(job)
@@ -116,6 +97,33 @@ def submit_addition(
         job = uow.jobs.get(job.id)
     enqueue_jobs(queue, admitted)
     return job
+
+
+def _queued(record: Job) -> Job:
+    """A record as a job that is still to be done. Its version has no teacher, which knows all classes."""
+    return dataclasses.replace(
+        record,
+        state=JobState.QUEUED,
+        stage=WAITING,
+        progress_done=0,
+        progress_total=1,
+        started_at=None,
+        finished_at=None,
+        queued_at=time.time(),
+        priority=Priority.NORMAL,
+        traceparent=traceparent(),
+        teacher_digest=None,
+    )
+
+
+def _with_one_more(source: Job, name: str) -> list[str]:
+    """The classes that were added to a version, and this one. Raises Conflict if these are too many."""
+    added = [*source.provenance.get("added", ()), name]
+    if len(added) > MOST_ADDED:
+        text = f"{MOST_ADDED} classes were added to this version, and the others do not know them."
+        text += " Train all of them again, on a data set with their rows."
+        raise Conflict(text, code="retrain_first")
+    return added
 
 
 def pack_examples(table: NDArray[np.float64]) -> bytes:
@@ -138,10 +146,6 @@ def unpack_examples(stored: Buffer) -> NDArray[np.float64]:
     table = np.zeros(take(header, "shape", list))
     table[take_array(arrays, "rows"), take_array(arrays, "columns")] = take_array(arrays, "values")
     return table
-
-
-def _rows_of(uow: UnitOfWork, dataset_id: str) -> int:
-    return uow.datasets.get(dataset_id).rows
 
 
 def _check_count(count: int) -> None:

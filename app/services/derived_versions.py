@@ -95,7 +95,7 @@ def publish_change(
         if change.is_whole:
             job = dataclasses.replace(job, base_job_id=None)
         uow.jobs.add(job)
-        store_students(uow, source, job, change)
+        store_changed_students(uow, source, job, change)
         require_room(uow, settings, store.tenant, "versions", size)
         name, said = change.said
         uow.events.append(job.id, name, {"base": version.version, **said})
@@ -151,7 +151,7 @@ def record_job(source: Job, version: ModelVersion, said: Json, created_by: str) 
     )
 
 
-def store_students(uow: UnitOfWork, source: Job, job: Job, change: Change) -> None:
+def store_changed_students(uow: UnitOfWork, source: Job, job: Job, change: Change) -> None:
     """Store the students of a record: those that differ, and those in which its source differs from the job
     that both refer to, with their curves.
     """

@@ -39,6 +39,7 @@ VALUES = {
     "alias": "latest",
     "choose": {"a": {"recall": 0.9}},
     "class_index": 0,
+    "corrections": {3: "a"},
     "dataset_id": "ds_1",
     "delivery_id": "del_1",
     "issuer": "https://issuer.example.com",

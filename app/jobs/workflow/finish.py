@@ -25,7 +25,7 @@ from app.jobs.engine.step_runner import StepRunner, durable_step
 from app.jobs.errors import AttemptLost
 from app.jobs.workflow.running_job import CancellationCheck, JobPlan
 from app.jobs.workflow.steps import lock_job, settle_cancelled
-from app.services.derived_versions import Change, publish_record, store_students, totals_of
+from app.services.derived_versions import Change, publish_record, store_changed_students, totals_of
 from app.services.models import list_classes, moved_alias, pack_labels, publish
 from app.services.version_metrics import StudentTotals
 from app.store.blob_cache import BlobCache
@@ -175,7 +175,7 @@ def finish_added(uow: UnitOfWork, job_id: str, attempt: int, change: Change, bas
     before = uow.models.of_job(job_id)
     if before is None:
         source = uow.jobs.get(str(base.job_id))
-        store_students(uow, source, job, change)
+        store_changed_students(uow, source, job, change)
     version = publish_record(uow, job, base, change, alias=job.spec["alias"])
     uow.units.forget(job_id, attempt)
     if before is None:

@@ -158,9 +158,9 @@ def suspicious(world: World) -> str:
 
 def with_rows(world: World) -> dict[str, Any]:
     """A class to add to a version whose training rows are there."""
+    dataset = world.dataset()
     with world.store.begin() as uow:
         job = uow.models.version("pets", 1).job_id
-        dataset = uow.jobs.get(world.job()).dataset_id
         uow.connection.execute(jobs.update().where(jobs.c.id == job).values(dataset_id=dataset))
     return {"name": "cow", "rows": [[float(i), 0.0, 1.0] for i in range(5)]}
 
