@@ -75,6 +75,7 @@ _PANELS: Final = {
         _Entry("evaluate", "evaluate"),
         _Entry("evaluations", "evaluations", "Evaluations of versions on data sets."),
         _Entry("aliases", "aliases", "Gates of aliases."),
+        _Entry("classes", "classes", "Add, rename and remove classes of models."),
         _Entry("bundle", "bundles", "Versions as files."),
         _Entry("webhooks", "webhooks", "Events sent to other programs."),
         _Entry("workers", "workers"),

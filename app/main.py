@@ -10,6 +10,7 @@ from typing import Final
 
 from app.api import (
     bundles,
+    classes,
     dataset_fetch,
     datasets,
     docs,
@@ -23,6 +24,7 @@ from app.api import (
     operation,
     predict,
     presigned_uploads,
+    suspects,
     teachers,
     token_revocations,
     webhooks,
@@ -106,7 +108,17 @@ def create_app(
     for part in (models, bundles, predict, operation, health, docs):
         app.include_router(part.router)
     if settings.bundle is None:
-        training = (datasets, dataset_fetch, presigned_uploads, jobs, evaluations, gates, teachers)
+        training = (
+            datasets,
+            dataset_fetch,
+            presigned_uploads,
+            jobs,
+            suspects,
+            evaluations,
+            gates,
+            classes,
+            teachers,
+        )
         for part in (*training, keys, token_revocations, webhooks):
             app.include_router(part.router)
         app.include_router(datasets.labels_router)

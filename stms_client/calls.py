@@ -428,9 +428,11 @@ def post(
     return replace(_post(path, body, _reader(kind)), repeatable=repeatable, is_long=is_long)
 
 
-def patch(path: str, body: object, _kind: type[T], **params: str | float) -> Call[T]:
+def patch(
+    path: str, body: object, _kind: type[T], *, repeatable: bool = True, **params: str | float
+) -> Call[T]:
     """A change of a resource, and the document of this kind that it returns."""
-    return Call("PATCH", path, decoded, params, _JSON, encoded(body))
+    return Call("PATCH", path, decoded, params, _JSON, encoded(body), repeatable=repeatable)
 
 
 def act(path: str, _kind: type[T]) -> Call[T]:

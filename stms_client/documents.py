@@ -672,6 +672,24 @@ class Student(TypedDict):
     id: int
 
 
+class Suspect(TypedDict):
+    """A row whose label is probably wrong.
+
+    row: its number in the training part of the data set, from 0. suggested: the class that it probably is
+    of. The probabilities of both are those of a teacher that has not seen the row. part: ``test`` if the job
+    has held the row out and measured its students on it. x: its values, as the rows of the data set have
+    them.
+    """
+
+    row: int
+    label: str
+    suggested: str
+    probability_of_label: float
+    probability_of_suggested: float
+    part: str
+    x: list[float] | SparseValues | dict[str, Any]
+
+
 class TokenRevocation(TypedDict):
     """Tokens of an issuer that are not accepted any more: the one with the id ``jti``, or all of the subject
     ``sub`` that were issued before; the other is null.

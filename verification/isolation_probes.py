@@ -255,6 +255,10 @@ def _training_routes() -> Routes:
         f"POST {_JOBS}/{{job_id}}/retry": _one(f"{_JOB}/retry"),
         f"GET {_JOBS}/{{job_id}}/labels": _one(f"{_JOB}/labels"),
         f"POST {_JOBS}/{{job_id}}/labels": _one(f"{_JOB}/labels", body={"rename": {"a": "b"}}),
+        f"GET {_JOBS}/{{job_id}}/suspects": _one(f"{_JOB}/suspects"),
+        f"POST {_JOBS}/{{job_id}}/suspects": _one(
+            f"{_JOB}/suspects", body={"corrections": [{"row": 0, "keep": True}]}
+        ),
         f"GET {_JOBS}/{{job_id}}/events": [*_one(f"{_JOB}/events"), *_one(f"{_JOB}/events", headers=_SVG)],
         f"GET {_JOBS}/{{job_id}}/students": [
             *_one(f"{_JOB}/students"),
@@ -334,6 +338,12 @@ def _model_routes() -> Routes:
             *_one(alias, headers=_ANY),
         ],
         **_gate_routes(),
+        "POST /v1/models/{model}/classes": _one(
+            "/v1/models/{model}/classes", body={"base": 1, "name": "other", "rows": [[0.0, 0.0]] * 5}
+        ),
+        "PATCH /v1/models/{model}/classes": _one(
+            "/v1/models/{model}/classes", body={"base": 1, "rename": {"<label>": "other"}}
+        ),
         "POST /v1/models/{model}/classes/{class}:query": [
             Probe("/v1/models/{model}/classes/{label}:query", _ROW)
         ],

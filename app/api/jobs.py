@@ -69,7 +69,7 @@ def submit_job(
     )
     if not created:
         response.headers["idempotency-replayed"] = "true"
-    return _accepted(job, response)
+    return accepted(job, response)
 
 
 @router.get("")
@@ -323,18 +323,19 @@ def delete_job(job_id: JobId, context: Context, caller: Trainer) -> None:
 @router.post("/{job_id}/cancel", status_code=202)
 def cancel_job(job_id: JobId, response: Response, context: Context, caller: Trainer) -> JobView:
     """Stop a job. Its finished students are kept."""
-    return _accepted(training.cancel_job(context.store_of(caller), context.queue, job_id), response)
+    return accepted(training.cancel_job(context.store_of(caller), context.queue, job_id), response)
 
 
 @router.post("/{job_id}/retry", status_code=202)
 def retry_job(job_id: JobId, response: Response, context: Context, caller: Trainer) -> JobView:
     """Queue a failed, cancelled or partly successful job again; only missing students are trained."""
-    return _accepted(
+    return accepted(
         training.retry_job(context.store_of(caller), context.queue, job_id, context.settings), response
     )
 
 
-def _accepted(job: Job, response: Response) -> JobView:
+def accepted(job: Job, response: Response) -> JobView:
+    """The answer to a request that has changed a job, with its headers."""
     response.headers["location"] = f"/v1/training-jobs/{job.id}"
     response.headers["etag"] = etag(job.revision)
     if not job.state.ended:

@@ -103,8 +103,9 @@ def get_model(
     return unless_known(request, response, etag(*page.state), view, **link)
 
 
-_Label: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CLASS_NAME)]
-_LABELS: Final[JsonDict] = {"propertyNames": {"minLength": 1, "maxLength": MAX_CLASS_NAME, "pattern": USABLE}}
+BaseVersion: TypeAlias = Annotated[str, StringConstraints(pattern=MODEL_NAME)]
+Label: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CLASS_NAME)]
+LABELS: Final[JsonDict] = {"propertyNames": {"minLength": 1, "maxLength": MAX_CLASS_NAME, "pattern": USABLE}}
 
 
 class DeriveVersion(Body):
@@ -124,13 +125,11 @@ class DeriveVersion(Body):
         }
     )
 
-    base: Annotated[str, StringConstraints(pattern=MODEL_NAME)] = DEFAULT_ALIAS
-    thresholds: dict[_Label, Annotated[float, Field(allow_inf_nan=False)]] = Field(
-        {}, max_length=curves.MAX_THRESHOLDS, json_schema_extra=_LABELS
+    base: BaseVersion = DEFAULT_ALIAS
+    thresholds: dict[Label, Annotated[float, Field(allow_inf_nan=False)]] = Field(
+        {}, max_length=curves.MAX_THRESHOLDS, json_schema_extra=LABELS
     )
-    choose: dict[_Label, ThresholdRule] = Field(
-        {}, max_length=curves.MAX_THRESHOLDS, json_schema_extra=_LABELS
-    )
+    choose: dict[Label, ThresholdRule] = Field({}, max_length=curves.MAX_THRESHOLDS, json_schema_extra=LABELS)
 
 
 class ChooseThresholds(Body):
@@ -139,9 +138,9 @@ class ChooseThresholds(Body):
     base: its number, or an alias. choose: by label of the class; the rule of ``*`` is for all without one.
     """
 
-    base: Annotated[str, StringConstraints(pattern=MODEL_NAME)] = DEFAULT_ALIAS
-    choose: dict[_Label, ThresholdRule] = Field(
-        min_length=1, max_length=curves.MAX_THRESHOLDS, json_schema_extra=_LABELS
+    base: BaseVersion = DEFAULT_ALIAS
+    choose: dict[Label, ThresholdRule] = Field(
+        min_length=1, max_length=curves.MAX_THRESHOLDS, json_schema_extra=LABELS
     )
 
 
@@ -156,7 +155,7 @@ def choose_thresholds(
 @router.get("/{model}/thresholds")
 def list_thresholds(
     model: ModelName,
-    label: Annotated[_Label, Query(alias="class", description="Label of the class.")],
+    label: Annotated[Label, Query(alias="class", description="Label of the class.")],
     request: Request,
     response: Response,
     context: Context,

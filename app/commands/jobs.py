@@ -9,7 +9,7 @@ import typer
 
 from app.commands.job_progress import follow, report_end
 from app.commands.job_result import print_result
-from app.commands.labels import correct, labels
+from app.commands.labels import correct, labels, suspects
 from app.commands.methods import made
 from app.commands.output import (
     Answer,
@@ -303,3 +303,4 @@ def wait(client: Client, job_id: JobArgument) -> None:
 
 commands.command()(labels)
 commands.command()(correct)
+commands.command()(suspects)

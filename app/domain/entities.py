@@ -94,6 +94,12 @@ class Dataset:
         return found
 
     @property
+    def confirmed_rows(self) -> list[int]:
+        """Numbers of training rows whose labels people have confirmed where a job had found them suspect."""
+        found: list[int] = self.summary.get("confirmed_rows", [])
+        return found
+
+    @property
     def inputs(self) -> Json:
         """What a version keeps of the columns: ``columns``, ``label_column``, ``ranges``, ``means`` and
         ``index_base``.
@@ -192,7 +198,8 @@ class Job:
     revision: counts every change; the job's ETag.
     spec: the TrainingSpec as JSON. provenance: seed, library versions and digests, to repeat the run.
     preparation_digest, teacher_digest: blobs written at the end of the teacher stage. labels_digest: blob of
-    the labels that the job found for the rows of its data set; None without a labelling. encoder_digest,
+    the labels that the job found for the rows of its data set; None without a labelling. suspects_digest:
+    blob of the rows whose labels it found suspect; None if it has not looked for any. encoder_digest,
     profile_digest: blobs of the encoder of its records, and of their columns in training; None where rows are
     numbers.
     progress_done / progress_total: in students, the teacher counted as one more.
@@ -201,9 +208,10 @@ class Job:
     student_bytes: size of the packed students that it stored.
     queued_at: when this attempt was queued; None of one that never was. traceparent: of the request that
     submitted it, if that is traced.
-    base_job_id: of the record of a version with other thresholds, the job that trained its students; the
-    record has rows of those that differ. rows_digest: blob of the numbers of its training rows, see
-    `core.data.row_identity`.
+    base_job_id: of the record of a version that is made of another one, the job that trained its students;
+    the record has rows of those that differ. rows_digest: blob of the numbers of its training rows, see
+    `core.data.row_identity`. examples_digest: blob of the examples of a class that the job adds;
+    addition_digest: blob of what all classes share that are added to the students of the job.
     """
 
     id: str
@@ -233,10 +241,18 @@ class Job:
     queued_at: float | None = None
     traceparent: str | None = None
     labels_digest: str | None = None
+    suspects_digest: str | None = None
     encoder_digest: str | None = None
     profile_digest: str | None = None
     base_job_id: str | None = None
     rows_digest: str | None = None
+    addition_digest: str | None = None
+    examples_digest: str | None = None
+
+    @property
+    def addition(self) -> Json | None:
+        """Which class the job adds to a version, and how; None for a job that trains one."""
+        return self.provenance.get("addition")
 
     @property
     def workflow_id(self) -> str:

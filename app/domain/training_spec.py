@@ -30,6 +30,7 @@ from core.labelling.ssodm import SsODM
 from core.learners import LABELLERS, STUDENTS, TEACHERS
 from core.model_selection.options import CalibrationRule, GuardRule, ThresholdRule
 from core.model_selection.tuning_spec import TuningSpec
+from core.monitoring.suspects import MOST as MOST_SUSPECTS
 from core.parameters import parameters_of
 from core.students.automatic import Automatic
 from core.students.base import StudentSpec
@@ -204,6 +205,17 @@ class GuardParameters(SpecModel):
     )
 
 
+class SuspectParameters(SpecModel):
+    """Rows whose labels are probably wrong, found by scores of teachers that have not seen them."""
+
+    limit: int = Field(
+        MOST_SUSPECTS,
+        ge=0,
+        le=MOST_SUSPECTS,
+        description="How many of the most suspect rows the job stores; 0: none, and none are looked for.",
+    )
+
+
 _TestFraction: TypeAlias = Annotated[
     Annotated[float, Field(gt=0, lt=0.9), Tag("value")]
     | Annotated[Literal["auto"], Tag("name")]
@@ -347,6 +359,7 @@ class TrainingSpec(SpecModel):
     threshold: ThresholdParameters = ThresholdParameters()
     calibration: CalibrationParameters = CalibrationParameters()
     guard: GuardParameters = GuardParameters()
+    suspects: SuspectParameters = SuspectParameters()
     evaluation: EvaluationParameters = EvaluationParameters()
     classes: Annotated[
         tuple[Annotated[str, StringConstraints(min_length=1, max_length=400)], ...] | None,

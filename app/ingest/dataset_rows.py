@@ -73,18 +73,29 @@ class StoredPart:
         """
         first = min(after + 1, self.n)
         if code is None:
-            numbers = range(first, min(first + limit + 1, self.n))
+            numbers: Sequence[int] = range(first, min(first + limit + 1, self.n))
         else:
-            numbers = first + np.flatnonzero(self._array("y", first, self.n) == code)[: limit + 1]
+            numbers = (first + np.flatnonzero(self.codes(first) == code)[: limit + 1]).tolist()
+        rows = self.rows_at(numbers[:limit])
+        return rows, len(rows) < len(numbers)
+
+    def rows_at(self, numbers: Sequence[int]) -> Sequence[StoredRow]:
+        """The rows with these numbers in their order; the last ones are left out if all would have more than
+        `MAX_VALUES` values.
+        """
         rows: list[StoredRow] = []
         values = 0
-        for number in map(int, numbers[:limit]):
+        for number in numbers:
             row = self._row(number)
             values += row.size
             if rows and values > MAX_VALUES:
-                return rows, True
+                break
             rows.append(row)
-        return rows, len(numbers) > limit
+        return rows
+
+    def codes(self, first: int = 0) -> NDArray[np.int32]:
+        """The classes of the rows from number ``first`` on, (n − first,), −1 without a label."""
+        return self._array("y", first, self.n)
 
     def _row(self, number: int) -> StoredRow:
         code = int(self._array("y", number, number + 1)[0])

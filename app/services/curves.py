@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from app.domain.curves import Curve
-from app.domain.entities import Job, JobState, Json, ModelVersion, StudentRow, StudentState, new_id
-from app.domain.errors import Conflict, InputFault, InvalidRequest, NotFound
+from app.domain.entities import ModelVersion, StudentRow
+from app.domain.errors import InputFault, InvalidRequest, NotFound
 from app.domain.threshold_rules import (
     ALL_OTHERS,
     ChosenThreshold,
@@ -19,12 +18,11 @@ from app.domain.threshold_rules import (
     VersionThreshold,
     chosen,
 )
-from app.services.models import find_unknown_class, get_model, get_version, list_classes, publish
-from app.services.quotas import require_room
-from app.services.version_metrics import StudentTotals
+from app.services.derived_versions import Change, publish_change, totals_of, trained_version
+from app.services.models import find_unknown_class, get_model, list_classes
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, open_blob
-from app.store.unit_of_work import Store, UnitOfWork
+from app.store.unit_of_work import Store
 from core.errors import InvalidProblem
 from core.packed import PackedStudent
 
@@ -32,7 +30,6 @@ MAX_THRESHOLDS: Final = 1000
 """Most thresholds that one publication changes."""
 _AUDITED: Final = 20
 """Thresholds that the audit record names; the provenance of the new version's job has all."""
-_CLASSES_PER_PAGE: Final = 2000
 _BY_THRESHOLD: Final = ("guard", "false_positives", "own_rows", "weak", "yes_by_class", "beside_teacher")
 """Metrics that were found at another threshold and are not known at a new one."""
 _UNKNOWN: Final = "It was not measured at this threshold, which is not a point of the curve."
@@ -82,38 +79,20 @@ def publish_thresholds(
     finite and a rule that no threshold obeys, and Conflict for an imported version or beyond the quota of
     versions.
     """
-    version = _trained_version(store, model, base)
+    version = trained_version(store, model, base, "thresholds")
     by_rule = _chosen(store, files, version, choose or {}, thresholds)
     thresholds = {**thresholds, **{one.label: one.threshold for one in by_rule}}
     rules = {one.label: one.rule for one in by_rule}
     changed = _changed_students(store, files, version, thresholds, rules)
-    totals = _totals(store, version, changed)
-    labels = [label for _, label in list_classes(store, files, version, limit=version.class_count)[0]]
-    size = sum(len(packed) for _, packed in changed)
-    with store.begin() as uow:
-        uow.quotas.lock(store.tenant)
-        source = uow.jobs.lock(str(version.job_id))
-        job = _record(source, version, thresholds, created_by, size)
-        uow.jobs.add(job)
-        _store_students(uow, source, job.id, changed)
-        require_room(uow, settings, store.tenant, "versions", size)
-        facts = {"base": version.version, "thresholds": dict(thresholds)}
-        uow.events.append(job.id, "thresholds_changed", facts)
-        return publish(
-            uow,
-            job,
-            dataset_digest=version.dataset_digest or "",
-            method=version.method,
-            classes=labels,
-            columns=version.columns,
-            teacher_digest=version.teacher_digest,
-            encoder_digest=version.encoder_digest,
-            profile_digest=version.profile_digest,
-            metrics=totals.metrics()
-            | {name: version.metrics[name] for name in ("inputs", "test_part") if name in version.metrics},
-            alias=None,
-            facts={"base": version.version, "thresholds": dict(list(thresholds.items())[:_AUDITED])},
-        )
+    change = Change(
+        students=changed,
+        labels=[label for _, label in list_classes(store, files, version, limit=version.class_count)[0]],
+        metrics=totals_of(store, version, [row for row, _ in changed]).metrics(),
+        said=("thresholds_changed", {"thresholds": dict(thresholds)}),
+        audited={"thresholds": dict(list(thresholds.items())[:_AUDITED])},
+        teacher=version.teacher_digest,
+    )
+    return publish_change(store, settings, version, change, created_by)
 
 
 def choose_thresholds(
@@ -124,7 +103,7 @@ def choose_thresholds(
     choose: a rule for each class; that of `ALL_OTHERS` is for all classes without one. Raises as
     `publish_thresholds` does.
     """
-    version = _trained_version(store, model, base)
+    version = trained_version(store, model, base, "thresholds")
     return ChosenThresholds(version.version, _chosen(store, files, version, choose, {}))
 
 
@@ -155,14 +134,6 @@ def version_thresholds(
                     )
                 )
     return thresholds, page.versions[-1].version if page.has_more else None
-
-
-def _trained_version(store: Store, model: str, base: int | str) -> ModelVersion:
-    version = get_version(store, model, base)
-    if version.job_id is None:
-        text = f"Version {version.version} of model {model!r} was imported; its thresholds cannot be changed."
-        raise Conflict(text, code="imported_version")
-    return version
 
 
 def _chosen(
@@ -265,61 +236,3 @@ def _with_threshold(
         unknown = dict.fromkeys(("tp", "fp", "tn", "fn", "f1", "accuracy"))
         metrics |= unknown | {"reason": _UNKNOWN}
     return dataclasses.replace(row, threshold=threshold, metrics=metrics), packed
-
-
-def _totals(
-    store: Store, version: ModelVersion, changed: Sequence[tuple[StudentRow, bytes]]
-) -> StudentTotals:
-    """Totals of the students of ``version``, some of them changed."""
-    new = {(row.class_index, row.method): row for row, _ in changed}
-    totals = StudentTotals(version.method)
-    for rows in _pages(store, str(version.job_id), version.class_count):
-        totals.add([new.get((row.class_index, row.method), row) for row in rows])
-    return totals
-
-
-def _pages(store: Store, job_id: str, count: int) -> Iterator[Sequence[StudentRow]]:
-    ended = (StudentState.SUCCEEDED, StudentState.FAILED)
-    for first in range(0, count, _CLASSES_PER_PAGE):
-        with store.read() as uow:
-            yield uow.students.results(job_id, first, first + _CLASSES_PER_PAGE - 1, ended)
-
-
-def _record(
-    source: Job, version: ModelVersion, thresholds: Mapping[str, float], created_by: str, size: int
-) -> Job:
-    """The job that stands for a version with other thresholds."""
-    now = time.time()
-    left_out = ("warnings", "schema_warnings")
-    provenance: Json = {name: value for name, value in source.provenance.items() if name not in left_out}
-    base: Json = {"model": version.model, "version": version.version, "job_id": source.id}
-    return dataclasses.replace(
-        source,
-        id=new_id("job"),
-        state=JobState.SUCCEEDED,
-        attempt=0,
-        created_at=now,
-        created_by=created_by,
-        started_at=now,
-        finished_at=now,
-        error_code=None,
-        error_message=None,
-        provenance=provenance | {"base": base, "thresholds": dict(thresholds)},
-        version=None,
-        revision=0,
-        student_bytes=size,
-        base_job_id=source.base_job_id or source.id,
-    )
-
-
-def _store_students(
-    uow: UnitOfWork, source: Job, job_id: str, changed: Sequence[tuple[StudentRow, bytes]]
-) -> None:
-    """Store the changed students of a record, and those that a record as its source has changed before."""
-    rows = {}
-    if source.base_job_id is not None:
-        rows = {(row.class_index, row.method): row for row in uow.students.own(source.id)}
-    for row, packed in changed:
-        digest, _ = uow.blobs.put([packed])
-        rows[row.class_index, row.method] = dataclasses.replace(row, digest=digest)
-    uow.students.save_all([dataclasses.replace(row, job_id=job_id) for row in rows.values()])

@@ -11,6 +11,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from app.domain.entities import Dataset, ListedDataset, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, NotFound, TooLarge, Unavailable
@@ -211,6 +213,24 @@ def stored_rows(
         return rows.rows(code=code, after=after, limit=limit)
 
     return _undamaged(files, dataset, read)
+
+
+def rows_at(store: Store, files: BlobCache, dataset: Dataset, numbers: Sequence[int]) -> Sequence[StoredRow]:
+    """The training rows with these numbers, as `StoredPart.rows_at` gives them. Raises Unavailable."""
+    digest = dataset.blob_digest
+    return _undamaged(
+        files,
+        dataset,
+        lambda: StoredPart(open_blob(store, files, digest).read, "train").rows_at(numbers),
+    )
+
+
+def row_codes(store: Store, files: BlobCache, dataset: Dataset) -> NDArray[np.int32]:
+    """The classes of all training rows, (n,), −1 without a label. Raises Unavailable."""
+    digest = dataset.blob_digest
+    return _undamaged(
+        files, dataset, lambda: StoredPart(open_blob(store, files, digest).read, "train").codes()
+    )
 
 
 def example_row(store: Store, files: BlobCache, dataset: Dataset, label: str, *, is_class: bool) -> StoredRow:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.document import Document
-from app.domain.entities import Dataset, new_id
+from app.domain.entities import Dataset, Json, new_id
 from app.domain.errors import InputFault, InvalidRequest, NotFound, Unprocessable
 from app.domain.installation import require_training
 from app.domain.near_names import known_names
@@ -118,15 +118,42 @@ def corrected_dataset(
     """
     require_training()
     labels, source = load_labels(store, files, job_id)
-    _check(labels, source, corrections, rename)
+    check_corrections(source, corrections, labels.classes, rename)
     texts = np.array([rename.get(one, one) for one in labels.classes], dtype=object)
     given = texts[labels.codes]
     if keep == "given":
         given[~np.isnan(labels.certainty)] = None
+    return dataset_with_labels(
+        store, files, job_id, source, given, corrections, name=name, created_by=created_by, limits=limits
+    )
+
+
+def dataset_with_labels(
+    store: Store,
+    files: BlobCache,
+    job_id: str,
+    source: Dataset,
+    given: NDArray[np.object_],
+    corrections: Mapping[int, str | None],
+    *,
+    name: str | None,
+    created_by: str,
+    limits: Settings,
+    confirmed: Collection[int] = (),
+) -> tuple[Dataset, bool]:
+    """The rows of a job's data set with other labels as a data set, and whether that is new.
+
+    given: a label of each training row, None without one, (n,), which the corrections change. confirmed: rows
+    whose labels are right, beside those of the data set of which this is known; with other ones it is
+    another data set.
+
+    Raises InvalidRequest, Unprocessable, Conflict beyond the tenant's quota, Unavailable.
+    """
     for row, label in corrections.items():
         given[row] = label
     codes, classes = _encoded(given)
-    identity = _identity(source.digest, codes, classes)
+    known_right = sorted({*source.confirmed_rows, *confirmed} - set(corrections))
+    identity = _identity(source.digest, codes, classes, known_right)
     if (known := find_dataset(store, identity)) is not None:
         return known, False
     with store.read() as uow:
@@ -148,7 +175,9 @@ def corrected_dataset(
         test_rows=source.test_rows,
         columns=source.columns,
         class_count=len(classes),
-        summary=_summary(source, codes, classes, job_id, len(corrections)),
+        summary=_summary(source, codes, classes)
+        | {"labels_of": {"job_id": job_id, "corrections": len(corrections)}}
+        | ({"confirmed_rows": known_right} if known_right or source.confirmed_rows else {}),
         created_at=time.time(),
         created_by=created_by,
         tenant=store.tenant,
@@ -161,23 +190,28 @@ def _row(labels: Labelling, row: int) -> Label:
     return Label(row, labels.classes[labels.codes[row]], None if np.isnan(certainty) else certainty)
 
 
-def _check(
-    labels: Labelling, source: Dataset, corrections: Mapping[int, str | None], rename: Mapping[str, str]
+def check_corrections(
+    source: Dataset, rows: Iterable[int], classes: Sequence[str] = (), rename: Mapping[str, str] | None = None
 ) -> None:
+    """Refuse corrections of rows that the data set does not have, and of a data set that takes none.
+
+    rename: new names of ``classes``. Raises InvalidRequest, Unprocessable.
+    """
+    renamed = rename or {}
     faults = [
         InputFault(
             "corrections", "unknown_row", f"There is no row {row}: rows are 0 to {source.rows - 1}.", row=row
         )
-        for row in corrections
+        for row in rows
         if not 0 <= row < source.rows
     ]
     faults += [
         InputFault(
             "rename",
             "unknown_class",
-            f"The job has no class {old!r:.80}; {known_names(old, labels.classes, 'classes')}",
+            f"The job has no class {old!r:.80}; {known_names(old, classes, 'classes')}",
         )
-        for old in islice((old for old in rename if old not in labels.classes), _MAX_UNKNOWN)
+        for old in islice((old for old in renamed if old not in classes), _MAX_UNKNOWN)
     ]
     if faults:
         raise InvalidRequest(faults[0].message, code=faults[0].code, faults=faults[:10])
@@ -211,14 +245,13 @@ def _encoded(given: NDArray[np.object_]) -> tuple[NDArray[np.int32], tuple[str, 
     return codes, classes
 
 
-def _identity(source: str, codes: NDArray[np.int32], classes: Sequence[str]) -> str:
-    text = json.dumps([source, list(classes)]).encode()
+def _identity(source: str, codes: NDArray[np.int32], classes: Sequence[str], confirmed: Sequence[int]) -> str:
+    # Without confirmed rows the text is that of before there were any.
+    text = json.dumps([source, list(classes), *([list(confirmed)] if confirmed else [])]).encode()
     return hashlib.sha256(text + codes.tobytes()).hexdigest()
 
 
-def _summary(
-    source: Dataset, codes: NDArray[np.int32], classes: Sequence[str], job_id: str, corrected: int
-) -> dict[str, object]:
+def _summary(source: Dataset, codes: NDArray[np.int32], classes: Sequence[str]) -> Json:
     counts = np.bincount(codes[codes >= 0], minlength=len(classes)).tolist()
     missing = int((codes < 0).sum())
     warnings = [one for one in source.summary["warnings"] if one["code"] != "unlabelled_rows"]
@@ -233,5 +266,4 @@ def _summary(
         "smallest_class": min(counts, default=0),
         "largest_class": max(counts, default=0),
         "warnings": warnings,
-        "labels_of": {"job_id": job_id, "corrections": corrected},
     }

@@ -155,7 +155,7 @@ def retry_job(store: Store, queue: JobQueue, job_id: str, settings: Settings) ->
         spec = TrainingSpec.model_validate(job.spec)
         if spec.evaluation.dataset_id is not None:
             uow.datasets.lock(spec.evaluation.dataset_id)
-        _require_room(uow, Caller(job.tenant, job.created_by), settings)
+        require_room_for(uow, Caller(job.tenant, job.created_by), settings)
         provenance = {name: value for name, value in job.provenance.items() if name != "restarts"}
         alias_revision = _alias_revision(uow, job.model, spec)
         job = queue_again(uow, job, started_at=None, provenance=provenance, alias_revision=alias_revision)
@@ -178,13 +178,18 @@ def queue_again(uow: UnitOfWork, job: Job, **changes: Any) -> Job:
     dataset = uow.datasets.get(job.dataset_id)
     uow.students.reset_failures(job.id)
     done = uow.students.count_succeeded(job.id, excluding="teacher")
+    total = units_of(spec, target_count(spec, dataset))
+    if job.addition is not None:
+        total = 1
+    elif job.preparation_digest is not None:
+        done += 1
     return uow.jobs.move(
         job.id,
         JobState.QUEUED,
         attempt=job.attempt + 1,
         stage=WAITING,
-        progress_done=done + (job.preparation_digest is not None),
-        progress_total=units_of(spec, target_count(spec, dataset)),
+        progress_done=done,
+        progress_total=total,
         finished_at=None,
         error_code=None,
         error_message=None,
@@ -351,7 +356,7 @@ def _new_job(
     check_memory(uow, dataset, spec)
     check_remote_teacher(uow, dataset, spec, settings)
     lock_teacher(uow, spec)
-    _require_room(uow, Caller(dataset.tenant, created_by), settings)
+    require_room_for(uow, Caller(dataset.tenant, created_by), settings)
     return Job(
         id=new_id("job"),
         dataset_id=dataset_id,
@@ -377,7 +382,7 @@ def _alias_revision(uow: UnitOfWork, model: str, spec: TrainingSpec) -> int:
     return uow.models.alias_revision(model, spec.alias) if spec.alias is not None else 0
 
 
-def _require_room(uow: UnitOfWork, owner: Caller, settings: Settings) -> None:
+def require_room_for(uow: UnitOfWork, owner: Caller, settings: Settings) -> None:
     """Raise Overloaded, Conflict and TooLarge if the queue is full, or the share of the key or the tenant."""
     uow.quotas.lock(owner.tenant)
     quotas.require_room_for_job(uow, settings, owner.tenant)

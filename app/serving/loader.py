@@ -153,7 +153,10 @@ class DatabaseSource(ModelSource):
             return self._with_refetch(version, lambda: self._head(version)), _OBJECT_BYTES
         digest = version.teacher_digest
         if digest is None:
-            text = f"Version {version.version} of model {version.model!r} came from a bundle without teacher."
+            text = (
+                f"Version {version.version} of model {version.model!r} came from a bundle without teacher, or"
+                " has classes that were added and that its teacher does not know."
+            )
             raise NotFound(text, code="teacher_not_found")
         teacher = self._read(version, "the teacher", digest, PackedTeacher.from_bytes)
         return teacher, teacher.coef.nbytes + teacher.map.nbytes + _OBJECT_BYTES

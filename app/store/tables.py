@@ -155,6 +155,11 @@ jobs = Table(
     Column("teacher_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     # Labels that a job found for the rows of its data set.
     Column("labels_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
+    # Rows of the data set whose labels the job found suspect.
+    Column("suspects_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
+    # What classes share that are added to the students of the job, and the examples of one that it adds.
+    Column("addition_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
+    Column("examples_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("encoder_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("profile_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     # Numbers of the rows that the job was trained on, see `core.data.row_identity`.
@@ -191,6 +196,9 @@ jobs = Table(
         "encoder_digest",
         "profile_digest",
         "rows_digest",
+        "suspects_digest",
+        "addition_digest",
+        "examples_digest",
     ),
     # Few of many jobs are unfinished, and they are looked at all the time.
     Index("ix_jobs_unfinished", "id", sqlite_where=UNFINISHED, postgresql_where=UNFINISHED),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import Annotated, Any, Final
 
@@ -122,13 +123,7 @@ def _rows(
     context: AppContext, caller: ApiKey, dataset: Dataset, label: str, *, is_wanted: bool
 ) -> dict[str, Any]:
     """The first rows with their first columns. rows: None if they are not asked for. rows_error: why not."""
-    names = [column.get("name") for column in dataset.summary.get("features", [])]
-    shown = min(dataset.columns, _ROW_COLUMNS)
-    values: dict[str, Any] = {
-        "rows": None,
-        "rows_error": None,
-        "heads": [names[k] if k < len(names) and names[k] is not None else k for k in range(shown)],
-    }
+    values: dict[str, Any] = {"rows": None, "rows_error": None, "heads": column_heads(dataset, ())}
     if not is_wanted and dataset.size_bytes > _SMALL_BYTES:
         return values
     store = context.store_of(caller)
@@ -137,15 +132,22 @@ def _rows(
     except ServiceError as error:
         return values | {"rows_error": error.message}
     classes = datasets.class_names(store, dataset.id, {row.code for row in rows})
-    values["rows"] = [(row.number, classes.get(row.code), _first(row, shown)) for row in rows]
+    listed = [(row.number, classes.get(row.code), first_values(dataset, row)) for row in rows]
+    return values | {"rows": listed, "heads": column_heads(dataset, rows)}
+
+
+def column_heads(dataset: Dataset, rows: Sequence[StoredRow]) -> list[Any]:
+    """The names of the first columns of some rows, or their numbers where they have none."""
+    shown = min(dataset.columns, _ROW_COLUMNS)
     if rows and rows[0].is_record:
-        values["heads"] = list(islice(rows[0].x, shown))
-    return values
+        return list(islice(rows[0].x, shown))
+    names = [column.get("name") for column in dataset.summary.get("features", [])]
+    return [names[k] if k < len(names) and names[k] is not None else k for k in range(shown)]
 
 
-def _first(row: StoredRow, shown: int) -> list[Any]:
+def first_values(dataset: Dataset, row: StoredRow) -> list[Any]:
     """The first values of a row, those that a sparse row leaves out as 0."""
-    x = row.x
+    x, shown = row.x, min(dataset.columns, _ROW_COLUMNS)
     if isinstance(x, list):
         return x[:shown]
     if row.is_record:

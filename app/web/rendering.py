@@ -73,6 +73,7 @@ SECTIONS: Final = (
 NOTICES: Final = {
     "submit": "The job is accepted. Its classes appear below as they are finished.",
     "upload": "Uploaded and checked. Look at its classes, columns and warnings, then train on it.",
+    "corrected": "The corrected labels are stored: this is their data set. Train on it.",
     "known": "The same file was uploaded before: this is its data set.",
     "cancel-several": "The marked jobs are being cancelled. Their finished students are kept.",
     "delete-several": "The marked jobs were deleted.",

@@ -9,18 +9,20 @@ another class than the label, and the label is not the most probable class, the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
 
 import numpy as np
 
-from core.errors import Fault, InvalidProblem
+from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.model_selection.calibration import fit_calibration
+from core.packed.codec import Buffer, decode, encode, take_array
 from core.students.difficulty import ScoreRanks
-from core.types import FloatArray, IntArray
+from core.types import BoolArray, FloatArray, IntArray
 
 MOST: Final = 10_000
 """Suspects that are kept of a job."""
+_FORMAT: Final = "stms.suspects.1"
 _ROUNDING: Final = 1e-6
 """Of a mean of equal probabilities."""
 
@@ -30,7 +32,8 @@ class Suspects:
     """Rows with suspect labels, the most suspect first: by the probability of their own label. All (s,).
 
     rows: their numbers. labels: the class codes that they have. suggested: those that they confidently are
-    of. of_label, of_suggested: the probabilities of both, in [0, 1].
+    of. of_label, of_suggested: the probabilities of both, in [0, 1]. in_test: whether students are measured
+    on the row.
     """
 
     rows: IntArray
@@ -38,10 +41,38 @@ class Suspects:
     suggested: IntArray
     of_label: FloatArray
     of_suggested: FloatArray
+    in_test: BoolArray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def where(self, wanted: BoolArray) -> Self:
+        """Those for which ``wanted``, (s,), is true, in the same order."""
+        return type(self)(**{name: getattr(self, name)[wanted] for name in _DTYPES})
+
+    def renumbered(self, numbers: IntArray, in_test: BoolArray) -> Self:
+        """The same rows, where row i of all, (n,), has the number ``numbers[i]`` and is one of the test part
+        if ``in_test[i]``.
+        """
+        return replace(self, rows=numbers[self.rows], in_test=in_test[self.rows])
+
+    def to_bytes(self) -> bytes:
+        """As safetensors, 25 bytes a row."""
+        arrays = {name: getattr(self, name).astype(dtype) for name, dtype in _DTYPES.items()}
+        return encode({"format": _FORMAT}, arrays)
+
+    @classmethod
+    def from_bytes(cls, stored: Buffer) -> Self:
+        """What ``to_bytes`` gave. Raises InvalidPackage."""
+        _, arrays = decode(stored, _FORMAT)
+        found = {name: take_array(arrays, name) for name in _DTYPES}
+        if len({one.shape for one in found.values()}) != 1 or found["rows"].ndim != 1:
+            raise InvalidPackage("The package has columns of suspects that differ in length.")
+        return cls(**found | {"in_test": found["in_test"].astype(bool)})
 
     def as_dicts(self, classes: tuple[str, ...]) -> list[dict[str, Any]]:
-        """JSON-ready, one a row, with the names of the classes (K,)."""
-        columns = (self.rows, self.labels, self.suggested, self.of_label, self.of_suggested)
+        """JSON-ready, one a row, with the names of the classes (K,). Raises IndexError for another K."""
+        columns = (getattr(self, name).tolist() for name in _DTYPES)
         return [
             {
                 "row": row,
@@ -49,9 +80,21 @@ class Suspects:
                 "suggested": classes[suggested],
                 "probability_of_label": own,
                 "probability_of_suggested": other,
+                "part": "test" if in_test else "training",
             }
-            for row, label, suggested, own, other in zip(*(one.tolist() for one in columns), strict=True)
+            for row, label, suggested, own, other, in_test in zip(*columns, strict=True)
         ]
+
+
+_DTYPES: Final = {
+    "rows": np.int64,
+    "labels": np.int32,
+    "suggested": np.int32,
+    "of_label": np.float32,
+    "of_suggested": np.float32,
+    "in_test": np.uint8,
+}
+"""The columns of `Suspects` in the order of its fields, as they are stored."""
 
 
 def class_probabilities(labels: IntArray, scores: FloatArray) -> FloatArray:
@@ -99,7 +142,8 @@ def suspect_labels(labels: IntArray, probabilities: FloatArray, most: int = MOST
     chosen = np.flatnonzero(is_suspect)
     chosen = chosen[np.argsort(of_label[chosen], kind="stable")][:most]
     codes = suggested[chosen]
-    return Suspects(rows[chosen], own[chosen], codes, of_label[chosen], p[chosen, codes])
+    in_test = np.zeros(len(chosen), dtype=bool)
+    return Suspects(rows[chosen], own[chosen], codes, of_label[chosen], p[chosen, codes], in_test)
 
 
 def _check(labels: IntArray, values: FloatArray, name: str) -> None:

@@ -165,12 +165,25 @@ class Preparation:
         """
         if self.held_out is not None:
             return self
+        made = self.examples.shared.get("held_out_scores", lambda: self._scores_by_folds(run))
+        return replace(self, held_out=made)
 
-        def scores() -> FloatArray:
-            fold_of = _fold_of(self.labelled, self.config)
-            return held_out_scores(self.labelled, fold_of, self.fold_teachers, run)
+    def unseen_scores(self, run: Run = Run()) -> FloatArray | None:
+        """Scores of the labelled rows by teachers that were not fitted to them, (n, K), NaN where there are
+        none; the preparation does not keep them. None where no such teacher exists, and for one from outside,
+        of which it is unknown what it was fitted to.
 
-        return replace(self, held_out=self.examples.shared.get("held_out_scores", scores))
+        Raises Cancelled.
+        """
+        if self.config.teacher.metadata().get("seen_rows") == "unknown":
+            return None
+        if self.held_out is not None or not self.fold_teachers:
+            return self.held_out
+        return self._scores_by_folds(run)
+
+    def _scores_by_folds(self, run: Run) -> FloatArray:
+        fold_of = _fold_of(self.labelled, self.config)
+        return held_out_scores(self.labelled, fold_of, self.fold_teachers, run)
 
     @property
     def _held_out_of_all(self) -> FloatArray | None:

@@ -70,6 +70,7 @@ SHOTS: Final[dict[str, Shot]] = {
     "sign-in": Shot("/ui/sign-in", signed_in=False),
     "jobs": Shot("/ui/jobs"),
     "job": Shot("/ui/jobs/{job_id}"),
+    "suspects": Shot("/ui/jobs/{job_id}/suspects"),
     "class": Shot("/ui/jobs/{job_id}/classes/{class_index}", wait="[data-slider]:not([hidden])"),
     "search": Shot("/ui/jobs/{job_id}/classes/{class_index}", job=1, top="#search"),
     "models": Shot("/ui/models"),

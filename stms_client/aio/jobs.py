@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from stms_client import calls, documents, plots
 from stms_client.aio.connection import Connection
-from stms_client.arrays import ClassName, class_name
+from stms_client.arrays import ClassName, Rows, class_name, is_array, numbers, rows_body
 from stms_client.cards import Facts, Shown
 from stms_client.curves import Curve
-from stms_client.documents import Dataset, Event, JobCounts, Label, Student, Trace
-from stms_client.errors import JobNotSucceeded, StmsError
+from stms_client.documents import Dataset, Event, JobCounts, Label, Student, Suspect, Trace
+from stms_client.errors import InvalidInput, JobNotSucceeded, StmsError
 from stms_client.events import ENDED, EventCursor, EventReader
 from stms_client.progress import ProgressBar
 from stms_client.results import JobEvent
@@ -180,6 +180,42 @@ class Jobs(Connection):
         call = calls.submit(dataset_id, model, hyperparameters, idempotency_key, priority)
         return AsyncJob(await self.do(call), self)
 
+    async def add_class(
+        self,
+        model: str,
+        name: ClassName,
+        rows: Rows | None = None,
+        *,
+        texts: Sequence[str] | None = None,
+        dataset_id: str | None = None,
+        base: int | str = "latest",
+        max_false_positive_rate: float = 0.01,
+        confidence: float | None = None,
+        alias: str | None = None,
+    ) -> AsyncJob:
+        """Add a class to ``base`` from 5 to 10 000 examples. The job publishes a version with all students of
+        the earlier one as they are, and one of the new class; what is known of it is in its provenance.
+
+        rows: examples as queries take them, or texts, or dataset_id: a data set all rows of which are
+        examples. max_false_positive_rate: budget of the new student. confidence: that it keeps the budget;
+        without it, it does so on average. alias: moved to the new version.
+        """
+        if (rows is None) + (texts is None) + (dataset_id is None) != 2:
+            raise InvalidInput("Examples are rows, texts or a data set: give one of them.")
+        examples: dict[str, Any] = {"texts": texts and list(texts), "dataset_id": dataset_id}
+        if rows is not None:
+            examples |= {"rows": numbers(rows, 2).tolist()} if is_array(rows) else rows_body(rows)
+        body = {
+            "name": class_name(name),
+            "base": str(base),
+            **{form: given for form, given in examples.items() if given is not None},
+            "max_false_positive_rate": max_false_positive_rate,
+            "confidence": confidence,
+            "alias": alias,
+        }
+        path = f"{calls.model_path(model)}/classes"
+        return AsyncJob(await self.do(calls.post(path, body, documents.Job, repeatable=False)), self)
+
     async def jobs(
         self,
         state: str | None = None,
@@ -269,6 +305,34 @@ class Jobs(Connection):
             "name": name,
         }
         return await self.do(calls.post(f"{calls.job_path(job_id)}/labels", body, Dataset))
+
+    def job_suspects(self, job_id: str, *, label: ClassName | None = None) -> AsyncIterator[Suspect]:
+        """Rows of a job's data set whose labels are probably wrong, the most suspect first.
+
+        label: only rows that have it.
+        """
+        name = None if label is None else class_name(label)
+        return self._listed(f"{calls.job_path(job_id)}/suspects", Suspect, **{"class": name})
+
+    async def correct_suspects(
+        self,
+        job_id: str,
+        corrections: Mapping[int, ClassName],
+        *,
+        keep: Iterable[int] = (),
+        name: str | None = None,
+    ) -> Dataset:
+        """The rows of a job with corrected labels, as a data set.
+
+        corrections: labels by row. keep: rows whose labels are right; jobs on the new data set do not name
+        them again.
+        """
+        said: list[dict[str, Any]] = [
+            {"row": int(row), "label": class_name(label)} for row, label in corrections.items()
+        ]
+        said += [{"row": int(row), "keep": True} for row in keep]
+        body = {"corrections": said, "name": name}
+        return await self.do(calls.post(f"{calls.job_path(job_id)}/suspects", body, Dataset))
 
     async def cancel_job(self, job_id: str) -> AsyncJob:
         """Stop a job."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -97,6 +97,27 @@ class Models(Connection):
         """
         body = {"base": str(base), "choose": _rules(choose)}
         return await self.do(calls.post(f"{calls.model_path(model)}/thresholds", body, ChosenThresholds))
+
+    async def change_classes(
+        self,
+        model: str,
+        *,
+        rename: Mapping[str, ClassName] | Mapping[int, ClassName] | None = None,
+        remove: Iterable[ClassName] = (),
+        base: int | str = "latest",
+    ) -> Version:
+        """Publish ``base`` with other names of classes, or without some, as a new version, without training.
+        No alias is moved.
+
+        rename: new names by the present ones. remove: classes that the new version does not have.
+        """
+        body = {
+            "base": str(base),
+            "rename": {class_name(old): class_name(new) for old, new in (rename or {}).items()},
+            "remove": [class_name(label) for label in remove],
+        }
+        path = f"{calls.model_path(model)}/classes"
+        return await self.do(calls.patch(path, body, Version, repeatable=False))
 
     def thresholds(self, model: str, label: ClassName) -> AsyncIterator[VersionThreshold]:
         """The threshold of a class in the versions of a model, newest first. label: of the class."""

@@ -80,6 +80,7 @@ def test_a_server_of_bundles_answers(sqlite_store, tmp_path: Path, installed: st
         ("/v1/training-jobs/job_1/cancel", {}),
         ("/v1/training-jobs/job_1/retry", {}),
         ("/v1/training-jobs/job_1/labels", {"json": {"corrections": [], "rename": {"a": "b"}}}),
+        ("/v1/training-jobs/job_1/suspects", {"json": {"corrections": [{"row": 1, "keep": True}]}}),
     ],
 )
 def test_what_trains_is_refused(server: Deployment, path: str, options: dict):

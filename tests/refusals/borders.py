@@ -69,6 +69,7 @@ def nul() -> list[Refusal]:
         "the object of the audit log": (f"/v1/audit?object={_NUL}", "admin"),
         "the class of students": (f"{JOBS}/{{job}}/students?label={_NUL}", "train"),
         "the class of labels": (f"{JOBS}/{{job}}/labels?label={_NUL}", "train"),
+        "the class of suspects": (f"{JOBS}/{{job}}/suspects?class={_NUL}", "train"),
         "the class of rows": (f"{DATASETS}/{{dataset}}/rows?class={_NUL}", "train"),
         "an alias": (f"{_MODEL}/aliases/{_NUL}", "train"),
         "the history of an alias": (f"{_MODEL}/aliases/{_NUL}/history", "train"),

@@ -516,6 +516,20 @@ def test_rotating_a_key_is_not_retried(client, written):
             {"bytes": 10, "sha256": "0" * 64},
         ),
         (
+            "change_classes",
+            {"model": "m", "rename": {"a": "b"}, "remove": ["c"], "base": 3},
+            "PATCH",
+            "/v1/models/m/classes",
+            {"base": "3", "rename": {"a": "b"}, "remove": ["c"]},
+        ),
+        (
+            "correct_suspects",
+            {"job_id": "j1", "corrections": {3: "a"}, "keep": [4]},
+            "POST",
+            "/v1/training-jobs/j1/suspects",
+            {"corrections": [{"row": 3, "label": "a"}, {"row": 4, "keep": True}], "name": None},
+        ),
+        (
             "correct_labels",
             {"job_id": "j1", "corrections": {3: "a", 4: None}, "rename": {"b": "c"}},
             "POST",

@@ -41,6 +41,7 @@ VALUES = {
     "alias": "latest",
     "choose": {"a": {"recall": 0.9}},
     "class_index": 0,
+    "corrections": {3: "a"},
     "dataset_id": "ds_1",
     "delivery_id": "del_1",
     "evaluation_id": "ev_1",

@@ -29,7 +29,7 @@ from core.packed.encoder import Encoder
 from core.packed.input_profile import InputProfile
 from core.run import Run
 from core.teachers.linear_head import LinearHead
-from core.types import IntArray, ProgressCallback
+from core.types import IntArray, Matrix, ProgressCallback
 
 Rows: TypeAlias = LabelledData | LabelledTable
 _OF_KINDS: Final = frozenset({"not_numeric", "not_boolean", "bad_date", "bad_kind"})
@@ -58,7 +58,9 @@ class JobData(NamedTuple):
     profile: of the rows that the encoder was fitted to; None if it was not fitted now.
     test_part: of the test rows; None without any. may_repeat: whether test rows may equal training rows, as
     where all rows have few different values. identities: the numbers of the training rows before they were
-    encoded, `core.data.row_identity.identity_bytes`, if they were asked for.
+    encoded, `core.data.row_identity.identity_bytes`, if they were asked for. held_out: ascending numbers of
+    the rows of the data set that the job has taken out of the training part and made its test rows; None if
+    it has held out none.
     """
 
     train: LabelledData
@@ -69,6 +71,14 @@ class JobData(NamedTuple):
     test_part: TestPart | None = None
     may_repeat: bool = False
     identities: bytes = b""
+    held_out: IntArray | None = None
+
+    @property
+    def training_numbers(self) -> IntArray:
+        """The numbers that the training rows have in the data set, (n,)."""
+        if self.held_out is None:
+            return np.arange(self.train.n)
+        return np.setdiff1d(np.arange(self.train.n + len(self.held_out)), self.held_out)
 
     @property
     def test_rows_in_training(self) -> int:
@@ -126,7 +136,50 @@ def load_job_data(
         encoded = _encoded(train, test, spec.inputs, encoder)
     if identify:
         encoded = encoded._replace(identities=identity_bytes(row_identities(train, encoded.encoder)))
-    return encoded._replace(left_out=left_out, test_part=part, may_repeat=may_repeat)
+    held_out = measured if len(measured) else None
+    return encoded._replace(left_out=left_out, test_part=part, may_repeat=may_repeat, held_out=held_out)
+
+
+def load_training_rows(
+    store: Store,
+    files: BlobCache,
+    dataset_id: str,
+    spec: TrainingSpec,
+    labels: Labelling | None = None,
+    encoder: Encoder | None = None,
+) -> LabelledData:
+    """The rows that a job was trained on, as `load_job_data` gives them, without scores of a remote teacher.
+
+    encoder: that it has fitted. Raises NotFound, InvalidProblem.
+    """
+    train, test = _load(store, files, dataset_id, spec.inputs)
+    measured = _held_out_rows(train, test, spec)
+    if labels is not None:
+        train = labels.applied_to(train)
+    if len(measured):
+        train = train.take(_others(train, measured))
+    return _encoded(train, None, spec.inputs, encoder).train
+
+
+def load_examples(
+    store: Store,
+    files: BlobCache,
+    dataset_id: str,
+    spec: TrainingSpec,
+    train: LabelledData,
+    encoder: Encoder | None,
+) -> Matrix:
+    """All training rows of a data set as further rows beside ``train``, encoded as these are.
+
+    Raises NotFound, and InvalidProblem where its columns do not fit.
+    """
+    given, _ = _load(store, files, dataset_id, spec.inputs if encoder is not None else None)
+    if encoder is not None:
+        return as_table(given).encoded(encoder).X
+    if isinstance(given, LabelledTable):
+        given = given.encoded(LabelledTable.of_numbers(train).encoder())
+    order = _order(train.feature_names, given.feature_names)
+    return given.X if order is None else given.X[:, order]
 
 
 @contextmanager

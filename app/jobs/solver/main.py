@@ -5,9 +5,13 @@ It reads commands from standard input and answers on standard output, in the mes
 
 open {database_url, dataset_id, spec, threads, log_level, …} → opened {threads}
 label {}                     → progress…, labelled {report, transfer} + [labels], of a job with a labelling
-prepare {targets}            → progress…, prepared {summary, seconds, metrics, transfers} + [preparation,
-                               packed teacher, numbers of the training rows, encoder and profile of records
-                               if there are any], empty where `transfers` names a file of the cache instead
+prepare {targets}            → progress…, prepared {summary, seconds, metrics, transfers} + what `transfers`
+                               names, in its order: preparation, packed teacher, numbers of the
+                               training rows, and as far as there are any encoder of records, profile of their
+                               columns, suspects; empty where it names a file of the cache instead
+add {label, examples_digest or dataset_id, base_digest, budget, confidence, students, class_changes}
+                             → progress…, added {row, report, transfers} + [packed student, base of all
+                               classes that are added, if it was made now]
 restore {preparation_digest} → progress…, restored
 either of these two          → scored {part, first, rows} + [scores], for each batch of a remote teacher
 evaluate {evaluation_id}     → progress…, evaluated {result}
@@ -54,9 +58,10 @@ from app.plugins import load_plugins
 from app.processes.os_process import deprioritise, limit_memory
 
 if TYPE_CHECKING:
+    from app.jobs.solver.addition import AddedStudent
     from app.jobs.solver.job_data import JobData
     from app.jobs.solver.remote_scores import RemoteScorer
-    from app.jobs.solver.session import BatchContext, TrainingSession
+    from app.jobs.solver.session import BatchContext, SuspectRows, TrainingSession
     from app.store.unit_of_work import Store
     from core.labelling.base import Labelling
     from core.packed.encoder import Encoder
@@ -132,6 +137,8 @@ class CommandHandler:
         self._report: Json | None = None
         self._labels: Labelling | None = None
         self._identities = b""
+        self._suspects: SuspectRows | None = None
+        self._added: AddedStudent | None = None
         if settings.memory_bytes:
             limit_memory(settings.memory_bytes)
         answers.send("opened", {"threads": self._threads})
@@ -173,21 +180,77 @@ class CommandHandler:
                 report["test_rows_left_out"] = rows.left_out
             if shared := rows.test_rows_in_training:
                 report["test_rows_in_training"] = shared
+            self._suspects = self._find_suspects(session)
+            if self._suspects is not None:
+                report["suspects"] = self._suspects.report()
             self._session, self._report = session, report
         # One after the other: content moved to a file leaves the memory before the next is packed.
-        transfers = [Transfer.of(self._files, session.preparation.to_bytes())]
-        transfers.append(Transfer.of(self._files, session.preparation.packed_teacher().to_bytes()))
-        transfers.append(Transfer.of(self._files, self._identities))
-        if session.encoder is not None:
-            transfers.append(Transfer.of(self._files, session.encoder.to_bytes()))
-        if session.profile is not None:
-            transfers.append(Transfer.of(self._files, session.profile.to_bytes()))
+        transfers = {"preparation": Transfer.of(self._files, session.preparation.to_bytes())}
+        transfers["teacher"] = Transfer.of(self._files, session.preparation.packed_teacher().to_bytes())
+        transfers["rows"] = Transfer.of(self._files, self._identities)
+        suspects = None if self._suspects is None else self._suspects.found
+        others = (("encoder", session.encoder), ("profile", session.profile), ("suspects", suspects))
+        for name, made in others:
+            if made is not None:
+                transfers[name] = Transfer.of(self._files, made.to_bytes())
         metrics = report["metrics"]
         for at in range(METRICS_PER_MESSAGE, len(metrics), METRICS_PER_MESSAGE):
             self._answers.send("measured", {"metrics": metrics[at : at + METRICS_PER_MESSAGE]})
-        headers = {"transfers": [transfer.header for transfer in transfers]}
+        headers: Json = {"transfers": {name: transfer.header for name, transfer in transfers.items()}}
         headers["metrics"] = metrics[:METRICS_PER_MESSAGE]
-        self._answers.send("prepared", report | headers, *(transfer.data or b"" for transfer in transfers))
+        blobs = (transfer.data or b"" for transfer in transfers.values())
+        self._answers.send("prepared", report | headers, *blobs)
+
+    def _find_suspects(self, session: TrainingSession) -> SuspectRows | None:
+        """Rows with suspect labels; None unless the job wants them and has scores to find them by."""
+        limit = self._spec.suspects.limit
+        if not limit:
+            return None
+        with self._store.read() as uow:
+            dataset = uow.datasets.get(self._dataset_id)
+        return session.suspects(limit, dataset.confirmed_rows)
+
+    def add(self, command: Json) -> None:
+        """Asked again after the disk was full, it repeats only the writing."""
+        from app.jobs.solver.addition import add_student, stored_examples
+        from app.jobs.solver.job_data import load_examples, load_training_rows
+        from app.jobs.solver.transfer import Transfer
+        from app.services.class_changes import present_names
+        from core.types import Progress
+
+        if self._added is None:
+            self._answers.progress(Progress("data", 0, 1))
+            encoder = self._encoder()
+            train = load_training_rows(
+                self._store, self._files, self._dataset_id, self._spec, self._stored_labels(), encoder
+            )
+            if command["examples_digest"] is not None:
+                examples = stored_examples(self._store, self._files, command["examples_digest"], train.X)
+            else:
+                examples = load_examples(
+                    self._store, self._files, command["dataset_id"], self._spec, train, encoder
+                )
+            self._added = add_student(
+                self._store,
+                self._files,
+                train,
+                present_names(train.classes, command["class_changes"]),
+                examples,
+                label=command["label"],
+                budget=command["budget"],
+                confidence=command["confidence"],
+                base_digest=command["base_digest"],
+                students=command["students"],
+                seed=self._spec.seed,
+                run=self._run(),
+            )
+        added = self._added
+        transfers = {"student": Transfer.of(self._files, added.packed)}
+        if added.base is not None:
+            transfers["base"] = Transfer.of(self._files, added.base)
+        header = {"row": added.row, "report": added.report}
+        header["transfers"] = {name: transfer.header for name, transfer in transfers.items()}
+        self._answers.send("added", header, *(transfer.data or b"" for transfer in transfers.values()))
 
     def restore(self, command: Json) -> None:
         from app.jobs.solver.session import TrainingSession
@@ -254,11 +317,7 @@ class CommandHandler:
         from core.types import Progress
 
         self._answers.progress(Progress("data", 0, 1))
-        labels = None
-        if self._spec.labelling is not None:
-            from app.services.labels import load_labels
-
-            labels, _ = load_labels(self._store, self._files, self._job_id)
+        labels = self._stored_labels()
         teacher = self._spec.teacher.spec
         score = self._scorer(teacher).with_scores if isinstance(teacher, RemoteScores) else None
         return load_job_data(
@@ -271,6 +330,14 @@ class CommandHandler:
             self._encoder(),
             identify=identify,
         )
+
+    def _stored_labels(self) -> Labelling | None:
+        """What the job's labelling has found; None without one."""
+        if self._spec.labelling is None:
+            return None
+        from app.services.labels import load_labels
+
+        return load_labels(self._store, self._files, self._job_id)[0]
 
     def _encoder(self) -> Encoder | None:
         """The encoder that the job has stored; None if it has none, or not yet."""
@@ -336,6 +403,7 @@ def _dispatch(handler: CommandHandler | None, message: Message) -> None:
     if handler is None:
         raise RuntimeError(f"{message.type} came before open")
     commands = {
+        "add": handler.add,
         "evaluate": handler.evaluate,
         "label": handler.label,
         "prepare": handler.prepare,

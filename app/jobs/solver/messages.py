@@ -77,7 +77,8 @@ class PreparationResult:
     """report: the teacher's summary, seconds by stage and metrics. The transfers are packages of core.
 
     rows: the numbers of the training rows, see `core.data.row_identity`. encoder: of records, profile: of
-    their columns in training; None where rows are numbers.
+    their columns in training; None where rows are numbers. suspects: rows with suspect labels; None where
+    none were looked for.
     """
 
     report: Json
@@ -86,12 +87,31 @@ class PreparationResult:
     rows: Transfer | None = None
     encoder: Transfer | None = None
     profile: Transfer | None = None
+    suspects: Transfer | None = None
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
         """All of them."""
-        found = (self.preparation, self.teacher, self.rows, self.encoder, self.profile)
+        found = (self.preparation, self.teacher, self.rows, self.encoder, self.profile, self.suspects)
         return tuple(transfer for transfer in found if transfer is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class AdditionResult:
+    """The student of a class that was added. row: its numbers; report: what is known of it; JSON-ready.
+
+    base: of all classes that are added to the same students; None if it was stored before.
+    """
+
+    row: Json
+    report: Json
+    student: Transfer
+    base: Transfer | None = None
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """All of them."""
+        return (self.student,) if self.base is None else (self.student, self.base)
 
 
 @dataclass(frozen=True, slots=True)

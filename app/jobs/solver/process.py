@@ -25,6 +25,7 @@ from typing import IO, Final, TypeAlias
 from app.domain.entities import Json
 from app.jobs.errors import InvalidMessage, SolverBlocked, SolverDied, SolverFailed, SolverInterrupted
 from app.jobs.solver.messages import (
+    AdditionResult,
     LabellingResult,
     Message,
     PreparationResult,
@@ -205,10 +206,17 @@ class Solver:
         while (answer := self._expect(("prepared", "measured"), report)).type == "measured":
             more += answer.header["metrics"]
         self._has_preparation = True
-        headers = answer.header.get("transfers", [None] * len(answer.blobs))
-        transfers = map(Transfer.from_header, headers, answer.blobs)
         metrics = [*answer.header.get("metrics", ()), *more]
-        return PreparationResult(answer.header | {"metrics": metrics}, *transfers)
+        return PreparationResult(answer.header | {"metrics": metrics}, **_transfers(answer))
+
+    def add_class(self, order: Json, report: Report) -> AdditionResult:
+        """Load the data and train the student of a class that is added. order: of the command ``add``.
+
+        Raises SolverFailed, SolverDied, SolverBlocked, and what the stop check raises.
+        """
+        self._send("add", order)
+        answer = self._expect(("added",), report)
+        return AdditionResult(answer.header["row"], answer.header["report"], **_transfers(answer))
 
     def train(
         self, keys: Sequence[StudentKey], preparation_digest: str, report: Report
@@ -343,6 +351,14 @@ class Solver:
 
 def _lose_scores(scores: ScoredRows) -> None:
     raise RuntimeError(f"the scores of part {scores.part} have no place")
+
+
+def _transfers(answer: Message) -> dict[str, Transfer]:
+    """The packages of an answer by name."""
+    return {
+        name: Transfer.from_header(header, blob)
+        for (name, header), blob in zip(answer.header["transfers"].items(), answer.blobs, strict=True)
+    }
 
 
 def _student_result(message: Message) -> StudentResult:

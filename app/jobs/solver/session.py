@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
+import numpy as np
 
 from app.domain.curves import MOST_PAIRED_CLASSES, RowAnswers
 from app.domain.entities import Json
@@ -15,6 +16,7 @@ from app.jobs.solver.job_data import JobData
 from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
 from core.model_selection.folds import Folds
+from core.monitoring.suspects import Suspects, class_probabilities, suspect_labels
 from core.packed.codec import Buffer
 from core.packed.encoder import Encoder
 from core.packed.input_profile import InputProfile
@@ -23,10 +25,10 @@ from core.teachers.linear_head import ImportedHead, LinearHead
 from core.training.config import TrainingConfig
 from core.training.evaluation import ClassResult, Evaluator
 from core.training.pipeline import measure, prepare
-from core.training.preparation import Preparation
+from core.training.preparation import MOST_COPIED_BYTES, Preparation
 from core.training.rehearsal import with_gaps
 from core.training.student_training import TrainedStudent, class_batches, train_student
-from core.types import ProgressCallback
+from core.types import IntArray, ProgressCallback
 
 _MOST_PAIRED_ROWS = 200_000
 MAX_CURVES = 20_000
@@ -80,13 +82,31 @@ class StudentArtifact:
 
 
 @dataclass(frozen=True, slots=True)
+class SuspectRows:
+    """Suspect rows of a job, and of how many rows they are."""
+
+    found: Suspects
+    of: int
+
+    def report(self) -> Json:
+        """JSON-ready."""
+        return {"rows": len(self.found), "of": self.of}
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingSession:
-    """One job's data and preparation in memory, from which its students are trained."""
+    """One job's data and preparation in memory, from which its students are trained.
+
+    training_numbers, test_numbers: of the rows in the data set, (n,) and (t,); the latter None unless the
+    job has held out its test rows of the same part.
+    """
 
     config: TrainingConfig
     data: LabelledData
     preparation: Preparation
     evaluator: Evaluator | None
+    training_numbers: IntArray
+    test_numbers: IntArray | None = None
     encoder: Encoder | None = None
     profile: InputProfile | None = None
 
@@ -124,7 +144,45 @@ class TrainingSession:
     ) -> TrainingSession:
         test, draws_curves = rows.test, len(preparation.classes) <= MAX_CURVES
         evaluator = None if test is None else Evaluator.of(preparation, test, draws_curves=draws_curves)
-        return cls(preparation.config, rows.train, preparation, evaluator, rows.encoder, rows.profile)
+        return cls(
+            preparation.config,
+            rows.train,
+            preparation,
+            evaluator,
+            rows.training_numbers,
+            rows.held_out,
+            rows.encoder,
+            rows.profile,
+        )
+
+    def suspects(self, limit: int, confirmed: Sequence[int] = ()) -> SuspectRows | None:
+        """The rows whose labels are probably wrong, the most suspect first, at most ``limit``.
+
+        They are the labelled training rows that have scores of a teacher that has not seen them, and the
+        test rows that the job has held out. confirmed: numbers of rows whose labels people have confirmed.
+        None where no row has such scores, or too many: their tables are made four times as large.
+        """
+        preparation, evaluator = self.preparation, self.evaluator
+        rows = len(preparation.labelled.labels) + (0 if evaluator is None else len(evaluator.labels))
+        is_small = 8 * rows * len(preparation.classes) <= MOST_COPIED_BYTES // 4
+        scores = preparation.unseen_scores() if is_small else None
+        if scores is None:
+            return None
+        labels = preparation.labelled.labels
+        numbers = self.training_numbers[self.data.y >= 0]
+        if evaluator is not None and self.test_numbers is not None:
+            scores = np.concatenate([scores, evaluator.scores])
+            labels = np.concatenate([labels, evaluator.labels])
+            numbers = np.concatenate([numbers, self.test_numbers])
+        known = ~np.isnan(scores).any(axis=1)
+        if not known.any():
+            return None
+        labels, numbers = labels[known], numbers[known]
+        found = suspect_labels(labels, class_probabilities(labels, scores[known]), limit + len(confirmed))
+        in_test = np.isin(numbers, [] if self.test_numbers is None else self.test_numbers)
+        found = found.renumbered(numbers, in_test)
+        found = found.where(~np.isin(found.rows, np.asarray(confirmed, dtype=np.int64)))
+        return SuspectRows(found.where(np.arange(len(found)) < limit), len(numbers))
 
     def teacher_report(self, targets: Sequence[int]) -> Json:
         """Summary of the teacher's fit and its metrics as a binary classifier of each target; JSON-ready."""

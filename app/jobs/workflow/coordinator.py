@@ -11,15 +11,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
-from app.domain.entities import WORKER_ALIVE_SECONDS
+from app.domain.entities import WORKER_ALIVE_SECONDS, ModelVersion, StudentState
 from app.jobs.engine.client import RECORDS_LOST, DbosQueue, WorkflowState, why_ended
 from app.jobs.engine.step_runner import StepRunner
 from app.jobs.errors import AttemptLost, UnitLost
 from app.jobs.workflow import steps
-from app.jobs.workflow.finish import finish
+from app.jobs.workflow.finish import finish, finish_addition
 from app.jobs.workflow.running_job import CancellationCheck, JobPlan, JobPlans
 from app.jobs.workflow.work_units import PREPARE, Capacity, RunningUnits, WorkUnit, chunk_ranges
 from app.settings import Settings
+from app.store.blob_cache import BlobCache
 
 Enqueue = Callable[[WorkUnit, int], None]
 """Puts a unit into the queue with a priority. A second call for the same unit changes nothing."""
@@ -63,6 +64,9 @@ class Coordinator:
 
     def run(self) -> None:
         """Raises UnitLost, and what the cancellation check raises."""
+        if (base := self._plan().base) is not None:
+            self._run_addition(base)
+            return
         max_classes = self._settings.classes_per_chunk
         plan = self._runner.run(
             steps.plan_job, *self._attempt, len(self._plan().targets), self._capacity(), max_classes
@@ -74,6 +78,23 @@ class Coordinator:
         if not plan["one_chunk"]:
             self._run_chunks(plan["targets"], max_classes)
         finish(self._runner, self._check, self._attempt, self._plan(), is_complete=self._all_succeeded)
+
+    def _run_addition(self, base: ModelVersion) -> None:
+        """A single unit, which trains the student of the class that the job adds."""
+        self._offer(WorkUnit(*self._attempt, PREPARE, 0, 0))
+        ended = self._wait_until_below(1)
+
+        def is_added() -> bool:
+            with self._store.read() as uow:
+                number = base.class_count
+                return bool(
+                    uow.students.finished(
+                        self._attempt[0], [StudentState.SUCCEEDED], first=number, last=number
+                    )
+                )
+
+        self._require(is_added, ended.get(PREPARE))
+        finish_addition(self._runner, self._check, BlobCache.of(self._settings), self._attempt, base)
 
     def _run_chunks(self, targets: int, max_classes: int) -> None:
         recorded = self._runner.run(steps.record_capacity, *self._attempt, self._capacity(), max_classes)
@@ -155,7 +176,11 @@ class Coordinator:
             with self._store.read() as uow:
                 return uow.jobs.status(self._attempt[0]).preparation_digest is not None
 
-        if not self._check.retry_while_unavailable(read):
+        self._require(read, state)
+
+    def _require(self, is_stored: Callable[[], bool], state: WorkflowState | None) -> None:
+        """Raise if what a unit was to store is not there, though the unit has ended in this state."""
+        if not self._check.retry_while_unavailable(is_stored):
             # If the unit has failed the job itself, the check raises JobStopped.
             self._check.check_now()
             if state is not None and state.status == "SUCCESS":

@@ -9,15 +9,26 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from app.domain.entities import STAGES, STARVES, Job, JobState, Json, StudentRow, StudentState
+from app.domain.entities import (
+    STAGES,
+    STARVES,
+    Job,
+    JobState,
+    Json,
+    ModelVersion,
+    StudentRow,
+    StudentState,
+)
 from app.domain.remote_teacher import RemoteScores
 from app.jobs.engine.client import RECORDS_LOST
 from app.jobs.engine.step_runner import StepRunner, durable_step
 from app.jobs.errors import AttemptLost
 from app.jobs.workflow.running_job import CancellationCheck, JobPlan
 from app.jobs.workflow.steps import lock_job, settle_cancelled
-from app.services.models import moved_alias, pack_labels, publish
+from app.services.derived_versions import Change, publish_record, store_changed_students, totals_of
+from app.services.models import list_classes, moved_alias, pack_labels, publish
 from app.services.version_metrics import StudentTotals
+from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store, UnitOfWork
 
 _CLASSES_PER_PAGE: Final = 2000
@@ -126,6 +137,65 @@ def finish_job(
     )
     uow.events.append(job_id, f"job_{state.value}", counts | error)
     return {"state": state.value}
+
+
+def finish_addition(
+    runner: StepRunner,
+    check: CancellationCheck,
+    files: BlobCache,
+    attempt: tuple[str, int],
+    base: ModelVersion,
+) -> None:
+    """Publish the version with the class that a job has added, and end the job. Raises as `finish`."""
+
+    def change() -> Change:
+        store = runner.store.of_tenant(base.tenant)
+        [added] = _own_students(store, attempt[0], base.class_count)
+        listed, _ = list_classes(store, files, base, limit=base.class_count)
+        return Change(
+            students=[],
+            labels=[*(label for _, label in listed), added.label],
+            metrics=totals_of(store, base, [added]).metrics(),
+            said=("class_added", {}),
+            audited={"added": added.label},
+            teacher=None,
+        )
+
+    runner.run(finish_added, *attempt, check.retry_while_unavailable(change), base)
+
+
+@durable_step("finish_addition")
+def finish_added(uow: UnitOfWork, job_id: str, attempt: int, change: Change, base: ModelVersion) -> Json:
+    """Publish the version of a job that has added a class, and set the job's final state."""
+    job = uow.jobs.lock(job_id)
+    if job.state is JobState.CANCELLING:
+        return settle_cancelled(uow, job_id, attempt)
+    if job.attempt != attempt or job.state is not JobState.RUNNING:
+        return {"state": job.state.value}
+    before = uow.models.of_job(job_id)
+    if before is None:
+        source = uow.jobs.get(str(base.job_id))
+        store_changed_students(uow, source, job, change)
+    version = publish_record(uow, job, base, change, alias=job.spec["alias"])
+    uow.units.forget(job_id, attempt)
+    if before is None:
+        unmoved = uow.jobs.get(job_id).provenance.get("alias_not_moved")
+        data = {"model": version.model, "version": version.version}
+        uow.events.append(
+            job_id, "version_published", data | {"alias": moved_alias(job.spec["alias"], unmoved)}
+        )
+        if unmoved:
+            uow.events.append(job_id, "alias_not_moved", unmoved)
+    kept = uow.jobs.get(job_id).provenance
+    provenance = {name: value for name, value in kept.items() if name not in (STAGES, STARVES)}
+    uow.jobs.move(job_id, JobState.SUCCEEDED, stage="finished", provenance=provenance)
+    uow.events.append(job_id, "job_succeeded", {"students": 1, "failed": 0})
+    return {"state": JobState.SUCCEEDED.value}
+
+
+def _own_students(store: Store, job_id: str, class_index: int) -> list[StudentRow]:
+    with store.read() as uow:
+        return [row for row in uow.students.own(job_id) if row.class_index == class_index]
 
 
 def _error(plan: JobPlan, totals: StudentTotals) -> dict[str, str] | None:

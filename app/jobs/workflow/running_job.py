@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeVar, final
 
-from app.domain.entities import ACTIVE_STATES, BUSY_PROCESSOR, STAGES, STARVES, Dataset, JobState, Json
+from app.domain.entities import (
+    ACTIVE_STATES,
+    BUSY_PROCESSOR,
+    STAGES,
+    STARVES,
+    Dataset,
+    JobState,
+    Json,
+    ModelVersion,
+)
 from app.domain.errors import Unavailable
 from app.domain.figures import COUNTED_EVENTS
 from app.domain.training_spec import TrainingSpec
@@ -41,12 +50,16 @@ _CACHED_JOBS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
-    """A job: its specification, data set and classes, and the ascending positions of those to train."""
+    """A job: its specification, data set and classes, and the ascending positions of those to train.
+
+    base: of a job that adds a class, the version that it adds it to; None otherwise.
+    """
 
     spec: TrainingSpec
     dataset: Dataset
     targets: Sequence[int]
     classes: tuple[str, ...]
+    base: ModelVersion | None = None
 
     @property
     def students(self) -> int:
@@ -77,7 +90,10 @@ class JobPlans:
             job = uow.jobs.get(job_id)
             dataset, spec = uow.datasets.get(job.dataset_id), TrainingSpec.model_validate(job.spec)
             classes = trained_classes(uow, spec, dataset)
-        return JobPlan(spec, dataset, targets_of(spec, classes), classes)
+            base = None
+            if job.addition is not None:
+                base = uow.models.of_tenant(job.tenant).version(job.model, job.provenance["base"]["version"])
+        return JobPlan(spec, dataset, targets_of(spec, classes), classes, base)
 
 
 class StopCheck(ABC):

@@ -23,6 +23,7 @@ from app.jobs.engine.step_runner import durable_step
 from app.jobs.errors import JobStopped
 from app.jobs.priorities import priority_level, queue_priority
 from app.jobs.solver.messages import (
+    AdditionResult,
     LabellingResult,
     PreparationResult,
     ScoredRows,
@@ -31,7 +32,7 @@ from app.jobs.solver.messages import (
 )
 from app.jobs.workflow.work_units import Capacity, is_one_chunk
 from app.services.training import queue_again
-from app.services.version_metrics import warnings_of
+from app.services.version_metrics import MAX_WARNINGS, warnings_of
 from app.store.unit_of_work import UnitOfWork
 
 _MAX_RESTARTS: Final = 3
@@ -43,6 +44,7 @@ _REPORTED: Final = (
     "test_part",
     "test_rows_left_out",
     "test_rows_in_training",
+    "suspects",
 )
 _MEASURES: Final = ("objective", "gap", "iterations", "seconds", "status", "threshold")
 _SCORES: Final = ("accuracy", "f1", "auc")
@@ -141,6 +143,8 @@ def store_preparation(
         digests["encoder_digest"] = result.encoder.finish(uow)
     if result.profile is not None:
         digests["profile_digest"] = result.profile.finish(uow)
+    if result.suspects is not None:
+        digests["suspects_digest"] = result.suspects.finish(uow)
     provenance = {**job.provenance, **digests} | {
         name: result.report[name] for name in _REPORTED if name in result.report
     }
@@ -187,6 +191,73 @@ def store_teacher_metrics(uow: UnitOfWork, job_id: str, attempt: int, metrics: S
         if "curve" in measured
     ]
     uow.students.keep_curves(curves, job_id)
+
+
+@durable_step("keep_addition")
+def store_addition(
+    uow: UnitOfWork,
+    job_id: str,
+    attempt: int,
+    result: AdditionResult | None,
+    key: StudentKey,
+    *,
+    unit: int | None = None,
+) -> Json:
+    """Store the student of the class that the job adds, and the base of such classes. None: they are stored.
+
+    key: of the student. unit: number of the work unit that trained it.
+    """
+    job = lock_job(uow, job_id, attempt)
+    if result is None or uow.students.finished(job_id, [StudentState.SUCCEEDED], first=key[0], last=key[0]):
+        return {}
+    if unit is not None:
+        uow.units.stored_result(job_id, attempt, unit)
+    said = job.addition or {}
+    digest = result.student.finish(uow)
+    row = StudentRow(
+        job_id=job_id,
+        class_index=key[0],
+        label=said["class"],
+        method=key[1],
+        state=StudentState.SUCCEEDED,
+        digest=digest,
+        **result.row,
+    )
+    uow.students.save_all([row])
+    if result.base is not None:
+        base = uow.jobs.lock(str(job.base_job_id))
+        if base.addition_digest is None:
+            uow.jobs.change(base.id, addition_digest=result.base.finish(uow))
+    warnings = _addition_warnings(said["class"], key[0], result.report)
+    provenance = job.provenance | {"addition": said | result.report}
+    uow.jobs.change(job_id, provenance=provenance | ({"warnings": warnings} if warnings else {}))
+    size = uow.blobs.sizes([digest])[digest]
+    uow.jobs.advance(job_id, student_bytes=size)
+    measures = {name: result.report[name] for name in ("accepted", "of", "threshold", "seconds")}
+    uow.events.append(job_id, "class_added", {"label": said["class"], **measures})
+    return {"student": digest}
+
+
+def _addition_warnings(label: str, index: int, report: Json) -> list[Json]:
+    """What is doubtful of a class that was added, as warnings of its job."""
+    texts = {
+        "few_examples": f"With {report['of']} examples recall is known only within a wide interval.",
+        "repeated_rows": "Some examples are equal, so that recall looks better than it is.",
+    }
+    found = [(code, texts[code]) for code in report["warnings"]]
+    found += [
+        (
+            "class_conflict",
+            (
+                f"The student of class {one['class']!r:.100} accepts {one['accepts']} of the {one['of']}"
+                " examples: it does not know the new class. Train again with the examples to tell them apart."
+            ),
+        )
+        for one in (report["conflicts"] or ())[:MAX_WARNINGS]
+    ]
+    return [
+        {"label": label, "class_index": index, "code": code, "message": message} for code, message in found
+    ]
 
 
 def store_remote_scores(uow: UnitOfWork, job_id: str, attempt: int, unit: int, scores: ScoredRows) -> None:

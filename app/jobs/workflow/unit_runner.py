@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
-from app.domain.entities import Job, Json
+from app.domain.entities import Job, Json, ModelVersion
 from app.domain.errors import NotFound, ServiceError
 from app.domain.origins import Origin, token_of
 from app.domain.remote_teacher import RemoteScores
@@ -43,6 +43,7 @@ from app.jobs.workflow.running_job import CancellationCheck, JobPlans, ProgressR
 from app.jobs.workflow.solver_settings import solver_settings
 from app.jobs.workflow.unit_trace import UnitTrace, unit_trace
 from app.jobs.workflow.work_units import PREPARE, RunningUnit
+from app.services.models import LISTED_CLASSES
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.large_blobs import stage
@@ -110,12 +111,44 @@ class UnitRunner:
         ):
             self._running.solver_pid = lambda: solver.pid
             solver.keep_scores(self._keep_scores)
-            if unit.number == PREPARE:
+            if plan.base is not None:
+                self._add(solver, job, plan.base)
+            elif unit.number == PREPARE:
                 if plan.spec.labelling is not None:
                     job = self._label(solver, job)
                 job = self._prepare(solver, job, plan.targets)
             if unit.first < unit.stop:
                 self._train(solver, job, plan.keys(unit.first, unit.stop), plan.classes)
+
+    def _add(self, solver: Solver, job: Job, base: ModelVersion) -> None:
+        """Train and store the student of the class that the job adds."""
+        key = (base.class_count, base.method)
+        result = None
+        if key not in self._check.retry_while_unavailable(lambda: self._read_finished([key])):
+            if self._starts > _MAX_STARTS:
+                raise self._too_many_starts()
+            order = self._check.retry_while_unavailable(partial(self._order, job, base))
+            result = self._stored(solver, partial(solver.add_class, order), lambda made: made.transfers)
+        self._runner.run(steps.store_addition, *self._attempt, result, key, unit=self._unit.number)
+
+    def _order(self, job: Job, base: ModelVersion) -> Json:
+        """What the solver is told of the class that the job adds."""
+        said = job.addition or {}
+        with self._store.of_tenant(job.tenant).read() as uow:
+            students = None
+            if base.class_count <= LISTED_CLASSES:
+                rows = uow.students.of_job(str(base.job_id), method=base.method)
+                students = [(row.label, row.digest) for row in rows if row.digest is not None]
+            return {
+                "label": said["class"],
+                "examples_digest": job.examples_digest,
+                "dataset_id": said.get("dataset_id"),
+                "budget": said["max_false_positive_rate"],
+                "confidence": said["confidence"],
+                "base_digest": uow.jobs.get(str(job.base_job_id)).addition_digest,
+                "students": students,
+                "class_changes": job.provenance.get("class_changes", []),
+            }
 
     def _label(self, solver: Solver, job: Job) -> Job:
         """Store labels for the rows that have none; the solver reads them when it prepares or restores."""

@@ -251,11 +251,30 @@ class Students:
     def curve(self, job_id: str, class_index: int, method: str) -> bytes | None:
         """The stored curve of a student, or None."""
         query = sa.select(student_curves.c.curve).where(
-            student_curves.c.job_id == _trained_by(job_id),
+            sa.or_(student_curves.c.job_id == job_id, student_curves.c.job_id == _trained_by(job_id)),
             student_curves.c.class_index == class_index,
             student_curves.c.method == method,
         )
+        # A curve of the record itself takes the place of that of its base.
+        query = query.order_by((student_curves.c.job_id == job_id).desc()).limit(1)
         return self._connection.execute(query).scalar()
+
+    def own_curves(self, job_id: str) -> dict[StudentKey, bytes]:
+        """The curves of a job without those of its base."""
+        of_job = student_curves.c.job_id == job_id
+        rows = self._connection.execute(sa.select(student_curves).where(of_job))
+        return {(row.class_index, row.method): row.curve for row in rows}
+
+    def all_curves(self, job_id: str) -> dict[StudentKey, bytes]:
+        """The curves of all students of a job, also those of its base."""
+        base = self._connection.execute(sa.select(jobs.c.base_job_id).where(jobs.c.id == job_id)).scalar()
+        return ({} if base is None else self.own_curves(base)) | self.own_curves(job_id)
+
+    def all_traces(self, job_id: str) -> dict[StudentKey, bytes]:
+        """The search traces of all students of a job."""
+        of_job = student_traces.c.job_id == _trained_by(job_id)
+        rows = self._connection.execute(sa.select(student_traces).where(of_job))
+        return {(row.class_index, row.method): row.trace for row in rows}
 
     def own(self, job_id: str) -> Sequence[StudentRow]:
         """The rows of a job without those of its base."""

@@ -30,6 +30,7 @@ GROUPS: Final = {
     "threshold": "Threshold",
     "calibration": "Probabilities",
     "guard": "Comparison with the teacher",
+    "suspects": "Wrong labels",
 }
 """Titles of the groups, in the order of the form."""
 

@@ -13,8 +13,10 @@ import pytest
 from app.auth import audit_writer
 from app.services.audit import list_records
 from app.services.keys import create_key
+from app.store.tables import jobs
 from app.store.unit_of_work import Store
 from core.labelling.base import Labelling
+from core.monitoring.suspects import Suspects
 from core.solvers.solution import Summary
 from tests.app.api.bucket import TARGET, serving
 from tests.app.api.conftest import CSV, WEIGHTS, standing_server
@@ -182,6 +184,24 @@ def labelled(world: World) -> str:
     return job
 
 
+def suspicious(world: World) -> str:
+    """A job that has found the labels of two rows suspect."""
+    job, two = world.job(), np.array([3, 5])
+    found = Suspects(two, two % 2, 1 - two % 2, np.array([0.1, 0.2]), np.array([0.9, 0.8]), two > 3)
+    with world.store.begin() as uow:
+        uow.jobs.change(job, suspects_digest=uow.blobs.put([found.to_bytes()])[0])
+    return job
+
+
+def with_rows(world: World) -> dict[str, Any]:
+    """A class to add to a version whose training rows are there."""
+    dataset = world.dataset()
+    with world.store.begin() as uow:
+        job = uow.models.version("pets", 1).job_id
+        uow.connection.execute(jobs.update().where(jobs.c.id == job).values(dataset_id=dataset))
+    return {"name": "cow", "rows": [[float(i), 0.0, 1.0] for i in range(5)]}
+
+
 def second_version(world: World) -> str:
     world.ask("POST", "/v1/teachers?model=heads&alias=", content=head())
     return "/v1/models/heads/versions/1"
@@ -226,6 +246,14 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
             "POST", f"/v1/training-jobs/{labelled(w)}/labels", json={"rename": {"yes": "certainly"}}
         ),
     ),
+    ("post", "/v1/training-jobs/{job_id}/suspects"): (
+        "dataset.create",
+        lambda w: w.ask(
+            "POST",
+            f"/v1/training-jobs/{suspicious(w)}/suspects",
+            json={"corrections": [{"row": 3, "keep": True}]},
+        ),
+    ),
     ("post", "/v1/teachers"): (
         "model.import",
         lambda w: w.ask("POST", "/v1/teachers?model=heads", content=head()),
@@ -267,6 +295,14 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
     ("post", "/v1/models/{model}/versions"): (
         "model.publish",
         lambda w: w.ask("POST", "/v1/models/pets/versions", json={"thresholds": {"cat": 0.5}}),
+    ),
+    ("post", "/v1/models/{model}/classes"): (
+        "job.submit",
+        lambda w: w.ask("POST", "/v1/models/pets/classes", json=with_rows(w)),
+    ),
+    ("patch", "/v1/models/{model}/classes"): (
+        "model.publish",
+        lambda w: w.ask("PATCH", "/v1/models/pets/classes", json={"rename": {"cat": "Cat"}}),
     ),
     ("delete", "/v1/models/{model}/versions/{version}"): (
         "version.delete",

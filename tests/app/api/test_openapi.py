@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 OPERATIONS = {
+    "add_class",
     "cancel_evaluation",
     "cancel_job",
+    "change_classes",
     "change_webhook",
     "choose_thresholds",
     "correct_job_labels",
+    "correct_job_suspects",
     "count_jobs",
     "create_evaluation",
     "create_key",
@@ -57,6 +60,7 @@ OPERATIONS = {
     "list_job_events",
     "list_job_labels",
     "list_job_students",
+    "list_job_suspects",
     "list_jobs",
     "list_keys",
     "list_models",

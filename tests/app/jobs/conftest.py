@@ -68,6 +68,7 @@ def script(code: str) -> list[str]:
         "from app.jobs.solver.messages import read_message, write_message\n"
         "def send(header, *blobs): write_message(sys.stdout.buffer, header, blobs)\n"
         "def read(): return read_message(sys.stdin.buffer)\n"
+        "TWO = {'transfers': {'preparation': None, 'teacher': None}}\n"
     )
     return [sys.executable, "-c", start + code]
 

@@ -75,13 +75,17 @@ def prepare(targets: list[int], settings: dict) -> None:
         "threads": 1,
         "features": {"kind": "linear"},
     }
-    transfers = [(None, b"preparation"), (None, b"teacher"), (None, b"numbers of rows")]
+    transfers = {
+        "preparation": (None, b"preparation"),
+        "teacher": (None, b"teacher"),
+        "rows": (None, b"numbers of rows"),
+    }
     if "large_teacher" in wanted:
-        transfers[1] = large(b"t" * wanted["large_teacher"], settings)
+        transfers["teacher"] = large(b"t" * wanted["large_teacher"], settings)
     send(
         "prepared",
-        report | {"transfers": [header for header, _ in transfers]},
-        *(data for _, data in transfers),
+        report | {"transfers": {name: header for name, (header, _) in transfers.items()}},
+        *(data for _, data in transfers.values()),
     )
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from core.data.dataset import LabelledData
-from core.errors import InvalidProblem
-from core.monitoring.suspects import class_probabilities, suspect_labels
+from core.errors import InvalidPackage, InvalidProblem
+from core.monitoring.suspects import Suspects, class_probabilities, suspect_labels
+from core.packed.codec import encode
 from core.run import Run
 from core.students.trees import Trees
 from core.teachers.forest import Forest
@@ -42,6 +43,37 @@ def test_the_confident_joint_is_that_of_the_paper(seed: int):
     assert (found.of_suggested == p[found.rows, found.suggested]).all()
     assert (found.labels == labels[found.rows]).all()
     assert suspect_labels(labels, p, 7).rows.tolist() == found.rows[:7].tolist()
+
+
+def test_suspects_are_stored_with_the_numbers_and_parts_of_their_rows():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 4, 200)
+    found = suspect_labels(labels, rng.dirichlet(np.full(4, 0.4), 200))
+    numbers, in_test = 1000 + np.arange(200), np.arange(200) >= 150
+    stored = found.renumbered(numbers, in_test)
+    assert stored.rows.tolist() == (1000 + found.rows).tolist()
+    assert stored.in_test.tolist() == (found.rows >= 150).tolist()
+    assert 0 < stored.in_test.sum() < len(stored)
+    again = Suspects.from_bytes(stored.to_bytes())
+    assert again.rows.tolist() == stored.rows.tolist()
+    assert again.in_test.tolist() == stored.in_test.tolist()
+    np.testing.assert_allclose(again.of_label, stored.of_label, rtol=1e-6)
+    assert again.to_bytes() == stored.to_bytes()
+    parts = [one["part"] for one in again.as_dicts(("a", "b", "c", "d"))]
+    assert parts == ["test" if one else "training" for one in stored.in_test]
+    tested = again.where(again.in_test)
+    assert tested.rows.tolist() == stored.rows[stored.in_test].tolist()
+    assert len(tested.to_bytes()) < len(stored.to_bytes()) < 25 * len(stored) + 1000
+
+
+@pytest.mark.parametrize("change", [{"rows": np.zeros(3, np.int64)}, {"labels": np.zeros((2, 1), np.int32)}])
+def test_a_package_whose_columns_do_not_fit_together_is_refused(change):
+    two = {name: np.zeros(2, np.int32) for name in ("labels", "suggested")}
+    two |= {name: np.zeros(2, np.float32) for name in ("of_label", "of_suggested")}
+    columns = {"rows": np.zeros(2, np.int64), "in_test": np.zeros(2, np.uint8), **two}
+    assert len(Suspects.from_bytes(encode({"format": "stms.suspects.1"}, columns))) == 2
+    with pytest.raises(InvalidPackage, match="differ in length"):
+        Suspects.from_bytes(encode({"format": "stms.suspects.1"}, columns | change))
 
 
 def test_flipped_labels_come_first():

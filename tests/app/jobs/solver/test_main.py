@@ -21,7 +21,7 @@ import app
 from app.domain.entities import Dataset
 from app.domain.errors import NotFound
 from app.domain.training_spec import TrainingSpec
-from app.jobs.solver import main, transfer
+from app.jobs.solver import main, session, transfer
 from app.jobs.solver.job_data import load_job_data
 from app.jobs.solver.main import Answers, failure, serve
 from app.jobs.solver.messages import Message, read_message, write_message
@@ -31,10 +31,12 @@ from app.services.datasets import register_dataset
 from app.services.head_import import import_head
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, CacheFull
+from app.store.tables import datasets
 from app.store.unit_of_work import Store
 from core.data.row_identity import identities_from
 from core.errors import Fault, InvalidProblem
 from core.model_selection.tuning_spec import TuningSpec
+from core.monitoring.suspects import Suspects
 from core.packed import PackedStudent, PackedTeacher
 from core.packed.encoder import Encoder
 from core.packed.input_profile import InputProfile
@@ -371,6 +373,100 @@ def test_the_encoder_of_records_travels_with_the_preparation_and_is_taken_up(con
     assert first == second
 
 
+def suspects_of(message: Message) -> Suspects | None:
+    """The suspect rows that come with a preparation."""
+    blobs = dict(zip(message.header["transfers"], message.blobs, strict=True))
+    return Suspects.from_bytes(blobs["suspects"]) if "suspects" in blobs else None
+
+
+FOREST = {"teacher": {"method": "forest", "trees": 40}, "seed": 1}
+
+
+@pytest.fixture
+def flipped(sqlite_store: Store, tmp_path: Path) -> tuple[Dataset, list[int]]:
+    """Iris flowers, some of which have the label of a far kind, and the rows of these."""
+    X, y = load_iris(return_X_y=True)
+    rows = [3, 20, 44, 60, 64, 110, 140]
+    y[rows] = np.where(y[rows] == 0, 2, 0)
+    return register(sqlite_store, tmp_path, "flipped", X=X, y=y), rows
+
+
+def test_suspect_rows_have_the_numbers_of_the_data_set(conversation, sqlite_store, files, flipped):
+    dataset, rows = flipped
+    prepared = conversation(PREPARE, spec=FOREST, dataset_id=dataset.id)[-1]
+    found = suspects_of(prepared)
+    assert set(rows) <= set(found.rows[:10].tolist())
+    assert prepared.header["suspects"] == {"rows": len(found), "of": 150}
+    measured = load_job_data(sqlite_store, files, dataset.id, TrainingSpec.model_validate(FOREST)).held_out
+    assert 0 < found.in_test.sum() < len(found)
+    assert found.in_test.tolist() == np.isin(found.rows, measured).tolist()
+    # Numbers as those without rows that are held out, and without rows that have no label.
+    whole = FOREST | {"evaluation": {"test_fraction": None}}
+    only = suspects_of(conversation(PREPARE, spec=whole, dataset_id=dataset.id)[-1])
+    assert set(rows) <= set(only.rows[:10].tolist())
+    assert not only.in_test.any()
+
+
+def test_rows_without_a_label_are_no_suspects_and_shift_no_numbers(
+    conversation, sqlite_store, tmp_path, flipped
+):
+    X, y = load_iris(return_X_y=True)
+    y = y.astype(float)
+    y[44], y[64] = 2.0, 0.0
+    y[:40:3] = np.nan
+    partly = register(sqlite_store, tmp_path, "gaps", "accept", X=X, y=y)
+    found = suspects_of(conversation(PREPARE, spec=FOREST, dataset_id=partly.id)[-1])
+    assert {44, 64} <= set(found.rows[:5].tolist())
+    assert not set(found.rows.tolist()) & set(range(0, 40, 3))
+
+
+def test_the_folds_of_a_threshold_find_suspects_too_and_change_no_student(conversation, flipped):
+    dataset, rows = flipped
+    spec = SPEC | {"threshold": {"rule": "f1", "folds": 3}, "evaluation": {"test_fraction": None}}
+    train_all = TRAIN | {"students": [[0, "gsvm"], [2, "gsvm"]]}
+    looked = conversation(PREPARE, train_all, spec=spec, dataset_id=dataset.id)
+    silent = conversation(PREPARE, train_all, spec=spec | {"suspects": {"limit": 0}}, dataset_id=dataset.id)
+    found = suspects_of(looked[1])
+    assert len(set(found.rows.tolist()) & set(rows)) >= 4
+    assert suspects_of(silent[1]) is None
+    assert "suspects" not in silent[1].header
+    assert silent[1].blobs == looked[1].blobs[:2]
+    first, second = ({key: one.blobs for key, one in student(run).items()} for run in (looked, silent))
+    assert first == second
+
+
+def test_confirmed_rows_are_named_no_more_and_the_limit_is_kept(conversation, sqlite_store, files, flipped):
+    dataset, rows = flipped
+    with sqlite_store.begin() as uow:
+        values = {"summary": dataset.summary | {"confirmed_rows": rows[:2]}}
+        uow.connection.execute(datasets.update().where(datasets.c.id == dataset.id).values(**values))
+    spec = FOREST | {"suspects": {"limit": 5}}
+    found = suspects_of(conversation(PREPARE, spec=spec, dataset_id=dataset.id)[-1])
+    assert len(found) == 5
+    assert not set(rows[:2]) & set(found.rows.tolist())
+    assert len(set(rows[2:]) & set(found.rows.tolist())) >= 4
+
+
+@pytest.mark.parametrize(
+    "spec", [SPEC, SPEC | {"teacher": {"method": "scores"}, "threshold": {"rule": "f1"}}]
+)
+def test_without_scores_of_a_teacher_that_has_not_seen_the_rows_there_are_no_suspects(
+    conversation, sqlite_store, tmp_path, spec
+):
+    X, y = load_iris(return_X_y=True)
+    scored = register(sqlite_store, tmp_path, "scored", X=X, y=y, teacher_scores=np.eye(3)[y])
+    prepared = conversation(PREPARE, spec=spec, dataset_id=scored.id)[-1]
+    assert prepared.type == "prepared"
+    assert suspects_of(prepared) is None
+
+
+def test_scores_that_take_too_much_memory_find_no_suspects(conversation, flipped, monkeypatch):
+    monkeypatch.setattr(session, "MOST_COPIED_BYTES", 4 * 8 * 3 * 149)
+    assert suspects_of(conversation(PREPARE, spec=FOREST, dataset_id=flipped[0].id)[-1]) is None
+    monkeypatch.setattr(session, "MOST_COPIED_BYTES", 4 * 8 * 3 * 150)
+    assert suspects_of(conversation(PREPARE, spec=FOREST, dataset_id=flipped[0].id)[-1]) is not None
+
+
 def test_large_packages_are_transferred_as_cached_files(conversation, sqlite_store, files, monkeypatch):
     small = conversation(PREPARE, spec=SPEC)[-1]
     monkeypatch.setattr(transfer, "LARGE_BYTES", 10)
@@ -378,7 +474,7 @@ def test_large_packages_are_transferred_as_cached_files(conversation, sqlite_sto
     assert prepared.blobs == (b"", b"", b"")
     sent = [
         transfer.Transfer.from_header(*each)
-        for each in zip(prepared.header["transfers"], prepared.blobs, strict=True)
+        for each in zip(prepared.header["transfers"].values(), prepared.blobs, strict=True)
     ]
     stored = []
     for each in sent:

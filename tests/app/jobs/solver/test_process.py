@@ -181,7 +181,7 @@ def test_a_solver_that_hangs_is_killed_and_counts_as_dead():
 def test_a_solver_that_computes_without_a_word_does_not_hang():
     settings = dataclasses.replace(SETTINGS, stall_seconds=0.4)
     busy = "until = time.monotonic() + 1.5\nwhile time.monotonic() < until: pass\n"
-    answer = "send({'type': 'prepared'}, b'preparation', b'teacher'); read()"
+    answer = "send({'type': 'prepared', **TWO}, b'preparation', b'teacher'); read()"
     with Solver(settings, never_stop, script(OPENED + busy + answer)) as process:
         assert process.prepare([0], ignore).teacher.data == b"teacher"
 
@@ -189,7 +189,7 @@ def test_a_solver_that_computes_without_a_word_does_not_hang():
 def test_metrics_of_many_classes_come_in_several_messages():
     code = (
         "send({'type': 'measured', 'metrics': [3, 4]}); send({'type': 'measured', 'metrics': [5]})\n"
-        "send({'type': 'prepared', 'metrics': [1, 2]}, b'preparation', b'teacher'); read()"
+        "send({'type': 'prepared', 'metrics': [1, 2], **TWO}, b'preparation', b'teacher'); read()"
     )
     with Solver(SETTINGS, never_stop, script(OPENED + code)) as process:
         assert process.prepare([0], ignore).report["metrics"] == [1, 2, 3, 4, 5]

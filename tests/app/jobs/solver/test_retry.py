@@ -96,7 +96,7 @@ def test_students_are_trained_after_an_outage(tmp_path, monkeypatch):
 
 def test_a_job_is_prepared_after_an_outage(tmp_path, monkeypatch):
     monkeypatch.setattr("app.jobs.solver.process._BACK_OFF_SECONDS", 0.05)
-    answer = "send({'type': 'prepared'}, b'preparation', b'teacher'); read()"
+    answer = "send({'type': 'prepared', **TWO}, b'preparation', b'teacher'); read()"
     with Solver(SETTINGS, never_stop, blocked_twice(tmp_path, answer)) as process:
         prepared = with_retries(process, partial(process.prepare, [0]), ignore)
     assert prepared.teacher.data == b"teacher"

@@ -103,6 +103,8 @@ def test_names_that_dbos_has_stored_do_not_change():
         "keep_preparation",
         "plan_chunk",
         "keep_students",
+        "keep_addition",
+        "finish_addition",
         "finish_job",
         "fail_job",
     }

@@ -1,0 +1,117 @@
+"""A class that is added to a version: its student in closed form, and which others accept its rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import scipy.sparse as sp
+
+from app.domain.entities import Json
+from app.services.class_additions import unpack_examples
+from app.store.blob_cache import BlobCache, open_blob
+from app.store.unit_of_work import Store
+from core.data.dataset import LabelledData
+from core.monitoring.addition import AddedClass, AdditionBase, add_class, conflicts
+from core.packed import PackedStudent
+from core.run import Run
+from core.types import Matrix
+
+_LISTED: Final = 100
+"""Classes whose students accept the examples, in a report."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddedStudent:
+    """The student of a class that was added. row: its numbers, JSON-ready. base: a package, if it was made.
+
+    report: what is known of it from rows that were left out, and which other students accept its examples.
+    """
+
+    row: Json
+    report: Json
+    packed: bytes
+    base: bytes | None
+
+
+def add_student(
+    store: Store,
+    files: BlobCache,
+    train: LabelledData,
+    names: Sequence[str | None],
+    examples: Matrix,
+    *,
+    label: str,
+    budget: float,
+    confidence: float | None,
+    base_digest: str | None,
+    students: Sequence[tuple[str, str]] | None,
+    seed: int,
+    run: Run,
+) -> AddedStudent:
+    """Train the student of a class on its examples and the training rows of the others.
+
+    train: of the version. names: what its classes are called now, None for those taken away, whose rows are
+    left out. examples: (q, d), dense or sparse like the rows. base_digest: of the stored base, None to make
+    it. students: labels and digests of the other students; None to compare none.
+
+    Raises InvalidProblem for unusable rows, NotFound, Unavailable, InvalidPackage, Cancelled.
+    """
+    started = time.perf_counter()
+    known = np.flatnonzero([code >= 0 and names[code] is not None for code in train.y.tolist()])
+    X = train.X if len(known) == train.n else train.X[known]
+    made = None
+    if base_digest is None:
+        base = AdditionBase.fit(X, train.layout, seed, run)
+        made = base.to_bytes()
+    else:
+        digest = base_digest
+        base = files.with_refetch(
+            lambda: AdditionBase.from_bytes(open_blob(store, files, digest).whole()), digest
+        )
+    added = add_class(base, X, label, examples, budget=budget, confidence=confidence, run=run)
+    seconds = time.perf_counter() - started
+    student = added.student
+    row: Json = {
+        "threshold": student.threshold,
+        "seconds": seconds,
+        "metrics": {
+            "threshold_rule": "fpr",
+            "calibration": "sigmoid",
+            "false_positives": added.promise.as_dict(),
+        },
+    }
+    report = _held_out(added) | {"seconds": seconds}
+    if students is None:
+        report["conflicts"] = None
+    else:
+        report |= _conflicts(store, files, students, examples)
+    return AddedStudent(row, report, student.to_bytes(), made)
+
+
+def stored_examples(store: Store, files: BlobCache, digest: str, like: Matrix) -> Matrix:
+    """The examples that were sent with a request, (q, d), dense or sparse like other rows."""
+    table = files.with_refetch(lambda: unpack_examples(open_blob(store, files, digest).whole()), digest)
+    return sp.csr_array(table) if sp.issparse(like) else table
+
+
+def _held_out(added: AddedClass) -> Json:
+    return {**added.as_dict(), "threshold": added.student.threshold}
+
+
+def _conflicts(store: Store, files: BlobCache, students: Sequence[tuple[str, str]], examples: Matrix) -> Json:
+    """Students that accept more of the examples than chance explains, the most first."""
+    found: list[Json] = []
+    for label, digest in students:
+
+        def read(digest: str = digest) -> PackedStudent:
+            return PackedStudent.from_bytes(open_blob(store, files, digest).whole())
+
+        student = files.with_refetch(read, digest)
+        for name, accepts in conflicts({label: student}, examples).items():
+            found.append({"class": name, "accepts": accepts, "of": examples.shape[0]})
+    found.sort(key=lambda one: -one["accepts"])
+    return {"conflicts": found[:_LISTED], "conflicting": len(found)}
