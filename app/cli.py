@@ -73,6 +73,8 @@ _PANELS: Final = {
         _Entry("jobs", "jobs", "Training jobs."),
         _Entry("models", "models", "Models, versions, aliases."),
         _Entry("bundle", "bundles", "Versions as files."),
+        _Entry("monitors", "monitors", "What aliases promise in production."),
+        _Entry("feedback", "feedback", "Say of answers whether they were right."),
         _Entry("webhooks", "webhooks", "Events sent to other programs."),
         _Entry("workers", "workers"),
         _Entry("servers", "servers"),

@@ -15,14 +15,18 @@ from app.store.blobs import DatabaseBlobs
 from app.store.db_errors import commit_errors, translate_errors
 from app.store.engine import READ_ONLY, SINGLE_READ
 from app.store.repositories.admission import Admission
+from app.store.repositories.answers import AnswerCounts
 from app.store.repositories.audit import Audit
 from app.store.repositories.comparisons import Comparisons
 from app.store.repositories.datasets import Datasets
 from app.store.repositories.events import Events
+from app.store.repositories.evidence import Evidences
+from app.store.repositories.feedback import Feedback
 from app.store.repositories.inputs import InputCounts
 from app.store.repositories.jobs import Jobs
 from app.store.repositories.keys import Keys
 from app.store.repositories.models import Models
+from app.store.repositories.monitors import Monitors
 from app.store.repositories.outbox import Outbox
 from app.store.repositories.quotas import Quotas
 from app.store.repositories.registry import Registry
@@ -56,6 +60,9 @@ class UnitOfWork:
         self.units = Units(connection)
         self.events = Events(connection)
         self.models = Models(connection, tenant)
+        self.monitors = Monitors(connection, tenant)
+        self.feedback = Feedback(connection, tenant)
+        self.evidence = Evidences(connection)
         self.keys = Keys(connection, tenant)
         self.sessions = Sessions(connection)
         self.token_revocations = TokenRevocations(connection, tenant)
@@ -64,6 +71,7 @@ class UnitOfWork:
         self.tallies = Tallies(connection)
         self.servers = Servers(connection)
         self.inputs = InputCounts(connection)
+        self.answers = AnswerCounts(connection)
         self.admission = Admission(connection)
         self.quotas = Quotas(connection)
         self.webhooks = Webhooks(connection, tenant)
