@@ -13,9 +13,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeAlias
 from pydantic import Field, StringConstraints, model_validator
 
 from app.domain.document import OWN, Document, Time
-from app.domain.names import MAX_CLASS_NAME, USABLE
+from app.domain.names import ALL_OTHERS, MAX_CLASS_NAME, USABLE
 from app.domain.parameter_fields import SpecModel
-from app.domain.threshold_rules import ALL_OTHERS
 from core.monitoring.sampling import SamplingPlan
 
 MAX_MONITORS: Final = 1000

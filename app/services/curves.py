@@ -11,8 +11,8 @@ from typing import Final
 from app.domain.curves import Curve
 from app.domain.entities import Job, JobState, Json, ModelVersion, StudentRow, StudentState, new_id
 from app.domain.errors import Conflict, InputFault, InvalidRequest, NotFound
+from app.domain.names import ALL_OTHERS
 from app.domain.threshold_rules import (
-    ALL_OTHERS,
     ChosenThreshold,
     ChosenThresholds,
     ThresholdRule,

@@ -20,7 +20,7 @@ from app.domain.monitors import (
     MonitorSettings,
     SampleView,
 )
-from app.domain.threshold_rules import ALL_OTHERS
+from app.domain.names import ALL_OTHERS
 from app.services.models import unknown_class, unknown_classes
 from app.services.quotas import require_bytes
 from app.settings import Settings

@@ -20,6 +20,7 @@ from app.domain.entities import ModelVersion, StudentRow
 from app.domain.errors import NotFound
 from app.domain.figures import HOUR
 from app.domain.monitors import Monitor
+from app.domain.names import ALL_OTHERS
 from app.domain.performance import (
     PROMISES,
     Acknowledged,
@@ -28,7 +29,6 @@ from app.domain.performance import (
     Performance,
     PromiseEvidence,
 )
-from app.domain.threshold_rules import ALL_OTHERS
 from app.services.answers import estimated_rates
 from app.services.models import find_unknown_class
 from app.services.monitors import promised_rate

@@ -25,21 +25,33 @@ class Monitors(Connection):
         alias: str = "latest",
         *,
         classes: Mapping[str, Mapping[str, Any]] | None = None,
-        **settings: Any,
+        ask: Mapping[str, Any] | None = None,
+        tolerance: float | None = None,
+        alpha: float | None = None,
+        retain_days: int | None = None,
     ) -> Monitor:
         """Say what an alias promises in production, and which answers people are asked about.
 
         Nothing from before a change counts. classes: promises by class, ``"*"`` for all others, such as
-        ``{"*": {"max_false_positive_rate": "promised", "min_precision": 0.9}}``; by default none. settings:
-        ``ask``, such as ``{"yes": 0.5, "per_day": 200}``, ``tolerance``, ``alpha`` and ``retain_days``.
-        Raises Conflict when another client changed it at the same time.
+        ``{"*": {"max_false_positive_rate": "promised", "min_precision": 0.9}}``; by default none. ask: about
+        which answers, such as ``{"yes": 0.5, "per_day": 200}``. tolerance: an alarm says that the rate of
+        false positives is so many times the promised one. alpha: how likely a false alarm is. retain_days:
+        how long samples are kept. What is None has the default of the service. Raises Conflict
+        when another client changed it at the same time.
         """
         try:
             present = await self.monitor(model, alias)
             revision: int | None = present["revision"]
         except NotFound:
             revision = None
-        body = {"classes": {name: dict(one) for name, one in (classes or {"*": {}}).items()}, **settings}
+        settings = {
+            "classes": {name: dict(one) for name, one in (classes or {"*": {}}).items()},
+            "ask": None if ask is None else dict(ask),
+            "tolerance": tolerance,
+            "alpha": alpha,
+            "retain_days": retain_days,
+        }
+        body = {name: value for name, value in settings.items() if value is not None}
         return await self.do(calls.put_monitor(model, alias, body, revision))
 
     async def delete_monitor(self, model: str, alias: str = "latest") -> None:

@@ -1,4 +1,4 @@
-"""Rates and alarms in production: by made answers and feedback, through the functions that the service uses."""
+"""Rates and alarms in production, by made answers and feedback through the functions of the service."""
 
 from __future__ import annotations
 
