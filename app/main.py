@@ -20,6 +20,7 @@ from app.api import (
     jobs,
     keys,
     models,
+    monitors,
     openapi,
     operation,
     predict,
@@ -122,6 +123,8 @@ def create_app(
         for part in (*training, keys, token_revocations, webhooks):
             app.include_router(part.router)
         app.include_router(datasets.labels_router)
+        app.include_router(monitors.router)
+        app.include_router(monitors.feedback_router)
     if settings.dashboard:
         app.state.pages = Dashboard()
         app.include_router(app.state.pages.streamed)

@@ -34,6 +34,7 @@ from app.serving.cache import ModelCache
 from app.serving.loader import DatabaseSource
 from app.serving.pipeline import QueryPipeline
 from app.serving.refresher import Refresher
+from app.serving.sample_writer import SampleWriter
 from app.serving.servable import make_servable
 from app.serving.tally_writer import InputWriter
 from app.settings import Settings
@@ -96,7 +97,7 @@ async def open_query_parts(
         move_seconds=settings.move_seconds,
     )
     stack.callback(cache.close)
-    registry = DatabaseSource(registry_store, files)
+    registry = DatabaseSource(registry_store, files, samples=settings.query_samples != "off")
     stack.callback(registry.close)
     refresher = Refresher(
         registry,
@@ -123,9 +124,20 @@ async def open_query_parts(
         "stms_audit_failures", "Attempts to write the audit log that failed.", lambda: audit_writer.failures
     )
     has_room = partial(has_bytes, store, settings)
-    input_writer = InputWriter(store, cache.tallies, metrics, periodic, has_room=has_room)
+    input_writer = InputWriter(
+        store, cache.tallies, metrics, periodic, has_room=has_room, watches=cache.watches
+    )
     input_writer.start()
     stack.push_async_callback(input_writer.stop)
+    if settings.query_samples != "off":
+        sample_writer = SampleWriter(store, cache.watches, periodic, has_room=has_room)
+        sample_writer.start()
+        stack.push_async_callback(sample_writer.stop)
+    metrics.add_counter(
+        "stms_samples_dropped",
+        "Answers that a monitor has chosen and that could not be kept.",
+        lambda: cache.watches.dropped,
+    )
     return QueryParts(
         settings, store, files, authenticator, audit_writer, metrics, cache, refresher, budgets, pipeline
     )

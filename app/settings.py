@@ -323,6 +323,17 @@ class Settings(BaseSettings):
     retain_requests_days: float = Field(
         7.0, ge=0, description="Days after which idempotency keys of submitted jobs are deleted; 0: never."
     )
+    query_samples: Literal["off", "ids"] = Field(
+        "off",
+        description="What monitors may keep of the answers that they choose. ids: their scores, times and"
+        " request ids, never a row; off: no alias can have a monitor.",
+    )
+    retain_samples_days: float = Field(
+        90.0,
+        ge=0,
+        description="Days after which such samples and the feedback on them are deleted, unless their monitor"
+        " keeps them for less; 0: as the monitor says.",
+    )
     retain_keys_days: float = Field(
         90.0,
         ge=0,

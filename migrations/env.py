@@ -5,7 +5,8 @@ from __future__ import annotations
 from alembic import context
 
 import app.store.evaluation_tables
-import app.store.live_tables  # noqa: F401 - its tables belong to the metadata, too
+import app.store.live_tables
+import app.store.monitor_tables  # noqa: F401 - its tables belong to the metadata, too
 from app.store.tables import metadata
 
 context.configure(

@@ -39,6 +39,7 @@ from stms_client.documents import (
     ImportedVersion,
     Job,
     Key,
+    Monitor,
     Upload,
 )
 from stms_client.errors import InvalidInput, Json, StmsError
@@ -47,6 +48,8 @@ from stms_client.tables import column_names, columns_of, number, parquet_of, rec
 
 T = TypeVar("T")
 
+SAMPLE_HEADER = "x-sample-id"
+"""Names the answer that people are asked about."""
 _BINARY = "application/octet-stream"
 _JSON = {"Content-Type": "application/json"}
 
@@ -96,12 +99,19 @@ def model_path(model: str) -> str:
     return f"/v1/models/{segment(model)}"
 
 
+def monitor_path(model: str, alias: str) -> str:
+    """Path of the monitor of an alias."""
+    return f"{alias_path(model, alias)}/monitor"
+
+
 def query(model: str, label: ClassName, x: Row | None, text: str | None, explain: Explain) -> Call[Decision]:
     """Query of one row or text and one class."""
 
     def read(response: httpx.Response) -> Decision:
         answer = decoded(response)
-        return Decision.of(answer, answer)
+        decision = Decision.of(answer, answer)
+        sample_id = response.headers.get(SAMPLE_HEADER)
+        return decision if sample_id is None else replace(decision, sample_id=sample_id)
 
     return _post(_query_path(model, label), question(x, text) | _explained(explain), read)
 
@@ -389,6 +399,19 @@ def delete_alias(model: str, alias: str, revision: int, *, allow_schema_change: 
     headers = {"If-Match": f'"{revision}"'}
     params = without_none({"allow_schema_change": _true_or_none(allow_schema_change)})
     return Call("DELETE", alias_path(model, alias), lambda _: None, params, headers)
+
+
+def put_monitor(model: str, alias: str, settings: Json, revision: int | None) -> Call[Monitor]:
+    """Change of a monitor that was read at ``revision``, or its creation if that is None."""
+    condition = {"If-None-Match": "*"} if revision is None else {"If-Match": f'"{revision}"'}
+    path = monitor_path(model, alias)
+    return Call("PUT", path, decoded, {}, _JSON | condition, encoded(settings), repeatable=False)
+
+
+def delete_monitor(model: str, alias: str, revision: int) -> Call[None]:
+    """Deletion of a monitor that was read at ``revision``."""
+    headers = {"If-Match": f'"{revision}"'}
+    return Call("DELETE", monitor_path(model, alias), lambda _: None, {}, headers, repeatable=False)
 
 
 def student_path(job_id: str, class_index: int, method: str) -> str:

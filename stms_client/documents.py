@@ -18,6 +18,12 @@ Priority: TypeAlias = Literal["low", "normal", "high"]
 StudentState: TypeAlias = Literal["pending", "running", "succeeded", "failed"]
 
 
+class Acknowledged(TypedDict):
+    """How many alarms were acknowledged."""
+
+    alarms: int
+
+
 class Alias(TypedDict):
     """A movable name of a version. revision: its ETag, for If-Match."""
 
@@ -48,6 +54,29 @@ class Amount(TypedDict):
 
     used: int
     allowed: int
+
+
+class Answers(TypedDict):
+    """The answers of the last whole days and the present hour, of the calibrated classes that were asked."""
+
+    model: str
+    version: int
+    days: int
+    classes: list[ClassAnswers]
+
+
+class Asking(TypedDict):
+    """Which answers people are asked about, each with a known probability q.
+
+    yes: q of a yes answer. no: q of a no answer grows with √p of the probability p of the class, so that
+    about ``per_day`` answers of all classes are asked about, or is ``floor`` for all. floor: the least q.
+    Yes answers and the floor are asked about also where they alone are more than ``per_day``.
+    """
+
+    yes: NotRequired[float]
+    no: NotRequired[str]
+    floor: NotRequired[float]
+    per_day: NotRequired[int]
 
 
 class Audit(TypedDict):
@@ -117,6 +146,50 @@ class Class(TypedDict):
 
     id: int
     label: str
+
+
+class ClassAnswers(TypedDict):
+    """The answers of queries to a class. asked: all of them. yes: those that were yes.
+
+    expected: how many rows of the class there were among them, by the probabilities. bins: answers by their
+    probability p, of which bin i has those with i <= 20 √p < i + 1. if_probabilities_hold: null for a
+    student that was not measured on a test part.
+    """
+
+    label: str
+    asked: int
+    yes: int
+    expected: float
+    bins: list[int]
+    if_probabilities_hold: EstimatedRates | None
+
+
+class ClassPerformance(TypedDict):
+    """A class in production.
+
+    asked, yes: answers that could have been sampled. sampled_yes, sampled_no: those that were, and
+    labelled_yes, labelled_no: those of which somebody has said whether they were right. reports: about yes
+    answers that were not sampled, and reported_wrong: those that say that they were wrong; of them only
+    most_precise follows, the largest precision that they leave. if_probabilities_hold: not measured; null
+    where there is none. broken: whether a promise has an alarm.
+    """
+
+    label: str
+    asked: int
+    yes: int
+    sampled_yes: int
+    sampled_no: int
+    labelled_yes: int
+    labelled_no: int
+    precision: LiveRate
+    recall: LiveRate
+    false_positive_rate: LiveRate
+    reports: int
+    reported_wrong: int
+    most_precise: float | None
+    if_probabilities_hold: EstimatedRates | None
+    evidence: list[PromiseEvidence]
+    broken: bool
 
 
 class ColumnInputs(TypedDict):
@@ -245,6 +318,18 @@ class Error(TypedDict):
     message: str
 
 
+class EstimatedRates(TypedDict):
+    """Rates that nobody has measured: they follow if the probabilities hold as well as on the test part.
+
+    Each is the estimate from the probabilities of the answers, moved as far on the logit scale as the same
+    estimate was off on the test part, where the rate was measured. They are null where that is not known.
+    """
+
+    precision: float | None
+    recall: float | None
+    false_positive_rate: float | None
+
+
 class Evaluation(TypedDict):
     """How a version answers on a data set, and whether it is worse than another one.
 
@@ -300,6 +385,24 @@ class FamilyPoint(TypedDict):
     f1: float | None
     seconds: float
     left_out: str | None
+
+
+class FeedbackResult(TypedDict):
+    """What became of an item: the id of the feedback and whether it is of a sample, or why there is none."""
+
+    id: str | None
+    sampled: bool | None
+    replaced: bool
+    code: str | None
+    message: str | None
+
+
+class FeedbackResults(TypedDict):
+    """What became of each item, in order. replaced: those accepted that took the place of an earlier one."""
+
+    accepted: int
+    replaced: int
+    results: list[FeedbackResult]
 
 
 class Gate(TypedDict):
@@ -520,6 +623,23 @@ class ListedEvaluation(TypedDict):
     warnings: list[dict[str, Any]]
 
 
+class LiveRate(TypedDict):
+    """A rate in production.
+
+    interval: null with fewer than 10 labelled rows that it is a share of. rows: how many there are.
+    answered: the share of the samples that somebody answered. worst, best: the rate if all samples without
+    an answer spoke against it, and for it; null where 90 % were answered, or none. promised: the limit that
+    the monitor names; null without one.
+    """
+
+    interval: Interval | None
+    rows: int
+    answered: float
+    worst: float | None
+    best: float | None
+    promised: float | None
+
+
 class Model(TypedDict):
     """A model with its versions, newest first. has_more: whether older ones follow, linked in Link."""
 
@@ -539,6 +659,46 @@ class ModelSummary(TypedDict):
     aliases: list[Alias]
     tenant: str
     id: str
+
+
+class Monitor(TypedDict):
+    """A monitor of an alias.
+
+    run: its number. It ends where the alias moves to another version or what the monitor looks at changes:
+    nothing from before ``started_at`` counts. slope: of the probability q = floor + slope · √p of a no
+    answer. samples: that are kept. dropped: that were chosen and could not be kept.
+    """
+
+    model: str
+    alias: str
+    settings: MonitorSettings
+    revision: int
+    run: int
+    started_at: str
+    updated_at: str
+    created_by: str
+    slope: float
+    samples: int
+    dropped: int
+    tenant: str
+
+
+class MonitorSettings(TypedDict):
+    """What a monitor looks at.
+
+    classes: the promises of each by label; those of ``*`` are of all classes without their own. tolerance:
+    an alarm says that the false-positive rate is above so many times the promised one. alpha: how likely a
+    monitor ever gives a false alarm, at most. store: what is kept of a sample: everything but its row.
+    on_alarm: who is told. retain_days: how long samples and what people said of them are kept.
+    """
+
+    classes: dict[str, Promises]
+    tolerance: NotRequired[float]
+    alpha: NotRequired[float]
+    store: NotRequired[str]
+    ask: NotRequired[Asking]
+    on_alarm: NotRequired[str]
+    retain_days: NotRequired[int]
 
 
 class NewKey(TypedDict):
@@ -562,6 +722,22 @@ class Note(TypedDict):
     message: str
 
 
+class Performance(TypedDict):
+    """The monitored classes of an alias, those with alarms first, then by their largest evidence.
+
+    version: that the alias points to. since: from when answers count: the last days, or the beginning of the
+    monitor's run. left_out: further classes that are not told of.
+    """
+
+    model: str
+    alias: str
+    version: int
+    days: int
+    since: str
+    classes: list[ClassPerformance]
+    left_out: int
+
+
 class Progress(TypedDict):
     """Progress in students; the teacher counts as one more.
 
@@ -571,6 +747,41 @@ class Progress(TypedDict):
     done: int
     total: int
     share: float
+
+
+class PromiseEvidence(TypedDict):
+    """The evidence against a promise of a class.
+
+    promise: ``false_positive_rate``, ``precision`` or ``recall``. limit: the largest share of mistakes that
+    keeps it. evidence: at least 0, and 1 at the beginning; while the promise is kept, its largest value
+    reaches ``alarm_at`` with a probability of at most alpha, shared among all promises of the monitor.
+    largest: so far. mistakes_to_alarm: how many further mistakes would at once give the alarm. since: when
+    it began. alarm_since: when the alarm was given; null without one. number: how often it began.
+    """
+
+    promise: str
+    limit: float
+    evidence: float
+    largest: float
+    alarm_at: float
+    mistakes_to_alarm: int
+    since: str
+    alarm_since: str | None
+    number: int
+    note: str | None
+
+
+class Promises(TypedDict):
+    """What is promised of a class in production.
+
+    max_false_positive_rate: the most of other rows that get a yes; ``promised``: the budget that the class
+    was trained with. min_precision: the least share of right ones among the yes answers. min_recall: the
+    least share of the class that gets a yes.
+    """
+
+    max_false_positive_rate: NotRequired[float | str | None]
+    min_precision: NotRequired[float | None]
+    min_recall: NotRequired[float | None]
 
 
 class Reading(TypedDict):
@@ -585,6 +796,25 @@ class Reading(TypedDict):
     classes_truncated: bool
     reading: list[Decision]
     summary: dict[str, Any]
+
+
+class Sample(TypedDict):
+    """A sample. request_id, row: of the query and its row, from 0. answer: whether it was yes. correct: what
+    people said of it; null while nobody has.
+    """
+
+    id: str
+    alias: str
+    version: int
+    label: str
+    at: str
+    request_id: str
+    row: int
+    answer: bool
+    score: float
+    probability: float | None
+    q: float
+    correct: bool | None
 
 
 class Server(TypedDict):

@@ -37,7 +37,8 @@ class Decision(Shown):
     was cut; known_terms: how many words of each text training had, by column; missing: the columns without
     a value, of which every training row had one. Without ``explain`` they are None where they name no
     column, as known_terms and what is not known of a model always is. effects: with ``explain="columns"``
-    base, exact, columns and rest, as the service answers them.
+    base, exact, columns and rest, as the service answers them. sample_id: of an answer that people are asked
+    about, for `give_feedback`.
     """
 
     match: bool
@@ -57,6 +58,7 @@ class Decision(Shown):
     known_terms: Mapping[str, int] | None = None
     missing: Sequence[str] | None = None
     effects: Mapping[str, Any] | None = field(default=None, repr=False)
+    sample_id: str | None = None
 
     @classmethod
     def of(cls, document: Mapping[str, Any], origin: Mapping[str, Any]) -> Decision:

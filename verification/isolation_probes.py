@@ -326,6 +326,10 @@ def _model_routes() -> Routes:
         "GET /v1/models/{model}/versions/{version}/onnx": _one(f"{version}/onnx?class={{label}}"),
         "GET /v1/models/{model}/versions/{version}/schema": _one(f"{version}/schema"),
         "GET /v1/models/{model}/versions/{version}/inputs": _one(f"{version}/inputs"),
+        "GET /v1/models/{model}/versions/{version}/answers": [
+            *_one(f"{version}/answers"),
+            *_one(f"{version}/answers?class={{label}}&days=2"),
+        ],
         "GET /v1/models/{model}/aliases/{alias}": _one(alias),
         "GET /v1/models/{model}/aliases/{alias}/history": _one(f"{alias}/history"),
         "PUT /v1/models/{model}/aliases/{alias}": [
@@ -344,6 +348,32 @@ def _model_routes() -> Routes:
         "PATCH /v1/models/{model}/classes": _one(
             "/v1/models/{model}/classes", body={"base": 1, "rename": {"<label>": "other"}}
         ),
+        "GET /v1/models/{model}/aliases/{alias}/monitor": _one(f"{alias}/monitor"),
+        "PUT /v1/models/{model}/aliases/{alias}/monitor": _one(
+            f"{alias}/monitor", body={"classes": {"*": {}}}
+        ),
+        "DELETE /v1/models/{model}/aliases/{alias}/monitor": _one(f"{alias}/monitor", headers=_FIRST),
+        "POST /v1/models/{model}/aliases/{alias}/monitor:acknowledge": _one(
+            f"{alias}/monitor:acknowledge", body={}
+        ),
+        "GET /v1/models/{model}/aliases/{alias}/samples": _one(f"{alias}/samples?class={{label}}"),
+        "GET /v1/models/{model}/aliases/{alias}/performance": _one(f"{alias}/performance"),
+        "POST /v1/feedback": [
+            Probe(
+                "/v1/feedback",
+                {
+                    "feedback": [
+                        {
+                            "request_id": "order-17",
+                            "model": "<model>",
+                            "label": "<label>",
+                            "answer": True,
+                            "correct": False,
+                        }
+                    ]
+                },
+            )
+        ],
         "POST /v1/models/{model}/classes/{class}:query": [
             Probe("/v1/models/{model}/classes/{label}:query", _ROW)
         ],

@@ -22,9 +22,10 @@ from app.processes.tick import Tick
 from app.serving.open_inference import openapi as inference_openapi
 from app.settings import Settings
 
-_PARTS: Final = ("certificate", "connections", "figures", "heap", "inputs", "metrics")
-"""The periodic work of a server process: timeouts of clients, `ServerBeats`, `InputWriter`, and
-`StmsApi.tick`."""
+_PARTS: Final = ("certificate", "connections", "figures", "heap", "inputs", "metrics", "samples")
+"""The periodic work of a server process: timeouts of clients, `ServerBeats`, `InputWriter`,
+`SampleWriter` and `StmsApi.tick`.
+"""
 
 
 class StmsApi(FastAPI):

@@ -48,6 +48,9 @@ LARGE_BODIES: Final[Mapping[str, int | None]] = {
     # Up to 1000 classes have thresholds.
     "/v1/models/{model}/versions": _SPECIFICATION_BYTES,
     "/ui/models/{model}/thresholds": _SPECIFICATION_BYTES,
+    # Up to 1000 classes have promises, and up to 1000 answers feedback.
+    "/v1/models/{model}/aliases/{alias}/monitor": _SPECIFICATION_BYTES,
+    "/v1/feedback": 4 * _SPECIFICATION_BYTES,
     # Tens of thousands of labels may be corrected at once, and a row may have 200 000 characters.
     "/v1/training-jobs/{job_id}/labels": None,
     "/ui/ask": None,

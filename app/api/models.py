@@ -21,11 +21,13 @@ from app.api.schemas import (
     VersionView,
 )
 from app.auth.authenticator import authorise
+from app.domain.answers import Answers
 from app.domain.entities import Alias, AliasMove, ModelSummary
 from app.domain.figures import KEPT_INPUTS_DAYS
 from app.domain.names import ALIAS, MAX_CLASS_NAME, MODEL_NAME, USABLE, qualified
 from app.domain.threshold_rules import ChosenThresholds, ThresholdRule, VersionThreshold
 from app.services import curves, models
+from app.services.answers import version_answers
 from app.services.models import DEFAULT_ALIAS
 from app.serving.columns.report import Inputs, input_report
 
@@ -267,6 +269,28 @@ async def get_inputs(
     known = await context.cache.columns(row)
     rows = await run_in_threadpool(models.input_rows, store, row, hours)
     return input_report(known, row, rows, hours)
+
+
+@router.get("/{model}/versions/{version}/answers")
+def get_answers(
+    model: ModelName,
+    version: VersionName,
+    context: Context,
+    caller: Reader,
+    label: Annotated[
+        Label | None, Query(alias="class", description="Label of the only class to tell of.")
+    ] = None,
+    days: Annotated[int, Query(ge=1, le=KEPT_INPUTS_DAYS, description="Whole days to look back.")] = 7,
+) -> Answers:
+    """What queries to a version have been answered, by class, and what follows if the probabilities hold.
+
+    Each server process adds what it has counted once a minute. Counted are calibrated classes, at most 1000
+    of a version. No row and no score is stored.
+    """
+    authorise(caller, "query", model)
+    store = context.store_of(caller)
+    row = models.get_version(store, model, version)
+    return version_answers(store, context.files, row, days, label)
 
 
 @router.get("/{model}/versions/{version}/classes")

@@ -28,7 +28,7 @@ _PERMITTED: Final = re.compile(
     rb"|keep-alive|last-event-id|origin|pragma|priority|purpose|range|referer|save-data|sec-[\w-]+|te|trailer"
     rb"|transfer-encoding|upgrade(-insecure-requests)?|user-agent"
     # Of this API and of its clients.
-    rb"|(x-)?idempotency-key|inference-[\w-]+|x-(api-key|request-id|correlation-id|requested-with|csrf-token)"
+    rb"|(x-)?idempotency-key|inference-[\w-]+|x-(api-key|request-id|sample|correlation-id|requested-with|csrf-token)"
     rb"|x-tensor-[\w-]+|x-stms-[\w-]+|x-prometheus-[\w-]+|triton-[\w-]+|postman-token"
     # Of libraries that trace requests.
     rb"|traceparent|tracestate|baggage|b3|x-b3-\w+|uber-trace-id|sentry-trace|request-id|x-datadog-[\w-]+"

@@ -97,20 +97,23 @@ def clean(
     data_dir: DataOption = None,
 ) -> None:
     """Delete data that the retention settings (STMS_RETAIN_…) no longer keep. A worker does so every hour."""
+    from app.services.performance import forget_old_samples
     from app.services.retention import clean as clean_up
     from app.services.retention import what_to_clean
 
     settings = read_settings(data_dir=data_dir)
     with open_store(data_dir) as store:
         counts = what_to_clean(store, settings) if dry_run else clean_up(store, settings)
+        old = forget_old_samples(store, settings, dry_run=dry_run)
     done = "Would delete" if dry_run else "Deleted"
     say(
         f"{done}: {counts.jobs} old jobs, {counts.requests} idempotency keys, {counts.audit} audit records, "
         f"{counts.blobs} unused blobs of {counts.bytes / 1e6:.1f} MB."
     )
     say(f"{done}: {counts.keys} API keys that have ended.")
-    say(f"{done}: {counts.inputs} hourly counts of the inputs of queries.")
+    say(f"{done}: {counts.inputs} hourly counts of the inputs and answers of queries.")
     say(f"{done}: {counts.deliveries} deliveries to webhooks, {counts.evaluations} evaluations.")
+    say(f"{done}: {old} samples of answers.")
 
 
 @commands.command()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -23,7 +23,7 @@ from app.commands.output import (
 from app.commands.remote import AllowSchemaChange, asks_server
 from app.domain.shown_figures import share
 from stms_client import Client
-from stms_client.documents import ChosenThreshold, Interval
+from stms_client.documents import ChosenThreshold, Interval, LiveRate, PromiseEvidence
 
 commands = typer.Typer(no_args_is_help=True)
 
@@ -128,6 +128,92 @@ def import_(
             progress=progress,
         )
     return Answer(version, *published(version, alias, "head"), *notes(version["warnings"]))
+
+
+@commands.command()
+@asks_server()
+def answers(
+    client: Client,
+    model: ModelArgument,
+    version: Annotated[str, typer.Option("--version", help="Number of a version, or an alias.")] = "latest",
+    label: Annotated[str | None, typer.Option("--class", help="Only this class.")] = None,
+    days: Annotated[int, typer.Option("--days", min=1, max=90, help="Whole days to look back.")] = 7,
+) -> Answer:
+    """Count what queries have been answered by class, and show what follows if the probabilities hold.
+
+    The last three columns are not measured: feedback measures them.
+
+    Example:  stms models answers letters --class A --days 30
+    """
+    counted = client.answers(model, version, label=label, days=days)
+    table = Table(
+        [
+            field("label", "class"),
+            field("asked"),
+            field("yes"),
+            ("expected of the class", lambda row: f"{row['expected']:.1f}"),
+            ("precision?", _if_probabilities_hold("precision")),
+            ("recall?", _if_probabilities_hold("recall")),
+            ("wrong yes?", _if_probabilities_hold("false_positive_rate")),
+        ],
+        counted["classes"],
+        empty="No calibrated class of this version was asked in these days.",
+    )
+    note = "With a question mark: if the probabilities still hold, which nobody has measured."
+    return Answer(counted, table, *([note] if counted["classes"] else []))
+
+
+@commands.command()
+@asks_server()
+def performance(
+    client: Client,
+    reference: Annotated[str, typer.Argument(help="Model, or model@alias; by default of the alias latest.")],
+    label: Annotated[str | None, typer.Option("--class", help="Only this class.")] = None,
+    days: Annotated[int, typer.Option("--days", min=1, max=365, help="Whole days to look back.")] = 28,
+) -> Answer:
+    """Show how often an alias was right in production, by feedback on samples, and whether promises hold.
+
+    Example:  stms models performance letters@production --class A
+    """
+    model, _, alias = reference.partition("@")
+    found = client.performance(model, alias or "latest", label=label, days=days)
+    table = Table(
+        [
+            field("label", "class"),
+            field("asked"),
+            field("yes"),
+            ("labelled", lambda row: str(row["labelled_yes"] + row["labelled_no"])),
+            ("precision", lambda row: _between(row["precision"])),
+            ("recall", lambda row: _between(row["recall"])),
+            ("wrong yes", lambda row: _between(row["false_positive_rate"])),
+            ("evidence", lambda row: _evidence(row["evidence"])),
+            ("promise", lambda row: "BROKEN" if row["broken"] else ("kept" if row["evidence"] else "none")),
+        ],
+        found["classes"],
+        empty="No class of this monitor was asked yet.",
+    )
+    return Answer(found, table)
+
+
+def _between(rate: LiveRate) -> str:
+    """A rate with its interval, in per cent."""
+    interval = rate["interval"]
+    if interval is None:
+        return f"? ({rate['rows']} labels)"
+    low, high = (100.0 * interval[name] for name in ("low", "high"))
+    return f"{100.0 * interval['estimate']:.1f} ({low:.1f} to {high:.1f}) %"
+
+
+def _evidence(evidence: Sequence[PromiseEvidence]) -> str:
+    """The evidence that is nearest to its alarm."""
+    if not evidence:
+        return ""
+    most = max(evidence, key=lambda one: one["evidence"] / one["alarm_at"])
+    return f"{most['evidence']:.3g} of {most['alarm_at']:.3g}"
+
+
+def _if_probabilities_hold(name: str) -> Callable[[Mapping[str, Any]], str]:
+    return lambda row: share((row["if_probabilities_hold"] or {}).get(name))
 
 
 commands.command("thresholds")(

@@ -67,6 +67,7 @@ class DatabaseFigures:
     workers: numbers of those that are alive, silent (no recent heartbeat) and lost (their work goes on
     elsewhere). slots, busy: of the workers that are alive. tallies: counters by name and label.
     deliveries: to webhooks that wait for an attempt. late_seconds: how long the first of them has been due.
+    broken_promises: alarms of monitors that nobody has acknowledged.
     """
 
     jobs: Mapping[str, int]
@@ -80,6 +81,7 @@ class DatabaseFigures:
     tallies: Mapping[tuple[str, str], float]
     deliveries: int = 0
     late_seconds: float = 0.0
+    broken_promises: int = 0
 
 
 class InputRow(NamedTuple):
@@ -97,7 +99,7 @@ class InputRow(NamedTuple):
 
 HOUR: Final = 3600.0
 KEPT_INPUTS_DAYS: Final = 90
-"""Days for which counts of inputs are kept."""
+"""Days for which counts of inputs and answers are kept."""
 UNUSUAL: Final = ("gap", "unseen", "outside", "cut")
 """What is unusual about a value of a record: there is none, or it is a category that training did not have, a
 number or date outside its range in training, or a text that is cut because it is too long."""

@@ -37,6 +37,8 @@ DEFAULT_TENANT: Final = "default"
 
 MAX_CLASS_NAME: Final = 400
 """Largest number of characters in the name of a class."""
+ALL_OTHERS: Final = "*"
+"""Stands for all classes of a version for which nothing else is given."""
 
 _UNSEEN: Final = (
     r"\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"

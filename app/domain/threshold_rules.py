@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from core.monitoring.thresholds import Aim
 
 RULES: Final = ("max_false_positive_rate", "recall", "cost", "capacity")
-ALL_OTHERS: Final = "*"
-"""Stands for all classes of a version for which nothing else is given."""
 
 
 class WrongAnswers(SpecModel):

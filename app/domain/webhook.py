@@ -32,6 +32,7 @@ EVENTS: Final = (
     *JOB_EVENTS.values(),
     "version.published",
     "alias.moved",
+    "promise.broken",
     "key.expiring",
     "quota.nearly_used",
 )

@@ -76,6 +76,8 @@ def _sentence(event: WebhookEvent) -> str:
     model, error = event.data.get("model"), event.data.get("error")
     if model is not None and model not in event.subject:
         parts.append(f"model {model}")
+    if "promise" in event.data:
+        parts.append(f"class {event.data['class']}, {event.data['promise']}")
     if error is not None:
         parts.append(str(error["message"]))
     text = ", ".join(parts)

@@ -32,8 +32,10 @@ from app.serving.pipeline import QueryPipeline
 from app.serving.query.handler import QueryHandler
 from app.settings import Settings
 
-PARTS: Final = ("certificate", "connections", "heap", "inputs", "metrics")
-"""The periodic work of a query process: TLS, timeouts of clients, its tick, and `InputWriter`."""
+PARTS: Final = ("certificate", "connections", "heap", "inputs", "metrics", "samples")
+"""The periodic work of a query process: TLS, timeouts of clients, its tick, `InputWriter` and
+`SampleWriter`.
+"""
 _JSON: Final = (b"content-type", b"application/json")
 _PROBES: Final = (b"/livez", b"/readyz/queries")
 _QUERIES_OF_PROBES: Final = (b"", b"verbose", b"verbose=", b"verbose=1", b"verbose=true")

@@ -21,14 +21,14 @@ _REQUESTED_METHOD: Final = b"access-control-request-method"
 _VARY: Final = (b"vary", b"origin")
 _SHOWN: Final = (
     b"content-length, etag, inference-header-content-length, link, ratelimit, ratelimit-policy, retry-after,"
-    b" x-encoder, x-index-base, x-model, x-model-version, x-request-id, x-tensor-columns,"
+    b" x-encoder, x-index-base, x-model, x-model-version, x-request-id, x-sample-id, x-tensor-columns,"
     b" x-tensor-dtype, x-tensor-shape, x-threshold"
 )
 """Headers of answers that a page may read."""
 _SENT: Final = (
     b"accept, authorization, content-encoding, content-type, if-none-match,"
     b" inference-header-content-length,"
-    b" traceparent, tracestate, x-api-key, x-request-id, x-stms-local, x-tensor-dtype,"
+    b" traceparent, tracestate, x-api-key, x-request-id, x-sample, x-stms-local, x-tensor-dtype,"
     b" x-tensor-shape"
 )
 """Headers that a page may send."""

@@ -30,6 +30,7 @@ from app.jobs.engine.queue_polling import QueuePolling
 from app.jobs.engine.wakeups import Wakeups
 from app.jobs.heartbeat import Heartbeat
 from app.jobs.identity import claim_identity
+from app.jobs.monitor_work import MonitorWork
 from app.jobs.reconciler import Reconciler
 from app.jobs.takeover import Takeover, UnstartedWork, requeue_work_of
 from app.jobs.webhook_sender import WebhookSender
@@ -111,6 +112,7 @@ class Worker:
             is_elected=lambda: self._heartbeat.is_elected,
             check_own_work=self._check_own_work,
         )
+        self._monitors = MonitorWork(self._store, settings, lambda: self._heartbeat.is_elected)
         self._webhooks = WebhookSender(self._store, settings, lambda: self._heartbeat.is_elected)
         self._unstarted: UnstartedWork | None = None
         self._training: TrainingWorkflows | None = None
@@ -173,6 +175,7 @@ class Worker:
         self._heartbeat.start()
         self._reconciler.start()
         self._webhooks.start()
+        self._monitors.start()
         logger.info("worker %s takes jobs", self.executor_id)
 
     def stop(self) -> None:
@@ -184,6 +187,7 @@ class Worker:
             logger.warning("some workflows did not stop within %.0f s", _DRAIN_SECONDS)
         if self._training is not None:
             self._training.close()
+        self._monitors.stop()
         self._webhooks.stop()
         self._reconciler.stop()
         self._heartbeat.stop()

@@ -77,6 +77,11 @@ def _gauges_of(figures: DatabaseFigures) -> Iterable[Metric]:
         "How long the first waiting delivery to a webhook has been due; 0 without one.",
         figures.late_seconds,
     )
+    yield GaugeMetricFamily(
+        "stms_promise_broken",
+        "Alarms of monitors that nobody has acknowledged.",
+        float(figures.broken_promises),
+    )
 
 
 def _counters_of(tallies: Mapping[tuple[str, str], float]) -> Iterable[Metric]:

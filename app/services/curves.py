@@ -10,8 +10,8 @@ from typing import Final
 from app.domain.curves import Curve
 from app.domain.entities import ModelVersion, StudentRow
 from app.domain.errors import InputFault, InvalidRequest, NotFound
+from app.domain.names import ALL_OTHERS
 from app.domain.threshold_rules import (
-    ALL_OTHERS,
     ChosenThreshold,
     ChosenThresholds,
     ThresholdRule,

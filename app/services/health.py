@@ -151,6 +151,7 @@ def _figures(store: Store, takeover_seconds: float) -> DatabaseFigures | None:
             workers, now, tallies = uow.workers.all(), uow.workers.clock(), uow.tallies.all()
             units = uow.units.counts()
             deliveries, first_due = uow.webhooks.count_due(), uow.webhooks.first_due()
+            broken = uow.evidence.count_alarms()
     except Unavailable:
         return None
     alive = [worker for worker in workers if worker.is_alive(now, takeover_seconds)]
@@ -167,6 +168,7 @@ def _figures(store: Store, takeover_seconds: float) -> DatabaseFigures | None:
         tallies,
         deliveries,
         0.0 if first_due is None else max(0.0, now - first_due),
+        broken,
     )
 
 

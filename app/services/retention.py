@@ -1,6 +1,6 @@
 """Use cases of retention: deleting old jobs, idempotency keys, API keys, audit records and unused blobs.
 
-Old counts of inputs, deliveries to webhooks and evaluations are deleted, too.
+Old counts of queries, deliveries to webhooks and evaluations are deleted, too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _RECORDS = 10_000
 @dataclass(frozen=True, slots=True)
 class Cleaned:
     """Numbers of deleted rows, or of rows that would be deleted. bytes: of the blobs. inputs: counts of the
-    inputs of queries, of a version and an hour. deliveries: to webhooks. evaluations: of versions, as old as
+    inputs and answers of queries, of an hour. deliveries: to webhooks. evaluations: of versions, as old as
     deleted jobs.
     """
 
@@ -105,7 +105,8 @@ def clean(store: Store, settings: Settings) -> Cleaned:
         requests = uow.retention.delete_idempotency_keys(_since(now, settings.retain_requests_days))
         uow.keys.release_cells()
         uow.token_revocations.delete_expired()
-        inputs = uow.inputs.delete_before(_inputs_before(now))
+        hour = _inputs_before(now)
+        inputs = uow.inputs.delete_before(hour) + uow.answers.delete_before(hour)
         deliveries = uow.webhooks.delete_before(now - KEPT_DAYS * _DAY)
         evaluations = uow.evaluations.delete_before(_since(now, settings.retain_jobs_days))
     keys = _until_none(store, lambda uow: uow.keys.delete_ended(_keys_before(now, settings)))
@@ -118,7 +119,7 @@ def clean(store: Store, settings: Settings) -> Cleaned:
     if cleaned != Cleaned():
         logger.info(
             "deleted %d old jobs, %d idempotency keys, %d ended API keys, %d audit records, %d unused blobs"
-            " of %d bytes, %d counts of inputs, %d deliveries to webhooks, %d evaluations",
+            " of %d bytes, %d counts of queries, %d deliveries to webhooks, %d evaluations",
             jobs, requests, keys, audit, blobs, size, inputs, deliveries, evaluations,
         )  # fmt: skip
     return cleaned
@@ -170,7 +171,8 @@ def what_to_clean(store: Store, settings: Settings) -> Cleaned:
             audit_before=_since(now, settings.retain_audit_days),
         )
         keys = uow.keys.count_ended(_keys_before(now, settings))
-        inputs = uow.inputs.count_before(_inputs_before(now))
+        hour = _inputs_before(now)
+        inputs = uow.inputs.count_before(hour) + uow.answers.count_before(hour)
         deliveries = uow.webhooks.count_before(now - KEPT_DAYS * _DAY)
         evaluations = uow.evaluations.count_before(_since(now, settings.retain_jobs_days))
     audit = max(old.audit, sum(surplus for _, surplus in _too_many_records(store, settings)))
@@ -181,7 +183,7 @@ def what_to_clean(store: Store, settings: Settings) -> Cleaned:
 
 
 def _inputs_before(now: float) -> int:
-    """The first hour whose counts of inputs are kept."""
+    """The first hour whose counts of inputs and answers are kept."""
     return int((now - KEPT_INPUTS_DAYS * _DAY) // HOUR)
 
 

@@ -36,6 +36,7 @@ from app.serving.lru import LruCache, Part
 from app.serving.moves import Moves
 from app.serving.references import References
 from app.serving.servable import ServableStudent, metric_label
+from app.serving.watch import AnswerWatch, AnswerWatches
 from core.packed import LinearBasis, PackedHead, PackedStudent
 
 logger = logging.getLogger(__name__)
@@ -92,7 +93,7 @@ class ModelCache:
         source: ModelSource,
         *,
         budget: int,
-        serve: Callable[[PackedStudent, ModelVersion, Columns], ServableStudent],
+        serve: Callable[[PackedStudent, ModelVersion, Columns, AnswerWatch], ServableStudent],
         move_seconds: float = MOVE_SECONDS,
     ) -> None:
         self._source = source
@@ -112,6 +113,7 @@ class ModelCache:
         self.hits = self.misses = 0
         self.row_count = RowCount()
         self.tallies = InputTallies()
+        self.watches = AnswerWatches()
 
     @property
     def size(self) -> int:
@@ -315,7 +317,7 @@ class ModelCache:
     def _read(self, version: ModelVersion, label: str, columns: Columns) -> tuple[ServableStudent, int]:
         """A student and its size. It blocks, also to prepare one of very many rejections."""
         student, size = self._source.student(version, label)
-        return self._serve(student, version, columns), size
+        return self._serve(student, version, columns, self.watches.of(version, student)), size
 
     def _get_if_local(self, version: ModelVersion, label: str) -> ServableStudent | None:
         """A student that is cheaper to build here from a local file than to load in a thread."""
@@ -323,7 +325,9 @@ class ModelCache:
         if entry is None:
             return None
         student, size = entry
-        return self._keep(version, label, self._serve(student, version, self._columns_of(version)), size)
+        watch = self.watches.of(version, student)
+        served = self._serve(student, version, self._columns_of(version), watch)
+        return self._keep(version, label, served, size)
 
     def _keep(self, version: ModelVersion, label: str, served: ServableStudent, size: int) -> ServableStudent:
         shared, packed = _part(version, served.columns), served.student.map

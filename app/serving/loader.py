@@ -15,12 +15,13 @@ from weakref import WeakValueDictionary
 
 from app.domain.entities import ApiKey, ModelVersion, TokenRevocation
 from app.domain.errors import NotFound, Unavailable
+from app.domain.monitors import ActiveMonitor
 from app.domain.names import split_qualified
 from app.services import models
 from app.serving.lru import LruCache
 from app.store.blob_cache import BlobCache, open_blob
 from app.store.revision_reader import RevisionReader
-from app.store.unit_of_work import Store
+from app.store.unit_of_work import Store, UnitOfWork
 from core.errors import InvalidPackage
 from core.packed import IsotonicCalibration, LinearBasis, PackedHead, PackedMap, PackedStudent, PackedTeacher
 from core.packed.encoder import Encoder
@@ -46,13 +47,14 @@ class RegistryChanges:
 
     keys: the API keys that are new or changed. models: names of the models whose versions or aliases changed;
     None if that is not known: then ``keys`` are all keys, and every reference must be resolved again.
-    revocations: of tokens, the new ones or likewise all.
+    revocations: of tokens, the new ones or likewise all. monitors: of the changed models, or likewise all.
     """
 
     revision: int
     keys: Sequence[ApiKey]
     models: Collection[str] | None
     revocations: Sequence[TokenRevocation] = ()
+    monitors: Sequence[ActiveMonitor] = ()
 
 
 class ModelSource(Protocol):
@@ -84,9 +86,13 @@ class ModelSource(Protocol):
 
 
 class DatabaseSource(ModelSource):
-    """`ModelSource` over the database; also the registry that the refresher polls."""
+    """`ModelSource` over the database; also the registry that the refresher polls.
 
-    def __init__(self, store: Store, files: BlobCache) -> None:
+    samples: whether the monitors of aliases are followed.
+    """
+
+    def __init__(self, store: Store, files: BlobCache, *, samples: bool = False) -> None:
+        self._follows_monitors = samples
         self._store = store.of_all_tenants()
         self._files = files
         self._maps: WeakValueDictionary[str, PackedMap] = WeakValueDictionary()
@@ -112,9 +118,14 @@ class DatabaseSource(ModelSource):
             revision = uow.registry.revision()
             changed = None if after is None else uow.registry.changes(after, revision)
             if changed is None:
-                return RegistryChanges(revision, uow.keys.known(), None, uow.token_revocations.known())
+                known = uow.keys.known(), None, uow.token_revocations.known()
+                return RegistryChanges(revision, *known, self._monitors(uow, None))
             revocations = uow.token_revocations.some(changed.token_revocations)
-            return RegistryChanges(revision, uow.keys.some(changed.keys), changed.models, revocations)
+            keys, monitors = uow.keys.some(changed.keys), self._monitors(uow, changed.models)
+            return RegistryChanges(revision, keys, changed.models, revocations, monitors)
+
+    def _monitors(self, uow: UnitOfWork, models: Collection[str] | None) -> Sequence[ActiveMonitor]:
+        return uow.monitors.active(models) if self._follows_monitors else ()
 
     def resolve(self, reference: str) -> ModelVersion:
         tenant, name = split_qualified(reference)

@@ -26,10 +26,11 @@ from app.http.cors import CrossOrigin
 from app.http.problem import Problem, ProblemError, internal_problem, problem_of
 from app.http.request_id import HEADER, request_id_for
 from app.http.responses import Response, send_response
-from app.http.types import Body, Receive, Scope, Send
+from app.http.types import Body, HeaderList, Receive, Scope, Send
 from app.processes.metrics import Metrics
 from app.serving.cache import ModelCache
 from app.serving.loop_time import LoopTime, timed
+from app.serving.watch import SAMPLE_HEADER, Noted, refuses_samples
 from app.serving.work import RequestLimits
 from app.settings import Settings
 from app.tracing import Tracer
@@ -48,10 +49,21 @@ class Exchange:
 
     headers: by name. model: label of its metrics, empty until the model is found. asked: whose answer it is,
     once they are found. started: perf_counter in seconds. admission: what it holds of the budgets, from the
-    moment that the caller is known.
+    moment that the caller is known. noted: scores to note once it is answered. samples: ids of its
+    answers that people are asked about, see `SAMPLE_HEADER`.
     """
 
-    __slots__ = ("admission", "asked", "headers", "model", "request_id", "scope", "started")
+    __slots__ = (
+        "admission",
+        "asked",
+        "headers",
+        "model",
+        "noted",
+        "request_id",
+        "samples",
+        "scope",
+        "started",
+    )
 
     def __init__(self, scope: Scope) -> None:
         self.started = perf_counter()
@@ -61,6 +73,8 @@ class Exchange:
         self.model = ""
         self.asked: Sequence[LoopTime] = ()
         self.admission: Admission | None = None
+        self.noted: Noted = []
+        self.samples = b""
 
     @property
     def seconds(self) -> float:
@@ -208,6 +222,18 @@ class QueryPipeline:
         assert exchange.admission is not None  # noqa: S101 - `admit` has set it
         async with self.budgets.query_threads.turn(exchange.admission.caller):
             return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
+
+    def note(self, exchange: Exchange) -> HeaderList:
+        """Note the answers of a query that has just been answered.
+
+        Returns the header that names those of them that people are asked about, if there are any.
+        """
+        if exchange.noted:
+            is_refused = refuses_samples(exchange.headers)
+            exchange.samples = self.cache.watches.note(
+                exchange.noted, exchange.request_id, refused=is_refused
+            )
+        return [(SAMPLE_HEADER, exchange.samples)] if exchange.samples else []
 
     def trace(self, exchange: Exchange, rows: int) -> None:
         """Record a query that has just been answered, if it is sampled."""

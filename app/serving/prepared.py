@@ -19,6 +19,7 @@ from app.http.request_id import HEADER, request_id_for
 from app.http.types import Body, HeaderList
 from app.serving.loop_time import SLOW_SECONDS, LoopTime
 from app.serving.pipeline import QueryPipeline
+from app.serving.watch import SAMPLE_HEADER, Noted, refuses_samples
 from core.errors import InvalidProblem
 
 Computed: TypeAlias = tuple[bytes, bytes, str, int]
@@ -36,6 +37,7 @@ class PreparedRequest(ABC):
     pipeline: of all queries. headers: with names in lower case. client: (host, port). model: whose scope the
     caller needs. Raises ServiceError, also where the length of the body is not declared.
     status: of its immediate responses. scope: what the caller needs. has_body: whether a length is required.
+    noted: scores to note once a body is answered.
     """
 
     status: ClassVar[bytes] = b"200 OK"
@@ -61,6 +63,8 @@ class PreparedRequest(ABC):
         cross_origin = pipeline.cross_origin
         origin_headers = () if cross_origin is None else cross_origin.headers(by_name.get(b"origin"))
         self._more = header_lines(origin_headers)
+        self.noted: Noted = []
+        self._refuses_samples = refuses_samples(by_name)
 
     @property
     def tenant(self) -> str:
@@ -131,10 +135,18 @@ class PreparedRequest(ABC):
             computed = compute(body)
         except Exception:  # noqa: BLE001 - the pipeline reports the error
             computed = None
+        noted = self.noted
         if computed is None:
+            noted.clear()
             self.refund()
             return None
         content, lines, model, rows = computed
+        request_id = request_id_for(self._requested_id)
+        if noted:
+            samples = self.pipeline.cache.watches.note(noted, request_id, refused=self._refuses_samples)
+            noted.clear()
+            if samples:
+                lines = b"%s%s: %s\r\n" % (lines, SAMPLE_HEADER, samples)
         pipeline, seconds = self.pipeline, perf_counter() - started
         if seconds - spent > SLOW_SECONDS:
             for asked in self.asked():
@@ -142,7 +154,7 @@ class PreparedRequest(ABC):
         self.count(model, rows, seconds)
         if pipeline.tracer is not None:
             pipeline.tracer.query(self._traceparent, seconds, model, rows)
-        return b"%sx-request-id: %s\r\n%s" % (lines, request_id_for(self._requested_id), self._more), content
+        return b"%sx-request-id: %s\r\n%s" % (lines, request_id, self._more), content
 
 
 class ArrivingRequest(ABC):

@@ -14,6 +14,7 @@ from app.http.types import Body
 from app.serving.columns.base import Columns
 from app.serving.columns.of_version import columns_of
 from app.serving.loop_time import LoopTime
+from app.serving.watch import AnswerWatch
 from app.serving.work import INLINE_WORK
 from core.packed import PackedStudent
 from core.packed.head import RIVALS
@@ -28,6 +29,7 @@ INLINE_TENSOR_BYTES: Final = 4 * 1024**2
 """The same for raw numbers and a linear map, whose decisions cost less than receiving the numbers."""
 
 _MIN_INLINE_BYTES: Final = 2 * 1024
+UNWATCHED: Final = AnswerWatch()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,7 @@ class ServableStudent:
     columns: of its version. score_record: function from the values of a record to their score;
         None unless its version has an encoder. score_columns: the same for many records by columns, with the
         same bits; None unless this is quicker.
+    watch: notes its answers.
     """
 
     student: PackedStudent
@@ -80,6 +83,7 @@ class ServableStudent:
     columns: Columns
     score_record: Callable[[Values], float] | None = None
     score_columns: Callable[[Sequence[Sequence[Any]]], list[float]] | None = None
+    watch: AnswerWatch = UNWATCHED
 
 
 def metric_label(version: ModelVersion) -> str:
@@ -88,7 +92,10 @@ def metric_label(version: ModelVersion) -> str:
 
 
 def make_servable(
-    student: PackedStudent, version: ModelVersion, columns: Columns | None = None
+    student: PackedStudent,
+    version: ModelVersion,
+    columns: Columns | None = None,
+    watch: AnswerWatch = UNWATCHED,
 ) -> ServableStudent:
     """Prepare a loaded student of a model version for serving. columns: of the version, if loaded."""
     columns = columns_of(version) if columns is None else columns
@@ -125,6 +132,7 @@ def make_servable(
         columns=columns,
         score_record=scorers.one,
         score_columns=scorers.many,
+        watch=watch,
     )
 
 

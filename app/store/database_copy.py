@@ -15,7 +15,8 @@ import sqlalchemy as sa
 from sqlalchemy import Connection, Table
 
 import app.store.evaluation_tables
-import app.store.live_tables  # noqa: F401 - its tables are part of the metadata
+import app.store.live_tables
+import app.store.monitor_tables  # noqa: F401 - its tables are part of the metadata
 from app.domain.entities import JobState
 from app.domain.errors import Conflict, InvalidRequest, Unavailable
 from app.settings import Settings

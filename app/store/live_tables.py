@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -14,6 +16,7 @@ from sqlalchemy import (
     Table,
 )
 
+from app.domain.answer_counts import PROBABILITY_BINS
 from app.store.tables import metadata
 
 # Counters that must not decrease when what they count is deleted, see `app.domain.figures`.
@@ -52,6 +55,29 @@ input_counts = Table(
     Column("sampled", BigInteger, nullable=False),
     # uint32, little endian.
     Column("counts", LargeBinary, nullable=False),
+    ForeignKeyConstraint(
+        ["tenant", "model", "version"],
+        ["model_versions.tenant", "model_versions.model", "model_versions.version"],
+        ondelete="CASCADE",
+    ),
+)
+
+ANSWER_BINS: Final = tuple(f"bin_{number}" for number in range(PROBABILITY_BINS))
+
+# The answers of queries to a class, in one hour of the epoch: see `app.domain.answer_counts`.
+answer_counts = Table(
+    "answer_counts",
+    metadata,
+    Column("tenant", String(100), primary_key=True),
+    Column("model", String(100), primary_key=True),
+    Column("version", Integer, primary_key=True),
+    Column("label", String(400), primary_key=True),
+    Column("hour", Integer, primary_key=True, index=True),
+    Column("asked", BigInteger, nullable=False),
+    Column("yes", BigInteger, nullable=False),
+    Column("p", Double, nullable=False),
+    Column("p_yes", Double, nullable=False),
+    *(Column(name, BigInteger, nullable=False) for name in ANSWER_BINS),
     ForeignKeyConstraint(
         ["tenant", "model", "version"],
         ["model_versions.tenant", "model_versions.model", "model_versions.version"],

@@ -13,7 +13,8 @@ from typing import Final
 import sqlalchemy as sa
 
 import app.store.evaluation_tables
-import app.store.live_tables  # noqa: F401 - its tables belong to the metadata, too
+import app.store.live_tables
+import app.store.monitor_tables  # noqa: F401 - its tables belong to the metadata, too
 from app.store.engine import open_engine
 from app.store.tables import metadata, registry_clock
 

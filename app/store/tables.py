@@ -346,7 +346,7 @@ model_versions = Table(
     Column("metrics", JSON, nullable=False),
     Column("created_at", Double, nullable=False),
     Column("row_bytes", BigInteger, nullable=False, server_default="0"),
-    # Bytes of its rows in input_counts.
+    # Bytes of its rows in input_counts and answer_counts.
     Column("input_bytes", BigInteger, nullable=False, server_default="0"),
     # As of jobs.
     Index(

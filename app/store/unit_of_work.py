@@ -16,16 +16,20 @@ from app.store.bodies import BlobBodies
 from app.store.db_errors import commit_errors, translate_errors
 from app.store.engine import READ_ONLY, SINGLE_READ
 from app.store.repositories.admission import Admission
+from app.store.repositories.answers import AnswerCounts
 from app.store.repositories.audit import Audit
 from app.store.repositories.comparisons import Comparisons
 from app.store.repositories.datasets import Datasets
 from app.store.repositories.evaluations import Evaluations
 from app.store.repositories.events import Events
+from app.store.repositories.evidence import Evidences
+from app.store.repositories.feedback import Feedback
 from app.store.repositories.gates import Gates
 from app.store.repositories.inputs import InputCounts
 from app.store.repositories.jobs import Jobs
 from app.store.repositories.keys import Keys
 from app.store.repositories.models import Models
+from app.store.repositories.monitors import Monitors
 from app.store.repositories.outbox import Outbox
 from app.store.repositories.quotas import Quotas
 from app.store.repositories.registry import Registry
@@ -60,6 +64,9 @@ class UnitOfWork:
         self.units = Units(connection)
         self.events = Events(connection)
         self.models = Models(connection, tenant)
+        self.monitors = Monitors(connection, tenant)
+        self.feedback = Feedback(connection, tenant)
+        self.evidence = Evidences(connection)
         self.evaluations = Evaluations(connection, tenant)
         self.gates = Gates(connection, tenant)
         self.keys = Keys(connection, tenant)
@@ -70,6 +77,7 @@ class UnitOfWork:
         self.tallies = Tallies(connection)
         self.servers = Servers(connection)
         self.inputs = InputCounts(connection)
+        self.answers = AnswerCounts(connection)
         self.admission = Admission(connection)
         self.quotas = Quotas(connection)
         self.uploads = Uploads(connection, tenant)

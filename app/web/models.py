@@ -12,12 +12,16 @@ from app.api.bundles import bundle_response
 from app.api.dependencies import AppContext, Context, Downloader, Reader, Trainer
 from app.api.models import AliasText, ModelName, VersionName
 from app.auth.authenticator import authorise
+from app.domain.answers import Answers, ClassAnswers
 from app.domain.entities import Alias, ModelVersion
 from app.domain.errors import NotFound
 from app.domain.names import check_alias, qualified
-from app.services import gates, models
+from app.domain.performance import MAX_NOTE
+from app.services import gates, models, monitors
+from app.services.answers import version_answers
 from app.services.comparison import is_noise, mean_errors, same_rows
 from app.services.datasets import dataset_name, list_datasets
+from app.services.performance import acknowledge, performance
 from app.services.schema_changes import compare_schemas
 from app.serving.columns.report import Inputs, input_report
 from app.store.unit_of_work import Store
@@ -32,6 +36,10 @@ _VERSIONS: Final = 50
 _CLASSES: Final = 100
 _DATASETS: Final = 100
 _HOURS: Final = 24
+_ANSWER_DAYS: Final = 7
+_LIVE_DAYS: Final = 28
+_ANSWERED: Final = 20
+"""Classes whose answers are shown: those that were asked most often."""
 MEASURES: Final = (("f1", "F"), ("auc", "AUC"), ("accuracy", "Accuracy"), ("brier", "Brier"))
 
 After = Annotated[str, Query(max_length=201)]
@@ -112,11 +120,14 @@ def _version_page(
 ) -> Response:
     classes, has_more = models.list_classes(store, context.files, row, limit=_CLASSES, after=after)
     aliases = models.get_model(store, row.model, limit=1).aliases
+    answers = version_answers(store, context.files, row, _ANSWER_DAYS)
     return page(
         request,
         "version.html",
         version=row,
         inputs=inputs,
+        answers=answers,
+        asked_most=_asked_most(answers),
         pictures={} if inputs is None else _pictures(inputs),
         picture_size=(SIDE, BAR_HEIGHT),
         classes=classes,
@@ -126,6 +137,10 @@ def _version_page(
         means=row.metrics.get("means", {}),
         warnings=row.metrics.get("warnings", []),
     )
+
+
+def _asked_most(answers: Answers) -> list[ClassAnswers]:
+    return sorted(answers.classes, key=lambda one: (-one.asked, one.label))[:_ANSWERED]
 
 
 def _pictures(inputs: Inputs) -> dict[str, Overlay]:
@@ -155,6 +170,46 @@ def moves_page(
         gate=gate,
         dataset_name=None if gate is None else dataset_name(store, gate.dataset_id),
         datasets=list_datasets(store, limit=_DATASETS)[0] if may_set else [],
+    )
+
+
+@router.get("/ui/models/{model}/aliases/{alias}/live")
+def live_page(
+    model: ModelName, alias: AliasText, request: Request, context: Context, caller: Reader
+) -> Response:
+    """How well an alias answers in production, the classes nearest to a broken promise first."""
+    authorise(caller, "query", model)
+    store = context.store_of(caller)
+    version = models.get_alias(store, model, alias).version
+    found, alpha = None, 0.0
+    try:
+        alpha = monitors.get_monitor(store, model, alias).settings.alpha
+        found = performance(store, context.files, model, alias, _LIVE_DAYS)
+    except NotFound as error:
+        if error.reason != "monitor_not_found":
+            raise
+    return page(
+        request,
+        "live.html",
+        model=model,
+        alias=alias,
+        version=version,
+        found=found,
+        broken=[one for one in found.classes if one.broken] if found else [],
+        alpha=alpha,
+    )
+
+
+@router.post("/ui/models/{model}/aliases/{alias}/live/acknowledge")
+async def acknowledge_alarms(
+    model: ModelName, alias: AliasText, request: Request, context: Context, caller: Trainer, tenant: Name = ""
+) -> Response:
+    """Say that all alarms of an alias were seen."""
+    form = await read_form(request)
+    note = form.text("note")[:MAX_NOTE]
+    await run_in_threadpool(acknowledge, context.store_of(caller), model, alias, None, note)
+    return see(
+        f"/ui/models/{segment(model)}/aliases/{segment(alias)}/live", tenant=tenant, done="acknowledge"
     )
 
 

@@ -37,6 +37,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
+from app.domain.answer_counts import ClassCounts, bin_edges
+from app.services.monitors import sampling_plan
 from core.data.dataset import LabelledData
 from core.features.spec import FeatureSpec
 from core.model_selection.metrics import binary_metrics
@@ -149,8 +151,10 @@ def recalls(repeats: int) -> Json:
     """
     rng = np.random.default_rng(2)
     _, accepted, p = traffic(rng)
-    counts, edges = np.histogram(p[~accepted], 400, (0.0, 1.0))
-    plan = SamplingPlan(0.5).within(LABELS, accepted.sum(), (edges[1:] + edges[:-1]) / 2.0, counts)
+    # As servers count them, and the elected worker plans.
+    bins = tuple(np.histogram(p, bin_edges())[0].tolist())
+    counted = ClassCounts("", QUERIES, int(accepted.sum()), float(p.sum()), float(p[accepted].sum()), bins)
+    plan = sampling_plan(SamplingPlan(0.5), [counted], LABELS)
     found, labels = [], []
     for _ in range(repeats):
         truth, accepted, p = traffic(rng)

@@ -6,12 +6,13 @@ from stms_client.aio.datasets import Datasets
 from stms_client.aio.evaluations import Evaluations
 from stms_client.aio.jobs import Jobs
 from stms_client.aio.models import Models
+from stms_client.aio.monitors import Monitors
 from stms_client.aio.operation import Operation
 from stms_client.aio.queries import Queries
 from stms_client.aio.webhooks import Webhooks
 
 
-class AsyncClient(Queries, Datasets, Jobs, Models, Evaluations, Webhooks, Operation):
+class AsyncClient(Queries, Datasets, Jobs, Models, Evaluations, Monitors, Webhooks, Operation):
     """Connects to a running service through a pool of connections. Every method raises StmsError.
 
     `Client` has the same methods without ``await``, and may be shared by threads.

@@ -12,6 +12,7 @@ from stms_client.arrays import ClassName, class_name
 from stms_client.documents import (
     Alias,
     AliasMove,
+    Answers,
     ChosenThresholds,
     Class,
     ImportedBundle,
@@ -64,6 +65,17 @@ class Models(Connection):
         """What the records of queries to a version were like, compared with its rows of training."""
         path = f"{calls.version_path(model, version)}/inputs"
         return await self.do(calls.get(path, Inputs, hours=hours))
+
+    async def answers(
+        self, model: str, version: int | str = "latest", *, label: ClassName | None = None, days: int = 7
+    ) -> Answers:
+        """What queries to a version have been answered by class, and what follows if probabilities hold.
+
+        label: the only class to tell of, of all calibrated ones. days: to look back, at most 90.
+        """
+        path = f"{calls.version_path(model, version)}/answers"
+        only = {} if label is None else {"class": class_name(label)}
+        return await self.do(calls.get(path, Answers, days=days, **only))
 
     async def publish_thresholds(
         self,

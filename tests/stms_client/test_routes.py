@@ -66,6 +66,7 @@ VALUES = {
     "x": [1.0, 2.0],
     "X": [[1.0, 2.0]],
     "y": ["a"],
+    "feedback": [{"sample": "smp_0", "correct": True}],
 }
 """What the methods are called with, by the name of the parameter."""
 ONE_OF_TWO = {"x", "rows"}

@@ -48,11 +48,13 @@ def publish(
     encoder: Encoder | None = None,
     profile: InputProfile | None = None,
     seen: bytes | None = None,
+    measured: Mapping[str, Json] | None = None,
 ) -> ModelVersion:
     """Publish the students as the next version of ``model``, as a training job would at its end.
 
     inputs: what it keeps of its columns, see `Dataset.inputs`. encoder, profile: if it takes records.
     seen: the numbers of its training rows, `core.data.row_identity.identity_bytes`; None as of old jobs.
+    measured: metrics of students by class.
     """
     job = Job(
         id=new_id("job"),
@@ -76,7 +78,8 @@ def publish(
         rows = []
         for number, (label, student) in enumerate(students.items()):
             digest, _ = uow.blobs.put([student.to_bytes()])
-            rows.append(StudentRow(job.id, number, label, "svm", StudentState.SUCCEEDED, digest=digest))
+            row = StudentRow(job.id, number, label, "svm", StudentState.SUCCEEDED, digest=digest)
+            rows.append(dataclasses.replace(row, metrics=dict((measured or {}).get(label, {}))))
         uow.students.save_all(rows)
         teacher_digest, _ = uow.blobs.put([teacher.to_bytes()])
         return models.publish(

@@ -14,17 +14,23 @@ from app.serving.decision import Decisions
 from app.serving.open_inference.requests import DEFAULT_OUTPUTS, Inference, RequestedOutput
 from app.serving.open_inference.tensors import Array, datatype_of, to_bytes
 from app.serving.servable import ServableStudent
+from app.serving.watch import Noted
 from app.serving.work import RequestLimits, check_work
 
 Outputs = dict[str, Array]
 
 
 def answer(
-    inference: Inference, rows: Rows, students: Mapping[str, ServableStudent], limits: RequestLimits
+    inference: Inference,
+    rows: Rows,
+    students: Mapping[str, ServableStudent],
+    limits: RequestLimits,
+    noted: Noted | None = None,
 ) -> tuple[Outputs, list[RequestedOutput]]:
     """The values of all requested outputs, each (n,), and the list of these outputs.
 
-    rows: of the request. students: of its distinct classes. Raises InvalidRequest and TooLarge.
+    rows: of the request. students: of its distinct classes. noted: gets the scores to note, if given. Raises
+    InvalidRequest and TooLarge.
     """
     requested_outputs = _requested_outputs(inference, students)
     names = [requested.name for requested in requested_outputs]
@@ -35,6 +41,8 @@ def answer(
     for label, some in _groups(inference):
         served = students[label]
         [decisions] = rows.decide([served], explain, limits, some).of_students
+        if noted is not None and served.watch.is_on:
+            noted.append((served.watch, decisions.scores, some))
         for name in names:
             values = _output(name, decisions, served.student.threshold)
             if name not in outputs:

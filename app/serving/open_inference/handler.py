@@ -26,6 +26,7 @@ from app.serving.open_inference.prepared import JSON, JSON_LENGTH, PreparedInfer
 from app.serving.open_inference.requests import Inference, RequestedOutput, parse_inference
 from app.serving.pipeline import WireFormat
 from app.serving.servable import ServableStudent
+from app.serving.watch import SAMPLE_HEADER
 
 
 class InferenceHandler(WireFormat[InferenceExchange, Receive, Response]):
@@ -81,7 +82,10 @@ class InferenceHandler(WireFormat[InferenceExchange, Receive, Response]):
         path = exchange.path = path.of_tenant(caller.tenant)
         if path.operation == "infer":
             body = await self._read_body(exchange, receive)
-            return await operations.infer(exchange, _HttpForm(body, exchange))
+            response = await operations.infer(exchange, _HttpForm(body, exchange))
+            if exchange.samples:
+                response.headers = (*response.headers, (SAMPLE_HEADER, exchange.samples))
+            return response
         content = b""
         if path.operation in ("index", *CHANGES):
             content = bytes(await self._read_body(exchange, receive))

@@ -149,13 +149,14 @@ class Operations:
         inline = inline and len(rows) * per_row <= INLINE_WORK
         inline = inline and all(asked.is_allowed for asked in exchange.asked)
         answered, took.compute_infer = await self._timed(
-            exchange, took, inline, answer, inference, rows, students, pipeline.limits
+            exchange, took, inline, answer, inference, rows, students, pipeline.limits, exchange.noted
         )
         student = exchange.student
         assert student is not None  # noqa: S101 - set by `_found`
         response, took.compute_output = await self._timed(
             exchange, took, inline, form.encode, inference, *answered, path, student
         )
+        pipeline.note(exchange)
         pipeline.metrics.answered(exchange.model, len(rows), exchange.seconds)
         pipeline.trace(exchange, len(rows))
         self.statistics.succeeded(_version(student), len(rows), exchange.nanoseconds, took)

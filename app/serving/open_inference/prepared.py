@@ -87,6 +87,8 @@ class PreparedInference(PreparedRequest):
                 parsed = perf_counter_ns()
                 score = student.score_packed(row.x)
                 decided = perf_counter_ns()
+                if student.watch.is_on:
+                    self.noted.append((student.watch, score, None))
                 encoder = self._encoder
                 if encoder is None or encoder.served is not student:
                     encoder = self._encoder = RowEncoder(student, self._name)
@@ -110,7 +112,7 @@ class PreparedInference(PreparedRequest):
         self._asked = [served.loop for served in students.values()]
         if len(rows) * max(served.explained_work for served in students.values()) > INLINE_WORK:
             return None
-        outputs = timed(self._asked, answer, inference, rows, students, pipeline.limits)
+        outputs = timed(self._asked, answer, inference, rows, students, pipeline.limits, self.noted)
         decided = perf_counter_ns()
         fields = {"model_name": path.name, "model_version": str(first.version)}
         return self._computed(first, len(rows), encode(inference, *outputs, fields), (began, parsed, decided))

@@ -35,6 +35,8 @@ class ArrivingRows(ArrivingRequest):
     def compute(self, body: Body) -> Computed:  # noqa: ARG002 - its rows are scored already
         servable = self._servable
         decisions = decisions_of(servable.student, self._evaluation.values()[0])
+        if servable.watch.is_on:
+            self._prepared.noted.append((servable.watch, decisions.scores, None))
         content, rows, headers = encode_all(
             [servable], [decisions], NO_NOTES, self._format.answer, single=False, named=False
         )

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from app.domain.errors import InputFault, InvalidRequest
 from app.http.types import Body
 from app.serving.columns.base import Decided
@@ -23,25 +26,31 @@ from app.serving.query.negotiation import DEFAULT_FORMAT, MediaType, RequestForm
 from app.serving.query.requests import CLASS, Question, check_scores, parse_class, question_of
 from app.serving.query.responses import JSON_HEADERS, NO_NOTES, Answer, Notes
 from app.serving.servable import ServableStudent
+from app.serving.watch import Noted
 from app.serving.work import RequestLimits, check_work
 from core.errors import InvalidProblem
 
 
 def answer_class(
-    student: ServableStudent, data: Body, format_: RequestFormat, limits: RequestLimits
+    student: ServableStudent,
+    data: Body,
+    format_: RequestFormat,
+    limits: RequestLimits,
+    noted: Noted | None = None,
 ) -> Answer:
-    """The answer of one class. Raises InvalidRequest and TooLarge."""
+    """The answer of one class. noted: gets its scores, if given. Raises InvalidRequest and TooLarge."""
     if format_ is not DEFAULT_FORMAT:
         question = parse_class(data, format_, limits)
-        return answer([student], question, format_.answer, limits, named=False)
+        return answer([student], question, format_.answer, limits, noted, named=False)
     # One row, the most frequent query, takes the shortest way.
     if student.score_body is not None:
         score = student.score_body(data)
         if score is not None:
-            return responses.encode_row(student, score), 1, JSON_HEADERS
+            return _row_answer(student, score, noted)
         decided = student.columns.at_once(student, data, limits)
         if decided is not None:
             decisions = decided.of_students[0]
+            _note(noted, student, decisions.scores)
             body = responses.encode_rows(student, decisions, _notes(decided, explained=False))
             return body, len(decisions.scores), JSON_HEADERS
     try:
@@ -53,8 +62,24 @@ def answer_class(
         raise refusal(error.reason, text, "body") from error
     score = None if fields.explain else _score_quickly(student, given)
     if score is not None:
-        return responses.encode_row(student, score), 1, JSON_HEADERS
-    return answer([student], question_of(given, fields, format_), MediaType.JSON, limits, named=False)
+        return _row_answer(student, score, noted)
+    question = question_of(given, fields, format_)
+    return answer([student], question, MediaType.JSON, limits, noted, named=False)
+
+
+def _row_answer(student: ServableStudent, score: float, noted: Noted | None) -> Answer:
+    _note(noted, student, score)
+    return responses.encode_row(student, score), 1, JSON_HEADERS
+
+
+def _note(
+    noted: Noted | None,
+    student: ServableStudent,
+    scores: float | NDArray[np.float64],
+    numbers: Sequence[int] | None = None,
+) -> None:
+    if noted is not None and student.watch.is_on:
+        noted.append((student.watch, scores, numbers))
 
 
 def _score_quickly(student: ServableStudent, given: Given) -> float | None:
@@ -74,10 +99,14 @@ def _score_quickly(student: ServableStudent, given: Given) -> float | None:
 
 
 def answer_classes(
-    students: Sequence[ServableStudent], question: Question, format_: RequestFormat, limits: RequestLimits
+    students: Sequence[ServableStudent],
+    question: Question,
+    format_: RequestFormat,
+    limits: RequestLimits,
+    noted: Noted | None = None,
 ) -> Answer:
     """The answer of several classes of one model version. Raises InvalidRequest and TooLarge."""
-    return answer(students, question, format_.answer, limits, named=True)
+    return answer(students, question, format_.answer, limits, noted, named=True)
 
 
 def answer(
@@ -85,12 +114,14 @@ def answer(
     question: Question,
     media_type: MediaType,
     limits: RequestLimits,
+    noted: Noted | None = None,
     *,
     named: bool,
 ) -> Answer:
     """The encoded decisions of students of one model version.
 
-    named: whether each decision names its class. Raises InvalidRequest and TooLarge.
+    noted: gets the scores to note, if given. named: whether each decision names its class. Raises
+    InvalidRequest and TooLarge.
     """
     is_json, explain = media_type is MediaType.JSON, question.explain
     check_explained(explain, limits, is_json=is_json)
@@ -101,6 +132,8 @@ def answer(
         check_work(len(rows), rows.work(students, explain), limits.max_work, classes=len(students))
     if rows.single and is_json:
         decisions, note, effects = rows.one(students, explain, limits)
+        for student, decision in zip(students, decisions, strict=True):
+            _note(noted, student, decision.score)
         of_row = Decided(
             [],
             None if note is None else [note],
@@ -119,6 +152,8 @@ def answer(
         if rows.single or not question.reports_faults:
             raise
         decided, left_out = rows.decide_others(students, explain, limits)
+    for student, of_student in zip(students, decided.of_students, strict=True):
+        _note(noted, student, of_student.scores, None if left_out is None else left_out.numbers)
     return encode_all(
         students,
         decided.of_students,

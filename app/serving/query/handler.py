@@ -32,6 +32,7 @@ from app.serving.query.requests import parse_classes
 from app.serving.query.responses import JSON_HEADERS, Answer, encode_row
 from app.serving.row_decoder import decode_row
 from app.serving.servable import INLINE_BYTES, ServableStudent
+from app.serving.watch import Noted
 from app.serving.work import INLINE_WORK, TOO_MUCH_WORK, RequestLimits
 
 _JSON_LINES: Final = header_lines(JSON_HEADERS)
@@ -73,9 +74,10 @@ class QueryHandler(WireFormat[Exchange, Receive, Response]):
         evaluate = self._evaluate_classes if path.label is None else self._evaluate_class
         reference = _reference(tenant, path)
         body, rows, headers = await evaluate(reference, path.label or "", format_, data, exchange)
+        more = self.pipeline.note(exchange)
         self.pipeline.metrics.answered(exchange.model, rows, exchange.seconds)
         self.pipeline.trace(exchange, rows)
-        return Response(body, headers)
+        return Response(body, (*headers, *more))
 
     def refuse(self, exchange: Exchange, problem: Problem) -> Response:
         self.pipeline.record_error(exchange, problem)
@@ -128,17 +130,17 @@ class QueryHandler(WireFormat[Exchange, Receive, Response]):
         return await self._run(exchange, inline, partial(answer_classes, students, question, format_))
 
     async def _run(
-        self, exchange: Exchange, inline: bool, answer: Callable[[RequestLimits], Answer]
+        self, exchange: Exchange, inline: bool, answer: Callable[[RequestLimits, Noted], Answer]
     ) -> Answer:
         """The result of ``answer``: in the event loop if ``inline`` is true and the rows cost little work."""
         if inline:
             try:
-                return timed(exchange.asked, answer, self._inline_limits)
+                return timed(exchange.asked, answer, self._inline_limits, exchange.noted)
             except TooLarge as error:
                 # A few bytes of sparse rows may cost as much as megabytes of dense ones.
                 if error.reason != TOO_MUCH_WORK:
                     raise
-        return await self.pipeline.run(exchange, False, answer, self._limits)
+        return await self.pipeline.run(exchange, False, answer, self._limits, exchange.noted)
 
 
 class PreparedQuery(PreparedRequest):
@@ -191,10 +193,12 @@ class PreparedQuery(PreparedRequest):
             else:
                 score = student.score_body(body)
             if score is not None:
+                if student.watch.is_on:
+                    self.noted.append((student.watch, score, None))
                 return encode_row(student, score), _JSON_LINES, student.metric_label, 1
         if not _is_inline(student, len(body), self._format):
             return None
-        content, rows, headers = answer_class(student, body, self._format, self._limits)
+        content, rows, headers = answer_class(student, body, self._format, self._limits, self.noted)
         lines = _JSON_LINES if headers is JSON_HEADERS else header_lines(headers)
         return content, lines, student.metric_label, rows
 

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from typing import Final
 
 import sqlalchemy as sa
-from sqlalchemy import ColumnElement, Connection
+from sqlalchemy import Connection
 
 from app.domain.figures import InputRow
 from app.store.dialect import insert_once
 from app.store.live_tables import input_counts
-from app.store.row_bytes import row_size, rows_size
+from app.store.repositories.hourly import delete_hours, of_version
+from app.store.row_bytes import rows_size
 from app.store.tables import model_versions
 
 _LARGEST: Final = 2**32 - 1
-_VERSION: Final = ("tenant", "model", "version")
 
 
 class InputCounts:
@@ -30,7 +30,7 @@ class InputCounts:
 
         A new row counts in the bytes of the version.
         """
-        known = _is(model_versions, tenant, model, version)
+        known = of_version(model_versions, tenant, model, version)
         if self._connection.execute(sa.select(model_versions.c.version).where(known)).first() is None:
             return
         names = {"tenant": tenant, "model": model, "version": version}
@@ -39,7 +39,7 @@ class InputCounts:
             grown_bytes = model_versions.c.input_bytes + rows_size([values], input_counts)
             self._connection.execute(sa.update(model_versions).where(known).values(input_bytes=grown_bytes))
             return
-        where = _is(input_counts, tenant, model, version) & (input_counts.c.hour == row.hour)
+        where = of_version(input_counts, tenant, model, version) & (input_counts.c.hour == row.hour)
         query = sa.select(input_counts.c.counts).where(where).with_for_update()
         present = self._connection.execute(query).scalar_one()
         grown = {
@@ -52,7 +52,7 @@ class InputCounts:
     def since(self, tenant: str, model: str, version: int, hour: int) -> Sequence[InputRow]:
         """The rows of a version from an hour on, in order."""
         columns = [input_counts.c[name] for name in InputRow._fields]
-        query = sa.select(*columns).where(_is(input_counts, tenant, model, version))
+        query = sa.select(*columns).where(of_version(input_counts, tenant, model, version))
         query = query.where(input_counts.c.hour >= hour).order_by(input_counts.c.hour)
         return [InputRow(*row) for row in self._connection.execute(query)]
 
@@ -63,14 +63,7 @@ class InputCounts:
 
     def delete_before(self, hour: int) -> int:
         """Delete the rows of all versions before an hour; returns how many were deleted."""
-        is_old = input_counts.c.hour < hour
-        of_version = [input_counts.c[name] == model_versions.c[name] for name in _VERSION]
-        size = sa.select(sa.func.sum(row_size(input_counts))).where(*of_version, is_old).scalar_subquery()
-        with_old = sa.select(*(input_counts.c[name] for name in _VERSION)).where(is_old)
-        freed = sa.update(model_versions).values(input_bytes=model_versions.c.input_bytes - size)
-        among = sa.tuple_(*(model_versions.c[name] for name in _VERSION)).in_(with_old)
-        self._connection.execute(freed.where(among))
-        return self._connection.execute(sa.delete(input_counts).where(is_old)).rowcount
+        return delete_hours(self._connection, input_counts, hour)
 
 
 def total(counts: Sequence[bytes]) -> bytes:
@@ -78,7 +71,3 @@ def total(counts: Sequence[bytes]) -> bytes:
     layout = struct.Struct(f"<{len(counts[0]) // 4}I")
     columns = zip(*map(layout.unpack, counts), strict=True)
     return layout.pack(*(min(sum(column), _LARGEST) for column in columns))
-
-
-def _is(table: sa.Table, tenant: str, model: str, version: int) -> ColumnElement[bool]:
-    return sa.and_(table.c.tenant == tenant, table.c.model == model, table.c.version == version)

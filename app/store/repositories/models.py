@@ -17,6 +17,7 @@ from app.domain.entities import Alias, AliasMove, ModelSummary, ModelVersion
 from app.domain.errors import Conflict, NotFound, PreconditionFailed
 from app.domain.near_names import known_names
 from app.store.dialect import batched, on_postgresql, upsert
+from app.store.monitor_tables import monitors
 from app.store.paging import bounded_page, fitting
 from app.store.repositories.outbox import Outbox
 from app.store.repositories.registry import Registry
@@ -347,6 +348,10 @@ class Models(Scoped):
         if present:
             where = self._is(aliases, model) & (aliases.c.alias == alias)
             self._connection.execute(sa.update(aliases).where(where).values(**values))
+            # A promise is one of a version.
+            watched = self._is(monitors, model) & (monitors.c.alias == alias)
+            new_run = {"run": monitors.c.run + 1, "started_at": values["updated_at"]}
+            self._connection.execute(sa.update(monitors).where(watched).values(new_run))
         else:
             names = {"tenant": self.tenant, "model": model, "alias": alias}
             self._connection.execute(sa.insert(aliases), names | values)

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from app.domain.entities import Resources
 from app.store.dialect import on_postgresql, upsert
 from app.store.evaluation_tables import evaluations
+from app.store.monitor_tables import monitors
 from app.store.repositories.models import ALIAS_BYTES
 from app.store.tables import (
     alias_moves,
@@ -33,10 +34,11 @@ _NAMES = [field.name for field in dataclasses.fields(Resources)]
 _BYTES: Final = (
     jobs.c.student_bytes,
     model_versions.c.input_bytes,
+    monitors.c.sample_bytes,
     *(
         table.c.row_bytes
         for table in (
-            *(api_keys, datasets, evaluations, jobs, model_versions),
+            *(api_keys, datasets, evaluations, jobs, model_versions, monitors),
             *(webhooks, webhook_deliveries),
         )
     ),

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy import Connection
 
 from app.domain.entities import StudentRow, StudentState
-from app.store.dialect import insert_once, upsert
+from app.store.dialect import batched, insert_once, upsert
 from app.store.paging import fitting
 from app.store.row_bytes import count_for_job, counted_for_job, row_size, rows_size
 from app.store.tables import job_students, jobs, student_curves, student_traces
@@ -289,6 +289,19 @@ class Students:
         )
         row = self._connection.execute(query).first()
         return None if row is None else _entity(row)
+
+    def served_of(self, job_id: str, labels: Collection[str], method: str) -> list[StudentRow]:
+        """The students of these classes that succeeded, in no order."""
+        rows = rows_of(self._connection, job_id)
+        found: list[StudentRow] = []
+        for some in batched(labels):
+            query = sa.select(rows).where(
+                rows.c.label.in_(some),
+                rows.c.method == method,
+                rows.c.state == StudentState.SUCCEEDED.value,
+            )
+            found += map(_entity, self._connection.execute(query))
+        return found
 
 
 _COLUMNS = ("label", "objective", "gap", "iterations", "seconds", "threshold")

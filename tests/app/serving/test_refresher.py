@@ -19,6 +19,7 @@ from app.services.keys import digest_of, new_text
 from app.serving import refresher
 from app.serving.loader import RegistryChanges
 from app.serving.refresher import Refresher, Registry
+from app.serving.watch import AnswerWatches
 from app.settings import Settings
 from tests.refusals import refused_as
 
@@ -62,6 +63,7 @@ class Cache:
         self.followed: list[Mapping[str, ModelVersion]] = []
         self.settled: list[str] = []
         self.moving_since = math.inf
+        self.watches = AnswerWatches()
 
     def begin_refresh(self, models: Collection[str] | None) -> list[str]:
         return [] if models is not None and "pets" not in models else ["pets"]

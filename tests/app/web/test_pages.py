@@ -52,6 +52,7 @@ def addresses(things: Things) -> dict[str, str]:
         f"{models}/compare?a=1&b=2": "train",
         f"{models}/compare?a=2&b=1&metric=brier&class=dog": "train",
         f"{models}/aliases/production": "query",
+        f"{models}/aliases/production/live": "query",
         f"{models}/ask": "query",
         f"{models}/ask?at=production&class=cow": "query",
         "/ui/bundles": "train",

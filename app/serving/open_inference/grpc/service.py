@@ -42,6 +42,7 @@ from app.serving.open_inference.operations import CHANGES, InferenceExchange, Op
 from app.serving.open_inference.paths import ParsedPath, model_path
 from app.serving.pipeline import WireFormat
 from app.serving.servable import INLINE_BYTES
+from app.serving.watch import SAMPLE_HEADER
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +138,10 @@ class InferenceService(grpc.GenericRpcHandler, WireFormat[GrpcExchange, Source, 
         with self._counting_if_given_up(exchange):
             reply = await self._pipeline.respond(self, exchange, context)
         if not isinstance(reply, Failure):
-            context.set_trailing_metadata(((REQUEST_ID, exchange.request_id.decode()),))
+            trailing = [(REQUEST_ID, exchange.request_id.decode())]
+            if exchange.samples:
+                trailing.append((SAMPLE_HEADER.decode(), exchange.samples.decode()))
+            context.set_trailing_metadata(tuple(trailing))
             return reply
         await refuse(context, reply.problem, exchange.request_id)
         raise AssertionError("A refused call goes on.")

@@ -1,0 +1,164 @@
+"""``…/aliases/{alias}/monitor`` and ``/v1/feedback``: answers that people are asked about, what they say."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+
+from app.api.border import BorderRoute
+from app.api.dependencies import Context, Reader, Trainer
+from app.api.etags import CONDITIONS, etag, expected_revision
+from app.api.models import AliasText, ModelName
+from app.api.paging import After, Limit, Page, page_of
+from app.api.schemas import Body
+from app.auth.authenticator import authorise
+from app.domain.monitors import (
+    MAX_FEEDBACK,
+    FeedbackItem,
+    FeedbackResults,
+    Label,
+    Monitor,
+    MonitorSettings,
+    SampleView,
+)
+from app.domain.names import qualified
+from app.domain.performance import Acknowledged, Acknowledgement, Performance
+from app.services import monitors, performance
+from app.services.feedback import give_feedback as store_feedback
+
+router = APIRouter(prefix="/v1/models", tags=["monitors"], route_class=BorderRoute)
+feedback_router = APIRouter(prefix="/v1/feedback", tags=["monitors"], route_class=BorderRoute)
+
+OfClass = Annotated[Label | None, Query(alias="class", description="Label of the only class to tell of.")]
+
+
+@router.get("/{model}/aliases/{alias}/monitor")
+def get_monitor(
+    model: ModelName, alias: AliasText, response: Response, context: Context, caller: Reader
+) -> Monitor:
+    """The monitor of an alias; changing it requires its ETag."""
+    authorise(caller, "query", model)
+    found = monitors.get_monitor(context.store_of(caller), model, alias)
+    # Its counts change without its revision.
+    response.headers.update({"etag": etag(found.revision), "cache-control": "no-cache"})
+    return found
+
+
+@router.put("/{model}/aliases/{alias}/monitor", openapi_extra={"parameters": CONDITIONS})
+async def put_monitor(
+    model: ModelName,
+    alias: AliasText,
+    body: MonitorSettings,
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Trainer,
+) -> Monitor:
+    """Say what an alias promises in production, and which of its answers people are asked about.
+
+    From now on some answers of the version that the alias points to are samples, whichever way it is asked
+    for: their responses have the header ``X-Sample-Id``. A query with ``X-Sample: no`` is not sampled. What
+    is kept of a sample is not its row, but model, class, score, probability, answer, time and request id.
+    Nothing from before a change counts, nor from before the alias moved to another version.
+
+    If-Match names the revision that was read, as for aliases.
+    """
+    monitor = await run_in_threadpool(
+        monitors.put_monitor,
+        context.store_of(caller),
+        context.files,
+        context.settings,
+        model,
+        alias,
+        body,
+        expected_revision(request),
+        caller.id,
+    )
+    await context.refresher.refresh(qualified(caller.tenant, model))
+    response.headers["etag"] = etag(monitor.revision)
+    return monitor
+
+
+@router.delete(
+    "/{model}/aliases/{alias}/monitor",
+    status_code=204,
+    openapi_extra={"parameters": [{**CONDITIONS[0], "required": True}]},
+)
+async def delete_monitor(
+    model: ModelName, alias: AliasText, request: Request, context: Context, caller: Trainer
+) -> None:
+    """Delete a monitor with its samples and all feedback on them. If-Match names the revision."""
+    expected = expected_revision(request)
+    await run_in_threadpool(monitors.delete_monitor, context.store_of(caller), model, alias, expected)
+    await context.refresher.refresh(qualified(caller.tenant, model))
+
+
+@router.get("/{model}/aliases/{alias}/samples")
+def list_samples(
+    model: ModelName,
+    alias: AliasText,
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Reader,
+    label: OfClass = None,
+    limit: Limit = 100,
+    after: After = None,
+) -> Page[SampleView]:
+    """The answers that people are asked about and nobody has said anything of, oldest first."""
+    authorise(caller, "query", model)
+    page, has_more = monitors.waiting_samples(
+        context.store_of(caller), model, alias, label, limit=limit, after=after
+    )
+    return page_of(request, response, page, has_more)
+
+
+@router.get("/{model}/aliases/{alias}/performance")
+def get_performance(
+    model: ModelName,
+    alias: AliasText,
+    context: Context,
+    caller: Reader,
+    label: OfClass = None,
+    days: Annotated[int, Query(ge=1, le=365, description="Whole days to look back.")] = 28,
+) -> Performance:
+    """How well an alias answers in production: rates from feedback on samples, and the promises.
+
+    Rates are of the last days, each with the interval that it lies in and how that was made. The evidence
+    against a promise is of all answers since the monitor's run began, and may be looked at as often as one
+    likes. Without ``class`` those 100 classes are told of whose promises are nearest to an alarm.
+    """
+    authorise(caller, "query", model)
+    return performance.performance(context.store_of(caller), context.files, model, alias, days, label)
+
+
+@router.post("/{model}/aliases/{alias}/monitor:acknowledge")
+def acknowledge_alarms(
+    model: ModelName, alias: AliasText, body: Acknowledgement, context: Context, caller: Trainer
+) -> Acknowledged:
+    """Say that alarms were seen: the evidence against their promises begins again with the next hour."""
+    store = context.store_of(caller)
+    return performance.acknowledge(store, model, alias, body.labels, body.note)
+
+
+class GiveFeedback(Body):
+    """What somebody says of answers."""
+
+    feedback: list[FeedbackItem] = Field(min_length=1, max_length=MAX_FEEDBACK)
+
+
+@feedback_router.post("")
+def give_feedback(body: GiveFeedback, context: Context, caller: Reader) -> FeedbackResults:
+    """Say of answers whether they were right, or of which class their rows are.
+
+    By the id of a sample, or by the id of a request with its row and class. Rates are made of feedback on
+    samples alone: a report about another answer is kept apart. An item that cannot be accepted has a ``code``
+    in its result, and the others are stored: ``unknown_sample``, ``ambiguous_request``, ``contradiction``,
+    ``answer_required`` and ``too_many_reports``. The same feedback again changes nothing, and another one on
+    the same answer takes the place of the first.
+    """
+    store, settings = context.store_of(caller), context.settings
+    return store_feedback(store, settings, body.feedback, caller.id, models=caller.models)

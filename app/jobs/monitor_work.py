@@ -1,0 +1,60 @@
+"""What the elected worker does for monitors: alarms, how many answers people are asked about, retention."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from app.processes.periodic import PeriodicWork, until_beat
+from app.services.monitors import adapt_slopes
+from app.services.performance import forget_old_samples, judge_all
+from app.settings import Settings
+from app.store.unit_of_work import Store
+
+SECONDS: Final = 10.0
+"""How soon after feedback an alarm is given."""
+_FORGET_SECONDS: Final = 3600.0
+_JOIN_SECONDS: Final = 5.0
+_ALARMS, _SAMPLING, _RETENTION = PARTS = ("promises", "sampling of answers", "old samples")
+
+
+class MonitorWork:
+    """A thread that works while this worker is elected.
+
+    Two workers that are elected for a moment do no harm: an alarm is given in the transaction that finds that
+    there is none yet.
+    """
+
+    def __init__(
+        self, store: Store, settings: Settings, is_elected: Callable[[], bool] = lambda: True
+    ) -> None:
+        self._store, self._settings, self._is_elected = store, settings, is_elected
+        self.periodic = PeriodicWork(PARTS)
+        self._forgot_at = float("-inf")
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="monitors", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread after what it is doing."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(_JOIN_SECONDS)
+
+    def run_once(self) -> None:
+        """Everything that is due, if this worker is elected. Raises nothing."""
+        if not self._is_elected():
+            return
+        self.periodic.run(_ALARMS, lambda: judge_all(self._store, time.time()))
+        self.periodic.run(_SAMPLING, lambda: adapt_slopes(self._store, time.time()))
+        if time.monotonic() - self._forgot_at >= _FORGET_SECONDS:
+            self._forgot_at = time.monotonic()
+            self.periodic.run(_RETENTION, lambda: forget_old_samples(self._store, self._settings))
+
+    def _loop(self) -> None:
+        while not self._stopping.wait(until_beat(SECONDS)):
+            self.run_once()

@@ -1,0 +1,369 @@
+"""What is noted of the answers of students, in this process, until it is written to the database.
+
+Of each calibrated student the answers are counted: how many, how many were yes, and their probabilities, in
+sums and bins. Where the alias of a version has a monitor, some answers are chosen as samples that people are
+asked about: each by itself, after the answer and with a known probability q. No row is kept.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple, TypeAlias
+from urllib.parse import quote
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from app.domain.answer_counts import MOST_COUNTED_CLASSES, PROBABILITY_BINS, ClassCounts
+from app.domain.entities import ModelVersion, new_id
+from app.domain.figures import HOUR
+from app.domain.monitors import ActiveMonitor, Sample, Trials
+from core.packed import PackedStudent
+from core.packed.calibration import Calibration
+
+SAMPLE_HEADER: Final = b"x-sample-id"
+"""Ids of the answers of a response that people are asked about, each with row and class if there are several.
+"""
+REFUSAL_HEADER: Final = b"x-sample"
+"""With the value ``no`` none of the answers is chosen."""
+_FOLDED: Final = 256
+"""Scores of single answers that wait until their probabilities are computed together."""
+_MOST_WAITING: Final = 4096
+"""Samples that wait to be written; further ones are dropped."""
+_MOST_NAMED: Final = 50
+"""Samples that the header of one response names."""
+
+_Version: TypeAlias = tuple[str, str, int]
+_Key: TypeAlias = tuple[str, str, int, str]
+"""(tenant, model, version, class)."""
+Floats: TypeAlias = NDArray[np.float64]
+
+
+class AnswerTally:
+    """Counts of the answers of one student, thread-safe."""
+
+    def __init__(self, label: str, threshold: float, calibration: Calibration) -> None:
+        self._label, self._threshold, self._calibration = label, threshold, calibration
+        self._lock = threading.Lock()
+        # Only appended to without the lock, which loses nothing between threads.
+        self._scores: list[float] = []
+        self._reset()
+
+    def one(self, score: float) -> None:
+        """Count an answer."""
+        scores = self._scores
+        scores.append(score)
+        if len(scores) >= _FOLDED:
+            with self._lock:
+                self._fold()
+
+    def many(self, scores: Floats) -> None:
+        """Count the answers with these scores (n,)."""
+        with self._lock:
+            self._add(scores)
+
+    def take(self) -> ClassCounts | None:
+        """The counts since the last call; None without an answer."""
+        with self._lock:
+            self._fold()
+            if not self._asked:
+                return None
+            bins = tuple(self._bins.tolist())
+            taken = ClassCounts(self._label, self._asked, self._yes, self._p, self._p_yes, bins)
+            self._reset()
+            return taken
+
+    def _reset(self) -> None:
+        self._asked = self._yes = 0
+        self._p = self._p_yes = 0.0
+        self._bins = np.zeros(PROBABILITY_BINS, dtype=np.int64)
+
+    def _fold(self) -> None:
+        """Add the scores that wait."""
+        number = len(self._scores)
+        if number:
+            scores = np.array(self._scores[:number])
+            del self._scores[:number]
+            self._add(scores)
+
+    def _add(self, scores: Floats) -> None:
+        p = self._calibration.probabilities(scores)
+        is_yes = scores >= self._threshold
+        bins = np.minimum((PROBABILITY_BINS * np.sqrt(p)).astype(np.int64), PROBABILITY_BINS - 1)
+        self._asked += len(scores)
+        self._yes += int(is_yes.sum())
+        self._p += float(p.sum())
+        self._p_yes += float(p[is_yes].sum())
+        self._bins += np.bincount(bins, minlength=PROBABILITY_BINS)
+
+
+class AnswerWatch:
+    """Notes the answers of one student.
+
+    is_on: whether there is anything to note, which is all that queries look at otherwise. monitors: those
+    that choose some of the answers.
+    """
+
+    __slots__ = ("__weakref__", "_calibration", "_tally", "_threshold", "is_on", "label", "monitors")
+
+    def __init__(self, student: PackedStudent | None = None, tally: AnswerTally | None = None) -> None:
+        self.label = "" if student is None else student.label
+        self._threshold = 0.0 if student is None else student.threshold
+        self._calibration = None if student is None else student.calibration
+        self._tally = tally
+        self.monitors: tuple[ActiveMonitor, ...] = ()
+        self.is_on = tally is not None
+
+    def follow(self, monitors: Iterable[ActiveMonitor]) -> None:
+        """Let these monitors choose answers from now on."""
+        self.monitors = tuple(one for one in monitors if one.covers(self.label))
+        self.is_on = self._tally is not None or bool(self.monitors)
+
+    def count(self, scores: float | Floats) -> None:
+        """Count the answer with a score, or those with scores (n,)."""
+        if self._tally is None:
+            return
+        if isinstance(scores, float):
+            self._tally.one(scores)
+        else:
+            self._tally.many(scores)
+
+    def choose(self, monitor: ActiveMonitor, scores: float | Floats) -> tuple[int, int, list[Chosen]]:
+        """Answers, yes answers, and those that a monitor chooses, of a score or scores (n,)."""
+        if isinstance(scores, float):
+            accepted = scores >= self._threshold
+            p = None if self._calibration is None else self._calibration.probability(scores)
+            q = monitor.plan.probability(accepted, p or 0.0)
+            # Not for secrets: nobody outside sees the draws of the process.
+            chosen = [Chosen(0, scores, accepted, p, q)] if random.random() < q else []  # noqa: S311
+            return 1, int(accepted), chosen
+        is_yes = scores >= self._threshold
+        calibrated = self._calibration
+        probabilities = np.zeros(len(scores)) if calibrated is None else calibrated.probabilities(scores)
+        plan = monitor.plan
+        inclusion = np.where(
+            is_yes, plan.yes, np.minimum(1.0, plan.floor + plan.slope * np.sqrt(probabilities))
+        )
+        draws = np.array([random.random() for _ in range(len(scores))])  # noqa: S311 - as above
+        places = np.flatnonzero(draws < inclusion).tolist()
+        found = [
+            Chosen(
+                place,
+                float(scores[place]),
+                bool(is_yes[place]),
+                None if calibrated is None else float(probabilities[place]),
+                float(inclusion[place]),
+            )
+            for place in places
+        ]
+        return len(scores), int(is_yes.sum()), found
+
+
+class Chosen(NamedTuple):
+    """An answer that a monitor has chosen. place: among the scores. p: None without a calibration."""
+
+    place: int
+    score: float
+    answer: bool
+    p: float | None
+    q: float
+
+
+Noted: TypeAlias = list[tuple[AnswerWatch, float | Floats, Sequence[int] | None]]
+"""What a query has to note: scores of a student, of one row or (n,), and the numbers of their rows; None for
+the first ones in order.
+"""
+
+
+class ForMonitor(NamedTuple):
+    """What was noted for a monitor. dropped: chosen answers that could not be kept."""
+
+    samples: list[Sample]
+    trials: list[Trials]
+    dropped: int
+
+
+class AnswerWatches:
+    """The watches of all students in this process. dropped: samples that were given up since its start."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._live: WeakValueDictionary[_Key, AnswerWatch] = WeakValueDictionary()
+        self._tallies: dict[_Key, tuple[ModelVersion, AnswerTally]] = {}
+        self._counted: Counter[_Version] = Counter()
+        self._monitors: dict[_Version, tuple[ActiveMonitor, ...]] = {}
+        self._waiting: deque[Sample] = deque()
+        self._trials: Counter[tuple[str, int, str]] = Counter()
+        self._yes: Counter[tuple[str, int, str]] = Counter()
+        self._dropped: Counter[str] = Counter()
+        self.dropped = 0
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether anything is to be written for a monitor."""
+        return bool(self._trials)
+
+    def of(self, version: ModelVersion, student: PackedStudent) -> AnswerWatch:
+        """The watch of a student of a version; it counts if the student is calibrated.
+
+        Of a version `MOST_COUNTED_CLASSES` classes are counted at most: those that were asked first.
+        """
+        key = version.tenant, version.model, version.version, student.label
+        with self._lock:
+            watch = self._live.get(key)
+            if watch is None:
+                watch = self._live[key] = AnswerWatch(student, self._tally(key, version, student))
+                watch.follow(self._monitors.get(key[:3], ()))
+            return watch
+
+    def follow(self, models: Collection[str] | None, monitors: Iterable[ActiveMonitor]) -> None:
+        """Let the monitors of some models, each after its tenant, choose answers; None for all models."""
+        with self._lock:
+            for name in [
+                name for name in self._monitors if models is None or f"{name[0]}/{name[1]}" in models
+            ]:
+                del self._monitors[name]
+            for monitor in monitors:
+                name = monitor.tenant, monitor.model, monitor.version
+                self._monitors[name] = (*self._monitors.get(name, ()), monitor)
+            for key, watch in self._live.items():
+                if models is None or f"{key[0]}/{key[1]}" in models:
+                    watch.follow(self._monitors.get(key[:3], ()))
+
+    def note(self, noted: Noted, request_id: bytes, *, refused: bool) -> bytes:
+        """Note the answers of a query; returns the value of `SAMPLE_HEADER`, empty without a sample.
+
+        refused: whether the query wants none of its answers to be chosen.
+        """
+        ids: list[str] = []
+        is_one = len(noted) == 1
+        for watch, scores, rows in noted:
+            watch.count(scores)
+            if not watch.monitors or refused:
+                continue
+            for monitor in watch.monitors:
+                for sample in self._choose(monitor, watch, scores, rows, request_id):
+                    single = is_one and isinstance(scores, float)
+                    ids.append(sample.id if single else _described(sample, named=not is_one))
+        return ", ".join(ids[:_MOST_NAMED]).encode("ascii")
+
+    def _choose(
+        self,
+        monitor: ActiveMonitor,
+        watch: AnswerWatch,
+        scores: float | Floats,
+        rows: Sequence[int] | None,
+        request_id: bytes,
+    ) -> list[Sample]:
+        asked, yes, chosen = watch.choose(monitor, scores)
+        now, name = time.time(), (monitor.id, monitor.run, watch.label)
+        samples = [
+            Sample(
+                new_id("smp", now),
+                monitor.id,
+                monitor.run,
+                monitor.tenant,
+                monitor.model,
+                monitor.version,
+                watch.label,
+                int(now // HOUR),
+                now,
+                request_id.decode("ascii"),
+                one.place if rows is None else int(rows[one.place]),
+                one.answer,
+                one.score,
+                one.p,
+                one.q,
+            )
+            for one in chosen
+        ]
+        with self._lock:
+            self._trials[name] += asked
+            self._yes[name] += yes
+            room = _MOST_WAITING - len(self._waiting)
+            kept = samples[:room]
+            self._waiting += kept
+            self._give_up(monitor.id, len(samples) - len(kept))
+        return kept
+
+    def _give_up(self, monitor_id: str, number: int) -> None:
+        if number:
+            self._dropped[monitor_id] += number
+            self.dropped += number
+
+    def take_samples(self) -> dict[str, ForMonitor]:
+        """What was noted for monitors since the last call, by the id of each."""
+        with self._lock:
+            samples, trials, yes, dropped = self._waiting, self._trials, self._yes, self._dropped
+            self._waiting, self._trials, self._yes = deque(), Counter(), Counter()
+            self._dropped = Counter()
+        found: dict[str, ForMonitor] = {}
+        for (monitor_id, run, label), asked in trials.items():
+            one = found.setdefault(monitor_id, ForMonitor([], [], dropped[monitor_id]))
+            one.trials.append(Trials(monitor_id, run, label, asked, yes[monitor_id, run, label]))
+        for sample in samples:
+            found[sample.monitor_id].samples.append(sample)
+        return found
+
+    def put_back(self, monitor_id: str, noted: ForMonitor) -> None:
+        """Keep what could not be written: the counts, and as many samples as there is room for."""
+        with self._lock:
+            for one in noted.trials:
+                self._trials[monitor_id, one.run, one.label] += one.asked
+                self._yes[monitor_id, one.run, one.label] += one.yes
+            room = max(_MOST_WAITING - len(self._waiting), 0)
+            self._waiting.extendleft(reversed(noted.samples[:room]))
+            self._dropped[monitor_id] += noted.dropped
+            self._give_up(monitor_id, len(noted.samples[room:]))
+
+    def _tally(self, key: _Key, version: ModelVersion, student: PackedStudent) -> AnswerTally | None:
+        known = self._tallies.get(key)
+        if known is not None:
+            return known[1]
+        if student.calibration is None or self._counted[key[:3]] >= MOST_COUNTED_CLASSES:
+            return None
+        tally = AnswerTally(student.label, student.threshold, student.calibration)
+        self._tallies[key] = version, tally
+        self._counted[key[:3]] += 1
+        return tally
+
+    def take_counts(self) -> list[tuple[ModelVersion, tuple[ClassCounts, ...]]]:
+        """What has been counted since the last call, by version."""
+        with self._lock:
+            tallies = [*self._tallies.items()]
+        versions: dict[_Version, ModelVersion] = {}
+        taken: dict[_Version, list[ClassCounts]] = {}
+        for key, (version, tally) in tallies:
+            # A watch that ends after this look has counted nothing that the next call does not take.
+            is_live = key in self._live
+            counts = tally.take()
+            if counts is not None:
+                versions[key[:3]] = version
+                taken.setdefault(key[:3], []).append(counts)
+            elif not is_live:
+                self._forget(key)
+        return [(versions[name], tuple(counts)) for name, counts in taken.items()]
+
+    def _forget(self, key: _Key) -> None:
+        with self._lock:
+            # It may have been loaded again meanwhile.
+            if key not in self._live and self._tallies.pop(key, None) is not None:
+                self._counted[key[:3]] -= 1
+                if not self._counted[key[:3]]:
+                    del self._counted[key[:3]]
+
+
+def refuses_samples(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether a query wants none of its answers to be chosen. headers: by name."""
+    return headers.get(REFUSAL_HEADER, b"").strip().lower() == b"no"
+
+
+def _described(sample: Sample, *, named: bool) -> str:
+    """The id of a sample in the header, with its row and, of several, its class."""
+    text = f"{sample.id};row={sample.row}"
+    return f'{text};class="{quote(sample.label)}"' if named else text

@@ -1,0 +1,108 @@
+"""Monitors of aliases: how often answers are right in production, by what people say of some of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from stms_client import calls
+from stms_client.aio.connection import Connection
+from stms_client.arrays import ClassName, class_name
+from stms_client.documents import Acknowledged, FeedbackResults, Monitor, Performance, Sample
+from stms_client.errors import NotFound
+
+
+class Monitors(Connection):
+    """Needs a server with ``STMS_QUERY_SAMPLES=ids``."""
+
+    async def monitor(self, model: str, alias: str = "latest") -> Monitor:
+        """The monitor of an alias."""
+        return await self.do(calls.get(calls.monitor_path(model, alias), Monitor))
+
+    async def put_monitor(
+        self,
+        model: str,
+        alias: str = "latest",
+        *,
+        classes: Mapping[str, Mapping[str, Any]] | None = None,
+        ask: Mapping[str, Any] | None = None,
+        tolerance: float | None = None,
+        alpha: float | None = None,
+        retain_days: int | None = None,
+    ) -> Monitor:
+        """Say what an alias promises in production, and which answers people are asked about.
+
+        Nothing from before a change counts. classes: promises by class, ``"*"`` for all others, such as
+        ``{"*": {"max_false_positive_rate": "promised", "min_precision": 0.9}}``; by default none. ask: about
+        which answers, such as ``{"yes": 0.5, "per_day": 200}``. tolerance: an alarm says that the rate of
+        false positives is so many times the promised one. alpha: how likely a false alarm is. retain_days:
+        how long samples are kept. What is None has the default of the service. Raises Conflict
+        when another client changed it at the same time.
+        """
+        try:
+            present = await self.monitor(model, alias)
+            revision: int | None = present["revision"]
+        except NotFound:
+            revision = None
+        settings = {
+            "classes": {name: dict(one) for name, one in (classes or {"*": {}}).items()},
+            "ask": None if ask is None else dict(ask),
+            "tolerance": tolerance,
+            "alpha": alpha,
+            "retain_days": retain_days,
+        }
+        body = {name: value for name, value in settings.items() if value is not None}
+        return await self.do(calls.put_monitor(model, alias, body, revision))
+
+    async def delete_monitor(self, model: str, alias: str = "latest") -> None:
+        """Delete a monitor with its samples and all feedback on them."""
+        revision = (await self.monitor(model, alias))["revision"]
+        await self.do(calls.delete_monitor(model, alias, revision))
+
+    def samples(
+        self, model: str, alias: str = "latest", *, label: ClassName | None = None
+    ) -> AsyncIterator[Sample]:
+        """The answers that people are asked about and nobody has said anything of, oldest first.
+
+        label: of the only class to list.
+        """
+        path = f"{calls.alias_path(model, alias)}/samples"
+        only = None if label is None else class_name(label)
+        return self._listed(path, Sample, **{"class": only})
+
+    async def give_feedback(self, feedback: Sequence[Mapping[str, Any]]) -> FeedbackResults:
+        """Say of at most 1000 answers whether they were right. Doing so again changes nothing.
+
+        feedback: such as ``{"sample": "smp_…", "correct": False}``, ``{"sample": "smp_…", "truth": "B"}`` or
+        ``{"request_id": "order-17", "label": "A", "correct": True}``. What becomes of each is in ``results``.
+        """
+        body = {"feedback": [dict(item) for item in feedback]}
+        return await self.do(calls.post("/v1/feedback", body, FeedbackResults))
+
+    async def performance(
+        self, model: str, alias: str = "latest", *, label: ClassName | None = None, days: int = 28
+    ) -> Performance:
+        """How often an alias was right in the last days, with intervals, and whether its promises hold.
+
+        label: of the only class to tell of. days: to look back, at most 365.
+        """
+        only = {} if label is None else {"class": class_name(label)}
+        path = f"{calls.alias_path(model, alias)}/performance"
+        return await self.do(calls.get(path, Performance, days=days, **only))
+
+    async def acknowledge_alarms(
+        self,
+        model: str,
+        alias: str = "latest",
+        *,
+        labels: Sequence[ClassName] | None = None,
+        note: str = "",
+    ) -> Acknowledged:
+        """Say that alarms were seen; the evidence against their promises begins again.
+
+        labels: of which classes; by default all. note: what was found.
+        """
+        named = None if labels is None else [class_name(label) for label in labels]
+        path = f"{calls.monitor_path(model, alias)}:acknowledge"
+        body = {"labels": named, "note": note}
+        return await self.do(calls.post(path, body, Acknowledged, repeatable=False))
