@@ -19,14 +19,20 @@ from app.domain.threshold_rules import (
     VersionThreshold,
     chosen,
 )
-from app.services.models import find_unknown_class, get_model, get_version, list_classes, publish
+from app.services.models import (
+    find_unknown_class,
+    get_model,
+    get_version,
+    list_classes,
+    open_student,
+    publish,
+)
 from app.services.quotas import require_room
 from app.services.version_metrics import StudentTotals
 from app.settings import Settings
-from app.store.blob_cache import BlobCache, open_blob
+from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store, UnitOfWork
 from core.errors import InvalidProblem
-from core.packed import PackedStudent
 
 MAX_THRESHOLDS: Final = 1000
 """Most thresholds that one publication changes."""
@@ -244,9 +250,7 @@ def _wrong_number() -> InvalidRequest:
 def _with_threshold(
     store: Store, files: BlobCache, row: StudentRow, threshold: float
 ) -> tuple[StudentRow, bytes]:
-    digest = str(row.digest)
-    data = files.with_refetch(lambda: bytes(open_blob(store, files, digest).whole()), digest)
-    packed = dataclasses.replace(PackedStudent.from_bytes(data), threshold=threshold).to_bytes()
+    packed = dataclasses.replace(open_student(store, files, row), threshold=threshold).to_bytes()
     metrics = {name: value for name, value in row.metrics.items() if name not in _BY_THRESHOLD}
     metrics["threshold_rule"] = "given"
     curve = find_curve(store, row.job_id, row.class_index, row.method)

@@ -26,7 +26,8 @@ from app.store.blob_cache import BlobCache, open_blob
 from app.store.repositories.models import Models
 from app.store.unit_of_work import Store, UnitOfWork
 from core.errors import InvalidPackage
-from core.packed import PackedHead, PackedLabels
+from core.packed import PackedHead, PackedLabels, PackedStudent
+from core.packed.map_packages import map_from_bytes
 
 DEFAULT_ALIAS = "latest"
 
@@ -425,6 +426,19 @@ def pack_labels(classes: Sequence[str]) -> bytes | None:
 def student_digest(store: Store, files: BlobCache, version: ModelVersion, label: str) -> str:
     """Digest of the packed student of a class of a trained version. Raises NotFound as `served_student`."""
     return str(served_student(store, files, version, label).digest)
+
+
+def open_student(store: Store, files: BlobCache, row: StudentRow) -> PackedStudent:
+    """The packed student of a row, with its map. Raises InvalidPackage, NotFound and Unavailable."""
+    digest, map_digest = str(row.digest), row.map_digest
+
+    def read(name: str) -> memoryview:
+        return open_blob(store, files, name).whole()
+
+    maps = {}
+    if map_digest is not None:
+        maps[map_digest] = files.with_refetch(lambda: map_from_bytes(read(map_digest)), map_digest)
+    return files.with_refetch(lambda: PackedStudent.from_bytes(read(digest), maps=maps), digest)
 
 
 def served_student(store: Store, files: BlobCache, version: ModelVersion, label: str) -> StudentRow:

@@ -72,7 +72,10 @@ def publish(
         rows = []
         for number, (label, student) in enumerate(students.items()):
             digest, _ = uow.blobs.put([student.to_bytes()])
-            rows.append(StudentRow(job.id, number, label, "svm", StudentState.SUCCEEDED, digest=digest))
+            row = StudentRow(job.id, number, label, "svm", StudentState.SUCCEEDED, digest=digest)
+            if student.shares_map:
+                row = dataclasses.replace(row, map_digest=uow.blobs.put([student.map.to_bytes()])[0])
+            rows.append(row)
         uow.students.save_all(rows)
         teacher_digest, _ = uow.blobs.put([teacher.to_bytes()])
         return models.publish(

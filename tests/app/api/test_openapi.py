@@ -28,6 +28,7 @@ OPERATIONS = {
     "get_encoder",
     "get_inputs",
     "get_job",
+    "get_map",
     "get_metrics",
     "get_model",
     "get_onnx",
