@@ -18,10 +18,10 @@ from stms_client._packed.labels import PackedLabels
 from stms_client.arrays import ClassName, Row, Rows, class_name
 from stms_client.cards import Facts, Shown
 from stms_client.errors import InvalidInput, Json, StmsError
-from stms_client.evaluator import Evaluator
+from stms_client.evaluator import Evaluator, named_maps
 from stms_client.results import Decision, Decisions, Package
 
-_FORMAT: Final = "stms.bundle.1"
+_FORMATS: Final = ("stms.bundle.1", "stms.bundle.2")
 _MOST_LABELS: Final = 10_000
 _MANIFEST: Final = "manifest.json"
 _STUDENTS: Final = "students.jsonl"
@@ -130,8 +130,8 @@ def _problems_of(path: str | Path) -> Iterator[None]:
 
 def _manifest(read: Read, path: str | Path) -> Json:
     manifest = json.loads(read(_MANIFEST))
-    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
-        raise StmsError(f"{path} is not a bundle of the format {_FORMAT}.")
+    if not isinstance(manifest, dict) or manifest.get("format") not in _FORMATS:
+        raise StmsError(f"{path} is not a bundle of the format {' or '.join(_FORMATS)}.")
     return manifest
 
 
@@ -161,10 +161,12 @@ def _opened(manifest: Json, read: Read, labels: Sequence[str] | None) -> Bundle:
         )
         for label, (content, digest) in students.items()
     }
+    named = named_maps({label: content for label, (content, _) in students.items()})
+    maps = {digest: _blob(read, digest) for digest in named}
     return Bundle(
         list(students),
         inputs.get("columns"),
-        Evaluator(packages, encoder),
+        Evaluator(packages, encoder, maps),
         width=manifest["columns"],
         takes_records=encoder is not None,
     )

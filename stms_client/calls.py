@@ -238,6 +238,11 @@ def _package(response: httpx.Response, content: bytes, etag: str) -> Package:
     )
 
 
+def map_of(model: str, label: ClassName) -> Call[bytes]:
+    """Read of the map that the package of a class names."""
+    return Call("GET", f"{class_path(model, label)}/map", lambda response: response.content)
+
+
 def encoder(model: str, label: ClassName) -> Call[bytes]:
     """Read of the encoder of the version of a class."""
     return Call("GET", f"{class_path(model, label)}/encoder", lambda response: response.content)

@@ -880,9 +880,10 @@ class Student(TypedDict):
     of student and teacher on held-out rows, with ``warning`` and ``message`` if the student is clearly
     worse; ``false_positives``: budget and expected rate, likewise. ``own_rows``: answers on the rows that it
     was trained on, with both, if it accepts none of its class or answers all rows alike. digest: of the
-    packed student, null for ``teacher`` and before it is trained. chosen: the selected hyper-parameters with
-    their cross-validated ``score`` and ``standard_error``; for compact students ``n_landmarks`` and
-    ``relative_cost``; null without a search.
+    packed student, null for ``teacher`` and before it is trained. map_digest: of the map that the packed
+    student names, null where it holds its map. chosen: the selected hyper-parameters with their cross-
+    validated ``score`` and ``standard_error``; for compact students ``n_landmarks`` and ``relative_cost``;
+    null without a search.
     """
 
     class_index: int
@@ -899,6 +900,7 @@ class Student(TypedDict):
     digest: str | None
     error: str | None
     chosen: dict[str, Any] | None
+    map_digest: str | None
     id: int
 
 

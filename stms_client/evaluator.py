@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from stms_client._packed.encoder import Encoder
 from stms_client._packed.errors import InvalidPackage, InvalidProblem
+from stms_client._packed.map_packages import map_from_bytes
+from stms_client._packed.maps import PackedMap
 from stms_client._packed.record_rows import RecordRows, record_scorers
-from stms_client._packed.student import PackedStudent, row_scorer, sparse_scorer
+from stms_client._packed.student import PackedStudent, named_map, row_scorer, sparse_scorer
 from stms_client._packed.validation import row_blocks
 from stms_client.arrays import ClassName, class_name, is_array, is_record, numbers, question, row_values
 from stms_client.errors import InvalidInput, StmsError
@@ -40,21 +42,26 @@ class _Student:
 class Evaluator:
     """Students of one version by class. Safe for use from several threads.
 
-    packages: by class, of one version. encoder: of the version, if it has one; kept as encoder_bytes. etag:
-    of the first package. Raises StmsError for bytes that are damaged or of another version.
+    packages: by class, of one version. encoder: of the version, if it has one; kept as encoder_bytes. maps:
+    by digest, those of `named_maps`; kept as maps. etag: of the first package. Raises StmsError for bytes
+    that are damaged or of another version.
     """
 
-    def __init__(self, packages: Mapping[str, Package], encoder: bytes | None) -> None:
+    def __init__(
+        self, packages: Mapping[str, Package], encoder: bytes | None, maps: Mapping[str, bytes] | None = None
+    ) -> None:
         first = next(iter(packages.values()))
         self.model, self.version, self.etag = first.model, first.version, first.etag
         self.encoder_digest, self.encoder_bytes = first.encoder, encoder
         self._index_base = first.index_base
         if encoder is not None and hashlib.sha256(encoder).hexdigest() != first.encoder:
             raise StmsError("The encoder that was sent is not that of the version.")
+        self.maps = dict(maps or {})
         try:
             self._rows = None if encoder is None else RecordRows(Encoder.from_bytes(encoder))
+            read = {digest: map_from_bytes(content, digest=digest) for digest, content in self.maps.items()}
             self._students = {
-                label: _Student(_student_of(package, first.version), self._rows)
+                label: _Student(_student_of(package, first.version, read), self._rows)
                 for label, package in packages.items()
             }
         except InvalidPackage as error:
@@ -220,8 +227,21 @@ def _plain(values: list[Any]) -> list[float]:
     return values
 
 
-def _student_of(package: Package, version: int) -> PackedStudent:
+def named_maps(packages: Mapping[str, bytes]) -> dict[str, str]:
+    """The digests of the maps that packages of students name, each with the class of one of them.
+
+    packages: by class. Raises StmsError for bytes that are no package.
+    """
+    try:
+        named = {label: named_map(content) for label, content in packages.items()}
+    except InvalidPackage as error:
+        raise StmsError(f"What was sent cannot be evaluated: {error}") from error
+    return {digest: label for label, digest in named.items() if digest is not None}
+
+
+def _student_of(package: Package, version: int, maps: Mapping[str, PackedMap]) -> PackedStudent:
     """The student in a package, whose bytes must have the digest in its ETag. Raises InvalidPackage."""
     if package.version != version:
         raise InvalidPackage("The packages are of different versions.")
-    return PackedStudent.from_bytes(package.content, digest=package.etag.strip('"').rpartition("-")[2])
+    digest = package.etag.strip('"').rpartition("-")[2]
+    return PackedStudent.from_bytes(package.content, digest=digest, maps=maps)

@@ -304,6 +304,8 @@ def _artifacts(http: httpx.Client, job: Json) -> dict[str, str]:
         name = f"{row['method']} {row['label']}"
         if row["digest"] is not None:
             digests[name] = row["digest"]
+        if row.get("map_digest") is not None:
+            digests[f"{name} map"] = row["map_digest"]
         numbers = json.dumps({key: row[key] for key in _NUMBERS}, sort_keys=True)
         digests[f"{name} numbers"] = hashlib.sha256(numbers.encode()).hexdigest()
     return digests

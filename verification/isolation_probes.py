@@ -381,7 +381,7 @@ def _model_routes() -> Routes:
             f"GET /v1/models/{{model}}/classes/{{class}}/{part}": _one(
                 f"/v1/models/{{model}}/classes/{{label}}/{part}"
             )
-            for part in ("package", "encoder")
+            for part in ("package", "map", "encoder")
         },
         "POST /v1/models/{model}:packages": [Probe("/v1/models/{model}:packages", {"classes": ["<label>"]})],
         "POST /v1/models/{model}:query": [Probe("/v1/models/{model}:query", _ROW | {"classes": ["<label>"]})],

@@ -2,12 +2,13 @@
 
     manifest.json       the version, and the digests and sizes of everything below
     students.jsonl      one line for each student, by the number of its class, if it was trained
-    blobs/<SHA-256>     teacher or head, class table, encoder and profile, by digest
+    blobs/<SHA-256>     teacher or head, class table, encoder, profile, and maps that students name, by digest
     blobs/<SHA-256>     the students, in the order of their lines
     model.sig           a signature of the folder by OpenSSF model signing, which an export never has
 
 Documents are canonical JSON, so that the same version always gives the same bytes. Blobs are those of the
-database, and their digests stay what they are wherever the version is imported.
+database, and their digests stay what they are wherever the version is imported. A bundle without maps has the
+format `FORMAT`, in which all bundles of earlier releases are; with maps it has `SHARING`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import IO, Annotated, Any, Final
 import msgspec
 
 FORMAT: Final = "stms.bundle.1"
+SHARING: Final = "stms.bundle.2"
 MANIFEST: Final = "manifest.json"
 STUDENTS: Final = "students.jsonl"
 BLOBS: Final = "blobs/"
@@ -58,7 +60,7 @@ class StudentList(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     size: Size
 
 
-class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What a bundle contains, and what the version says of itself.
 
     program: that wrote it. model, version, created_at: of the version where it was made. classes: all labels
@@ -66,7 +68,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     packed teacher, None if it was left out, or of the packed head of a version that was imported. spec:
     hyper-parameters of the job without what names machines, keys and data sets; None without a job.
     provenance: seed and versions of the libraries. files: bytes of the blobs that the manifest names, by
-    digest.
+    digest. maps: digests of the maps that packages of students name, ascending.
     """
 
     format: str
@@ -88,6 +90,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     provenance: Json
     students: StudentList | None
     files: dict[str, Size]
+    maps: list[Digest] = []
 
     def to_bytes(self) -> bytes:
         """The manifest as canonical JSON."""
@@ -102,11 +105,15 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def named_blobs(self) -> list[tuple[str, str]]:
         """What each of these blobs is, with its digest."""
         names = ("teacher", "class_table", "encoder", "profile")
-        return [(name, digest) for name in names if (digest := getattr(self, name)) is not None]
+        named = [(name, digest) for name in names if (digest := getattr(self, name)) is not None]
+        return named + [("map", digest) for digest in self.maps]
 
 
-class StudentLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The student of one class: its blob, and what the job found of it, as `StudentRow` has it."""
+class StudentLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The student of one class: its blob, and what the job found of it, as `StudentRow` has it.
+
+    map: digest of the map that its package names; None if the package holds it.
+    """
 
     class_index: Count
     label: Annotated[str, msgspec.Meta(min_length=1, max_length=400)]
@@ -120,6 +127,7 @@ class StudentLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     status: Annotated[str, msgspec.Meta(max_length=24)] | None
     metrics: Json
     chosen: Json | None
+    map: Digest | None = None
 
     def to_bytes(self) -> bytes:
         """The line as canonical JSON, with its line feed."""

@@ -292,7 +292,8 @@ class StudentRow(Document):
     student and teacher on held-out rows, with ``warning`` and ``message`` if the student is clearly worse;
     ``false_positives``: budget and expected rate, likewise. ``own_rows``: answers on the rows that it was
     trained on, with both, if it accepts none of its class or answers all rows alike. digest: of the packed
-    student, null for ``teacher`` and before it is trained.
+    student, null for ``teacher`` and before it is trained. map_digest: of the map that the packed student
+    names, null where it holds its map.
     chosen: the selected hyper-parameters with their cross-validated ``score`` and ``standard_error``; for
     compact students ``n_landmarks`` and ``relative_cost``; null without a search.
     """
@@ -312,6 +313,7 @@ class StudentRow(Document):
     digest: str | None = None
     error: str | None = None
     chosen: Json | None = None
+    map_digest: str | None = None
 
     @computed_field  # type: ignore[prop-decorator]
     @property

@@ -31,6 +31,7 @@ from core.packed.codec import encode_front
 from core.packed.encoder import Encoder
 from core.packed.head import head_header, head_shapes
 from core.packed.input_profile import InputProfile
+from core.packed.map_packages import map_from_bytes
 
 _Labels: TypeAlias = Sequence[str]
 
@@ -191,7 +192,7 @@ def _manifest(tar: _Members, order: BundleOrder) -> Manifest:
     data = bytes(tar.view(tar.manifest))
     try:
         named = msgspec.json.decode(data, type=_Format).format
-        if named != bundle.FORMAT:
+        if named not in {bundle.FORMAT, bundle.SHARING}:
             _refuse_format(named)
         manifest = msgspec.json.decode(data, type=Manifest)
         is_canonical = manifest.to_bytes() == data
@@ -213,10 +214,10 @@ def _manifest(tar: _Members, order: BundleOrder) -> Manifest:
 
 def _refuse_format(named: str) -> NoReturn:
     known = _FORMAT.fullmatch(named)
-    if known is not None and int(known[1]) > int(bundle.FORMAT.rpartition(".")[2]):
-        text = f"The bundle has the format {named}; this release reads {bundle.FORMAT}."
+    if known is not None and int(known[1]) > int(bundle.SHARING.rpartition(".")[2]):
+        text = f"The bundle has the format {named}; this release reads {bundle.FORMAT} and {bundle.SHARING}."
         raise Unprocessable(text, code="newer_format", faults=[InputFault("format", "newer_format", text)])
-    _fail("format", f"The format is {named!r:.80}; a bundle has {bundle.FORMAT!r}.")
+    _fail("format", f"The format is {named!r:.80}; a bundle has {bundle.FORMAT!r} or {bundle.SHARING!r}.")
 
 
 def _check_manifest(manifest: Manifest) -> None:
@@ -226,6 +227,7 @@ def _check_manifest(manifest: Manifest) -> None:
     is_head = manifest.students is None
     if set(manifest.files) != set(manifest.blobs):
         _fail("files", "The manifest must give the size of every blob that it names, and of no other.")
+    _check_maps(manifest)
     if is_head and (manifest.encoder or manifest.profile or manifest.spec is not None):
         _fail("students", "A version without students has a head, and neither encoder nor hyper-parameters.")
     if is_head and manifest.teacher is None:
@@ -247,6 +249,16 @@ def _check_manifest(manifest: Manifest) -> None:
     _check_known(manifest.metrics, bundle.VersionMetrics, "metrics")
 
 
+def _check_maps(manifest: Manifest) -> None:
+    """Check what a manifest says of maps that students share."""
+    if bool(manifest.maps) != (manifest.format == bundle.SHARING):
+        _fail("maps", f"A bundle has maps if its format is {bundle.SHARING}, and none otherwise.")
+    if manifest.maps != sorted(set(manifest.maps)):
+        _fail("maps", "The maps must be different, and in the order of their digests.")
+    if manifest.maps and manifest.students is None:
+        _fail("maps", "A version without students has no maps of students.")
+
+
 def _check_known(metrics: dict[str, Any], kind: type[Any], field: str) -> None:
     """Raise InvalidRequest unless what pages read of metrics has the types that they expect."""
     try:
@@ -256,7 +268,10 @@ def _check_known(metrics: dict[str, Any], kind: type[Any], field: str) -> None:
 
 
 class _Parts:
-    """The packages that a manifest names, each checked. labels: of all classes. width: of encoded rows."""
+    """The packages that a manifest names, each checked. labels: of all classes. width: of encoded rows.
+
+    named: digests of the maps that students named until now.
+    """
 
     def __init__(self, manifest: Manifest, blobs: dict[str, memoryview]) -> None:
         self.width = manifest.columns
@@ -267,6 +282,9 @@ class _Parts:
                 self.width = encoder.layout.columns
                 if manifest.profile is not None:
                     InputProfile.from_bytes(blobs[manifest.profile], encoder)
+        self.named: set[str] = set()
+        with _Packages("maps"):
+            self._maps = {digest: map_from_bytes(blobs[digest]) for digest in manifest.maps}
         if manifest.teacher is None:
             return
         with _Packages("teacher"):
@@ -290,7 +308,10 @@ class _Parts:
         """Raise InvalidRequest unless a package is the student that its line describes."""
         name = bundle.blob_name(line.digest)
         with _Packages(name):
-            student = PackedStudent.from_bytes(data)
+            student = PackedStudent.from_bytes(data, maps=self._maps)
+        if line.map != (student.map.digest if student.shares_map else None):
+            _fail(name, f"The student of class {line.label!r:.100} has another map than its line says.")
+        self.named |= {line.map} if line.map is not None else set()
         if line.class_index >= len(self.labels) or self.labels[line.class_index] != line.label:
             _fail(bundle.STUDENTS, f"Class number {line.class_index} is not {line.label!r:.100}.")
         if student.label != line.label or line.threshold not in {None, student.threshold}:
@@ -363,6 +384,8 @@ def _check_students(tar: _Members, text: memoryview, manifest: Manifest, parts: 
         raise _fault(bundle.STUDENTS, f"Line {count + 1} cannot be read: {error}.") from error
     if manifest.students is None or count != manifest.students.count:
         _fail(bundle.STUDENTS, f"There are {count} lines; the manifest says otherwise.")
+    if parts.named != set(manifest.maps):
+        _fail("maps", "The manifest has a map that no student names.")
 
 
 def _pieces(data: memoryview) -> Iterator[bytes]:

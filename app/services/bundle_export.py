@@ -135,13 +135,13 @@ def open_bundle(store: Store, version: ModelVersion, part: Part | None = None) -
     if version.imported and not part.is_all:
         raise _whole_head(version)
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as lines:
-        students, packed = None, 0
+        students, packed, maps = None, 0, set[str]()
         job = None
         if version.job_id is not None:
-            students, packed = _write_lines(store, version, part, lines)
+            students, packed, maps = _write_lines(store, version, part, lines)
             with store.read() as uow:
                 job = uow.jobs.get(version.job_id)
-        manifest = _manifest(store, version, part, job, students)
+        manifest = _manifest(store, version, part, job, students, sorted(maps))
         data = manifest.to_bytes()
         blobs = [(digest, manifest.files[digest]) for digest in manifest.blobs]
         sizes = [len(data), *(size for _, size in blobs), *([students.size] if students else [])]
@@ -156,17 +156,22 @@ def open_bundle(store: Store, version: ModelVersion, part: Part | None = None) -
 
 
 def _manifest(
-    store: Store, version: ModelVersion, part: Part, job: Job | None, students: StudentList | None
+    store: Store,
+    version: ModelVersion,
+    part: Part,
+    job: Job | None,
+    students: StudentList | None,
+    maps: list[str],
 ) -> Manifest:
     if part.students is not None:
         version, job = _of_part(version, part.students, job)
     teacher = version.teacher_digest if part.teacher else None
-    digests = [teacher, version.class_table, version.encoder_digest, version.profile_digest]
+    digests = [teacher, version.class_table, version.encoder_digest, version.profile_digest, *maps]
     with store.read() as uow:
         sizes = uow.blobs.sizes([digest for digest in digests if digest is not None])
     origin: Json = version.metrics.get(IMPORTED, {})
     return Manifest(
-        format=bundle.FORMAT,
+        format=bundle.SHARING if maps else bundle.FORMAT,
         program=f"stms {installed_version('stms')}",
         model=version.model,
         version=version.version,
@@ -185,6 +190,7 @@ def _manifest(
         provenance={} if job is None else _only(job.provenance, _PROVENANCE),
         students=students,
         files=sizes,
+        maps=maps,
     )
 
 
@@ -225,12 +231,14 @@ def _only(values: Json, names: Sequence[str]) -> Json:
 
 def _write_lines(
     store: Store, version: ModelVersion, part: Part, lines: IO[bytes]
-) -> tuple[StudentList | None, int]:
-    """Write the lines of the students; returns their member, and the bytes of the members of the students.
+) -> tuple[StudentList | None, int, set[str]]:
+    """Write the lines of the students; returns their member, the bytes of the members of the students, and
+    the digests of the maps that these name.
 
     Raises NotFound for a version without any student.
     """
     sha, size, count, packed = hashlib.sha256(), 0, 0, 0
+    maps: set[str] = set()
     for rows, sizes in _students(store, version, part):
         for row in rows:
             line = _line(row, sizes[str(row.digest)])
@@ -238,10 +246,11 @@ def _write_lines(
             sha.update(content)
             lines.write(content)
             size, count, packed = size + len(content), count + 1, packed + bundle.member_bytes(line.size)
+            maps |= {line.map} if line.map is not None else set()
     if not count:
         text = f"Version {version.version} of model {version.model!r} has no student."
         raise NotFound(text, code="student_not_found")
-    return StudentList(count, sha.hexdigest(), size), packed
+    return StudentList(count, sha.hexdigest(), size), packed, maps
 
 
 def _students(
@@ -283,6 +292,7 @@ def _line(row: StudentRow, size: int) -> StudentLine:
         status=row.status,
         metrics=row.metrics,
         chosen=row.chosen,
+        map=row.map_digest,
     )
 
 

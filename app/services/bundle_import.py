@@ -284,7 +284,7 @@ def _record(
 
 
 class _Import:
-    """Stores what a checked file has. bytes: of all students."""
+    """Stores what a checked file has. bytes: of all students with their maps."""
 
     def __init__(self, store: Store, file: int, manifest: Manifest, content: BundleContent) -> None:
         self._store = store
@@ -292,6 +292,7 @@ class _Import:
         self._manifest = manifest
         self._content = content
         self.bytes = sum(line.size for line, _ in self._students())
+        self.bytes += sum(manifest.files[digest] for digest in manifest.maps)
 
     def put_blobs(self) -> None:
         """Store the blobs that the manifest names, in transactions of some MiB each."""
@@ -362,6 +363,7 @@ def _row(job_id: str, method: str, line: StudentLine) -> StudentRow:
         metrics=line.metrics,
         digest=line.digest,
         chosen=line.chosen,
+        map_digest=line.map,
     )
 
 

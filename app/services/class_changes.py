@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 from app.domain.entities import Json, ModelVersion, StudentRow
 from app.domain.errors import Conflict, InputFault, InvalidRequest, NotFound, TooLarge, Unavailable
 from app.services.derived_versions import Change, publish_change, trained_version
-from app.services.models import LISTED_CLASSES, find_unknown_class
+from app.services.models import LISTED_CLASSES, find_unknown_class, maps_of
 from app.services.version_metrics import StudentTotals
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, open_blob
@@ -156,7 +156,8 @@ def _renamed(
     """The row of a student under another number and name, and its package if that has the name."""
     packed = None
     if label != row.label and row.digest is not None:
-        student = _parsed(store, files, row.digest, PackedStudent.from_bytes)
+        maps = maps_of(store, files, row.map_digest)
+        student = _parsed(store, files, row.digest, lambda data: PackedStudent.from_bytes(data, maps=maps))
         packed = dataclasses.replace(student, label=label).to_bytes()
     metrics = row.metrics
     if "yes_by_class" in metrics:

@@ -19,12 +19,11 @@ from app.domain.threshold_rules import (
     chosen,
 )
 from app.services.derived_versions import Change, publish_change, totals_of, trained_version
-from app.services.models import find_unknown_class, get_model, list_classes
+from app.services.models import find_unknown_class, get_model, list_classes, open_student
 from app.settings import Settings
-from app.store.blob_cache import BlobCache, open_blob
+from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
 from core.errors import InvalidProblem
-from core.packed import PackedStudent
 
 MAX_THRESHOLDS: Final = 1000
 """Most thresholds that one publication changes."""
@@ -224,9 +223,7 @@ def _wrong_number() -> InvalidRequest:
 def _with_threshold(
     store: Store, files: BlobCache, row: StudentRow, threshold: float, rule: str
 ) -> tuple[StudentRow, bytes]:
-    digest = str(row.digest)
-    data = files.with_refetch(lambda: bytes(open_blob(store, files, digest).whole()), digest)
-    packed = dataclasses.replace(PackedStudent.from_bytes(data), threshold=threshold).to_bytes()
+    packed = dataclasses.replace(open_student(store, files, row), threshold=threshold).to_bytes()
     metrics = {name: value for name, value in row.metrics.items() if name not in _BY_THRESHOLD}
     metrics["threshold_rule"] = rule
     curve = find_curve(store, row.job_id, row.class_index, row.method)

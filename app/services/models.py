@@ -31,7 +31,9 @@ from app.store.blob_cache import BlobCache, open_blob
 from app.store.repositories.models import Models
 from app.store.unit_of_work import Store, UnitOfWork
 from core.errors import InvalidPackage
-from core.packed import PackedHead, PackedLabels
+from core.packed import PackedHead, PackedLabels, PackedStudent
+from core.packed.map_packages import map_from_bytes
+from core.packed.maps import PackedMap
 
 DEFAULT_ALIAS = "latest"
 
@@ -463,9 +465,25 @@ def pack_labels(classes: Sequence[str]) -> bytes | None:
     return PackedLabels.of(classes).to_bytes() if len(classes) > LISTED_CLASSES else None
 
 
-def student_digest(store: Store, files: BlobCache, version: ModelVersion, label: str) -> str:
-    """Digest of the packed student of a class of a trained version. Raises NotFound as `served_student`."""
-    return str(served_student(store, files, version, label).digest)
+def open_student(store: Store, files: BlobCache, row: StudentRow) -> PackedStudent:
+    """The packed student of a row, with its map. Raises InvalidPackage, NotFound and Unavailable."""
+    return open_packed(store, files, str(row.digest), row.map_digest)
+
+
+def open_packed(store: Store, files: BlobCache, digest: str, map_digest: str | None) -> PackedStudent:
+    """A packed student. map_digest: of the map that it names. Raises as `open_student`."""
+    maps = maps_of(store, files, map_digest)
+    return files.with_refetch(
+        lambda: PackedStudent.from_bytes(open_blob(store, files, digest).whole(), maps=maps), digest
+    )
+
+
+def maps_of(store: Store, files: BlobCache, map_digest: str | None) -> dict[str, PackedMap]:
+    """The map that a packed student names, by its digest; nothing for None. Raises as `open_student`."""
+    if map_digest is None:
+        return {}
+    name = map_digest
+    return {name: files.with_refetch(lambda: map_from_bytes(open_blob(store, files, name).whole()), name)}
 
 
 def served_student(store: Store, files: BlobCache, version: ModelVersion, label: str) -> StudentRow:

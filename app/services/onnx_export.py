@@ -6,7 +6,7 @@ from typing import Final
 
 from app.domain.entities import ModelVersion
 from app.domain.errors import InputFault, TooLarge, Unavailable, Unprocessable
-from app.services.models import open_head, student_digest, unknown_class
+from app.services.models import open_head, open_student, served_student, unknown_class
 from app.store.blob_cache import BlobCache, open_blob
 from app.store.unit_of_work import Store
 from core.errors import InvalidPackage, InvalidProblem
@@ -16,7 +16,7 @@ from core.packed.onnx import onnx_model
 from core.packed.onnx_wire import OnnxModel
 
 MAX_BYTES: Final = 256 * 1024**2
-"""Most bytes of a student."""
+"""Most bytes of a student with its map."""
 MAX_ENCODER_BYTES: Final = 4 * 1024**2
 """Most bytes of what encodes its records: a graph has names of columns several times in memory."""
 
@@ -34,7 +34,7 @@ def export_onnx(store: Store, files: BlobCache, version: ModelVersion, label: st
         if version.encoder_digest is not None:
             digest = version.encoder_digest
             encoder = files.with_refetch(
-                lambda: Encoder.from_bytes(_package(store, files, digest, "encoder", MAX_ENCODER_BYTES)),
+                lambda: Encoder.from_bytes(_encoder_bytes(store, files, digest)),
                 digest,
             )
     except InvalidPackage as error:
@@ -65,16 +65,17 @@ def _student(store: Store, files: BlobCache, version: ModelVersion, label: str) 
             return student
 
         return files.with_refetch(of_head, str(version.teacher_digest), str(version.class_table))
-    digest = student_digest(store, files, version, label)
-    return files.with_refetch(
-        lambda: PackedStudent.from_bytes(_package(store, files, digest, "student", MAX_BYTES)), digest
-    )
+    stored = served_student(store, files, version, label)
+    digests = [digest for digest in (stored.digest, stored.map_digest) if digest is not None]
+    with store.read() as uow:
+        _require_small("student", sum(uow.blobs.sizes(digests).values()), MAX_BYTES)
+    return open_student(store, files, stored)
 
 
-def _package(store: Store, files: BlobCache, digest: str, what: str, most: int) -> memoryview:
-    """The bytes of a package. Raises TooLarge beyond ``most``, InvalidPackage, NotFound and Unavailable."""
+def _encoder_bytes(store: Store, files: BlobCache, digest: str) -> memoryview:
+    """The package of an encoder. Raises TooLarge, InvalidPackage, NotFound and Unavailable."""
     file = open_blob(store, files, digest)
-    _require_small(what, len(file.data), most)
+    _require_small("encoder", len(file.data), MAX_ENCODER_BYTES)
     return file.whole()
 
 

@@ -26,6 +26,7 @@ from core.errors import InvalidPackage
 from core.packed import IsotonicCalibration, LinearBasis, PackedHead, PackedMap, PackedStudent, PackedTeacher
 from core.packed.encoder import Encoder
 from core.packed.input_profile import InputProfile
+from core.packed.map_packages import map_from_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -140,9 +141,14 @@ class DatabaseSource(ModelSource):
     def student(self, version: ModelVersion, label: str) -> tuple[PackedStudent, int]:
         if version.imported:
             return self._row(version, label)
-        digest = models.student_digest(self._store, self._files, version, label)
-        data = self._read(version, f"the student of class {label!r}", digest, PackedStudent.from_bytes)
-        return self._sized(self._sharing_map(data))
+        row = models.served_student(self._store, self._files, version, label)
+        maps = {} if row.map_digest is None else {row.map_digest: self._map(version, row.map_digest)}
+
+        def parse(data: memoryview) -> PackedStudent:
+            return PackedStudent.from_bytes(data, maps=maps)
+
+        student = self._read(version, f"the student of class {label!r}", str(row.digest), parse)
+        return self._sized(student if student.shares_map else self._sharing_map(student))
 
     def get_if_local(self, version: ModelVersion, label: str) -> tuple[PackedStudent, int] | None:
         # A row of an open head is a few pages of a local file, which are nearly always in memory.
@@ -239,8 +245,18 @@ class DatabaseSource(ModelSource):
         except InvalidPackage as error:
             raise _damaged(version, what) from error
 
+    def _map(self, version: ModelVersion, digest: str) -> PackedMap:
+        """The map that packages of students name, once in memory for all of them."""
+        with self._lock:
+            shared = self._maps.get(digest)
+        if shared is None:
+            read = self._read(version, "the map of the students", digest, map_from_bytes)
+            with self._lock:
+                shared = self._maps.setdefault(digest, read)
+        return shared.ready()
+
     def _sharing_map(self, student: PackedStudent) -> PackedStudent:
-        """The student with the map object of other students of its model, so that it is in memory once."""
+        """A student that holds its map with the object of others, so that an equal map is in memory once."""
         if isinstance(student.map, LinearBasis):
             return student
         with self._lock:

@@ -265,7 +265,10 @@ job_students = Table(
     Column("digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("error", Text),
     Column("chosen", JSON(none_as_null=True)),
+    # Of the map that the packages of several students name; NULL where the package holds its map.
+    Column("map_digest", _DIGEST, ForeignKey("blobs.digest")),
     Index("ix_job_students_job_id_label", "job_id", "label"),
+    Index("ix_job_students_map_digest", "map_digest", "job_id"),
 )
 
 # A table of its own, because job_students is read often and in long pages.

@@ -14,7 +14,7 @@ from core.errors import InvalidPackage
 from core.features.base import FeatureMap, Folded, as_float64, kernel_standardisation
 from core.features.spec import FeatureDtype, FeatureKind, FeatureSpec
 from core.packed.codec import Arrays, Header
-from core.packed.map_packages import map_from, map_header
+from core.packed.map_packages import map_from
 from core.packed.maps import FourierBasis
 from core.solvers.threads import one_blas_thread
 from core.types import Matrix
@@ -74,4 +74,4 @@ class FourierMap(FeatureMap):
         return self.basis, self._amplitude * coef[:, :-1], coef[:, -1].copy()
 
     def _parts(self) -> tuple[Header, Arrays]:
-        return map_header(self.basis), self.basis.arrays()
+        return self.basis.header(), self.basis.arrays()

@@ -16,7 +16,7 @@ from core.features.base import FeatureMap, Folded, as_float64, kernel_standardis
 from core.features.landmarks import covering_landmarks
 from core.features.spec import MAX_KERNEL_ROWS, FeatureDtype, FeatureKind, FeatureSpec
 from core.packed.codec import Arrays, Header, take_array
-from core.packed.map_packages import map_from, map_header
+from core.packed.map_packages import map_from
 from core.packed.maps import RbfBasis, frozen_array
 from core.solvers.threads import one_blas_thread
 from core.types import Matrix
@@ -87,7 +87,7 @@ class NystroemMap(FeatureMap):
         return self.basis, coef[:, :-1] @ self.whitening.T, coef[:, -1].copy()
 
     def _parts(self) -> tuple[Header, Arrays]:
-        return map_header(self.basis), {"whitening": self.whitening, **self.basis.arrays()}
+        return self.basis.header(), {"whitening": self.whitening, **self.basis.arrays()}
 
 
 def _all_rows(X: Matrix) -> NDArray[np.float64]:

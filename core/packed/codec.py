@@ -8,6 +8,7 @@ Layout (safetensors): u64 little-endian length of the header | header, JSON | ar
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -100,8 +101,8 @@ def reader_of(data: Buffer) -> Reader:
     return lambda start, stop: view[start:stop]
 
 
-def decode(data: Buffer, format_name: str, *, read: Reader | None = None) -> tuple[Header, Arrays]:
-    """Header and read-only arrays of bytes that ``encode`` wrote with ``header["format"] == format_name``.
+def decode(data: Buffer, *format_names: str, read: Reader | None = None) -> tuple[Header, Arrays]:
+    """Header and read-only arrays of bytes that ``encode`` wrote, ``header["format"]`` in ``format_names``.
 
     The arrays are views of ``data``. read: gives the header's bytes, and raises InvalidPackage when they are
     damaged. Raises InvalidPackage for anything else than exactly such bytes.
@@ -114,8 +115,8 @@ def decode(data: Buffer, format_name: str, *, read: Reader | None = None) -> tup
     if not isinstance(metadata, dict) or set(metadata) != {"stms"} or not isinstance(metadata["stms"], str):
         raise InvalidPackage("The bytes are safetensors, but not written by this program.")
     header = _parse(metadata["stms"])
-    if header.get("format") != format_name:
-        raise InvalidPackage(f"The package is {header.get('format')!r:.80}, not {format_name!r}.")
+    if header.get("format") not in format_names:
+        raise InvalidPackage(f"The package is {header.get('format')!r:.80}, not {format_names[-1]!r}.")
     return header, _read_arrays(index, body)
 
 
@@ -202,6 +203,19 @@ def take_array(arrays: Arrays, name: str) -> NDArray[Any]:
     if name not in arrays:
         raise InvalidPackage(f"The package has no array {name!r}.")
     return arrays[name]
+
+
+def check_digest(data: Buffer, digest: str | None) -> None:
+    """Raises InvalidPackage if ``data`` does not have the SHA-256 that it should have."""
+    if digest is not None and hashlib.sha256(data).hexdigest() != digest:
+        raise InvalidPackage("The package does not have the digest that it was stored under.")
+
+
+def refuse_extra(arrays: Arrays, known: set[str]) -> None:
+    """Raises InvalidPackage if there are arrays that the package should not have."""
+    extra = sorted(set(arrays) - known)
+    if extra:
+        raise InvalidPackage(f"The package has an unknown array {extra[0]!r:.80}.")
 
 
 @contextmanager

@@ -103,6 +103,7 @@ class PackedHead:
             metadata=metadata,
             calibration=None,
             gaps=None,
+            shares_map=False,
         )
         if self.weights.dtype.itemsize < _F64.itemsize:
             # No sum of float32 numbers can leave float64: known without looking.

@@ -1,9 +1,21 @@
-"""Maps in packages: what the header says of them, and the map of a header and its arrays."""
+"""Maps from packages: of their own, or those of students and teachers."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from core.errors import InvalidPackage
-from core.packed.codec import Arrays, Header, take, take_array
+from core.packed.codec import (
+    Arrays,
+    Buffer,
+    Header,
+    check_digest,
+    decode,
+    package_errors,
+    refuse_extra,
+    take,
+    take_array,
+)
 from core.packed.maps import (
     BESIDE_TERMS,
     ROW_SCALED,
@@ -15,11 +27,23 @@ from core.packed.maps import (
 )
 from core.packed.trees import TreesBasis
 
+MIN_SHARED_BYTES: Final = 4096
+"""Arrays of fewer bytes stay in the package of each student: a package of its own costs a blob with its rows
+in the database, a file of the cache and a request of a client, which is more than such a map takes.
+"""
 
-def map_header(packed: PackedMap) -> Header:
-    """What the header of a package says of its map."""
-    header: Header = {"kind": packed.kind, "n_columns": packed.n_columns}
-    return header | packed.sizes()
+
+def map_from_bytes(data: Buffer, *, digest: str | None = None) -> PackedMap:
+    """The map of `PackedMap.to_bytes`, its arrays views of ``data``.
+
+    digest: if given, the SHA-256 that ``data`` must have. Raises InvalidPackage.
+    """
+    check_digest(data, digest)
+    header, arrays = decode(data, PackedMap.FORMAT)
+    with package_errors("map"):
+        packed = map_from(header, arrays)
+    refuse_extra(arrays, set())
+    return packed
 
 
 def map_from(header: Header, arrays: Arrays) -> PackedMap:

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from core.data.row_scaling import RowScaling, scale_rows
 from core.data.validation import QUIET, as_dense, query_rows
 from core.errors import Fault, InvalidProblem
-from core.packed.codec import Arrays, Header
+from core.packed.codec import Arrays, Header, encode
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -67,6 +67,7 @@ class PackedMap(ABC):
     ``row`` and ``block`` trust their input; ``basis`` checks it.
     """
 
+    FORMAT: ClassVar[str] = "stms.map.1"
     kind: ClassVar[str]
 
     @property
@@ -95,6 +96,14 @@ class PackedMap(ABC):
         """What a package's header says beside kind and columns, where the arrays do not say it."""
         return {}
 
+    def header(self) -> Header:
+        """What the header of a package says of its map."""
+        return {"kind": self.kind, "n_columns": self.n_columns, **self.sizes()}
+
+    def to_bytes(self) -> bytes:
+        """The map as safetensors, for ``map_from_bytes``; the same map always gives the same bytes."""
+        return encode({"format": self.FORMAT, **self.header()}, self.arrays())
+
     @property
     def cost(self) -> int:
         """Multiplications, or additions and comparisons of trees, for the basis values of a row."""
@@ -120,12 +129,8 @@ class PackedMap(ABC):
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the map: students with the same one share every basis value."""
-        state = hashlib.sha256(f"{self.kind}:{self.n_columns}:{self.n_basis}".encode())
-        for name, array in sorted(self.arrays().items()):
-            state.update(name.encode())
-            state.update(np.ascontiguousarray(array).data)
-        return state.hexdigest()
+        """SHA-256 of ``to_bytes()``: students with the same one share every basis value."""
+        return hashlib.sha256(self.to_bytes()).hexdigest()
 
 
 @final

@@ -22,10 +22,19 @@ from numpy.typing import ArrayLike, NDArray
 from core.data.validation import MAX_MAGNITUDE, QUIET, out_of_range, query_row
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.calibration import Calibration, calibration_from, calibration_header
-from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take
+from core.packed.codec import (
+    Buffer,
+    Header,
+    check_digest,
+    decode,
+    encode,
+    package_errors,
+    refuse_extra,
+    take,
+)
 from core.packed.evaluation import Output, evaluate, rows_for
 from core.packed.forms import Form, PolytopeForm, finite_number, form_from
-from core.packed.map_packages import map_from, map_header
+from core.packed.map_packages import map_from
 from core.packed.maps import Floats, PackedMap, frozen_array
 from core.packed.sparse import StoredBasis, densified_blocks, sparse_rows
 
@@ -49,11 +58,16 @@ class PackedStudent:
     metadata: free text and numbers that travel with the student (versions, digests, seed).
     calibration: from scores to probabilities of the class; None if there is none.
     gaps: a and c of what gaps in a record change in its score, see ``with_gaps``; None if not measured.
+    shares_map: whether its package names the map by its digest, as those of other students do, and the map is
+    a package of its own, ``map.to_bytes()``; otherwise the package of the student holds the map.
 
     Safe for use from several threads. Raises InvalidProblem if parts do not fit or a number is not finite.
     """
 
     FORMAT: ClassVar[str] = "stms.student.1"
+    """Of a package that holds the map."""
+    SHARING: ClassVar[str] = "stms.student.2"
+    """Of a package that names it."""
 
     map: PackedMap
     form: Form
@@ -62,6 +76,7 @@ class PackedStudent:
     metadata: Mapping[str, MetadataValue] = field(default_factory=dict)
     calibration: Calibration | None = None
     gaps: tuple[float, float] | None = None
+    shares_map: bool = False
 
     def __post_init__(self) -> None:
         for coef in np.atleast_2d(self.form.coef):
@@ -210,38 +225,42 @@ class PackedStudent:
     def to_bytes(self) -> bytes:
         """The student as safetensors; the same student always gives the same bytes."""
         header: Header = {
-            "format": self.FORMAT,
+            "format": self.SHARING if self.shares_map else self.FORMAT,
             "label": self.label,
             "threshold": self.threshold,
             "metadata": dict(self.metadata),
             **self.form.header(),
-            **map_header(self.map),
+            **({"map": self.map.digest} if self.shares_map else self.map.header()),
             **calibration_header(self.calibration),
             **({} if self.gaps is None else {"gaps": [*self.gaps]}),
         }
-        arrays = {**self.form.arrays(), **self.map.arrays()}
+        arrays = {**self.form.arrays(), **({} if self.shares_map else self.map.arrays())}
         if self.calibration is not None:
             arrays |= self.calibration.arrays()
         return encode(header, arrays)
 
     @classmethod
-    def from_bytes(cls, data: Buffer, *, digest: str | None = None) -> PackedStudent:
+    def from_bytes(
+        cls, data: Buffer, *, digest: str | None = None, maps: Mapping[str, PackedMap] | None = None
+    ) -> PackedStudent:
         """The student of ``to_bytes``, its arrays views of ``data``.
 
-        digest: if given, the SHA-256 that ``data`` must have. Raises InvalidPackage.
+        digest: if given, the SHA-256 that ``data`` must have. maps: by digest, for a package that names its
+        map, see `named_map`. Raises InvalidPackage.
         """
         check_digest(data, digest)
-        header, arrays = decode(data, cls.FORMAT)
+        header, arrays = decode(data, cls.FORMAT, cls.SHARING)
+        shares_map = header["format"] == cls.SHARING
         with package_errors("student"):
-            packed = map_from(header, arrays)
             student = cls(
-                map=packed,
+                map=_shared(header, maps or {}) if shares_map else map_from(header, arrays),
                 form=form_from(header, arrays),
                 threshold=take(header, "threshold", float),
                 label=take(header, "label", str),
                 metadata=take(header, "metadata", dict),
                 calibration=calibration_from(header, arrays),
                 gaps=_gaps_from(header),
+                shares_map=shares_map,
             )
         refuse_extra(arrays, set())
         return student
@@ -250,6 +269,25 @@ class PackedStudent:
     def digest(self) -> str:
         """SHA-256 of ``to_bytes()``, 64 hexadecimal digits."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+def named_map(data: Buffer) -> str | None:
+    """The digest of the map that the package of a student names; None if it holds the map.
+
+    Raises InvalidPackage.
+    """
+    header, _ = decode(data, PackedStudent.FORMAT, PackedStudent.SHARING)
+    return None if header["format"] == PackedStudent.FORMAT else str(take(header, "map", str))
+
+
+def _shared(header: Header, maps: Mapping[str, PackedMap]) -> PackedMap:
+    """The map that a package names. Raises InvalidPackage."""
+    digest = take(header, "map", str)
+    if digest not in maps:
+        raise InvalidPackage(f"The package names the map {digest!r:.80}, which is not there.")
+    if maps[digest].digest != digest:
+        raise InvalidPackage(f"The map {digest} is not packed as maps are.")
+    return maps[digest]
 
 
 def row_scorer(student: PackedStudent) -> Callable[[list[float]], float]:
@@ -362,16 +400,3 @@ def checked_metadata(metadata: Any) -> dict[str, MetadataValue]:
             message = f"Metadata {name!r:.80} must be text, a finite number or a 64-bit whole number."
             raise InvalidProblem(Fault("metadata", "bad_value", message))
     return dict(metadata)
-
-
-def check_digest(data: Buffer, digest: str | None) -> None:
-    """Raises InvalidPackage if ``data`` does not have the SHA-256 that it should have."""
-    if digest is not None and hashlib.sha256(data).hexdigest() != digest:
-        raise InvalidPackage("The package does not have the digest that it was stored under.")
-
-
-def refuse_extra(arrays: Arrays, known: set[str]) -> None:
-    """Raises InvalidPackage if there are arrays that the package should not have."""
-    extra = sorted(set(arrays) - known)
-    if extra:
-        raise InvalidPackage(f"The package has an unknown array {extra[0]!r:.80}.")

@@ -14,16 +14,21 @@ from numpy.typing import ArrayLike, NDArray
 
 from core.data.validation import QUIET, query_row, query_rows, row_blocks
 from core.errors import Fault, InvalidPackage, InvalidProblem
-from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take, take_array
-from core.packed.map_packages import map_from, map_header
-from core.packed.maps import Floats, PackedMap, frozen_array
-from core.packed.student import (
-    MetadataValue,
+from core.packed.codec import (
+    Arrays,
+    Buffer,
+    Header,
     check_digest,
-    checked_metadata,
-    finite_scores,
+    decode,
+    encode,
+    package_errors,
     refuse_extra,
+    take,
+    take_array,
 )
+from core.packed.map_packages import map_from
+from core.packed.maps import Floats, PackedMap, frozen_array
+from core.packed.student import MetadataValue, checked_metadata, finite_scores
 
 
 @final
@@ -111,7 +116,7 @@ class PackedTeacher:
 
     def to_bytes(self) -> bytes:
         """The teacher as safetensors; the same teacher always gives the same bytes."""
-        header: Header = {"format": self.FORMAT, "metadata": dict(self.metadata), **map_header(self.map)}
+        header: Header = {"format": self.FORMAT, "metadata": dict(self.metadata), **self.map.header()}
         names = json.dumps(self.classes, separators=(",", ":")).encode()
         arrays: Arrays = {"coef": self.coef, "intercept": self.intercept, **self.map.arrays()}
         return encode(header, arrays | {"classes": np.frombuffer(names, dtype=np.uint8)})

@@ -205,6 +205,16 @@ class Preparation:
             "teacher_cost", lambda: query_cost(self.packed_teacher().map, len(self.classes))
         )
 
+    @property
+    def map_digest(self) -> str:
+        """Digest of the map that students have whose decisions are functions of the features."""
+
+        def digest() -> str:
+            none = np.zeros((1, self.feature_map.n_features_out))
+            return self.feature_map.fold(none)[0].digest
+
+        return self.examples.shared.get("map_digest", digest)
+
     def packed_teacher(self) -> PackedTeacher:
         """The teacher with its map, ready for queries; its distilled weights if it cannot be packed.
 

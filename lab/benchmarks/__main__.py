@@ -14,6 +14,7 @@ PROGRAMS: Final = (
         "dashboard",
         "first_model",
         "inputs",
+        "many_classes",
         "object_storage",
         "query",
         "reach",

@@ -243,9 +243,9 @@ class AsyncLocal(Shown):
         return f"{self.model.partition('@')[0]}@{package.version}"
 
     async def _evaluator(self, packages: dict[str, Package], held: Evaluator | None) -> Evaluator:
-        """What evaluates packages; the encoder is fetched unless that of ``held`` is the same."""
+        """What evaluates packages; encoder and maps are fetched unless ``held`` has the same."""
         try:
-            from stms_client.evaluator import Evaluator
+            from stms_client.evaluator import Evaluator, named_maps
         except ImportError as error:
             raise MissingPackage(
                 "Local evaluation needs NumPy and safetensors: stms-client[local]."
@@ -256,4 +256,8 @@ class AsyncLocal(Shown):
             encoder = held.encoder_bytes
         elif first.encoder is not None:
             encoder = await self._client.encoder(self._pinned(first), self.labels[0])
-        return Evaluator(packages, encoder)
+        maps = {}
+        for digest, label in named_maps({label: one.content for label, one in packages.items()}).items():
+            content = None if held is None else held.maps.get(digest)
+            maps[digest] = content or await self._client.map(self._pinned(first), label)
+        return Evaluator(packages, encoder, maps)

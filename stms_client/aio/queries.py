@@ -129,6 +129,12 @@ class Queries(Connection):
         """The students of up to 256 classes as bytes, all of one version, by one request."""
         return await self.do(calls.packages(model, labels))
 
+    async def map(self, model: str, label: ClassName) -> bytes:
+        """The map that the package of a class names, as bytes; packages of one version that share it name its
+        SHA-256.
+        """
+        return await self.do(calls.map_of(model, label))
+
     async def encoder(self, model: str, label: ClassName) -> bytes:
         """The encoder of records or texts of the version of a class, as bytes."""
         return await self.do(calls.encoder(model, label))

@@ -15,6 +15,9 @@ import { decode, Encoder, StmsError } from "./stms-records.mjs";
 export { Encoder, StmsError };
 
 const FORMAT = "stms.student.1";
+/** Of a package that names its map, which other students share. */
+const SHARING = "stms.student.2";
+const MAP_FORMAT = "stms.map.1";
 const MAX_MAGNITUDE = 1e100;
 const FAR = 1e30;
 const BESIDE_TERMS = "_beside_terms";
@@ -187,18 +190,44 @@ function finite(score) {
   return score;
 }
 
-/** The student of one class. bytes: a package of it, a Uint8Array. Throws StmsError for other bytes. */
-export class Student {
-  constructor(bytes) {
-    const [header, arrays] = decode(bytes, FORMAT);
-    this.label = header.label;
-    this.threshold = header.threshold;
-    this.gaps = header.gaps ?? [0, 0];
+/** A map: the function of rows, and its sizes. header, arrays: of a package that holds it. */
+class Basis {
+  constructor(header, arrays) {
     this.columns = header.n_columns;
     this.terms = header.kind.endsWith(BESIDE_TERMS) ? header.n_terms : 0;
     this.isLinear = header.kind === "linear";
     // Of the columns before the terms.
-    this.map = mapOf(this.terms > 0 ? header.kind.slice(0, -BESIDE_TERMS.length) : header.kind, header, arrays);
+    this.of = mapOf(this.terms > 0 ? header.kind.slice(0, -BESIDE_TERMS.length) : header.kind, header, arrays);
+  }
+}
+
+/** The map in a package of its own, a Uint8Array. Throws StmsError for other bytes. */
+export function readMap(bytes) {
+  return new Basis(...decode(bytes, MAP_FORMAT));
+}
+
+/** The digest of the map that the package of a student names; null if it holds its map. */
+export function namedMap(bytes) {
+  const [header] = decode(bytes, FORMAT, SHARING);
+  return header.format === SHARING ? header.map : null;
+}
+
+/**
+ * The student of one class. bytes: a package of it, a Uint8Array. maps: what `readMap` gives, by digest, for a
+ * package that names its map. Throws StmsError for other bytes.
+ */
+export class Student {
+  constructor(bytes, maps = new Map()) {
+    const [header, arrays] = decode(bytes, FORMAT, SHARING);
+    this.label = header.label;
+    this.threshold = header.threshold;
+    this.gaps = header.gaps ?? [0, 0];
+    const basis = header.format === SHARING ? maps.get(header.map) : new Basis(header, arrays);
+    if (basis === undefined) throw new StmsError(`The package names the map ${header.map}, which is not there.`);
+    this.columns = basis.columns;
+    this.terms = basis.terms;
+    this.isLinear = basis.isLinear;
+    this.map = basis.of;
     this.form = formOf(header, arrays);
     this.calibration = calibrationOf(header.calibration, arrays);
   }
@@ -332,15 +361,29 @@ export class Local {
       const pinned = `${this.model.split("@")[0]}@${first.version}`;
       const others = this.labels.slice(1).map(async (label) => [label, await this.request(pinned, label)]);
       const packages = [[this.labels[0], first], ...(await Promise.all(others))];
-      const students = new Map(packages.map(([label, { bytes }]) => [label, new Student(bytes)]));
+      const maps = await this.mapsOf(pinned, packages, held);
+      const students = new Map(packages.map(([label, { bytes }]) => [label, new Student(bytes, maps)]));
       const { model, version, etag, encoderDigest } = first;
       const encoder = await this.encoderOf(pinned, encoderDigest, held);
-      found = { students, encoder, encoderDigest, model, version, etag };
+      found = { students, maps, encoder, encoderDigest, model, version, etag };
     }
     if (this.closed) return;
     this.held = found;
     this.refusal = null;
     this.answered = started;
+  }
+
+  /** The maps that packages name, by digest: each is fetched once, unless it is held. */
+  async mapsOf(model, packages, held) {
+    const labels = new Map(packages.map(([label, { bytes }]) => [namedMap(bytes), label]));
+    labels.delete(null);
+    const found = [...labels].map(async ([digest, label]) => {
+      if (held?.maps.has(digest)) return [digest, held.maps.get(digest)];
+      const { bytes, etag } = await this.request(model, label, null, 0, "map");
+      if (!etag.endsWith(`-${digest}"`)) throw new StmsError("The map that was sent is not that of the student.");
+      return [digest, readMap(bytes)];
+    });
+    return new Map(await Promise.all(found));
   }
 
   /** The encoder with a digest, null if there is none. */
@@ -351,7 +394,7 @@ export class Local {
     return new Encoder(bytes);
   }
 
-  /** The package of a class, or its encoder; null if the service says that it is held. */
+  /** The package of a class, its map or its encoder; null if the service says that it is held. */
   async request(model, label, held = null, calls = 0, part = "package") {
     const headers = { ...this.headers };
     if (held !== null) headers["if-none-match"] = held.etag;

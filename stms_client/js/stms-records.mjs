@@ -36,14 +36,16 @@ export class StmsError extends Error {
 /** The text of bytes in UTF-8. */
 export const textOf = (bytes) => new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes);
 
-/** Header and arrays, each with its shape, of safetensors. Throws StmsError. */
-export function decode(bytes, format) {
+/** Header and arrays, each with its shape, of safetensors of one of the formats. Throws StmsError. */
+export function decode(bytes, ...formats) {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   const length = Number(view.getBigUint64(0, true));
   if (length > bytes.byteLength - 8) throw new StmsError("The package ends within its header.");
   const index = JSON.parse(textOf(bytes.subarray(8, 8 + length)));
   const header = JSON.parse(index.__metadata__.stms);
-  if (header.format !== format) throw new StmsError(`The package has the format ${header.format}, not ${format}.`);
+  if (!formats.includes(header.format)) {
+    throw new StmsError(`The package has the format ${header.format}, not ${formats.at(-1)}.`);
+  }
   const arrays = {};
   delete index.__metadata__;
   for (const [name, { dtype, shape, data_offsets: [start, stop] }] of Object.entries(index)) {

@@ -278,7 +278,7 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwar
         _fit_alias(case)
     elif path == "/v1/training-jobs" and case.method == "POST":
         _fit_job(case)
-    elif path.endswith(("/package", "/encoder")) and ":" not in case.headers.get("X-STMS-Local", ":"):
+    elif path.endswith(("/package", "/map", "/encoder")) and ":" not in case.headers.get("X-STMS-Local", ":"):
         # The value was made without the pattern of the header.
         del case.headers["X-STMS-Local"]
 

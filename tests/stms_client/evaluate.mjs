@@ -1,9 +1,11 @@
-// Scores, matches and probabilities of rows by a package: node evaluate.mjs PACKAGE ROWS OUTPUT
+// Scores, matches and probabilities of rows by a package: node evaluate.mjs PACKAGE ROWS OUTPUT [MAP]
 import { readFileSync, writeFileSync } from "node:fs";
-import { Student } from "../../stms_client/js/stms-local.mjs";
+import { namedMap, readMap, Student } from "../../stms_client/js/stms-local.mjs";
 
-const [, , packaged, rows, output] = process.argv;
-const student = new Student(new Uint8Array(readFileSync(packaged)));
+const [, , packaged, rows, output, map] = process.argv;
+const content = new Uint8Array(readFileSync(packaged)), maps = new Map();
+if (map !== undefined) maps.set(namedMap(content), readMap(new Uint8Array(readFileSync(map))));
+const student = new Student(content, maps);
 const bytes = readFileSync(rows);
 const table = new Float64Array(bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength));
 const n = table.length / student.columns;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import io
 import json
@@ -23,6 +24,7 @@ from core.packed.record_rows import RecordRows
 from stms_client.bundle import copy_bundle, open_bundle
 from stms_client.errors import InvalidInput, StmsError
 from tests.app.serving.written_records import RECORD, encoder
+from tests.reference.packed_students import CASES, some_rows
 from tests.system.published import linear_student, linear_teacher, publish
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
@@ -64,6 +66,22 @@ def test_its_students_answer_as_those_that_were_exported(sqlite_store: Store, tm
     assert open_bundle(path, ["dog"]).labels == ("dog",)
     with pytest.raises(InvalidInput, match="no student of class 'bird'"):
         open_bundle(path, ["dog", "bird"])
+
+
+@pytest.mark.parametrize("is_unpacked", [False, True])
+def test_students_that_share_a_map_find_it(sqlite_store: Store, tmp_path: Path, is_unpacked):
+    first = dataclasses.replace(CASES["rbf-linear-none"], label="a", shares_map=True)
+    students = {"a": first, "b": dataclasses.replace(first, label="b", threshold=1.0)}
+    teacher = linear_teacher("ab", np.zeros((2, first.map.n_columns)))
+    path = write(sqlite_store, publish(sqlite_store, "kernel", students, teacher), tmp_path)
+    if is_unpacked:
+        copy_bundle(path, tmp_path / "folder")
+        path = tmp_path / "folder"
+    opened = open_bundle(path)
+    for label, student in students.items():
+        rows = some_rows(student, 50)
+        np.testing.assert_array_equal(opened.query_rows(label, rows).scores, student.scores(rows))
+    assert open_bundle(path, ["b"]).query("b", rows[0]).threshold == 1.0
 
 
 def test_records_are_asked_about(sqlite_store: Store, tmp_path: Path):
@@ -121,7 +139,7 @@ def test_what_is_damaged_is_refused(sqlite_store: Store, tmp_path: Path):
             open_bundle(cut)
     later = tmp_path / "later"
     later.mkdir()
-    (later / documents.MANIFEST).write_text(json.dumps({"format": "stms.bundle.2"}))
+    (later / documents.MANIFEST).write_text(json.dumps({"format": "stms.bundle.3"}))
     with pytest.raises(StmsError, match="is not a bundle of the format"):
         open_bundle(later)
 

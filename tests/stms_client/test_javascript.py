@@ -30,6 +30,9 @@ def compare(student: PackedStudent, n: int, folder: Path) -> float:
     (folder / "student").write_bytes(student.to_bytes())
     (folder / "rows").write_bytes(X.tobytes())
     files = [str(folder / name) for name in ("student", "rows", "found")]
+    if student.shares_map:
+        (folder / "map").write_bytes(student.map.to_bytes())
+        files.append(str(folder / "map"))
     subprocess.run(["node", str(EVALUATE), *files], check=True, timeout=500)
     scores, matches, probabilities = np.fromfile(folder / "found").reshape(-1, 3).T
     expected = student.scores(X)
@@ -48,6 +51,54 @@ def compare(student: PackedStudent, n: int, folder: Path) -> float:
 @pytest.mark.parametrize("case", CASES)
 def test_rows_have_the_decisions_of_the_core(case: str, tmp_path: Path):
     assert compare(CASES[case], 1000, tmp_path) <= TOLERANCE
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.endswith("-linear-none")])
+def test_a_map_in_a_package_of_its_own_gives_the_same_decisions(case: str, tmp_path: Path):
+    assert compare(replace(CASES[case], shares_map=True), 1000, tmp_path) <= TOLERANCE
+
+
+SHARED = """
+import { readFileSync } from "node:fs";
+import { Local } from "MODULE";
+const asked = [];
+let version = 4;
+const fetch = async (url, { headers }) => {
+  asked.push(url.split("/v1/models/")[1]);
+  const part = url.split("/").at(-1);
+  const etag = part === "map" ? `"${version}-DIGEST"` : `"${version}-x"`;
+  if (headers["if-none-match"] === etag) return new Response(null, { status: 304 });
+  return new Response(readFileSync(`FOLDER/${part}`), {
+    headers: { etag, "x-model": "m", "x-model-version": String(version) },
+  });
+};
+const local = new Local("http://stms.test/", "m", ["a", "b"], { poll: 0.1, maxStale: 4, fetch });
+local.plan = () => {};
+await local.follow();
+const x = [1, 2, 3, 4, 5, 6], scores = [local.query("a", x).score, local.query("b", x).score];
+await local.follow();
+version = 5;
+await local.follow();
+scores.push(local.query("b", x).score);
+const maps = asked.filter((url) => url.endsWith("map"));
+console.log(JSON.stringify({ asked: maps, scores, version: local.version }));
+"""
+
+
+def test_a_program_fetches_the_map_of_several_classes_once(tmp_path: Path):
+    student = replace(CASES["rbf-linear-none"], shares_map=True)
+    (tmp_path / "package").write_bytes(student.to_bytes())
+    (tmp_path / "map").write_bytes(student.map.to_bytes())
+    program = SHARED.replace("MODULE", MODULE.as_uri()).replace("FOLDER", str(tmp_path))
+    (tmp_path / "program.mjs").write_text(program.replace("DIGEST", student.map.digest), "utf-8")
+    ran = subprocess.run(
+        ["node", str(tmp_path / "program.mjs")], check=True, timeout=60, capture_output=True, text=True
+    )
+    found = json.loads(ran.stdout)
+    assert (found["asked"], found["version"]) == (["m%404/classes/b/map"], 5)
+    assert found["scores"] == pytest.approx(
+        [student.score([1.0, 2.0, 3.0, 4.0, 5.0, 6.0])] * 3, rel=TOLERANCE
+    )
 
 
 @pytest.mark.parametrize("case", ["linear-linear-none", "rbf_beside_terms-polytope-none"])

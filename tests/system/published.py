@@ -79,7 +79,11 @@ def publish(
         for number, (label, student) in enumerate(students.items()):
             digest, _ = uow.blobs.put([student.to_bytes()])
             row = StudentRow(job.id, number, label, "svm", StudentState.SUCCEEDED, digest=digest)
-            rows.append(dataclasses.replace(row, metrics=dict((measured or {}).get(label, {}))))
+            metrics = dict((measured or {}).get(label, {}))
+            row = dataclasses.replace(row, metrics=metrics)
+            if student.shares_map:
+                row = dataclasses.replace(row, map_digest=uow.blobs.put([student.map.to_bytes()])[0])
+            rows.append(row)
         uow.students.save_all(rows)
         teacher_digest, _ = uow.blobs.put([teacher.to_bytes()])
         return models.publish(

@@ -88,7 +88,7 @@ class Audit:
 
         self._jobs = {row["id"]: row for row in rows("SELECT * FROM jobs")}
         self._students = rows(
-            "SELECT job_id, class_index, method, label, state, digest, error FROM job_students"
+            "SELECT job_id, class_index, method, label, state, digest, map_digest, error FROM job_students"
         )
         self._events = rows("SELECT job_id, seq, type, data FROM job_events ORDER BY job_id, seq")
         versions = rows("SELECT model, version, job_id FROM model_versions")
@@ -188,7 +188,7 @@ class Audit:
                 self.findings.corrupt.append(
                     f"blob {digest}: {length} of {size} bytes, sha256 {sha.hexdigest()}"
                 )
-        needed = {row["digest"] for row in self._students if row["digest"]}
+        needed = {row[name] for row in self._students for name in ("digest", "map_digest") if row[name]}
         self.findings.corrupt += [
             f"blob {digest} of a student is missing" for digest in sorted(needed - whole)
         ]

@@ -147,7 +147,7 @@ def _read_package(data: bytes, _folder: Path) -> None:
 
 
 def _score_student(data: bytes, _folder: Path) -> None:
-    student = PackedStudent.from_bytes(bytes(data))
+    student = PackedStudent.from_bytes(bytes(data), maps={_basis().digest: _basis()})
     if student.map.n_columns <= _COLUMNS:
         rows = np.linspace(-2.0, 2.0, 3 * student.map.n_columns).reshape(3, -1)
         scores, alone = student.scores(rows), np.array([student.score(row) for row in rows])
@@ -307,9 +307,10 @@ def _packages() -> list[bytes]:
     return [b"L" + _LABELS.to_bytes(), b"H" + front + b"".join(arrays[name].tobytes() for name in places)]
 
 
-def _students() -> list[bytes]:
-    """Students of trees: their nodes refer to each other, and to rows of other arrays."""
-    basis = TreesBasis(
+@cache
+def _basis() -> TreesBasis:
+    """A map of trees, which packages may name."""
+    return TreesBasis(
         columns=2,
         sums=1,
         feature=np.array([0, 0, 1]),
@@ -322,9 +323,14 @@ def _students() -> list[bytes]:
         output=np.zeros(3, dtype=int),
         divisor=3.0,
     )
+
+
+def _students() -> list[bytes]:
+    """Students of trees: their nodes refer to each other, and to rows of other arrays."""
     one = np.ones(1)
     forms = (LinearForm(one, 0.0, one, 0.0), LinearForm(-one, 0.5, one, -1.0))
-    packed = [PackedStudent(basis, form, 0.0, "a") for form in forms]
+    packed = [PackedStudent(_basis(), form, 0.0, "a") for form in forms]
+    packed.append(PackedStudent(_basis(), forms[0], 0.0, "a", shares_map=True))
     packed.append(PackedStudent(LinearBasis(2), LinearForm(np.ones(2), 0.0, np.ones(2), 0.0), 0.0, "a"))
     return [student.to_bytes() for student in packed]
 

@@ -12,11 +12,11 @@ import scipy.sparse as sp
 
 from app.domain.entities import Json
 from app.services.class_additions import unpack_examples
+from app.services.models import open_packed
 from app.store.blob_cache import BlobCache, open_blob
 from app.store.unit_of_work import Store
 from core.data.dataset import LabelledData
 from core.monitoring.addition import AddedClass, AdditionBase, add_class, conflicts
-from core.packed import PackedStudent
 from core.run import Run
 from core.types import Matrix
 
@@ -48,7 +48,7 @@ def add_student(
     budget: float,
     confidence: float | None,
     base_digest: str | None,
-    students: Sequence[tuple[str, str]] | None,
+    students: Sequence[tuple[str, str, str | None]] | None,
     seed: int,
     run: Run,
 ) -> AddedStudent:
@@ -56,7 +56,8 @@ def add_student(
 
     train: of the version. names: what its classes are called now, None for those taken away, whose rows are
     left out. examples: (q, d), dense or sparse like the rows. base_digest: of the stored base, None to make
-    it. students: labels and digests of the other students; None to compare none.
+    it. students: label, digest and digest of the map of the other students; None to
+    compare none.
 
     Raises InvalidProblem for unusable rows, NotFound, Unavailable, InvalidPackage, Cancelled.
     """
@@ -102,15 +103,13 @@ def _held_out(added: AddedClass) -> Json:
     return {**added.as_dict(), "threshold": added.student.threshold}
 
 
-def _conflicts(store: Store, files: BlobCache, students: Sequence[tuple[str, str]], examples: Matrix) -> Json:
+def _conflicts(
+    store: Store, files: BlobCache, students: Sequence[tuple[str, str, str | None]], examples: Matrix
+) -> Json:
     """Students that accept more of the examples than chance explains, the most first."""
     found: list[Json] = []
-    for label, digest in students:
-
-        def read(digest: str = digest) -> PackedStudent:
-            return PackedStudent.from_bytes(open_blob(store, files, digest).whole())
-
-        student = files.with_refetch(read, digest)
+    for label, digest, map_digest in students:
+        student = open_packed(store, files, digest, map_digest)
         for name, accepts in conflicts({label: student}, examples).items():
             found.append({"class": name, "accepts": accepts, "of": examples.shape[0]})
     found.sort(key=lambda one: -one["accepts"])

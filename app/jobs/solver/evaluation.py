@@ -17,7 +17,7 @@ from app.domain.evaluation import LEAST_ROWS, Evaluation
 from app.jobs.solver.job_data import Rows, as_table, row_identities
 from app.services.datasets import get_dataset, load_dataset
 from app.services.evaluations import reference_of
-from app.services.models import list_classes, open_head, resolve, student_digest
+from app.services.models import list_classes, open_head, open_student, resolve, served_student
 from app.store.blob_cache import BlobCache, open_blob
 from app.store.unit_of_work import Store
 from core.data.repeated_rows import Digests
@@ -133,14 +133,12 @@ class EvaluatedVersion:
         try:
             if version.imported:
                 head = open_head(self.store, self.files, version)
-                row = head.labels.find(label)
-                return None if row is None else head.student(row)
-            digest = student_digest(self.store, self.files, version, label)
+                place = head.labels.find(label)
+                return None if place is None else head.student(place)
+            row = served_student(self.store, self.files, version, label)
         except NotFound:
             return None
-        return self.files.with_refetch(
-            lambda: PackedStudent.from_bytes(open_blob(self.store, self.files, digest).whole()), digest
-        )
+        return open_student(self.store, self.files, row)
 
 
 def evaluate(store: Store, files: BlobCache, evaluation_id: str, progress: ProgressCallback) -> Json:

@@ -15,8 +15,8 @@ add {label, examples_digest or dataset_id, base_digest, budget, confidence, stud
 restore {preparation_digest} → progress…, restored
 either of these two          → scored {part, first, rows} + [scores], for each batch of a remote teacher
 evaluate {evaluation_id}     → progress…, evaluated {result}
-train {students}             → started, progress…, student {…} + [packed, trace of its search if there is one]
-                               or student_failed {…}…, trained
+train {students}             → started, progress…, student {…} + [packed, the map that it names, trace of its
+                               search], both empty where there is none, or student_failed {…}…, trained
 
 With {stage, starves} a progress says that the solver waits for the processor, or no longer does.
 Any of them may be answered by failed {code, message, retryable}; waiting may cure a retryable failure. The
@@ -302,8 +302,8 @@ class CommandHandler:
         except Exception as error:  # noqa: BLE001 - a class that fails must not take the others with it
             self._answers.send("student_failed", student | failure(error))
         else:
-            traces = () if artifact.trace is None else (artifact.trace,)
-            self._answers.send("student", student | artifact.row, artifact.packed, *traces)
+            parts = artifact.packed, artifact.map or b"", artifact.trace or b""
+            self._answers.send("student", student | artifact.row, *parts)
 
     def _run(self) -> Run:
         """For a preparation: what an interrupted one has stored in the cache folder is taken up."""

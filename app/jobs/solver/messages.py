@@ -118,7 +118,8 @@ class AdditionResult:
 class StudentResult:
     """A trained student, or why there is none: then ``packed`` is None and ``row`` has code and message.
 
-    trace: compressed JSON of its hyper-parameter search; None without a search.
+    trace: compressed JSON of its hyper-parameter search; None without a search. map: the package of the map
+    that ``packed`` names; None if ``packed`` holds it.
     """
 
     key: StudentKey
@@ -126,6 +127,12 @@ class StudentResult:
     row: Json
     packed: bytes | None
     trace: bytes | None = None
+    map: bytes | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its packages and of its trace."""
+        return sum(len(part or b"") for part in (self.packed, self.map, self.trace))
 
 
 @dataclass(frozen=True, slots=True)

@@ -362,13 +362,13 @@ def _transfers(answer: Message) -> dict[str, Transfer]:
 
 
 def _student_result(message: Message) -> StudentResult:
-    packed, trace, *_ = (*message.blobs, None, None)
-    return StudentResult(message.key, str(message.header["label"]), message.header, packed, trace)
+    packed, shared_map, trace, *_ = (*(blob or None for blob in message.blobs), None, None, None)
+    return StudentResult(message.key, str(message.header["label"]), message.header, packed, trace, shared_map)
 
 
 def _is_full(batch: Sequence[StudentResult]) -> bool:
     """Whether a batch is as much as one transaction should store."""
-    size = sum(len(result.packed or b"") + len(result.trace or b"") for result in batch)
+    size = sum(result.nbytes for result in batch)
     return len(batch) >= _MAX_BATCH_STUDENTS or size >= _MAX_BATCH_BYTES
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,9 +18,11 @@ from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
 from core.model_selection.folds import Folds
 from core.monitoring.suspects import Suspects, class_probabilities, suspect_labels
+from core.packed import PackedStudent
 from core.packed.codec import Buffer
 from core.packed.encoder import Encoder
 from core.packed.input_profile import InputProfile
+from core.packed.map_packages import MIN_SHARED_BYTES
 from core.run import Run
 from core.teachers.linear_head import ImportedHead, LinearHead
 from core.training.config import TrainingConfig
@@ -73,11 +76,13 @@ class BatchContext:
 class StudentArtifact:
     """One trained student. row: its numbers, JSON-ready.
 
-    trace: hyper-parameter search as JSON compressed by zlib; None without a search.
+    map: the package of the map that ``packed`` names; None if ``packed`` holds it. trace: hyper-parameter
+    search as JSON compressed by zlib; None without a search.
     """
 
     row: Json
     packed: bytes
+    map: bytes | None
     trace: bytes | None
 
 
@@ -258,7 +263,7 @@ class TrainingSession:
         return self._artifact(trained, row)
 
     def _artifact(self, trained: TrainedStudent, row: Json) -> StudentArtifact:
-        packed = trained.packed
+        packed = self._sharing_map(trained.packed)
         calibration = {} if packed.calibration is None else {"calibration": packed.calibration.kind}
         rule = {"threshold_rule": packed.metadata["threshold_rule"]}
         checked = {} if trained.verdict is None else {"guard": trained.verdict.as_dict()}
@@ -280,7 +285,14 @@ class TrainingSession:
         }
         trace = trained.trace
         compressed = None if trace is None else zlib.compress(msgspec.json.encode(trace))
-        return StudentArtifact(row, packed.to_bytes(), compressed)
+        shared_map = packed.map.to_bytes() if packed.shares_map else None
+        return StudentArtifact(row, packed.to_bytes(), shared_map, compressed)
+
+    def _sharing_map(self, packed: PackedStudent) -> PackedStudent:
+        """The student, which names its map where that is the one of the job, and large enough."""
+        if packed.map.nbytes < MIN_SHARED_BYTES:
+            return packed
+        return dataclasses.replace(packed, shares_map=packed.map.digest == self.preparation.map_digest)
 
     def _row_answers(self, result: ClassResult, target: int) -> Json:
         """Truth and answers row by row, for comparisons with other versions; nothing where they are many."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from typing import Final
@@ -297,6 +297,12 @@ def store_students(
     if unit is not None:
         uow.units.stored_result(job_id, attempt, unit)
     rows = _student_rows(uow, job_id, results)
+    maps = {
+        str(row.map_digest): len(result.map)
+        for result, row in zip(results, rows, strict=True)
+        if result.map is not None
+    }
+    known = uow.students.maps_among(job_id, maps)
     stored = uow.students.save_all(rows)
     events: list[tuple[str, Json]] = []
     for result, row in zip(results, rows, strict=True):
@@ -313,6 +319,7 @@ def store_students(
     uow.events.append_all(job_id, events)
     if stored:
         size = sum(len(result.packed or b"") for result in results if result.key in stored)
+        size += sum(maps[digest] for digest in uow.students.maps_among(job_id, maps) - known)
         uow.jobs.advance(job_id, len(stored), student_bytes=size)
     return {"kept": [list(result.key) for result in results]}
 
@@ -373,15 +380,17 @@ def versions() -> dict[str, str]:
 
 
 def _student_rows(uow: UnitOfWork, job_id: str, results: Sequence[StudentResult]) -> list[StudentRow]:
-    """Store the packed bytes of results and return their rows."""
-    packed = {hashlib.sha256(result.packed).hexdigest(): result.packed for result in results if result.packed}
+    """Store the packages of results and return their rows."""
+    packages = {part for result in results for part in (result.packed, result.map) if part is not None}
+    digests = {package: hashlib.sha256(package).hexdigest() for package in packages}
     # Always in the same order, so that two transactions that store the same students cannot deadlock.
-    for digest in sorted(packed):
-        uow.blobs.put([packed[digest]])
-    return [_student_row(job_id, result) for result in results]
+    for package in sorted(packages, key=digests.__getitem__):
+        uow.blobs.put([package])
+    return [_student_row(job_id, result, digests) for result in results]
 
 
-def _student_row(job_id: str, result: StudentResult) -> StudentRow:
+def _student_row(job_id: str, result: StudentResult, digests: Mapping[bytes, str]) -> StudentRow:
+    """The row of a result. digests: of its packages."""
     index, method = result.key
     if result.packed is None:
         error = result.row["message"]
@@ -393,7 +402,8 @@ def _student_row(job_id: str, result: StudentResult) -> StudentRow:
         method=method,
         state=StudentState.SUCCEEDED,
         metrics=result.row["metrics"],
-        digest=hashlib.sha256(result.packed).hexdigest(),
+        digest=digests[result.packed],
+        map_digest=None if result.map is None else digests[result.map],
         chosen=result.row.get("chosen"),
         **{name: result.row[name] for name in _MEASURES},
     )

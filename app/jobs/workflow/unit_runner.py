@@ -138,7 +138,7 @@ class UnitRunner:
             students = None
             if base.class_count <= LISTED_CLASSES:
                 rows = uow.students.of_job(str(base.job_id), method=base.method)
-                students = [(row.label, row.digest) for row in rows if row.digest is not None]
+                students = [(row.label, row.digest, row.map_digest) for row in rows if row.digest is not None]
             return {
                 "label": said["class"],
                 "examples_digest": job.examples_digest,
@@ -267,7 +267,7 @@ class UnitRunner:
         """Store results; again if another worker has run the step in our place, with its own results."""
         missing = list(results)
         while missing:
-            packed = [result.packed for result in missing if result.packed]
+            packed = [part for result in missing for part in (result.packed, result.map) if part]
             self._check.retry_while_unavailable(partial(stage, self._store, packed))
             stored = self._runner.run(steps.store_students, *self._attempt, missing, unit=self._unit.number)
             kept = stored["kept"]

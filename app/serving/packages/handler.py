@@ -1,6 +1,7 @@
 """The ASGI handler of packages: students, and the encoders of records, for programs that evaluate them.
 
     GET /v1/models/{model}/classes/{class}/package    the student, as `PackedStudent.to_bytes` writes it
+    GET /v1/models/{model}/classes/{class}/map        the map that this package names, if it names one
     GET /v1/models/{model}/classes/{class}/encoder    the encoder of its version, where it has one
     POST /v1/models/{model}:packages                  several students, which the body names, as a tar file
 
@@ -162,7 +163,7 @@ class PackageHandler(WireFormat[Exchange, Receive, Response]):
 
     def _archive(self, path: PackagePath, served: Sequence[ServableStudent]) -> tuple[bytes, list[str]]:
         """The packages as a tar file, in order, and the digest of each. Raises TooLarge."""
-        expected = sum(one.student.form.nbytes + one.student.map.nbytes for one in served)
+        expected = sum(_package_bytes(one.student) for one in served)
         self._check_size(path, expected)
         parts: list[bytes] = []
         digests = []
@@ -177,15 +178,25 @@ class PackageHandler(WireFormat[Exchange, Receive, Response]):
         return archive, digests
 
     def digest_of(self, path: PackagePath, served: ServableStudent) -> str | None:
-        """SHA-256 of a package; None if it was not asked for yet."""
-        return served.columns.encoder_digest if path.is_encoder else self._digests.get(served.student)
+        """SHA-256 of a package; None if it was not asked for yet, or is not there."""
+        if path.part == "encoder":
+            return served.columns.encoder_digest
+        if path.part == "map":
+            return served.student.map.digest if served.student.shares_map else None
+        return self._digests.get(served.student)
 
     def _bytes(self, path: PackagePath, served: ServableStudent) -> bytes:
         """The requested package. Raises NotFound and TooLarge."""
-        if not path.is_encoder:
-            student = served.student
-            self._check_size(path, student.form.nbytes + student.map.nbytes)
+        student = served.student
+        if path.part == "package":
+            self._check_size(path, _package_bytes(student))
             data = student.to_bytes()
+        elif path.part == "map":
+            if not student.shares_map:
+                message = "The package of this class holds its map: it names no other."
+                raise NotFound(message, code="map_not_found")
+            self._check_size(path, student.map.nbytes)
+            data = student.map.to_bytes()
         else:
             package = served.columns.package()
             if package is None:
@@ -261,6 +272,11 @@ class PreparedPoll(PreparedRequest):
         if self._reported:
             metrics.asked_locally(model, self._reported)
         metrics.responded("GET", self._path.route, 304, seconds)
+
+
+def _package_bytes(student: PackedStudent) -> int:
+    """About how many bytes the package of a student has."""
+    return student.form.nbytes + (0 if student.shares_map else student.map.nbytes)
 
 
 def digest_of_several(digests: Sequence[str]) -> str:

@@ -96,6 +96,14 @@ PATHS: Final[Json] = {
             "with `If-None-Match` to learn of new versions and of a revoked key.",
         )
     },
+    "/v1/models/{model}/classes/{class}/map": {
+        "get": _operation(
+            "map",
+            "The map that the student of a class names, for local evaluation.",
+            "Students of one version share it: fetch it once for all packages that name the same digest. 404 "
+            "`map_not_found` where the package holds its map. Needs the scope `download`.",
+        )
+    },
     "/v1/models/{model}/classes/{class}/encoder": {
         "get": _operation(
             "encoder",

@@ -1,4 +1,4 @@
-"""The paths of packages: the student of a class, the encoder of its version, and several students."""
+"""The paths of packages: the student of a class, its map, the encoder of its version, several students."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from app.serving.query.paths import PREFIX
 
 MEDIA_TYPES: Final = {
     "package": b"application/vnd.stms.student+safetensors",
+    "map": b"application/vnd.stms.map+safetensors",
     "encoder": b"application/vnd.stms.encoder+safetensors",
 }
 """By the last part of the path."""
@@ -31,18 +32,13 @@ class PackagePath:
     """reference: of the model: ``name``, ``name@alias`` or ``name@3``. model: its name. label: the class,
     empty if the body names the classes.
 
-    part: ``package``, ``encoder`` or ``packages``.
+    part: ``package``, ``map``, ``encoder`` or ``packages``.
     """
 
     reference: str
     model: str
     label: str
     part: str
-
-    @property
-    def is_encoder(self) -> bool:
-        """Whether the encoder is requested, and not the student."""
-        return self.part == "encoder"
 
     @property
     def route(self) -> str:

@@ -54,17 +54,18 @@ class Retention(Scoped):
         return bool(deleted)
 
     def blobs_of_job(self, job_id: str, limit: int) -> set[str]:
-        """Digests of the blobs that a job refers to: its own, and those of at most ``limit`` students."""
+        """Digests of the blobs that a job refers to: its own, and of students and of their maps
+        at most ``limit`` each."""
         row = self._connection.execute(
             sa.select(*blob_columns(jobs)).where(jobs.c.id == job_id, self._owns(jobs))
         ).one_or_none()
         if row is None:
             return set()
-        of_students = sa.select(job_students.c.digest).where(
-            job_students.c.job_id == job_id, job_students.c.digest.is_not(None)
-        )
-        students = self._connection.execute(of_students.distinct().limit(limit)).scalars()
-        return {digest for digest in row if digest is not None} | set(students)
+        digests = {digest for digest in row if digest is not None}
+        for column in blob_columns(job_students):
+            of_students = sa.select(column).where(job_students.c.job_id == job_id, column.is_not(None))
+            digests |= set(self._connection.execute(of_students.distinct().limit(limit)).scalars())
+        return digests
 
     def blobs_of_version(self, model: str, version: int) -> set[str]:
         """Digests of the blobs that a version itself refers to."""

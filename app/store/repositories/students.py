@@ -14,7 +14,7 @@ from app.domain.entities import StudentRow, StudentState
 from app.store.dialect import batched, insert_once, upsert
 from app.store.paging import fitting
 from app.store.row_bytes import count_for_job, counted_for_job, row_size, rows_size
-from app.store.tables import job_students, jobs, student_curves, student_traces
+from app.store.tables import blobs, job_students, jobs, student_curves, student_traces
 
 StudentKey: TypeAlias = tuple[int, str]
 """(class index, method)."""
@@ -275,6 +275,14 @@ class Students:
         of_job = student_traces.c.job_id == _trained_by(job_id)
         rows = self._connection.execute(sa.select(student_traces).where(of_job))
         return {(row.class_index, row.method): row.trace for row in rows}
+
+    def maps_among(self, job_id: str, digests: Collection[str]) -> set[str]:
+        """Those of ``digests`` that are maps of students of the job."""
+        is_of = sa.exists().where(
+            job_students.c.job_id == job_id, job_students.c.map_digest == blobs.c.digest
+        )
+        query = sa.select(blobs.c.digest).where(blobs.c.digest.in_(digests), is_of)
+        return set(self._connection.execute(query).scalars())
 
     def own(self, job_id: str) -> Sequence[StudentRow]:
         """The rows of a job without those of its base."""

@@ -101,6 +101,28 @@ def test_answers_have_the_bits_of_the_service(case: str, store: Store, stms: Ask
         )
 
 
+@pytest.mark.parametrize("case", [case for case in CASES if case.endswith("-linear-none")])
+def test_a_map_that_classes_share_is_fetched_once(
+    case: str, store: Store, client: Client, stms: Asking, forwarded: Forwarded
+):
+    first = replace(CASES[case], label="a", shares_map=True)
+    students = {"a": first} | {label: replace(first, label=label, threshold=1.0) for label in "bc"}
+    teacher = linear_teacher(list(students), np.zeros((3, first.map.n_columns)))
+    publish(store, "m", students, teacher)
+    rows = some_rows(first, 20)
+    with stms.local("m", list(students), poll=POLL, max_stale=2 * POLL) as local:
+        assert forwarded.asked == ["/v1/models/m:packages", "/v1/models/m@1/classes/c/map"]
+        for row in rows.tolist():
+            assert local.query_classes(list(students), row) == stms.query_classes("m", list(students), row)
+        # Another version of the same map: its students are fetched, the map is held.
+        publish(store, "m", students | {"b": replace(first, label="b", threshold=2.0)}, teacher)
+        client.refresh()
+        forwarded.asked.clear()
+        local._poll_once()
+        assert (local.version, [path for path in forwarded.asked if path.endswith("map")]) == (2, [])
+        assert local.query("b", rows[0]) == stms.query("m", "b", rows[0])
+
+
 def newest_answers(store: Store, model: str) -> None:
     """Delete the alias that keeps a version which lacks something from answering."""
     with store.begin() as uow:

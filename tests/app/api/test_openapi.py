@@ -40,6 +40,7 @@ OPERATIONS = {
     "get_gate",
     "get_inputs",
     "get_job",
+    "get_map",
     "get_metrics",
     "get_model",
     "get_monitor",

@@ -15,8 +15,9 @@ import pytest
 from app.domain.entities import ModelVersion
 from app.services.keys import create_key
 from app.store.unit_of_work import Store
-from core.packed import PackedStudent
+from core.packed import LinearForm, PackedStudent, RbfBasis
 from core.packed.encoder import Encoder
+from core.packed.map_packages import map_from_bytes
 from tests.app.api.conftest import counted_statements
 from tests.app.api.fast_path import fast_answer, prepare
 from tests.app.serving.written_records import encoder
@@ -183,6 +184,65 @@ def test_the_encoder_of_records_is_sent_beside_the_student(client: Client, store
     assert Encoder.from_bytes(sent.content).names == made.names
     again = client.get("/v1/models/people/classes/a/encoder", headers={"if-none-match": sent.headers["etag"]})
     assert again.status_code == 304
+
+
+def test_the_map_that_students_share_is_sent_once_beside_them(
+    make_client: Callable[..., Client], client: Client, store: Store, problem: Problem
+):
+    rng = np.random.default_rng(0)
+    shared = RbfBasis(np.zeros(3), np.ones(3), rng.normal(size=(40, 3)))
+    students = {
+        label: PackedStudent(
+            shared, LinearForm(rng.normal(size=40), 0.5, np.zeros(40), 0.0), 0.0, label, shares_map=True
+        )
+        for label in ("a", "b")
+    }
+    students["c"] = linear_student("c", [1.0, 2.0, 3.0])
+    publish(store, "kernel", students, linear_teacher(list(students), np.eye(3)))
+    path = "/v1/models/kernel@1/classes/a/map"
+    sent = client.get(path)
+    assert (sent.status_code, sent.content) == (200, shared.to_bytes())
+    assert sent.headers["content-type"] == "application/vnd.stms.map+safetensors"
+    assert sent.headers["etag"] == f'"1-{shared.digest}"'
+    assert client.get("/v1/models/kernel/classes/b/map").content == sent.content
+    again = client.get(path, headers={"if-none-match": sent.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    headers = {"host": "localhost", "if-none-match": sent.headers["etag"]}
+    assert fast_answer(client, path, headers, b"") is not None
+    problem(client.get("/v1/models/kernel/classes/c/map"), 404, "map_not_found")
+    problem(client.post(path), 405, "method_not_allowed")
+    maps = {shared.digest: map_from_bytes(sent.content)}
+    for label, content in zip(
+        "ab", contents(client.post("/v1/models/kernel:packages", json={"classes": ["a", "b"]})), strict=True
+    ):
+        assert content == client.get(f"/v1/models/kernel/classes/{label}/package").content
+        assert len(content) < shared.landmarks.nbytes + 2 * 40 * 8
+        student = PackedStudent.from_bytes(content, maps=maps)
+        for x in rng.normal(size=(5, 3)).tolist():
+            answer = client.post(f"/v1/models/kernel/classes/{label}:query", json={"x": x}).json()
+            assert answer["score"] == student.score(x) == students[label].score(x)
+    small = make_client(max_package_bytes=1024)
+    problem(small.get("/v1/models/kernel/classes/a/map"), 413, "package_too_large")
+
+
+@pytest.mark.usefixtures("keys_required")
+def test_the_map_of_another_tenant_is_not_there(client: Client, store: Store, problem: Problem):
+    student = PackedStudent(
+        RbfBasis(np.zeros(2), np.ones(2), np.ones((3, 2))),
+        LinearForm(np.ones(3), 0.5, np.zeros(3), 0.0),
+        0.0,
+        "a",
+        shares_map=True,
+    )
+    publish(store, "kernel", {"a": student}, linear_teacher(["a", "b"], np.eye(2)))
+    path = "/v1/models/kernel/classes/a/map"
+    for scopes, tenant, status, code in (
+        ({"download"}, "other", 404, "model_not_found"),
+        ({"query"}, "default", 403, "scope_required"),
+    ):
+        _, text = create_key(store.of_tenant(tenant), code, scopes)
+        client.refresh()
+        problem(client.get(path, headers={"authorization": f"Bearer {text}"}), status, code)
 
 
 SEVERAL = "/v1/models/pets:packages"

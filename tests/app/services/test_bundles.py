@@ -48,7 +48,9 @@ from core.packed import LinearForm, PackedLabels, PackedStudent, TreesBasis
 from core.packed.codec import decode, encode
 from core.packed.head import head_header
 from tests.app.api.conftest import CLASSES, publish_pets
+from tests.reference.packed_students import CASES, some_rows
 from tests.refusals import refused_as
+from tests.system.published import linear_teacher, publish
 from verification.isolation_probes import bundle_bytes
 
 LIMITS = Settings()
@@ -165,6 +167,72 @@ def test_a_part_has_nothing_of_other_classes_and_comes_back_as_it_was(
             DatabaseSource(other, files).teacher(without)
     finally:
         other.dispose()
+
+
+def kernel_version(store: Store) -> ModelVersion:
+    """A version whose first two students share a map; the third holds its own."""
+    first = dataclasses.replace(CASES["rbf-linear-none"], label="a", shares_map=True)
+    students = {"a": first, "b": dataclasses.replace(first, label="b", threshold=1.0)}
+    students["c"] = dataclasses.replace(first, label="c", shares_map=False)
+    return publish(store, "kernel", students, linear_teacher("abc", np.zeros((3, first.map.n_columns))))
+
+
+def test_a_map_that_students_share_is_one_member_and_comes_back(store: Store, into: Any, tmp_path: Path):
+    files = BlobCache(tmp_path / "cache", 2**30)
+    version = kernel_version(store)
+    shared = CASES["rbf-linear-none"].map
+    data = exported(store, version)
+    names = [name for name, _ in parts_of(data)]
+    assert (len(names), names.count(bundle.blob_name(shared.digest))) == (2 + 2 + 3, 1)
+    manifest = msgspec.json.decode(parts_of(data)[0][1], type=Manifest)
+    assert (manifest.format, manifest.maps) == ("stms.bundle.2", [shared.digest])
+    other = store.of_tenant("other")
+    made = into(other, data).version
+    assert exported(other, made).partition(b"students.jsonl")[2] == data.partition(b"students.jsonl")[2]
+    source = DatabaseSource(store, files)
+    rows = some_rows(CASES["rbf-linear-none"], 20)
+    for label in "abc":
+        old, new = (source.student(one, label)[0] for one in (version, made))
+        np.testing.assert_array_equal(new.scores(rows), old.scores(rows))
+    with other.read() as uow:
+        job = uow.jobs.get(str(made.job_id))
+        stored = {row.digest for row in uow.students.own(job.id)} | {shared.digest}
+        assert job.student_bytes == sum(uow.blobs.sizes(stored).values()), "the map counts once"
+    own = exported(store, version, Part(students_of(store, files, version, ["c"])))
+    manifest = msgspec.json.decode(parts_of(own)[0][1], type=Manifest)
+    assert (manifest.format, manifest.maps) == ("stms.bundle.1", []), "its student holds its map"
+
+
+NAMING: dict[str, Callable[[Parts], Parts]] = {
+    "no map in the manifest": lambda parts: with_manifest(parts, maps=[]),
+    "a map in a bundle of the first format": lambda parts: with_manifest(parts, format=bundle.FORMAT),
+    "a map twice": lambda parts: with_manifest(parts, maps=lambda found: found["maps"] * 2),
+    "a map that is a teacher": lambda parts: with_manifest(parts, maps=lambda found: [found["teacher"]]),
+    "a line without its map": lambda parts: with_lines(parts, lambda lines: lines[0].pop("map")),
+    "a line with a map of a student that holds its own": lambda parts: with_lines(
+        parts, lambda lines: lines[2].update(map=lines[0]["map"])
+    ),
+    "a map that nothing names": lambda parts: with_manifest(
+        with_lines([*parts[:-3], parts[-1]], lambda lines: lines.__delitem__(slice(2)))
+    ),
+    "a changed map": lambda parts: [
+        (
+            name,
+            content[:-1] + b"x" if name == bundle.blob_name(CASES["rbf-linear-none"].map.digest) else content,
+        )
+        for name, content in parts
+    ],
+}
+
+
+@pytest.mark.parametrize("kind", NAMING)
+def test_students_and_maps_that_do_not_fit_are_refused(sqlite_store: Store, into: Any, kind: str):
+    parts = parts_of(exported(sqlite_store, kernel_version(sqlite_store)))
+    sent = written(NAMING[kind](parts))
+    before = stored_blobs(sqlite_store)
+    with refused_as(InvalidRequest, "invalid_bundle"):
+        into(sqlite_store.of_tenant("other"), sent)
+    assert stored_blobs(sqlite_store) == before
 
 
 def test_a_head_is_exported_as_a_whole(sqlite_store: Store, tmp_path: Path):
@@ -650,7 +718,7 @@ def test_a_hostile_bundle_is_refused_and_stores_nothing(good: tuple[Store, bytes
 
 def test_a_newer_format_is_told_from_a_wrong_one(good: tuple[Store, bytes], into: Any):
     store, data = good
-    newer = written(with_manifest(parts_of(data), format="stms.bundle.2", later="field"))
+    newer = written(with_manifest(parts_of(data), format="stms.bundle.3", later="field"))
     with refused_as(Unprocessable, "newer_format"):
         into(store, newer)
 

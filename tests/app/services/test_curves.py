@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import sqlalchemy as sa
 from pydantic import ValidationError
@@ -15,7 +17,14 @@ from app.domain.errors import Conflict, InvalidRequest, NotFound, TooLarge
 from app.domain.threshold_rules import ThresholdRule, chosen
 from app.services.comparison import changed_classes, compare_classes
 from app.services.curves import choose_thresholds, publish_thresholds, student_curve, version_thresholds
-from app.services.models import delete_version, get_alias, get_version, student_digest
+from app.services.models import (
+    delete_version,
+    get_alias,
+    get_version,
+    open_student,
+    served_student,
+    student_digest,
+)
 from app.services.retention import delete_job
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, open_blob
@@ -32,7 +41,9 @@ from core.errors import InvalidProblem
 from core.packed import PackedStudent
 from tests.app.api.conftest import publish_pets
 from tests.app.students import change_student
+from tests.reference.packed_students import CASES, some_rows
 from tests.refusals import at_fault, refused_as
+from tests.system.published import linear_teacher, publish
 
 CURVE = {"positives": 10, "negatives": 90, "thresholds": [2.0, 1.0, -1.0], "tp": [4, 8, 10], "fp": [0, 3, 50]}
 
@@ -77,6 +88,21 @@ def test_a_curve_is_that_of_one_student(store: Store, version: ModelVersion):
         student_curve(store, str(version.job_id), 1, "svm")
     with pytest.raises(NotFound):
         student_curve(store.of_tenant("rival"), str(version.job_id), 0, "svm")
+
+
+def test_a_student_with_another_threshold_names_the_same_map(
+    store: Store, files: BlobCache, settings: Settings
+):
+    first = dataclasses.replace(CASES["rbf-linear-none"], label="cat", shares_map=True)
+    publish(store, "kernel", {"cat": first}, linear_teacher(["cat"], np.zeros((1, first.map.n_columns))))
+    made = publish_thresholds(store, files, settings, "kernel", "latest", {"cat": 1.0}, "key_1")
+    row = served_student(store, files, made, "cat")
+    changed = open_student(store, files, row)
+    assert (row.map_digest, changed.threshold, changed.shares_map) == (first.map.digest, 1.0, True)
+    rows = some_rows(first, 20)
+    np.testing.assert_array_equal(changed.scores(rows), first.scores(rows))
+    with store.read() as uow:
+        assert uow.jobs.get(row.job_id).student_bytes == uow.blobs.size(str(row.digest))
 
 
 def test_a_version_with_another_threshold_has_the_same_students_otherwise(

@@ -347,3 +347,19 @@ def test_cleaning_runs_in_the_background_one_run_at_a_time(
         assert done.acquire(timeout=120)
     assert "cleaning: The database is away." in caplog.text
     assert "a bug" in caplog.text
+
+
+def test_a_map_stays_as_long_as_one_student_names_it(store: Store, add_job: Any):
+    with store.begin() as uow:
+        shared, _ = uow.blobs.put([b"map"])
+        both = [ended(uow, add_job, 31) for _ in range(2)]
+        named = sa.update(job_students).where(job_students.c.job_id.in_(both))
+        uow.connection.execute(named.values(map_digest=shared))
+    delete_job(store, both[0])
+    age(store, 2 * retention.GRACE_SECONDS)
+    clean(store, FOREVER)
+    assert shared in digests(store)
+    delete_job(store, both[1])
+    age(store, 2 * retention.GRACE_SECONDS)
+    clean(store, FOREVER)
+    assert shared not in digests(store)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 
 from app.domain.entities import ModelVersion
 from app.domain.errors import NotFound, Unavailable
@@ -17,6 +18,7 @@ from app.serving import loader as source_module
 from app.serving.loader import DatabaseSource
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
+from app.store.tables import job_students
 from app.store.unit_of_work import Store
 from core.encoding.profile import fit_profile
 from core.errors import InvalidPackage
@@ -114,6 +116,54 @@ def test_kernel_students_of_one_model_share_their_landmarks(source: DatabaseSour
         assert found[label].digest == student.digest
     sizes = {source.student(version, label)[1] for label in ("cat", "doggy")}
     assert max(sizes) < landmarks.nbytes + 2 * 50 * 8 + 2048, "the landmarks are not counted with each"
+
+
+def test_students_name_their_map_which_is_stored_once(source: DatabaseSource, store: Store, files: BlobCache):
+    landmarks = np.random.default_rng(0).standard_normal((500, 30))
+    students = {
+        label: dataclasses.replace(kernel_student(label, landmarks, label == "fox"), shares_map=True)
+        for label in ("cat", "doggy", "fox")
+    }
+    version = publish(store, "pets", students, linear_teacher(list(students), np.eye(3)))
+    with store.read() as uow:
+        rows = [uow.students.served(str(version.job_id), label, "svm") for label in students]
+        digests = {row.digest for row in rows} | {row.map_digest for row in rows}
+        stored = sum(uow.blobs.sizes(digests).values())
+    weights = sum(student.form.nbytes for student in students.values())
+    assert len(digests) == 4
+    assert stored <= 1.05 * (landmarks.nbytes + weights)
+    found = {label: source.student(version, label)[0] for label in students}
+    assert found["cat"].map is found["doggy"].map is found["fox"].map
+    x = np.random.default_rng(1).standard_normal((20, 30))
+    for label, student in students.items():
+        np.testing.assert_array_equal(found[label].scores(x), student.scores(x))
+        assert found[label].to_bytes() == student.to_bytes()
+    # A damaged file of the map is fetched again, and the database has the only copy besides.
+    del found
+    gc.collect()
+    assert len(source._maps) == 0
+    path = files.path(students["cat"].map.digest)
+    with path.open("r+b") as file:
+        file.seek(1000)
+        file.write(b"damage")
+    np.testing.assert_array_equal(source.student(version, "cat")[0].scores(x), students["cat"].scores(x))
+
+
+def test_a_map_that_is_no_map_is_unavailable(source: DatabaseSource, store: Store):
+    student = dataclasses.replace(kernel_student("cat", np.ones((5, 2))), shares_map=True)
+    version = publish(store, "pets", {"cat": student}, linear_teacher(["cat", "dog"], np.eye(2)))
+    with store.begin() as uow:
+        row = uow.students.served(str(version.job_id), "cat", "svm")
+        other, _ = uow.blobs.put([b"no map"])
+        wrong = sa.update(job_students).where(job_students.c.job_id == version.job_id)
+        uow.connection.execute(wrong.values(map_digest=other))
+    with pytest.raises(Unavailable, match="the map of the students is damaged"):
+        source.student(version, "cat")
+    with store.begin() as uow:
+        uow.connection.execute(wrong.values(map_digest=None))
+    with pytest.raises(Unavailable, match="the student of class 'cat' is damaged"):
+        source.student(version, "cat")
+    assert row.map_digest == student.map.digest
 
 
 def test_landmarks_are_freed_with_their_last_student(source: DatabaseSource, store: Store):

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 
 import numpy as np
@@ -9,6 +10,9 @@ from hypothesis import strategies as st
 from core.errors import InvalidPackage
 from core.packed import FourierBasis, LinearBasis, LinearForm, PackedStudent, PackedTeacher, RbfBasis
 from core.packed.codec import MAX_HEADER_BYTES, decode, encode, encode_front
+from core.packed.map_packages import map_from_bytes
+from core.packed.student import named_map
+from tests.reference.packed_students import CASES, some_rows
 
 MAPS = [
     LinearBasis(2),
@@ -77,6 +81,53 @@ def test_bytes_give_the_same_package_back(package):
     assert restored.metadata == package.metadata
     assert type(restored.map) is type(package.map)
     np.testing.assert_array_equal(restored.scores(np.eye(2)), package.scores(np.eye(2)))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_student_that_names_its_map_answers_with_the_same_bits(case):
+    whole = CASES[case]
+    student = dataclasses.replace(whole, shares_map=True)
+    data, packed = student.to_bytes(), student.map.to_bytes()
+    assert (named_map(data), named_map(whole.to_bytes())) == (student.map.digest, None)
+    shared = map_from_bytes(packed, digest=student.map.digest)
+    assert (shared.to_bytes(), shared.digest) == (packed, student.map.digest)
+    again = PackedStudent.from_bytes(data, digest=student.digest, maps={shared.digest: shared})
+    assert (again.map, again.shares_map, again.to_bytes()) == (shared, True, data)
+    rows = some_rows(whole, 50)
+    np.testing.assert_array_equal(again.scores(rows), whole.scores(rows))
+    assert not {name for name in decode(data, PackedStudent.SHARING)[1] if name.startswith("map.")}
+
+
+def test_a_map_that_is_missing_or_another_one_is_refused():
+    named = dataclasses.replace(student(), shares_map=True)
+    with pytest.raises(InvalidPackage, match="which is not there"):
+        PackedStudent.from_bytes(named.to_bytes())
+    with pytest.raises(InvalidPackage, match="which is not there"):
+        PackedStudent.from_bytes(named.to_bytes(), maps={MAPS[0].digest: MAPS[0]})
+    with pytest.raises(InvalidPackage, match="not packed as maps are"):
+        PackedStudent.from_bytes(named.to_bytes(), maps={named.map.digest: MAPS[0]})
+    header, arrays = decode(named.to_bytes(), PackedStudent.SHARING)
+    with pytest.raises(InvalidPackage, match="no usable 'map'"):
+        PackedStudent.from_bytes(encode({**header, "map": 3}, arrays))
+    wider = RbfBasis(np.zeros(2), np.ones(2), np.ones((4, 2)))
+    with pytest.raises(InvalidPackage, match="coef is 3"):
+        PackedStudent.from_bytes(encode({**header, "map": wider.digest}, arrays), maps={wider.digest: wider})
+    holding = encode({**header, "format": PackedStudent.SHARING}, arrays | MAPS[1].arrays())
+    with pytest.raises(InvalidPackage, match="unknown array 'map"):
+        PackedStudent.from_bytes(holding, maps={named.map.digest: named.map})
+
+
+@pytest.mark.parametrize("packed_map", MAPS)
+def test_a_map_in_a_package_is_that_map_and_nothing_else(packed_map):
+    header, arrays = decode(packed_map.to_bytes(), "stms.map.1")
+    with pytest.raises(InvalidPackage, match="unknown array"):
+        map_from_bytes(encode(header, {**arrays, "coef": np.ones(2)}))
+    with pytest.raises(InvalidPackage, match=r"number of columns|columns is 0|at least one column"):
+        map_from_bytes(encode({**header, "n_columns": 0}, arrays))
+    with pytest.raises(InvalidPackage, match=r"not 'stms\.map\.1'"):
+        map_from_bytes(student(packed_map).to_bytes())
+    with pytest.raises(InvalidPackage, match="digest"):
+        map_from_bytes(packed_map.to_bytes(), digest="0" * 64)
 
 
 def test_every_number_and_name_of_a_student_comes_back_exactly():

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ from core.monitoring.suspects import Suspects
 from core.packed import PackedStudent, PackedTeacher
 from core.packed.encoder import Encoder
 from core.packed.input_profile import InputProfile
+from core.packed.map_packages import map_from_bytes
 from core.run import Run
 from core.solvers.kernel import system, tile_file
 from core.training.pipeline import train
@@ -172,6 +174,22 @@ def test_test_rows_that_stand_in_the_training_part_are_reported(conversation, sq
     assert prepared.header["test_rows_in_training"] == 15
 
 
+def test_students_of_a_kernel_name_the_map_that_is_sent_with_them(conversation, monkeypatch):
+    _, _, *holding = conversation(PREPARE, TRAIN, spec=SPEC)
+    monkeypatch.setattr("app.jobs.solver.session.MIN_SHARED_BYTES", 1)
+    _, _, *sharing = conversation(PREPARE, TRAIN, spec=SPEC)
+    compact = {**SPEC, "compact": {"n_landmarks": 3}}
+    _, _, *own = conversation(PREPARE, {"type": "train", "students": [[0, "compact"]]}, spec=compact)
+    maps = {message.blobs[1] for message in student(sharing).values()}
+    assert len(maps) == 1
+    shared = map_from_bytes(maps.pop())
+    for pair, message in student(sharing).items():
+        one = PackedStudent.from_bytes(message.blobs[0], maps={shared.digest: shared})
+        held = PackedStudent.from_bytes(student(holding)[pair].blobs[0])
+        assert replace(one, shares_map=False).to_bytes() == held.to_bytes()
+    assert student(own)[0, "compact"].blobs[1] == b"", "its landmarks are of no other student"
+
+
 TUNED = {
     **SPEC,
     "tuning": {"grid": {"C": [1, 100], "margins": [0.3, 1.0]}, "folds": 3},
@@ -191,7 +209,8 @@ def test_tuned_students_are_those_of_core_and_carry_their_trace(conversation, sq
     measured = {(one.label, one.method): one for one in whole.evaluation.results}
     for pair, message in student(answers).items():
         one = by_pair[pair]
-        packed, trace = message.blobs
+        packed, shared_map, trace = message.blobs
+        assert shared_map == b"", "it is too small for a package of its own"
         assert packed == one.packed.to_bytes() == student(later)[pair].blobs[0]
         assert PackedStudent.from_bytes(packed).calibration.kind == "isotonic"
         reported = json.loads(zlib.decompress(trace))

@@ -72,6 +72,24 @@ def student(index: int, packed: bytes | None = b"packed") -> StudentResult:
     return StudentResult((index, "gsvm"), f"c{index}", row, packed)
 
 
+def test_a_map_that_students_name_is_stored_and_counted_once(service):
+    job = running(service)
+    step(service, steps.store_preparation, job.id, 0, PREPARED)
+    for index in range(3):
+        packed = b"student %d" % index
+        store_students(service, job, replace(student(index, packed), map=b"the map of all"))
+    store_students(service, job, replace(student(3, b"student 3"), map=b"another"), student(4, b"student 4"))
+    assert service.job(job).student_bytes == 5 * len(b"student 0") + len(b"the map of all") + len(b"another")
+    with service.store.read() as uow:
+        rows = uow.students.of_job(job.id, method="gsvm")
+        assert [uow.blobs.read(row.map_digest) for row in rows if row.map_digest] == [
+            *[b"the map of all"] * 3,
+            b"another",
+        ]
+        digests = uow.retention.blobs_of_job(job.id, 100)
+    assert {row.digest for row in rows} | {row.map_digest for row in rows} - {None} < digests
+
+
 def finish(service: Service, job: Job, attempt: int = 0):
     """What a coordinator does at the end of a job, without DBOS."""
     key = (job.id, attempt)
