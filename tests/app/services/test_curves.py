@@ -23,7 +23,6 @@ from app.services.models import (
     get_version,
     open_student,
     served_student,
-    student_digest,
 )
 from app.services.retention import delete_job
 from app.settings import Settings
@@ -113,14 +112,17 @@ def test_a_version_with_another_threshold_has_the_same_students_otherwise(
     assert made.classes == version.classes
     assert get_alias(store, "pets", "latest").version == 1, "no alias is moved"
     cat = PackedStudent.from_bytes(
-        bytes(open_blob(store, files, student_digest(store, files, made, "cat")).whole())
+        bytes(open_blob(store, files, str(served_student(store, files, made, "cat").digest)).whole())
     )
     old = PackedStudent.from_bytes(
-        bytes(open_blob(store, files, student_digest(store, files, version, "cat")).whole())
+        bytes(open_blob(store, files, str(served_student(store, files, version, "cat").digest)).whole())
     )
     assert (old.threshold, cat.threshold) == (0.0, 1.0)
     assert cat.scores([[1.0, 2.0, 3.0]]).tolist() == old.scores([[1.0, 2.0, 3.0]]).tolist()
-    assert student_digest(store, files, made, "dog") == student_digest(store, files, version, "dog")
+    assert (
+        served_student(store, files, made, "dog").digest
+        == served_student(store, files, version, "dog").digest
+    )
     with store.read() as uow:
         job = uow.jobs.get(str(made.job_id))
         row, other = (uow.students.served(job.id, label, "svm") for label in ("cat", "dog"))

@@ -156,7 +156,7 @@ def test_students_and_teachers_are_read_through_the_disk_cache(
     store: Store, publish: Publish, files: BlobCache
 ) -> None:
     version = publish()
-    digest = models.student_digest(store, files, version, "Käse")
+    digest = models.served_student(store, files, version, "Käse").digest
     for name, text in ((digest, b"student of "), (version.teacher_digest, b"teacher of ")):
         assert open_blob(store, files, name).whole() == text + version.job_id.encode()
         assert files.path(name).exists()
