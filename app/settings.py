@@ -259,9 +259,7 @@ class Settings(BaseSettings):
         "", description="Address of the object store, such as https://minio.example.com; empty: that of AWS."
     )
     blobs_public_endpoint: str = Field(
-        "",
-        description="Address of the object store in presigned addresses, by which clients reach it; empty: "
-        "the same.",
+        "", description="By which clients reach it, as presigned addresses have it; empty: the same."
     )
     blobs_region: str = Field("", description="Region of the bucket; empty: AWS_REGION, or us-east-1.")
     blobs_key_id: str = Field(
@@ -329,10 +327,7 @@ class Settings(BaseSettings):
         " request ids, never a row; off: no alias can have a monitor.",
     )
     retain_samples_days: float = Field(
-        90.0,
-        ge=0,
-        description="Days after which such samples and the feedback on them are deleted, unless their monitor"
-        " keeps them for less; 0: as the monitor says.",
+        90.0, ge=0, description="Days that a monitor may keep such samples and feedback; 0: as it says."
     )
     retain_keys_days: float = Field(
         90.0,

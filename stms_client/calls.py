@@ -33,13 +33,11 @@ from stms_client.arrays import (
     rows_body,
 )
 from stms_client.documents import (
-    Alias,
     Dataset,
     ImportedBundle,
     ImportedVersion,
     Job,
     Key,
-    Monitor,
     Upload,
 )
 from stms_client.errors import InvalidInput, Json, StmsError
@@ -97,11 +95,6 @@ def job_path(job_id: str) -> str:
 def model_path(model: str) -> str:
     """Path of a model."""
     return f"/v1/models/{segment(model)}"
-
-
-def monitor_path(model: str, alias: str) -> str:
-    """Path of the monitor of an alias."""
-    return f"{alias_path(model, alias)}/monitor"
 
 
 def query(model: str, label: ClassName, x: Row | None, text: str | None, explain: Explain) -> Call[Decision]:
@@ -331,7 +324,7 @@ def import_head(
 ) -> Call[ImportedVersion]:
     """Upload of a linear head. Uploading the same head again has no effect."""
     params = {"model": model, "kind": kind, "alias": alias, "rivals": rivals or None, "row_norm": row_norm}
-    params["allow_schema_change"] = _true_or_none(allow_schema_change)
+    params["allow_schema_change"] = true_or_none(allow_schema_change)
     return Call("POST", "/v1/teachers", decoded, without_none(params), {"Content-Type": _BINARY}, file=file)
 
 
@@ -339,8 +332,8 @@ def import_bundle(
     file: Path, model: str | None, alias: str, allow_older: bool, allow_schema_change: bool
 ) -> Call[ImportedBundle]:
     """Upload of a bundle. Uploading the same bundle again has no effect."""
-    params = {"model": model, "alias": alias, "allow_older": _true_or_none(allow_older)}
-    params["allow_schema_change"] = _true_or_none(allow_schema_change)
+    params = {"model": model, "alias": alias, "allow_older": true_or_none(allow_older)}
+    params["allow_schema_change"] = true_or_none(allow_schema_change)
     return Call(
         "POST",
         "/v1/bundles",
@@ -373,50 +366,14 @@ def submit(
     return _post("/v1/training-jobs", body, decoded, {"Idempotency-Key": key or uuid.uuid4().hex})
 
 
-def _true_or_none(value: bool) -> str | None:
+def true_or_none(value: bool) -> str | None:
     """A parameter that is left out unless it is true."""
     return "true" if value else None
-
-
-def point_alias(
-    model: str,
-    alias: str,
-    version: int,
-    revision: int | None,
-    *,
-    allow_schema_change: bool = False,
-    override: str | None = None,
-) -> Call[Alias]:
-    """Move of an alias that was read at ``revision``, or its creation if that is None."""
-    allowed = {"allow_schema_change": allow_schema_change or None, "override": override}
-    content = encoded({"version": version} | without_none(allowed))
-    headers = _JSON | condition(revision)
-    return Call("PUT", alias_path(model, alias), decoded, {}, headers, content, repeatable=False)
 
 
 def condition(revision: int | None) -> dict[str, str]:
     """The header of a write of what was read at ``revision``, or of a creation if that is None."""
     return {"If-None-Match": "*"} if revision is None else {"If-Match": f'"{revision}"'}
-
-
-def delete_alias(model: str, alias: str, revision: int, *, allow_schema_change: bool = False) -> Call[None]:
-    """Deletion of an alias that was read at ``revision``."""
-    headers = {"If-Match": f'"{revision}"'}
-    params = without_none({"allow_schema_change": _true_or_none(allow_schema_change)})
-    return Call("DELETE", alias_path(model, alias), lambda _: None, params, headers)
-
-
-def put_monitor(model: str, alias: str, settings: Json, revision: int | None) -> Call[Monitor]:
-    """Change of a monitor that was read at ``revision``, or its creation if that is None."""
-    condition = {"If-None-Match": "*"} if revision is None else {"If-Match": f'"{revision}"'}
-    path = monitor_path(model, alias)
-    return Call("PUT", path, decoded, {}, _JSON | condition, encoded(settings), repeatable=False)
-
-
-def delete_monitor(model: str, alias: str, revision: int) -> Call[None]:
-    """Deletion of a monitor that was read at ``revision``."""
-    headers = {"If-Match": f'"{revision}"'}
-    return Call("DELETE", monitor_path(model, alias), lambda _: None, {}, headers, repeatable=False)
 
 
 def student_path(job_id: str, class_index: int, method: str) -> str:

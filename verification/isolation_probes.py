@@ -304,6 +304,38 @@ def _gate_routes() -> Routes:
     }
 
 
+def _monitor_routes() -> Routes:
+    alias = "/v1/models/{model}/aliases/latest"
+    return {
+        "GET /v1/models/{model}/aliases/{alias}/monitor": _one(f"{alias}/monitor"),
+        "PUT /v1/models/{model}/aliases/{alias}/monitor": _one(
+            f"{alias}/monitor", body={"classes": {"*": {}}}
+        ),
+        "DELETE /v1/models/{model}/aliases/{alias}/monitor": _one(f"{alias}/monitor", headers=_FIRST),
+        "POST /v1/models/{model}/aliases/{alias}/monitor:acknowledge": _one(
+            f"{alias}/monitor:acknowledge", body={}
+        ),
+        "GET /v1/models/{model}/aliases/{alias}/samples": _one(f"{alias}/samples?class={{label}}"),
+        "GET /v1/models/{model}/aliases/{alias}/performance": _one(f"{alias}/performance"),
+        "POST /v1/feedback": [
+            Probe(
+                "/v1/feedback",
+                {
+                    "feedback": [
+                        {
+                            "request_id": "order-17",
+                            "model": "<model>",
+                            "label": "<label>",
+                            "answer": True,
+                            "correct": False,
+                        }
+                    ]
+                },
+            )
+        ],
+    }
+
+
 def _model_routes() -> Routes:
     alias, version = "/v1/models/{model}/aliases/latest", "/v1/models/{model}/versions/1"
     return {
@@ -348,32 +380,7 @@ def _model_routes() -> Routes:
         "PATCH /v1/models/{model}/classes": _one(
             "/v1/models/{model}/classes", body={"base": 1, "rename": {"<label>": "other"}}
         ),
-        "GET /v1/models/{model}/aliases/{alias}/monitor": _one(f"{alias}/monitor"),
-        "PUT /v1/models/{model}/aliases/{alias}/monitor": _one(
-            f"{alias}/monitor", body={"classes": {"*": {}}}
-        ),
-        "DELETE /v1/models/{model}/aliases/{alias}/monitor": _one(f"{alias}/monitor", headers=_FIRST),
-        "POST /v1/models/{model}/aliases/{alias}/monitor:acknowledge": _one(
-            f"{alias}/monitor:acknowledge", body={}
-        ),
-        "GET /v1/models/{model}/aliases/{alias}/samples": _one(f"{alias}/samples?class={{label}}"),
-        "GET /v1/models/{model}/aliases/{alias}/performance": _one(f"{alias}/performance"),
-        "POST /v1/feedback": [
-            Probe(
-                "/v1/feedback",
-                {
-                    "feedback": [
-                        {
-                            "request_id": "order-17",
-                            "model": "<model>",
-                            "label": "<label>",
-                            "answer": True,
-                            "correct": False,
-                        }
-                    ]
-                },
-            )
-        ],
+        **_monitor_routes(),
         "POST /v1/models/{model}/classes/{class}:query": [
             Probe("/v1/models/{model}/classes/{label}:query", _ROW)
         ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 
-from stms_client import calls, gate_calls
+from stms_client import alias_calls, calls
 from stms_client.aio.connection import Connection
 from stms_client.documents import Evaluation, Gate, ListedEvaluation
 from stms_client.errors import EvaluationNotSucceeded, NotFound
@@ -51,7 +51,7 @@ class Evaluations(Connection):
 
     async def evaluation(self, evaluation_id: str) -> Evaluation:
         """One evaluation: its state, and its figures when it has ended."""
-        return await self.do(calls.get(gate_calls.evaluation_path(evaluation_id), Evaluation))
+        return await self.do(calls.get(alias_calls.evaluation_path(evaluation_id), Evaluation))
 
     def evaluations(
         self, *, version: str | None = None, baseline: str | None = None, dataset_id: str | None = None
@@ -93,15 +93,15 @@ class Evaluations(Connection):
 
     async def cancel_evaluation(self, evaluation_id: str) -> Evaluation:
         """Stop an evaluation."""
-        return await self.do(calls.act(f"{gate_calls.evaluation_path(evaluation_id)}/cancel", Evaluation))
+        return await self.do(calls.act(f"{alias_calls.evaluation_path(evaluation_id)}/cancel", Evaluation))
 
     async def delete_evaluation(self, evaluation_id: str) -> None:
         """Delete an evaluation that has ended."""
-        await self.do(calls.delete(gate_calls.evaluation_path(evaluation_id)))
+        await self.do(calls.delete(alias_calls.evaluation_path(evaluation_id)))
 
     async def gate(self, model: str, alias: str) -> Gate:
         """What a version must have passed before an alias is moved to it. Raises NotFound without a gate."""
-        return await self.do(calls.get(gate_calls.gate_path(model, alias), Gate))
+        return await self.do(calls.get(alias_calls.gate_path(model, alias), Gate))
 
     async def set_gate(
         self,
@@ -133,9 +133,9 @@ class Evaluations(Connection):
             "alpha": alpha,
             "least_rows": least_rows,
         }
-        return await self.do(gate_calls.set_gate(model, alias, body, revision))
+        return await self.do(alias_calls.set_gate(model, alias, body, revision))
 
     async def delete_gate(self, model: str, alias: str) -> None:
         """Let an alias move to any version again. It needs a key of an administrator."""
         revision = (await self.gate(model, alias))["revision"]
-        await self.do(gate_calls.delete_gate(model, alias, revision))
+        await self.do(alias_calls.delete_gate(model, alias, revision))

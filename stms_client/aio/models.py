@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from stms_client import calls
+from stms_client import alias_calls, calls
 from stms_client.aio.connection import Connection
 from stms_client.arrays import ClassName, class_name
 from stms_client.documents import (
@@ -239,7 +239,7 @@ class Models(Connection):
             revision: int | None = current["revision"]
         except NotFound:
             revision = None
-        move = calls.point_alias(
+        move = alias_calls.point_alias(
             model, alias, version, revision, allow_schema_change=allow_schema_change, override=override
         )
         return await self.do(move)
@@ -255,7 +255,7 @@ class Models(Connection):
         `point_alias`.
         """
         revision = (await self.alias(model, alias))["revision"]
-        deletion = calls.delete_alias(model, alias, revision, allow_schema_change=allow_schema_change)
+        deletion = alias_calls.delete_alias(model, alias, revision, allow_schema_change=allow_schema_change)
         await self.do(deletion)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from stms_client import calls
+from stms_client import alias_calls, calls
 from stms_client.aio.connection import Connection
 from stms_client.arrays import ClassName, class_name
 from stms_client.documents import Acknowledged, FeedbackResults, Monitor, Performance, Sample
@@ -17,7 +17,7 @@ class Monitors(Connection):
 
     async def monitor(self, model: str, alias: str = "latest") -> Monitor:
         """The monitor of an alias."""
-        return await self.do(calls.get(calls.monitor_path(model, alias), Monitor))
+        return await self.do(calls.get(alias_calls.monitor_path(model, alias), Monitor))
 
     async def put_monitor(
         self,
@@ -52,12 +52,12 @@ class Monitors(Connection):
             "retain_days": retain_days,
         }
         body = {name: value for name, value in settings.items() if value is not None}
-        return await self.do(calls.put_monitor(model, alias, body, revision))
+        return await self.do(alias_calls.put_monitor(model, alias, body, revision))
 
     async def delete_monitor(self, model: str, alias: str = "latest") -> None:
         """Delete a monitor with its samples and all feedback on them."""
         revision = (await self.monitor(model, alias))["revision"]
-        await self.do(calls.delete_monitor(model, alias, revision))
+        await self.do(alias_calls.delete_monitor(model, alias, revision))
 
     def samples(
         self, model: str, alias: str = "latest", *, label: ClassName | None = None
@@ -103,6 +103,6 @@ class Monitors(Connection):
         labels: of which classes; by default all. note: what was found.
         """
         named = None if labels is None else [class_name(label) for label in labels]
-        path = f"{calls.monitor_path(model, alias)}:acknowledge"
+        path = f"{alias_calls.monitor_path(model, alias)}:acknowledge"
         body = {"labels": named, "note": note}
         return await self.do(calls.post(path, body, Acknowledged, repeatable=False))

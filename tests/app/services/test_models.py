@@ -168,7 +168,7 @@ def test_a_class_without_a_student_differs_from_an_unknown_class(
     version = publish()
     for label, code in (("犬", "student_not_found"), ("cat", "class_not_found")):
         with refused_as(NotFound, code):
-            models.student_digest(store, files, version, label)
+            models.served_student(store, files, version, label)
 
 
 def test_many_classes_are_listed_from_their_table(store: Store, add_job: Any, files: BlobCache) -> None:
@@ -194,7 +194,7 @@ def test_many_classes_are_listed_from_their_table(store: Store, add_job: Any, fi
     assert (last, more) == ([(len(classes) - 1, classes[-1])], False)
     for label, code in (("class 1000", "student_not_found"), ("class 1001", "class_not_found")):
         with refused_as(NotFound, code):
-            models.student_digest(store, files, version, label)
+            models.served_student(store, files, version, label)
 
 
 def test_few_classes_are_listed_from_their_version(store: Store, publish: Publish, files: BlobCache) -> None:

@@ -49,7 +49,7 @@ def test_the_student_is_that_of_the_core_and_the_base_is_made_once(conversation,
     with sqlite_store.begin() as uow:
         digest, _ = uow.blobs.put([first.blobs[1]])
         other = uow.blobs.put([PackedStudent.from_bytes(first.blobs[0]).to_bytes()])[0]
-    again = conversation(order(sqlite_store, base_digest=digest, students=[["other", other]]))[-1]
+    again = conversation(order(sqlite_store, base_digest=digest, students=[["other", other, None]]))[-1]
     assert again.blobs == (first.blobs[0],)
     accepted = int((mine.student.scores(EXAMPLES) >= mine.student.threshold).sum())
     assert again.header["report"]["conflicts"] == [{"class": "other", "accepts": accepted, "of": 12}]
