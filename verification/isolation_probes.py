@@ -336,6 +336,26 @@ def _monitor_routes() -> Routes:
     }
 
 
+def _class_routes() -> Routes:
+    return {
+        "POST /v1/models/{model}/classes": _one(
+            "/v1/models/{model}/classes", body={"base": 1, "name": "other", "rows": [[0.0, 0.0]] * 5}
+        ),
+        "PATCH /v1/models/{model}/classes": _one(
+            "/v1/models/{model}/classes", body={"base": 1, "rename": {"<label>": "other"}}
+        ),
+        "POST /v1/models/{model}/classes/{class}:query": [
+            Probe("/v1/models/{model}/classes/{label}:query", _ROW)
+        ],
+        **{
+            f"GET /v1/models/{{model}}/classes/{{class}}/{part}": _one(
+                f"/v1/models/{{model}}/classes/{{label}}/{part}"
+            )
+            for part in ("package", "map", "encoder")
+        },
+    }
+
+
 def _model_routes() -> Routes:
     alias, version = "/v1/models/{model}/aliases/latest", "/v1/models/{model}/versions/1"
     return {
@@ -374,22 +394,8 @@ def _model_routes() -> Routes:
             *_one(alias, headers=_ANY),
         ],
         **_gate_routes(),
-        "POST /v1/models/{model}/classes": _one(
-            "/v1/models/{model}/classes", body={"base": 1, "name": "other", "rows": [[0.0, 0.0]] * 5}
-        ),
-        "PATCH /v1/models/{model}/classes": _one(
-            "/v1/models/{model}/classes", body={"base": 1, "rename": {"<label>": "other"}}
-        ),
         **_monitor_routes(),
-        "POST /v1/models/{model}/classes/{class}:query": [
-            Probe("/v1/models/{model}/classes/{label}:query", _ROW)
-        ],
-        **{
-            f"GET /v1/models/{{model}}/classes/{{class}}/{part}": _one(
-                f"/v1/models/{{model}}/classes/{{label}}/{part}"
-            )
-            for part in ("package", "map", "encoder")
-        },
+        **_class_routes(),
         "POST /v1/models/{model}:packages": [Probe("/v1/models/{model}:packages", {"classes": ["<label>"]})],
         "POST /v1/models/{model}:query": [Probe("/v1/models/{model}:query", _ROW | {"classes": ["<label>"]})],
         "POST /v1/models/{model}:predict": _one("/v1/models/{model}:predict", body=_ROW),

@@ -11,7 +11,7 @@ depends_on = None
 
 _NEW = ("suspects_digest", "addition_digest", "examples_digest")
 _OF_USE = ("tenant", "state", "student_bytes", "row_bytes", "preparation_digest", "teacher_digest",
-           "labels_digest", "encoder_digest", "profile_digest")  # fmt: skip
+           "labels_digest", "encoder_digest", "profile_digest", "rows_digest")  # fmt: skip
 
 
 def upgrade() -> None:
