@@ -46,7 +46,6 @@ from app.jobs.workflow.work_units import PREPARE, RunningUnit
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.large_blobs import stage
-from app.store.object_address import ObjectAddress
 from app.store.private_files import installation_key
 from app.tracing import Tracer
 
@@ -282,7 +281,7 @@ class UnitRunner:
             remote_teachers=settings.remote_teachers,
             remote_token=_remote_token(settings, job),
             encoder_digest=job.encoder_digest or "",
-            objects=ObjectAddress.of(settings),
+            objects=settings.object_address,
         )
 
 
