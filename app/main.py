@@ -56,8 +56,7 @@ from app.serving.predictor import Predictor
 from app.serving.server_beats import ServerBeats
 from app.settings import Settings
 from app.store.engine import Timeouts, open_engine
-from app.store.object_address import ObjectAddress
-from app.store.opening import open_objects
+from app.store.opening import objects_of
 from app.store.unit_of_work import Store
 from app.web.dashboard import Dashboard
 
@@ -206,7 +205,7 @@ def _open_probes(
     """The health checks, which share no connection with anything else. queue: only for tests."""
     timeouts = Timeouts(*[_PROBE_SECONDS] * 4)
     engine = open_engine(settings.app_database_url, pool_size=1, timeouts=timeouts, part="health")
-    store = Store(engine, objects=open_objects(ObjectAddress.of(settings), _PROBE_SECONDS))
+    store = Store(engine, objects=objects_of(settings, _PROBE_SECONDS))
     stack.callback(store.dispose)
     queue = queue or _open_queue(settings, stack)
     probes = Probes(lambda: database_health(store, queue, settings.takeover_seconds), metrics.render)

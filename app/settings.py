@@ -11,6 +11,7 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.domain.caller_rules import ProxyRule, TokenIssuer
+from app.domain.object_address import ObjectAddress
 from app.domain.origins import AllowedServers, Origin, allowed_pages
 from app.domain.path_prefix import path_prefix
 from app.secret_files import SecretFiles
@@ -573,6 +574,20 @@ class Settings(BaseSettings):
     def proxies(self) -> tuple[str, ...]:
         """The trusted proxies as separate addresses and networks."""
         return tuple(filter(None, (part.strip() for part in self.trusted_proxies.split(","))))
+
+    @property
+    def object_address(self) -> ObjectAddress | None:
+        """Where large blobs are; None if the database keeps all bytes."""
+        if not self.blobs:
+            return None
+        return ObjectAddress.of(
+            self.blobs,
+            endpoint=self.blobs_endpoint,
+            public_endpoint=self.blobs_public_endpoint,
+            region=self.blobs_region,
+            key_id=self.blobs_key_id,
+            secret="" if self.blobs_secret is None else self.blobs_secret.get_secret_value(),
+        )
 
     @property
     def cache_folder(self) -> Path:

@@ -20,13 +20,13 @@ from hypothesis import HealthCheck, settings
 from obstore.store import MemoryStore
 from starlette.routing import BaseRoute
 
+from app.domain.object_address import ObjectAddress
 from app.processes.file_reader import FileReader
 from app.settings import Settings
 from app.store import object_bodies
 from app.store.bodies import BlobBodies
 from app.store.engine import open_engine
 from app.store.migrate import upgrade
-from app.store.object_address import ObjectAddress
 from app.store.opening import open_objects
 from app.store.unit_of_work import Store
 from tests.system.environments import Offline

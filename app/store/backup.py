@@ -24,8 +24,7 @@ from app.domain.errors import Conflict, InvalidRequest
 from app.settings import Settings
 from app.store.blob_moves import all_objects
 from app.store.migrate import is_before_first, is_known_revision
-from app.store.object_address import ObjectAddress
-from app.store.opening import open_objects
+from app.store.opening import objects_of
 from app.store.private_files import sync_folder
 from app.store.restored_keys import ValidKey, end_what_was_ended, valid_keys
 
@@ -149,7 +148,7 @@ def _missing_objects(settings: Settings, path: Path) -> list[str]:
         sizes = dict(needed.fetchall())
     if not sizes:
         return []
-    objects = open_objects(ObjectAddress.of(settings))
+    objects = objects_of(settings)
     if objects is None:
         text = (
             f"The bytes of {len(sizes)} blobs of the backup are in an object store. Set STMS_BLOBS, and"

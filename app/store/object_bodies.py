@@ -18,8 +18,8 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from obstore.store import S3Store
 
 from app.domain.errors import Unavailable
+from app.domain.object_address import ObjectAddress
 from app.store.bodies import BlobBodies, Inbox, Place, damaged, exactly, missing
-from app.store.object_address import ObjectAddress
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, RetryConfig, S3Config

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from app.domain.errors import SetupError
+from app.domain.object_address import ObjectAddress
 from app.settings import Settings
 from app.store.bodies import BlobBodies
 from app.store.engine import open_database
-from app.store.object_address import ObjectAddress
 from app.store.unit_of_work import Store
 
 
@@ -23,18 +23,16 @@ def open_store(
     pre_ping: bool = True,
 ) -> Store:
     """The store of the default tenant; arguments as `open_database`. Raises NoObjectStore."""
-    objects = open_objects(ObjectAddress.of(settings))
+    objects = objects_of(settings)
     engine = open_database(settings, part, pool_size=pool_size, idle=idle, pre_ping=pre_ping)
     return Store(engine, objects=objects)
 
 
-def open_objects(address: ObjectAddress | None, seconds: float = 60.0) -> BlobBodies | None:
-    """The object store at an address, asked on first use; None without an address.
+def open_objects(address: ObjectAddress, seconds: float = 60.0) -> BlobBodies:
+    """The object store at an address, asked on first use.
 
     seconds: longest wait for one request. Raises NoObjectStore if the library is missing.
     """
-    if address is None:
-        return None
     try:
         from app.store.object_bodies import ObjectBodies
     except ImportError as error:
@@ -42,6 +40,12 @@ def open_objects(address: ObjectAddress | None, seconds: float = 60.0) -> BlobBo
             f"STMS_BLOBS needs obstore ({error}). Install it with: pip install 'stms[objects]'"
         ) from error
     return ObjectBodies(address, seconds)
+
+
+def objects_of(settings: Settings, seconds: float = 60.0) -> BlobBodies | None:
+    """The object store of an installation, if it has one; arguments and errors as `open_objects`."""
+    address = settings.object_address
+    return None if address is None else open_objects(address, seconds)
 
 
 def require_objects(store: Store) -> None:

@@ -12,7 +12,7 @@ from typing import Final
 
 import httpx
 
-from app.store.object_address import ObjectAddress
+from app.domain.object_address import ObjectAddress
 from tests.system.environments import environment
 from tests.system.processes import free_port
 

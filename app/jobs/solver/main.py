@@ -120,12 +120,16 @@ class CommandHandler:
 
         from app.store.blob_cache import BlobCache
         from app.store.engine import open_engine
-        from app.store.opening import open_objects
         from app.store.unit_of_work import Store
 
         self._answers = answers
         engine = open_engine(settings.database_url, pool_size=1)
-        self._store: Store = Store(engine, settings.tenant, open_objects(settings.objects))
+        objects = None
+        if settings.objects is not None:
+            from app.store.opening import open_objects
+
+            objects = open_objects(settings.objects)
+        self._store: Store = Store(engine, settings.tenant, objects)
         self._files = BlobCache(
             Path(settings.cache_dir), settings.cache_disk_bytes, bytes.fromhex(settings.cache_key)
         )

@@ -15,8 +15,8 @@ import msgspec
 
 from app.domain.entities import Json
 from app.domain.names import DEFAULT_TENANT
+from app.domain.object_address import ObjectAddress
 from app.jobs.errors import InvalidMessage
-from app.store.object_address import ObjectAddress
 
 if TYPE_CHECKING:
     from app.jobs.solver.transfer import Transfer

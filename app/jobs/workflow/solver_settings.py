@@ -5,7 +5,6 @@ from __future__ import annotations
 from app.jobs.identity import solver_memory
 from app.jobs.solver.messages import SolverSettings
 from app.settings import Settings
-from app.store.object_address import ObjectAddress
 from app.store.private_files import installation_key
 
 
@@ -28,5 +27,5 @@ def solver_settings(settings: Settings, tenant: str, work_id: str, dataset_id: s
         stall_seconds=settings.solver_stall_seconds,
         job_id=work_id,
         log_format=settings.log_format,
-        objects=ObjectAddress.of(settings),
+        objects=settings.object_address,
     )

@@ -11,11 +11,11 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
+from app.domain.object_address import ObjectAddress
 from app.services import uploads
 from app.services.keys import create_key
 from app.services.retention import clean
 from app.store.bodies import BlobBodies
-from app.store.object_address import ObjectAddress
 from app.store.opening import open_objects
 from app.store.tables import uploads as table
 from app.store.unit_of_work import Store

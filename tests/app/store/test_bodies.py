@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from app.domain.errors import Unavailable
+from app.domain.object_address import ObjectAddress
 from app.store.bodies import BlobBodies, DatabaseBodies, Place, verified
-from app.store.object_address import ObjectAddress
 from app.store.object_bodies import PART_BYTES
 from app.store.opening import open_objects
 from app.store.tables import blobs

@@ -12,6 +12,7 @@ import pytest
 import sqlalchemy as sa
 
 from app.domain.errors import NotFound, Unavailable
+from app.domain.object_address import ObjectAddress
 from app.services import retention
 from app.services.retention import clean, delete_unused
 from app.settings import Settings
@@ -19,7 +20,6 @@ from app.store.blob_cache import BlobCache, open_blob
 from app.store.blob_moves import Moved, missing_objects, move_blobs
 from app.store.bodies import OBJECT_BYTES, BlobBodies, Place
 from app.store.large_blobs import LARGE_CHUNK_BYTES, put_large, read_large, stage
-from app.store.object_address import ObjectAddress
 from app.store.opening import NoObjectStore, open_objects, require_objects
 from app.store.tables import blob_chunks, blobs
 from app.store.unit_of_work import Store
@@ -158,7 +158,7 @@ def test_a_hidden_blob_that_is_stored_again_keeps_its_object(
 KILLED = """
 import os, sys
 from app.store.engine import open_engine
-from app.store.object_address import ObjectAddress
+from app.domain.object_address import ObjectAddress
 from app.store.opening import open_objects
 from app.store.unit_of_work import Store
 
