@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from app.domain.entities import Dataset, JobState, ModelVersion, new_id
+from app.domain.entities import Dataset, Job, JobState, ModelVersion, new_id
 from app.domain.errors import Conflict, Overloaded, TooLarge, Unavailable, Unprocessable
 from app.domain.evaluation import (
     ALPHA,
@@ -23,6 +23,7 @@ from app.domain.evaluation import (
 )
 from app.domain.ports import JobQueue
 from app.domain.training_spec import TrainingSpec
+from app.services.bundle_export import IMPORTED
 from app.services.models import resolve
 from app.services.quotas import storage_exceeded, usage
 from app.services.schema_changes import row_schema
@@ -148,6 +149,11 @@ def delete_evaluation(store: Store, evaluation_id: str) -> None:
         uow.audit.append("evaluation.delete", evaluation_id, details=details, tenant=found.tenant)
 
 
+def was_imported(job: Job) -> bool:
+    """Whether a job is the record of students that a bundle brought; where from, nobody here knows."""
+    return IMPORTED in job.provenance
+
+
 def reference_of(version: ModelVersion) -> str:
     """The name of a version that never means another one."""
     return f"{version.model}@{version.version}"
@@ -193,10 +199,8 @@ def _check_seen_rows(uow: UnitOfWork, dataset: Dataset, part: Part, version: Mod
 
     Jobs of before 1.1 did not store it. What they were measured on themselves is no row of training.
     """
-    if version.job_id is None:
-        return
-    job = uow.jobs.get(version.job_id)
-    if job.rows_digest is not None:
+    job = None if version.job_id is None else uow.jobs.get(version.job_id)
+    if job is None or was_imported(job) or job.rows_digest is not None:
         return
     measured = TrainingSpec.model_validate(job.spec).evaluation
     is_own = dataset.id == job.dataset_id and part == "test"

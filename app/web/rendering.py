@@ -62,6 +62,7 @@ SECTIONS: Final = (
     Section("/ui/jobs", "Jobs", "train", "j"),
     Section("/ui/models", "Models", "query", "m"),
     Section("/ui/datasets", "Data sets", "train", "d"),
+    Section("/ui/evaluations", "Evaluations", "train", "e"),
     Section("/ui/keys", "Keys", "admin", "k"),
     Section("/ui/audit", "Audit log", "admin", "a"),
     Section("/ui/traffic", "Traffic", "operator", "t"),

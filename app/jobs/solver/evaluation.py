@@ -16,7 +16,7 @@ from app.domain.errors import NotFound, Unavailable
 from app.domain.evaluation import LEAST_ROWS, Evaluation
 from app.jobs.solver.job_data import Rows, as_table, row_identities
 from app.services.datasets import get_dataset, load_dataset
-from app.services.evaluations import reference_of
+from app.services.evaluations import reference_of, was_imported
 from app.services.models import list_classes, open_head, open_student, resolve, served_student
 from app.store.blob_cache import BlobCache, open_blob
 from app.store.unit_of_work import Store
@@ -51,13 +51,14 @@ class VersionRows(NamedTuple):
 @dataclass(frozen=True, slots=True, eq=False)
 class EvaluatedVersion:
     """A version that is evaluated. labels: of its classes. seen: the numbers of the rows that it was trained
-    on, ascending; None where they are not known, or none of them is in the data.
+    on, ascending; None where they are not known. is_imported: whether that is since it was trained elsewhere.
     """
 
     version: ModelVersion
     labels: tuple[str, ...]
     encoder: Encoder | None
     seen: Digests | None
+    is_imported: bool
     store: Store
     files: BlobCache
 
@@ -73,7 +74,9 @@ class EvaluatedVersion:
             encoder = Encoder.from_bytes(_blob(store, files, version.encoder_digest))
         if job is not None and job.rows_digest is not None:
             seen = identities_from(_blob(store, files, job.rows_digest))
-        return cls(version, tuple(label for _, label in listed), encoder, seen, store, files)
+        labels = tuple(label for _, label in listed)
+        is_imported = job is None or was_imported(job)
+        return cls(version, labels, encoder, seen, is_imported, store, files)
 
     def rows(self, rows: Rows) -> VersionRows:
         """Labelled rows of a data set as this version takes them. Raises InvalidProblem."""
@@ -308,7 +311,7 @@ def _warnings(versions: Sequence[EvaluatedVersion]) -> list[Json]:
             " those that count.",
         }
         for one in versions
-        if one.version.imported
+        if one.is_imported
     ]
 
 

@@ -156,6 +156,9 @@ def test_a_version_whose_rows_are_not_known_is_refused_unless_measured_there(
         uow.jobs.change(str(old.job_id), spec=spec)
     problem(ask(client, dataset, version="old"), 422, "training_rows_unknown")
     assert ask(client, dataset, version="old", part="train").status_code == 202
+    with store.begin() as uow:
+        uow.jobs.change(str(old.job_id), provenance={"imported": {"model": "elsewhere"}})
+    assert ask(client, dataset, version="old").status_code == 202, "with the warning seen_rows_unknown"
 
 
 def test_too_much_work_is_refused(client, store, dataset, problem):

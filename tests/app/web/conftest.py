@@ -14,7 +14,16 @@ import numpy as np
 import pytest
 
 from app.domain.curves import pack
-from app.domain.entities import Job, JobState, ModelVersion, StudentRow, StudentState, Worker
+from app.domain.entities import (
+    Job,
+    JobState,
+    ModelVersion,
+    StudentRow,
+    StudentState,
+    Worker,
+    new_id,
+)
+from app.domain.evaluation import Evaluation
 from app.domain.figures import ServerRow
 from app.ingest.dataset_format import encode
 from app.services.keys import create_key
@@ -22,6 +31,7 @@ from app.store.tables import model_versions
 from app.store.unit_of_work import Store
 from core.data.dataset import LabelledData
 from core.data.description import describe
+from core.monitoring.comparison import PairedCounts, compare_classes
 from tests.app.api.conftest import make_client, make_settings, publish_pets, queue
 from tests.app.students import change_student
 
@@ -153,6 +163,41 @@ GRID = [
 ]
 
 
+SHARE = {"estimate": 0.5, "low": 0.4, "high": 0.6, "method": "wilson", "level": 0.95}
+MEASURES = {"f1": 0.5, "auc": None, "precision": SHARE, "recall": None, "false_positive_rate": SHARE}
+
+
+def add_evaluation(store: Store, dataset_id: str, **changed: Any) -> str:
+    """An evaluation of pets@2 against pets@1 with a class that is worse; returns its id."""
+    given: dict[str, Any] = {
+        "id": new_id("ev"),
+        "version": "pets@2",
+        "baseline": "pets@1",
+        "dataset_id": dataset_id,
+        "part": "all",
+        "tolerance": 0.01,
+        "alpha": 0.05,
+        "unknown_classes": "drop",
+        "state": JobState.RUNNING,
+        "created_at": time.time(),
+        "created_by": "tests",
+    }
+    evaluation = Evaluation(**given | changed)
+    worse = PairedCounts(200, 90, 2), PairedCounts(900, 1, 0)
+    [compared] = compare_classes([worse])
+    entry = {"class": HOSTILE, "n": 200, **MEASURES, "baseline": MEASURES, "comparison": compared.as_dict()}
+    result = {
+        "rows_used": 1100,
+        "rows_left_out": {"trained_on": 7},
+        "warnings": [{"code": "seen_rows_unknown", "message": HOSTILE}],
+        "verdict": "worse",
+    }
+    with store.begin() as uow:
+        uow.evaluations.add(evaluation)
+        uow.evaluations.succeed(evaluation.id, result, {"classes": [entry], "not_compared": [HOSTILE]})
+    return evaluation.id
+
+
 @dataclass
 class Things:
     """What there is to show."""
@@ -160,6 +205,7 @@ class Things:
     job: Job
     dataset_id: str
     key_id: str
+    evaluation_id: str
 
 
 @pytest.fixture
@@ -225,4 +271,4 @@ def things(store: Store, add_job: Any, add_dataset: Any) -> Things:
         uow.workers.beat(Worker("worker-1", HOSTILE[:200], 7, time.time(), time.time(), 2, 1, units))
         uow.servers.beat(ServerRow("server-1", HOSTILE[:200], 9, "1.0", time.time(), 0.0, dict(FIGURES)))
         uow.workers.beat(Worker("worker-2", "old", 8, 1.0, 1.0))
-    return Things(job, dataset.id, key.id)
+    return Things(job, dataset.id, key.id, add_evaluation(store, dataset.id))

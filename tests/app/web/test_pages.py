@@ -55,6 +55,10 @@ def addresses(things: Things) -> dict[str, str]:
         f"{models}/aliases/production/live": "query",
         f"{models}/ask": "query",
         f"{models}/ask?at=production&class=cow": "query",
+        "/ui/evaluations": "train",
+        "/ui/evaluations?version=letters@2": "train",
+        f"/ui/evaluations/{things.evaluation_id}": "train",
+        f"/ui/fragments/evaluations/{things.evaluation_id}": "train",
         "/ui/bundles": "train",
         "/ui/datasets": "train",
         f"/ui/datasets/{things.dataset_id}": "train",
@@ -201,7 +205,11 @@ def test_classes_are_sorted_searched_and_paged_by_the_server(
 
 def test_another_tenants_objects_are_as_those_that_do_not_exist(sign_in: Enter, things: Things) -> None:
     stranger = sign_in("admin", tenant="rival")
-    paths = [path for path in addresses(things) if things.job.id in path or "pets" in path or "ds_" in path]
+    paths = [
+        path
+        for path in addresses(things)
+        if things.job.id in path or "pets" in path or "ds_" in path or "ev_" in path
+    ]
     assert len(paths) > 10
     for path in paths:
         answer = stranger.get(path)

@@ -287,6 +287,14 @@ def test_an_imported_head_is_evaluated_with_a_warning(sqlite_store, files, evalu
     assert result["verdict"] == "not_worse"
 
 
+def test_students_of_a_bundle_are_evaluated_with_a_warning(sqlite_store, evaluated):
+    brought = version(sqlite_store, seen=None)
+    with sqlite_store.begin() as uow:
+        uow.jobs.change(str(brought.job_id), provenance={"imported": {"model": "elsewhere"}})
+    result = evaluated(brought)
+    assert [warning["code"] for warning in result["warnings"]] == ["seen_rows_unknown"]
+
+
 def test_a_class_without_a_student_is_not_compared(sqlite_store, evaluated):
     made = version(sqlite_store)
     with sqlite_store.begin() as uow:

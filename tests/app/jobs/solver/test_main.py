@@ -34,7 +34,7 @@ from app.settings import Settings
 from app.store.blob_cache import BlobCache, CacheFull
 from app.store.tables import datasets
 from app.store.unit_of_work import Store
-from core.data.row_identity import identities_from
+from core.data.row_identity import identities_from, matrix_identities
 from core.errors import Fault, InvalidProblem
 from core.model_selection.tuning_spec import TuningSpec
 from core.monitoring.suspects import Suspects
@@ -379,7 +379,7 @@ def test_the_encoder_of_records_travels_with_the_preparation_and_is_taken_up(con
     preparation, _, identities, packed, profile = prepared[1].blobs
     encoder = Encoder.from_bytes(packed)
     assert encoder.columns[0].kind == "category"
-    assert len(identities_from(identities)) == 75 - 1, "two rows of iris are equal"
+    assert len(identities_from(identities)) == 75
     rows = {sum(one.counts) for one in InputProfile.from_bytes(profile, encoder).columns}
     assert rows == {75}, "those of training"
     with sqlite_store.begin() as uow:
@@ -584,6 +584,18 @@ def test_without_a_test_part_a_fifth_of_the_rows_is_measured(conversation, sqlit
     assert sum(one["yes"] for one in listed) == metrics["fp"]
     assert {one["rows"] for one in listed} <= {10}
     assert metrics["threshold_rule"] == "zero"
+
+
+def test_the_rows_that_were_trained_on_are_known_again(conversation, sqlite_store, tmp_path, files):
+    X = np.random.default_rng(5).normal(size=(150, 4))
+    plain = register(sqlite_store, tmp_path, "plain", X=X, y=np.arange(150) % 3)
+    spec = SPEC | {"evaluation": {"test_fraction": 0.2, "baselines": []}}
+    _, prepared = conversation(PREPARE, spec=spec, dataset_id=plain.id)
+    seen = identities_from(prepared.blobs[2])
+    is_seen = np.isin(matrix_identities(X), seen)
+    assert (len(seen), is_seen.sum()) == (120, 120), "rows that are held out are not among them"
+    trained = load_job_data(sqlite_store, files, plain.id, TrainingSpec.model_validate(spec)).train
+    np.testing.assert_array_equal(np.sort(X[is_seen], axis=0), np.sort(trained.X, axis=0))
 
 
 def test_where_no_rows_may_be_held_out_nothing_is_measured(conversation, sqlite_store, tmp_path):
