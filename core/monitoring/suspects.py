@@ -15,9 +15,9 @@ from typing import Any, Final, Self
 import numpy as np
 
 from core.errors import Fault, InvalidPackage, InvalidProblem
-from core.model_selection.calibration import fit_calibration
 from core.packed.codec import Buffer, decode, encode, take_array
 from core.students.difficulty import ScoreRanks
+from core.students.sigmoid import fit_sigmoid_to_bins
 from core.types import BoolArray, FloatArray, IntArray
 
 MOST: Final = 10_000
@@ -118,7 +118,7 @@ def class_probabilities(labels: IntArray, scores: FloatArray) -> FloatArray:
         if truth.all():
             probabilities[:, k] = 1.0
         elif truth.any():
-            probabilities[:, k] = fit_calibration(truth, margin).probabilities(margin)
+            probabilities[:, k] = fit_sigmoid_to_bins(truth, margin).probabilities(margin)
     found = np.full(scores.shape, np.nan)
     found[has_scores] = probabilities / np.maximum(probabilities.sum(axis=1, keepdims=True), 1e-300)
     return found

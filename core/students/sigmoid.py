@@ -20,6 +20,7 @@ _EXACT: Final = 1e-11
 _NEAR: Final = 1e-3
 _LITTLE: Final = 1e-12
 _SUFFICIENT: Final = 1e-4
+_BINS: Final = 1024
 
 
 def fit_sigmoid(truth: BoolArray, scores: FloatArray) -> SigmoidCalibration:
@@ -27,36 +28,76 @@ def fit_sigmoid(truth: BoolArray, scores: FloatArray) -> SigmoidCalibration:
 
     Each row counts once as a yes and once as a no, by its target.
     """
-    positives = int(truth.sum())
-    negatives = len(truth) - positives
-    target = np.where(truth, (positives + 1.0) / (positives + 2.0), 1.0 / (negatives + 2.0))
+    target = _targets(truth)
     centre, spread = float(scores.mean()), float(scores.std())
     if spread == 0.0:
         return _constant(target)
-    slope, offset = _most_likely((scores - centre) / spread, target)
+    return _sigmoid((scores - centre) / spread, target, centre, spread)
+
+
+def fit_sigmoid_to_bins(truth: BoolArray, scores: FloatArray) -> SigmoidCalibration:
+    """As ``fit_sigmoid``, from the means of the scores in 1024 bins of equal width, in a part of its time.
+
+    Of scores without long tails its probabilities are those of ``fit_sigmoid`` to three digits.
+    """
+    target = _targets(truth)
+    centre, spread = float(scores.mean()), float(scores.std())
+    if spread == 0.0:
+        return _constant(target)
+    x = (scores - centre) / spread
+    low = float(x.min())
+    place = ((x - low) * ((_BINS - 1) / (float(x.max()) - low))).astype(np.intp)
+    counts = np.bincount(place, minlength=_BINS).astype(np.float64)
+    used = counts > 0.0
+    means = [np.bincount(place, one, _BINS)[used] / counts[used] for one in (x, target)]
+    return _sigmoid(means[0], means[1], centre, spread, counts[used])
+
+
+def _targets(truth: BoolArray) -> NDArray[np.float64]:
+    positives = int(truth.sum())
+    negatives = len(truth) - positives
+    return np.where(truth, (positives + 1.0) / (positives + 2.0), 1.0 / (negatives + 2.0))
+
+
+def _sigmoid(
+    x: FloatArray,
+    target: NDArray[np.float64],
+    centre: float,
+    spread: float,
+    counts: FloatArray | None = None,
+) -> SigmoidCalibration:
+    """The sigmoid of scores x · spread + centre. counts: how often each of them counts."""
+    slope, offset = _most_likely(x, target, counts)
     if slope <= 0.0:
-        return _constant(target)  # the problem is convex: with slope >= 0 its solution lies at slope 0
+        # The problem is convex: with slope >= 0 its solution lies at slope 0.
+        return _constant(target, counts)
     return SigmoidCalibration(slope / spread, offset - slope * centre / spread)
 
 
-def _most_likely(x: FloatArray, target: NDArray[np.float64]) -> tuple[float, float]:
-    """Slope a and offset b with the least Σ log(1 + exp z) − t z, z = a x + b, for targets t in (0, 1).
+def _most_likely(
+    x: FloatArray, target: NDArray[np.float64], counts: FloatArray | None = None
+) -> tuple[float, float]:
+    """Slope a and offset b with the least Σ c (log(1 + exp z) − t z), z = a x + b, for targets t in (0, 1).
 
-    Newton's method, whose steps are halved while they lessen the sum by too little. The targets keep the
-    solution finite.
+    counts: c; None for 1. Newton's method, whose steps are halved while they lessen the sum by too little.
+    The targets keep the solution finite.
     """
     from scipy.special import expit
 
     def loss(at: FloatArray) -> float:
         z = at[0] * x + at[1]
+        if counts is not None:
+            return float(counts @ (np.logaddexp(0.0, z) - target * z))
         return float(np.logaddexp(0.0, z).sum() - target @ z)
 
-    share = float(target.mean())
+    share = _mean(target, counts)
     at = np.array([0.0, np.log(share / (1.0 - share))])
     value = loss(at)
     for _ in range(_MOST_STEPS):
         p = expit(at[0] * x + at[1])
         residual, weight = p - target, p * (1.0 - p)
+        if counts is not None:
+            residual, weight = counts * residual, counts * weight
         gradient = np.array([residual @ x, residual.sum()])
         mixed = float(weight @ x)
         hessian = np.array([[weight @ (x * x), mixed], [mixed, weight.sum()]])
@@ -75,8 +116,12 @@ def _most_likely(x: FloatArray, target: NDArray[np.float64]) -> tuple[float, flo
     return float(at[0]), float(at[1])
 
 
-def _constant(target: NDArray[np.float64]) -> SigmoidCalibration:
-    share = float(target.mean())
+def _mean(target: NDArray[np.float64], counts: FloatArray | None) -> float:
+    return float(target.mean() if counts is None else counts @ target / counts.sum())
+
+
+def _constant(target: NDArray[np.float64], counts: FloatArray | None = None) -> SigmoidCalibration:
+    share = _mean(target, counts)
     return SigmoidCalibration(0.0, float(np.log(share / (1.0 - share))))
 
 

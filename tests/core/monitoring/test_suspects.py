@@ -10,6 +10,7 @@ from core.errors import InvalidPackage, InvalidProblem
 from core.monitoring.suspects import Suspects, class_probabilities, suspect_labels
 from core.packed.codec import encode
 from core.run import Run
+from core.students.sigmoid import fit_sigmoid, fit_sigmoid_to_bins
 from core.students.trees import Trees
 from core.teachers.forest import Forest
 from core.training.config import TrainingConfig
@@ -110,6 +111,17 @@ def test_rows_without_scores_and_classes_without_rows_are_left_out():
     assert not {3, 50} & set(found.rows.tolist())
     only = class_probabilities(np.zeros(4, dtype=int), rng.normal(size=(4, 2)))
     assert (only == [1.0, 0.0]).all()
+
+
+@pytest.mark.parametrize("distance", [0.0, 1.0, 4.0])
+def test_a_sigmoid_of_bins_is_that_of_all_rows(distance: float):
+    rng = np.random.default_rng(2)
+    truth = rng.random(5000) < 0.1
+    scores = rng.normal(size=5000) + distance * truth
+    exact, fast = fit_sigmoid(truth, scores), fit_sigmoid_to_bins(truth, scores)
+    assert np.abs(exact.probabilities(scores) - fast.probabilities(scores)).max() < 1e-3
+    assert fit_sigmoid_to_bins(truth, np.ones(5000)) == fit_sigmoid(truth, np.ones(5000))
+    assert fit_sigmoid_to_bins(truth, -10.0 * truth).slope == 0.0
 
 
 @pytest.mark.parametrize(
