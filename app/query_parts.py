@@ -123,6 +123,21 @@ async def open_query_parts(
     metrics.add_counter(
         "stms_audit_failures", "Attempts to write the audit log that failed.", lambda: audit_writer.failures
     )
+    _start_writers(settings, store, cache, metrics, periodic, stack)
+    return QueryParts(
+        settings, store, files, authenticator, audit_writer, metrics, cache, refresher, budgets, pipeline
+    )
+
+
+def _start_writers(
+    settings: Settings,
+    store: Store,
+    cache: ModelCache,
+    metrics: Metrics,
+    periodic: PeriodicWork,
+    stack: AsyncExitStack,
+) -> None:
+    """Start to write what is counted and chosen of queries into the database."""
     has_room = partial(has_bytes, store, settings)
     input_writer = InputWriter(
         store, cache.tallies, metrics, periodic, has_room=has_room, watches=cache.watches
@@ -137,9 +152,6 @@ async def open_query_parts(
         "stms_samples_dropped",
         "Answers that a monitor has chosen and that could not be kept.",
         lambda: cache.watches.dropped,
-    )
-    return QueryParts(
-        settings, store, files, authenticator, audit_writer, metrics, cache, refresher, budgets, pipeline
     )
 
 

@@ -168,7 +168,7 @@ def routes() -> Routes:
 
     Those of models come last, because the import publishes a model of the same name in the asking tenant.
     """
-    return {**_operation_routes(), **_training_routes(), **_model_routes()}
+    return {**_operation_routes(), **_training_routes(), **_model_routes(), **_monitor_routes()}
 
 
 def _operation_routes() -> Routes:
@@ -266,6 +266,38 @@ def _training_routes() -> Routes:
     }
 
 
+def _monitor_routes() -> Routes:
+    alias = "/v1/models/{model}/aliases/latest"
+    return {
+        "GET /v1/models/{model}/aliases/{alias}/monitor": _one(f"{alias}/monitor"),
+        "PUT /v1/models/{model}/aliases/{alias}/monitor": _one(
+            f"{alias}/monitor", body={"classes": {"*": {}}}
+        ),
+        "DELETE /v1/models/{model}/aliases/{alias}/monitor": _one(f"{alias}/monitor", headers=_FIRST),
+        "POST /v1/models/{model}/aliases/{alias}/monitor:acknowledge": _one(
+            f"{alias}/monitor:acknowledge", body={}
+        ),
+        "GET /v1/models/{model}/aliases/{alias}/samples": _one(f"{alias}/samples?class={{label}}"),
+        "GET /v1/models/{model}/aliases/{alias}/performance": _one(f"{alias}/performance"),
+        "POST /v1/feedback": [
+            Probe(
+                "/v1/feedback",
+                {
+                    "feedback": [
+                        {
+                            "request_id": "order-17",
+                            "model": "<model>",
+                            "label": "<label>",
+                            "answer": True,
+                            "correct": False,
+                        }
+                    ]
+                },
+            )
+        ],
+    }
+
+
 def _model_routes() -> Routes:
     alias, version = "/v1/models/{model}/aliases/latest", "/v1/models/{model}/versions/1"
     return {
@@ -302,32 +334,6 @@ def _model_routes() -> Routes:
             *_one(alias),
             *_one(alias, headers=_FIRST),
             *_one(alias, headers=_ANY),
-        ],
-        "GET /v1/models/{model}/aliases/{alias}/monitor": _one(f"{alias}/monitor"),
-        "PUT /v1/models/{model}/aliases/{alias}/monitor": _one(
-            f"{alias}/monitor", body={"classes": {"*": {}}}
-        ),
-        "DELETE /v1/models/{model}/aliases/{alias}/monitor": _one(f"{alias}/monitor", headers=_FIRST),
-        "POST /v1/models/{model}/aliases/{alias}/monitor:acknowledge": _one(
-            f"{alias}/monitor:acknowledge", body={}
-        ),
-        "GET /v1/models/{model}/aliases/{alias}/samples": _one(f"{alias}/samples?class={{label}}"),
-        "GET /v1/models/{model}/aliases/{alias}/performance": _one(f"{alias}/performance"),
-        "POST /v1/feedback": [
-            Probe(
-                "/v1/feedback",
-                {
-                    "feedback": [
-                        {
-                            "request_id": "order-17",
-                            "model": "<model>",
-                            "label": "<label>",
-                            "answer": True,
-                            "correct": False,
-                        }
-                    ]
-                },
-            )
         ],
         "POST /v1/models/{model}/classes/{class}:query": [
             Probe("/v1/models/{model}/classes/{label}:query", _ROW)
