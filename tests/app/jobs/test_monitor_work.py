@@ -35,7 +35,7 @@ def test_only_the_elected_worker_gives_alarms_and_deletes_samples(store: Store, 
     elected[0] = True
     work.run_once()
     assert broken(store, files)
-    with store.read() as uow:
+    with store.begin() as uow:
         assert set(uow.feedback.samples([*ids, *old])) == set(ids)
     assert work.periodic.failures == dict.fromkeys(PARTS, 0)
 
