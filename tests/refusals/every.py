@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from tests.refusals import bodies, borders, containers, endpoints, quotas, records, tables, tenants, tensors
+from tests.refusals import (
+    bodies,
+    borders,
+    containers,
+    endpoints,
+    feedback,
+    quotas,
+    records,
+    tables,
+    tenants,
+    tensors,
+)
 from tests.refusals.refusal import Refusal
 
 GROUPS: Final[tuple[Callable[[], list[Refusal]], ...]] = (
@@ -16,6 +27,7 @@ GROUPS: Final[tuple[Callable[[], list[Refusal]], ...]] = (
     *(endpoints.paths, endpoints.aliases, endpoints.pagination, endpoints.idempotency),
     *(endpoints.authentication, endpoints.authorization),
     *(tenants.objects, tenants.names, tenants.keys, quotas.quotas),
+    *(feedback.monitors, feedback.feedback),
     *borders.GROUPS,
     *records.GROUPS,
 )
