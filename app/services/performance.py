@@ -19,6 +19,7 @@ from app.domain.answers import EstimatedRates
 from app.domain.entities import ModelVersion, StudentRow
 from app.domain.errors import NotFound
 from app.domain.figures import HOUR
+from app.domain.installation import require_training
 from app.domain.monitors import Monitor
 from app.domain.names import ALL_OTHERS
 from app.domain.performance import (
@@ -55,8 +56,9 @@ def performance(
     """The rates of the monitored classes of an alias in the last days, and the evidence against promises.
 
     label: of the only class to tell of. Raises NotFound for unknown aliases and classes, without a monitor,
-    and for a class that it does not look at.
+    and for a class that it does not look at, and OnlyServes without the packages that compute intervals.
     """
+    require_training()
     with store.read() as uow:
         version = uow.models.version(model, uow.models.alias(model, alias).version)
         monitor = uow.monitors.get(model, alias)

@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import quote
 from weakref import WeakValueDictionary
@@ -23,6 +23,7 @@ from app.domain.answer_counts import MOST_COUNTED_CLASSES, PROBABILITY_BINS, Cla
 from app.domain.entities import ModelVersion, new_id
 from app.domain.figures import HOUR
 from app.domain.monitors import ActiveMonitor, Sample, Trials
+from core.monitoring.sampling import SamplingPlan
 from core.packed import PackedStudent
 from core.packed.calibration import Calibration
 
@@ -116,13 +117,20 @@ class AnswerWatch:
         self._threshold = 0.0 if student is None else student.threshold
         self._calibration = None if student is None else student.calibration
         self._tally = tally
-        self.monitors: tuple[ActiveMonitor, ...] = ()
+        self.monitors: tuple[tuple[ActiveMonitor, TrialCount], ...] = ()
         self.is_on = tally is not None
 
-    def follow(self, monitors: Iterable[ActiveMonitor]) -> None:
-        """Let these monitors choose answers from now on."""
-        self.monitors = tuple(one for one in monitors if one.covers(self.label))
+    def follow(self, monitors: Iterable[tuple[ActiveMonitor, TrialCount]]) -> None:
+        """Let these monitors choose answers from now on, and count those that they could choose."""
+        self.monitors = tuple(monitors)
         self.is_on = self._tally is not None or bool(self.monitors)
+
+    def note_row(self, score: float, noted: Noted) -> None:
+        """Count the answer of a query of one row; noted: gets it where a monitor may choose it."""
+        if self.monitors:
+            noted.append((self, score, None))
+        elif self._tally is not None:
+            self._tally.one(score)
 
     def count(self, scores: float | Floats) -> None:
         """Count the answer with a score, or those with scores (n,)."""
@@ -136,12 +144,7 @@ class AnswerWatch:
     def choose(self, monitor: ActiveMonitor, scores: float | Floats) -> tuple[int, int, list[Chosen]]:
         """Answers, yes answers, and those that a monitor chooses, of a score or scores (n,)."""
         if isinstance(scores, float):
-            accepted = scores >= self._threshold
-            p = None if self._calibration is None else self._calibration.probability(scores)
-            q = monitor.plan.probability(accepted, p or 0.0)
-            # Not for secrets: nobody outside sees the draws of the process.
-            chosen = [Chosen(0, scores, accepted, p, q)] if random.random() < q else []  # noqa: S311
-            return 1, int(accepted), chosen
+            return self._choose_row(monitor.plan, scores)
         is_yes = scores >= self._threshold
         calibrated = self._calibration
         probabilities = np.zeros(len(scores)) if calibrated is None else calibrated.probabilities(scores)
@@ -162,6 +165,26 @@ class AnswerWatch:
             for place in places
         ]
         return len(scores), int(is_yes.sum()), found
+
+    def _choose_row(self, plan: SamplingPlan, score: float) -> tuple[int, int, list[Chosen]]:
+        accepted = score >= self._threshold
+        # Not for secrets: nobody outside sees the draws of the process.
+        draw = random.random()  # noqa: S311
+        if draw >= (plan.yes if accepted else plan.floor + plan.slope):
+            # Most answers, whose probabilities need not be known.
+            return 1, accepted, []
+        p = None if self._calibration is None else self._calibration.probability(score)
+        q = plan.probability(accepted, p or 0.0)
+        return 1, accepted, [Chosen(0, score, accepted, p, q)] if draw < q else []
+
+
+class TrialCount:
+    """Answers to a class that a monitor could have chosen, and those of them that were yes."""
+
+    __slots__ = ("asked", "yes")
+
+    def __init__(self) -> None:
+        self.asked = self.yes = 0
 
 
 class Chosen(NamedTuple):
@@ -189,7 +212,11 @@ class ForMonitor(NamedTuple):
 
 
 class AnswerWatches:
-    """The watches of all students in this process. dropped: samples that were given up since its start."""
+    """The watches of all students in this process.
+
+    dropped: samples that were given up since its start. has_samples: whether anything is to be written for a
+    monitor.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -198,15 +225,10 @@ class AnswerWatches:
         self._counted: Counter[_Version] = Counter()
         self._monitors: dict[_Version, tuple[ActiveMonitor, ...]] = {}
         self._waiting: deque[Sample] = deque()
-        self._trials: Counter[tuple[str, int, str]] = Counter()
-        self._yes: Counter[tuple[str, int, str]] = Counter()
+        self._trials: dict[tuple[str, int, str], TrialCount] = {}
         self._dropped: Counter[str] = Counter()
         self.dropped = 0
-
-    @property
-    def has_samples(self) -> bool:
-        """Whether anything is to be written for a monitor."""
-        return bool(self._trials)
+        self.has_samples = False
 
     def of(self, version: ModelVersion, student: PackedStudent) -> AnswerWatch:
         """The watch of a student of a version; it counts if the student is calibrated.
@@ -218,7 +240,7 @@ class AnswerWatches:
             watch = self._live.get(key)
             if watch is None:
                 watch = self._live[key] = AnswerWatch(student, self._tally(key, version, student))
-                watch.follow(self._monitors.get(key[:3], ()))
+                watch.follow(self._monitors_of(key))
             return watch
 
     def follow(self, models: Collection[str] | None, monitors: Iterable[ActiveMonitor]) -> None:
@@ -233,7 +255,13 @@ class AnswerWatches:
                 self._monitors[name] = (*self._monitors.get(name, ()), monitor)
             for key, watch in self._live.items():
                 if models is None or f"{key[0]}/{key[1]}" in models:
-                    watch.follow(self._monitors.get(key[:3], ()))
+                    watch.follow(self._monitors_of(key))
+
+    def _monitors_of(self, key: _Key) -> Iterator[tuple[ActiveMonitor, TrialCount]]:
+        for monitor in self._monitors.get(key[:3], ()):
+            if monitor.covers(key[3]):
+                name = monitor.id, monitor.run, key[3]
+                yield monitor, self._trials.setdefault(name, TrialCount())
 
     def note(self, noted: Noted, request_id: bytes, *, refused: bool) -> bytes:
         """Note the answers of a query; returns the value of `SAMPLE_HEADER`, empty without a sample.
@@ -246,8 +274,8 @@ class AnswerWatches:
             watch.count(scores)
             if not watch.monitors or refused:
                 continue
-            for monitor in watch.monitors:
-                for sample in self._choose(monitor, watch, scores, rows, request_id):
+            for monitor, count in watch.monitors:
+                for sample in self._choose(monitor, count, watch, scores, rows, request_id):
                     single = is_one and isinstance(scores, float)
                     ids.append(sample.id if single else _described(sample, named=not is_one))
         return ", ".join(ids[:_MOST_NAMED]).encode("ascii")
@@ -255,13 +283,29 @@ class AnswerWatches:
     def _choose(
         self,
         monitor: ActiveMonitor,
+        count: TrialCount,
         watch: AnswerWatch,
         scores: float | Floats,
         rows: Sequence[int] | None,
         request_id: bytes,
     ) -> list[Sample]:
         asked, yes, chosen = watch.choose(monitor, scores)
-        now, name = time.time(), (monitor.id, monitor.run, watch.label)
+        # Before the samples are kept, so that none is ever written without the answers that it is of.
+        with self._lock:
+            count.asked += asked
+            count.yes += yes
+            self.has_samples = True
+        return self._keep(monitor, watch, rows, chosen, request_id) if chosen else []
+
+    def _keep(
+        self,
+        monitor: ActiveMonitor,
+        watch: AnswerWatch,
+        rows: Sequence[int] | None,
+        chosen: Sequence[Chosen],
+        request_id: bytes,
+    ) -> list[Sample]:
+        now = time.time()
         samples = [
             Sample(
                 new_id("smp", now),
@@ -283,8 +327,6 @@ class AnswerWatches:
             for one in chosen
         ]
         with self._lock:
-            self._trials[name] += asked
-            self._yes[name] += yes
             room = _MOST_WAITING - len(self._waiting)
             kept = samples[:room]
             self._waiting += kept
@@ -298,24 +340,35 @@ class AnswerWatches:
 
     def take_samples(self) -> dict[str, ForMonitor]:
         """What was noted for monitors since the last call, by the id of each."""
-        with self._lock:
-            samples, trials, yes, dropped = self._waiting, self._trials, self._yes, self._dropped
-            self._waiting, self._trials, self._yes = deque(), Counter(), Counter()
-            self._dropped = Counter()
         found: dict[str, ForMonitor] = {}
-        for (monitor_id, run, label), asked in trials.items():
-            one = found.setdefault(monitor_id, ForMonitor([], [], dropped[monitor_id]))
-            one.trials.append(Trials(monitor_id, run, label, asked, yes[monitor_id, run, label]))
+        with self._lock:
+            self.has_samples = False
+            samples, self._waiting = self._waiting, deque()
+            dropped, self._dropped = self._dropped, Counter()
+            for (monitor_id, run, label), count in self._trials.items():
+                if count.asked:
+                    one = found.setdefault(monitor_id, ForMonitor([], [], dropped[monitor_id]))
+                    one.trials.append(Trials(monitor_id, run, label, count.asked, count.yes))
+                    count.asked = count.yes = 0
+            self._forget_counts()
         for sample in samples:
-            found[sample.monitor_id].samples.append(sample)
+            found.setdefault(sample.monitor_id, ForMonitor([], [], 0)).samples.append(sample)
         return found
+
+    def _forget_counts(self) -> None:
+        """Forget the counts of ended runs, so that no more are kept than there are monitored students."""
+        used = {id(count) for watch in self._live.values() for _, count in watch.monitors}
+        for name in [name for name, count in self._trials.items() if id(count) not in used]:
+            del self._trials[name]
 
     def put_back(self, monitor_id: str, noted: ForMonitor) -> None:
         """Keep what could not be written: the counts, and as many samples as there is room for."""
         with self._lock:
+            self.has_samples = True
             for one in noted.trials:
-                self._trials[monitor_id, one.run, one.label] += one.asked
-                self._yes[monitor_id, one.run, one.label] += one.yes
+                count = self._trials.setdefault((monitor_id, one.run, one.label), TrialCount())
+                count.asked += one.asked
+                count.yes += one.yes
             room = max(_MOST_WAITING - len(self._waiting), 0)
             self._waiting.extendleft(reversed(noted.samples[:room]))
             self._dropped[monitor_id] += noted.dropped

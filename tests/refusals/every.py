@@ -11,6 +11,7 @@ from tests.refusals import (
     containers,
     endpoints,
     evaluations,
+    feedback,
     quotas,
     records,
     tables,
@@ -28,6 +29,7 @@ GROUPS: Final[tuple[Callable[[], list[Refusal]], ...]] = (
     *(endpoints.authentication, endpoints.authorization, endpoints.uploads),
     *(tenants.objects, tenants.names, tenants.keys, quotas.quotas),
     *(evaluations.evaluations, evaluations.gates),
+    *(feedback.monitors, feedback.feedback),
     *borders.GROUPS,
     *records.GROUPS,
 )

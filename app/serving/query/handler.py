@@ -194,7 +194,7 @@ class PreparedQuery(PreparedRequest):
                 score = student.score_body(body)
             if score is not None:
                 if student.watch.is_on:
-                    self.noted.append((student.watch, score, None))
+                    student.watch.note_row(score, self.noted)
                 return encode_row(student, score), _JSON_LINES, student.metric_label, 1
         if not _is_inline(student, len(body), self._format):
             return None

@@ -29,11 +29,11 @@ class Feedback(Scoped):
         return found
 
     def samples_of_request(self, request_id: str, row: int) -> Sequence[Sample]:
-        """The samples of a row of a request, of all classes, by their ids."""
+        """The samples of a row of a request, of all classes, by their ids; locked until the end."""
         columns = [samples.c[name] for name in Sample._fields]
         of_row = (samples.c.request_id == request_id, samples.c.row == row)
         query = sa.select(*columns).where(self._owns(samples), *of_row).order_by(samples.c.id)
-        return [Sample(*one) for one in self._connection.execute(query)]
+        return [Sample(*one) for one in self._connection.execute(query.with_for_update())]
 
     def report(self, monitor_id: str, request_id: str, row: int, label: str) -> str | None:
         """The id of the report about an answer that was not sampled, which no other has replaced."""

@@ -34,6 +34,7 @@ from app.serving.open_inference.grpc.messages import GrpcInference, parse
 from app.serving.open_inference.grpc.refusals import detail_of
 from app.serving.open_inference.grpc.service import InferenceService
 from app.serving.open_inference.operations import Operations
+from app.store.unit_of_work import Store
 from tests.app.started import Client
 from tests.refusals import refused_as
 from tests.system.processes import free_port
@@ -178,6 +179,24 @@ def test_answers_are_those_of_http_and_have_the_form_of_the_request(caller: Call
     headers = {"authorization": f"Bearer {caller.key}"}
     same = caller.client.post("/v2/models/pets:cat/infer", json=document, headers=headers).json()
     assert outputs(answer) == {output["name"]: output["data"] for output in same["outputs"]}
+
+
+def test_sampled_answers_are_named_in_the_trailing_metadata(start: Callable[..., Caller], store: Store):
+    caller = start(query_samples="ids")
+    trainer = create_key(store, "trainer", {"train"})[1]
+    caller.client.refresh()
+    monitor = {"classes": {"cat": {}}, "ask": {"yes": 1.0, "floor": 1.0, "no": "uniform"}}
+    path, headers = "/v1/models/pets/aliases/latest/monitor", {"authorization": f"Bearer {trainer}"}
+    assert caller.client.put(path, json=monitor, headers=headers).status_code == 200
+
+    async def ask(*more: tuple[str, str]) -> dict[str, Any]:
+        call = caller.unary("ModelInfer", inference(), [*caller.own, *more])
+        await call
+        return dict(await call.trailing_metadata() or ())
+
+    named = caller.run(ask())["x-sample-id"].split(", ")
+    assert [text.partition(";")[2] for text in named] == ["row=0", "row=1"]
+    assert "x-sample-id" not in caller.run(ask(("x-sample", "no")))
 
 
 def test_fields_of_later_versions_of_the_protocol_are_passed_over(caller: Caller):
