@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from app.domain.caller_rules import ProxyRule, TokenIssuer
-from app.domain.object_address import ObjectAddress
+from app.domain.object_address import ObjectAddress, checked_bucket, checked_endpoint
 from app.domain.origins import AllowedServers, Origin, allowed_pages
 from app.domain.path_prefix import path_prefix
 from app.secret_files import SecretFiles
@@ -251,15 +251,15 @@ class Settings(BaseSettings):
         "served; needs the extra `signing`. Empty: signatures are not looked at.",
     )
 
-    blobs: str = Field(
+    blobs: Annotated[str, AfterValidator(checked_bucket)] = Field(
         "",
         description="Bucket and prefix of an S3-compatible object store for blobs of 256 KiB and more, "
         "such as s3://bucket/stms; needs the extra `objects`. Empty: the database keeps all.",
     )
-    blobs_endpoint: str = Field(
+    blobs_endpoint: Annotated[str, AfterValidator(checked_endpoint)] = Field(
         "", description="Address of the object store, such as https://minio.example.com; empty: that of AWS."
     )
-    blobs_public_endpoint: str = Field(
+    blobs_public_endpoint: Annotated[str, AfterValidator(checked_endpoint)] = Field(
         "", description="By which clients reach it, as presigned addresses have it; empty: the same."
     )
     blobs_region: str = Field("", description="Region of the bucket; empty: AWS_REGION, or us-east-1.")
@@ -520,22 +520,6 @@ class Settings(BaseSettings):
         if len(value.get_secret_value()) < 32:
             raise ValueError("must have at least 32 characters, such as of: openssl rand -base64 32")
         return value
-
-    @field_validator("blobs")
-    @classmethod
-    def _is_a_bucket(cls, value: str) -> str:
-        if value and not re.fullmatch(
-            r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+)*/?", value
-        ):
-            raise ValueError("must be s3://BUCKET or s3://BUCKET/PREFIX")
-        return value
-
-    @field_validator("blobs_endpoint", "blobs_public_endpoint")
-    @classmethod
-    def _is_an_address(cls, value: str) -> str:
-        if value:
-            Origin.of(value)
-        return value.rstrip("/")
 
     @model_validator(mode="after")
     def _has_an_object_store(self) -> Self:

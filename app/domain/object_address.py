@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
+
+from app.domain.origins import Origin
+
+_BUCKET: Final = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+)*/?"
+
+
+def checked_bucket(url: str) -> str:
+    """The address of a bucket; it may be empty. Raises ValueError for any other text."""
+    if url and not re.fullmatch(_BUCKET, url):
+        raise ValueError("must be s3://BUCKET or s3://BUCKET/PREFIX")
+    return url
+
+
+def checked_endpoint(url: str) -> str:
+    """The address of a server without the last slash; it may be empty. Raises ValueError."""
+    if url:
+        Origin.of(url)
+    return url.rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)

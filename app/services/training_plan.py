@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from app.domain.entities import WORKER_ALIVE_SECONDS, Dataset, Json
+from app.domain.entities import WORKER_ALIVE_SECONDS, Dataset, Json, Worker
 from app.domain.errors import InputFault, InvalidRequest, NotFound, Unprocessable
 from app.domain.near_names import known_names, listed, near_name
 from app.domain.origins import AllowedServers, Origin, not_allowed
 from app.domain.remote_teacher import RemoteScores
 from app.domain.training_spec import EvaluationParameters, TrainingSpec
 from app.services import quotas
+from app.services.training_config import config_of
 from app.settings import Settings
 from app.store.unit_of_work import UnitOfWork
 from core.data.extras import EXTRAS
 from core.data.reading_hints import reading_hint, setting_hint
 from core.data.schema import Kind
 from core.data.test_part import SHARE
+from core.encoding.rules import most_terms
 from core.packed.encoded_columns import MAX_VALUES
 from core.students.base import StudentSpec
 from core.teachers.base import TeacherSpec
+from core.training.memory import RunShape, peak_bytes
 
+_TERM_BYTES: Final = 3
+"""Bytes of the terms of texts as numbers, for each byte of the texts as they are stored."""
 _RENAMED: Final = 5
 """Classes of a test part whose other names an error suggests."""
 MAX_SPEC_BYTES: Final = 64 * 1024
@@ -101,22 +107,39 @@ def units_of(spec: TrainingSpec, targets: int) -> int:
     return 1 + targets * len(methods_of(spec))
 
 
-def least_memory(dataset: Dataset, spec: TrainingSpec) -> int:
-    """A lower bound of the bytes that a solver allocates for a job with any data of this shape.
+def needed_memory(dataset: Dataset, spec: TrainingSpec, stored_bytes: int, *, threads: int) -> int:
+    """Bytes that a solver of so many threads takes at its peak, see `core.training.memory`.
 
-    The features of all training rows, the weights of the teacher for every class, and for Nyström features
-    the kernel of the landmarks. The rows themselves are not counted, because they may be mapped from a file.
+    stored_bytes: of the data set's rows, as arrays or as raw cells of a table. What is not known before the
+    rows are read is taken from above: of texts as many terms as there may be, of other categories the columns
+    of their values.
     """
-    rows = int(dataset.rows * (1.0 - _held_out_share(dataset, spec)))
-    features = spec.features
-    if features.kind == "linear":
-        return 8 * class_count_of(spec, dataset) * dataset.columns if spec.teacher.model is None else 0
-    components = features.n_components
-    if features.kind == "nystroem":
-        components = min(components, rows)
-    width = 4 if features.dtype == "float32" else 8
-    kernel = 8 * components**2 if features.kind == "nystroem" else 0
-    return width * rows * components + 8 * class_count_of(spec, dataset) * components + kernel
+    held_out = int(dataset.rows * _held_out_share(dataset, spec))
+    classes = class_count_of(spec, dataset)
+    is_table, has_texts = "schema" in dataset.summary, _has_texts(dataset, spec)
+    columns = dataset.columns
+    if is_table:
+        columns = sum(_encoded_columns(kind, distinct) for kind, distinct in _kinds(dataset, spec))
+        columns += most_terms(classes) if has_texts else 0
+    is_sparse = bool(dataset.summary.get("sparse")) or has_texts
+    every = dataset.rows + dataset.test_rows
+    shape = RunShape(
+        rows=dataset.rows - held_out,
+        test_rows=dataset.test_rows + held_out,
+        columns=columns,
+        classes=classes,
+        row_bytes=(_TERM_BYTES if has_texts else 1) * stored_bytes if is_sparse else 8 * every * columns,
+        is_sparse=is_sparse,
+        threads=threads,
+    )
+    return peak_bytes(config_of(spec), shape)
+
+
+def _encoded_columns(kind: str, distinct: int) -> int:
+    """About how many numbers a column of records becomes, without terms of texts."""
+    if kind == Kind.CATEGORY:
+        return min(distinct, MAX_VALUES) + 2
+    return {Kind.DATE: 8, Kind.TEXT: 0, Kind.IGNORE: 0, Kind.VECTOR: max(1, distinct)}.get(Kind(kind), 2)
 
 
 def _held_out_share(dataset: Dataset, spec: TrainingSpec) -> float:
@@ -131,17 +154,50 @@ def check_memory(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
 
     Raises Unprocessable.
     """
-    limits = [worker.solver_bytes for worker in uow.workers.alive(WORKER_ALIVE_SECONDS)]
-    needed = least_memory(dataset, spec)
-    if not limits or not all(limits) or needed <= max(limits):
+    workers = uow.workers.alive(WORKER_ALIVE_SECONDS)
+    if not workers or not all(worker.solver_bytes for worker in workers):
         return
+    stored = uow.blobs.size(dataset.blob_digest)
+    spare = {
+        worker.solver_bytes - needed_memory(dataset, spec, stored, threads=worker.threads): worker
+        for worker in workers
+    }
+    most = max(spare)
+    if most >= 0:
+        return
+    limit, classes = spare[most].solver_bytes, class_count_of(spec, dataset)
+    has_components = spec.features.kind in ("nystroem", "fourier") and not spec.automatic
     raise _unfit(
-        "hyperparameters.features.n_components" if spec.features.kind != "linear" else "dataset_id",
+        "hyperparameters.features.n_components" if has_components else "dataset_id",
         "not_enough_memory",
-        f"The job needs at least {needed / 1e9:.1f} GB of memory for {dataset.rows} rows and"
-        f" {class_count_of(spec, dataset)} classes. The largest worker gives a solver"
-        f" {max(limits) / 1e9:.1f} GB.",
+        f"The job needs about {(limit - most) / 1e9:.1f} GB of memory for {dataset.rows} rows and {classes}"
+        f" classes, that is {dataset.rows * classes} scores; the worker that it suits best gives a solver"
+        f" {limit / 1e9:.1f} GB. {_what_would_fit(dataset, spec, stored, spare[most])}",
     )
+
+
+def _what_would_fit(dataset: Dataset, spec: TrainingSpec, stored: int, worker: Worker) -> str:
+    """So many rows or classes, halved until a worker has the memory for them."""
+
+    def fits(rows: int, classes: int) -> bool:
+        smaller = replace(dataset, rows=rows, class_count=classes)
+        share = stored * rows // max(1, dataset.rows)
+        return needed_memory(smaller, spec, share, threads=worker.threads) <= worker.solver_bytes
+
+    rows = next((size for size in _halves(dataset.rows) if fits(size, dataset.class_count)), 0)
+    classes = next((size for size in _halves(dataset.class_count) if fits(dataset.rows, size)), 0)
+    smaller = [f"{size} {name}" for size, name in ((rows, "rows"), (classes, "classes")) if size]
+    return (
+        f"What would fit: {', or '.join(smaller)}."
+        if smaller
+        else "Neither fewer rows nor classes would fit."
+    )
+
+
+def _halves(size: int) -> Iterator[int]:
+    while size > 1:
+        size //= 2
+        yield size
 
 
 def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import scipy.sparse as sp
+import numpy as np
 
 from core.data.scaling_kind import Scaling
 from core.features.spec import FeatureSpec
-from core.types import Matrix
+
+if TYPE_CHECKING:
+    import scipy.sparse as sp
+
+    from core.types import Matrix
 
 WIDE: Final = 2000
 """More columns than this are usually separable by planes, and a kernel of them costs more than it gives."""
 USUAL_LANDMARKS: Final = 1000
 """Landmarks of a Nyström map; up to so many rows the exact kernel costs no more."""
 FEWEST_LANDMARKS: Final = 100
+MOST_KERNEL_ROWS: Final = 500_000
+"""Of more rows a choice among maps takes a linear one: kernel features would take too much memory."""
 FEATURE_VALUES: Final = 50_000_000
 """Landmarks times rows, at most, 400 MB: of more than 50 000 rows there are fewer landmarks."""
 
@@ -42,7 +48,7 @@ def choose_features(spec: FeatureSpec, X: Matrix) -> FeatureChoice:
     n, d = X.shape
     if spec.has_terms:
         return FeatureChoice(replace(spec, kind="linear"), "The rows have terms of texts.")
-    if sp.issparse(X):
+    if not isinstance(X, np.ndarray):
         return _sparse_choice(replace(spec, kind="linear"), X)
     if d > WIDE:
         return FeatureChoice(replace(spec, kind="linear"), f"There are {d} columns, more than {WIDE}.")

@@ -26,7 +26,7 @@ from core.data.fold_assignment import fold_assignment
 from core.data.scaling import fit_standardisation
 from core.data.scaling_kind import Scaling
 from core.features.base import before_terms, kernel_standardisation
-from core.features.choice import USUAL_LANDMARKS, WIDE, rbf_features
+from core.features.choice import MOST_KERNEL_ROWS, USUAL_LANDMARKS, WIDE, rbf_features
 from core.features.spec import MAX_GAMMA, FeatureSpec
 from core.model_selection.row_samples import comparison_rows
 from core.model_selection.time_budget import budget_text
@@ -41,8 +41,6 @@ from core.types import FloatArray, IntArray, Matrix
 
 ROWS_WITH_TERMS: Final = 2000
 """The same where there are terms of texts: what they are worth shows on more rows."""
-MOST_KERNEL_ROWS: Final = 500_000
-"""Beyond so many rows the features are linear: kernel features would take too much memory."""
 _LAST_MAPS: Final = 3
 """RBF maps beside terms that are compared on all rows that maps are compared on."""
 WIDTHS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)

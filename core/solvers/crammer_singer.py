@@ -27,6 +27,7 @@ from core.run import Run
 from core.solvers.block_sweeps import duality_terms, line_search_terms, merge, rivals_ahead
 from core.solvers.iterate import Certificate, iterate
 from core.solvers.jit import as_rows, is_sparse, row_norms2
+from core.solvers.memory import MOST_PLANE_ENTRIES
 from core.solvers.multiclass_hinge import CrammerSingerProblem, best_multiple
 from core.solvers.products import entries_per_row, rmatvec_block, row_blocks, rows_of
 from core.solvers.proximal_block_newton import proximal_block_step
@@ -158,7 +159,8 @@ class _BlockDescent:
         """A round of block descent, or one Newton step after several slow rounds; then the certificate."""
         newton, gap = self.newton_next, self.gap
         moving = self.active.copy()
-        before = self.dual[moving]
+        is_short = self.W.dtype == np.float32 and 2 * len(moving) <= len(self.dual)
+        before = self.dual[moving] if is_short else None
         steps = self._newton(run) if newton else self._descend(run)
         self.iterations += steps
         self._settle(moving, before, run)
@@ -207,7 +209,8 @@ class _BlockDescent:
                     self.memory = self.all.memory() if self.memory is None else self.memory
                     self.swept = self.all.copy_of(self.active, self.memory)
                     self.active = np.arange(len(self.active))
-                if self.combining and (epoch > 1 or self.swept is not self.all):
+                is_small = len(self.active) * self.problem.n_classes <= MOST_PLANE_ENTRIES
+                if self.combining and is_small and (epoch > 1 or self.swept is not self.all):
                     plane = self.swept.plane_search(self.active.copy())
             if plane is not None:
                 plane.start(self.W)
@@ -321,22 +324,24 @@ class _BlockDescent:
         self._restart(single=worst > _SINGLE_RESOLUTION * scale and is_best)
         return Certificate(self.objective, bound, stalled=self.idle >= _IDLE_ROUNDS)
 
-    def _settle(self, moving: NDArray[np.int64], before: FloatArray, run: Run) -> None:
+    def _settle(self, moving: NDArray[np.int64], before: FloatArray | None, run: Run) -> None:
         """W(α) in float64 after a round that has changed the rows ``moving``, whose α was ``before``.
 
-        The sweeps' W has accumulated rounding errors, which no bound may contain. While it is in float32, a
-        correction of the last W(α) is exact enough. Sums are in the order of the blocks, so that threads do
-        not affect the rounding.
+        The sweeps' W has accumulated rounding errors, which no bound may contain. While it is in float32 and
+        few rows have moved, a correction of the last W(α) is exact enough; otherwise ``before`` is None. Sums
+        are in the order of the blocks, so that threads do not affect the rounding.
         """
         features = self.problem.features
-        if self.W.dtype == np.float64 or 2 * len(moving) > len(self.dual):
+        if before is None:
             self.settled = np.zeros(self.value.shape)
             parts = self._map_blocks(lambda block: rmatvec_block(features, self.dual, block))
         else:
-            step = self.dual[moving] - before
             size = max(1, int(_SETTLED_ENTRIES / entries_per_row(features)))
             blocks = (slice(at, at + size) for at in range(0, len(moving), size))
-            parts = (step[block].T @ features[moving[block]].astype(np.float64) for block in blocks)
+            parts = (
+                (self.dual[moving[block]] - before[block]).T @ features[moving[block]].astype(np.float64)
+                for block in blocks
+            )
         for part in parts:
             run.check_cancel()
             self.settled += part

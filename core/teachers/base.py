@@ -93,6 +93,36 @@ class Teacher(ABC):
         return self
 
 
+@dataclass(frozen=True, slots=True)
+class FitShape:
+    """What the memory of a fit depends on. rows: n. columns: d, of raw rows. features: m. classes: K.
+
+    threads: of the run. is_sparse: whether features are, which solvers do not copy.
+    """
+
+    rows: int
+    columns: int
+    features: int
+    classes: int
+    threads: int = 1
+    is_sparse: bool = False
+
+    @property
+    def cells(self) -> int:
+        """Scores of all rows, n K."""
+        return self.rows * self.classes
+
+    @property
+    def values(self) -> int:
+        """Of dense features, n m; 0 for sparse ones."""
+        return 0 if self.is_sparse else self.rows * self.features
+
+    @property
+    def weights(self) -> int:
+        """Of a linear teacher, K m."""
+        return self.classes * self.features
+
+
 class TeacherSpec(ABC):
     """Hyper-parameters of a teacher: the fields of a frozen dataclass.
 
@@ -111,6 +141,13 @@ class TeacherSpec(ABC):
         start: a teacher of the same rows to start from, usually at other hyper-parameters; it may be ignored.
         Raises InvalidProblem, Cancelled.
         """
+
+    def fit_bytes(self, shape: FitShape) -> int:
+        """About how many bytes ``fit`` allocates at its peak, beside rows and features; rather too many.
+
+        By default scores and as much again, and three times the weights.
+        """
+        return 16 * shape.cells + 24 * shape.weights
 
     @abstractmethod
     def restore(self, arrays: Arrays, n_classes: int, n_features: int, summary: Summary | None) -> Teacher:

@@ -14,7 +14,7 @@ from core.data.fold_assignment import fold_assignment, scored_folds
 from core.errors import Fault, InvalidProblem
 from core.packed import TreesBasis
 from core.parameters import Doc, Ge, Gt, Le, check_parameters
-from core.teachers.base import Task
+from core.teachers.base import FitShape, Task
 from core.teachers.binning import Bins
 from core.teachers.grown_trees import GrownTree, ScoredFolds, TreeFits, TreeSpec, assembled
 from core.types import FloatArray, IntArray
@@ -27,6 +27,8 @@ _STEP: Final = 10
 """Iterations between two looks at a cancel."""
 _ABSENT: Final = -100.0
 """The score of a class without rows."""
+_NODE_BYTES: Final = 100
+"""Of a node of scikit-learn, and of what is made of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,18 @@ class Boosting(TreeSpec):
 
     def __post_init__(self) -> None:
         check_parameters(self, "teacher")
+
+    def fit_bytes(self, shape: FitShape) -> int:
+        """Codes of the rows, and of each fit at a time a copy, gradients and trees; those of all twice."""
+        leaves = min(self.leaves, max(1, shape.rows // self.min_leaf))
+        trees = self.iterations * shape.classes * 2 * leaves * _NODE_BYTES
+        of_fit = 20 * shape.rows * shape.columns + 32 * shape.cells + trees
+        return (
+            12 * shape.rows * shape.columns
+            + 16 * shape.cells
+            + min(shape.threads, 1 + self.folds) * of_fit
+            + trees
+        )
 
     def fits(self, task: Task, seed: int) -> BoostingFits:
         """Boosting on all rows, and without each fold."""

@@ -14,7 +14,7 @@ import numpy as np
 
 from core.data.fold_assignment import fold_assignment, scored_folds
 from core.parameters import Doc, Ge, Gt, Le, check_parameters
-from core.teachers.base import Task
+from core.teachers.base import FitShape, Task
 from core.teachers.binning import Bins
 from core.teachers.grown_trees import GrownTree, ScoredFolds, TreeFits, TreeSpec, assembled
 from core.types import FloatArray, IntArray
@@ -69,6 +69,17 @@ class Forest(TreeSpec):
 
     def __post_init__(self) -> None:
         check_parameters(self, "teacher")
+
+    def fit_bytes(self, shape: FitShape) -> int:
+        """Codes of the rows, votes, trees with the shares of all classes in their nodes, and those in growth.
+
+        A leaf of one row has one of K values, so that equal leaves are kept once.
+        """
+        leaves = min(max(1, shape.rows // self.min_leaf), 1 << min(self.max_depth, 40))
+        values = min(leaves, shape.classes) if self.min_leaf == 1 else leaves
+        growing = 3 * shape.threads * 2 * leaves * (8 * shape.classes + 64)
+        kept = self.trees * 3 * (8 * shape.classes * values + 40 * leaves)
+        return 12 * shape.rows * shape.columns + 24 * shape.cells + growing + kept
 
     def fits(self, task: Task, seed: int) -> ForestFits:
         """The forest, and those of the folds where each tree is grown on all rows."""

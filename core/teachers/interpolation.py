@@ -17,7 +17,7 @@ from core.packed.codec import Arrays, take_array
 from core.packed.maps import Floats, frozen_array, with_scaled_rows
 from core.parameters import Doc, Ge, Gt, Le, Lt, check_parameters
 from core.run import Run
-from core.teachers.base import Task, Teacher, TeacherSpec
+from core.teachers.base import FitShape, Task, Teacher, TeacherSpec
 
 if TYPE_CHECKING:
     from core.features.examples import Examples
@@ -141,6 +141,12 @@ class KernelInterpolation(TeacherSpec):
             facts,
             solution.summary(),
         )
+
+    def fit_bytes(self, shape: FitShape) -> int:
+        """The kernel's factor and its inverse, nine arrays like Y, and the rows in both precisions."""
+        n = shape.rows
+        factor = min(2 * n * (n + 1024), int(self.memory_gib * 2**30))
+        return 2 * factor + 72 * shape.cells + 40 * n * shape.columns
 
     def restore(
         self, arrays: Arrays, n_classes: int, n_features: int, summary: Summary | None

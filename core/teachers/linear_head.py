@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, ClassVar, final
 import numpy as np
 
 from core.errors import Fault, InvalidProblem
-from core.features.maps import FeatureMap, LinearMap
 from core.packed.maps import Floats, frozen_array
-from core.teachers.base import Task, Teacher, TeacherSpec
-from core.teachers.linear import LinearTeacher
+from core.teachers.base import FitShape, Task, Teacher, TeacherSpec
 
 if TYPE_CHECKING:
+    from core.features.maps import FeatureMap
     from core.packed.codec import Arrays
     from core.run import Run
     from core.solvers.solution import Summary
+    from core.teachers.linear import LinearTeacher
 
 
 @final
@@ -42,6 +42,9 @@ class LinearHead:
 
         Raises InvalidProblem for features that are not linear, or of another number of columns.
         """
+        from core.features.maps import LinearMap
+        from core.teachers.linear import LinearTeacher
+
         if not isinstance(feature_map, LinearMap):
             message = "An imported teacher is linear in the columns: it needs linear features."
             raise InvalidProblem(Fault("features.kind", "not_linear", message))
@@ -83,10 +86,16 @@ class ImportedHead(TeacherSpec):
             raise InvalidProblem(Fault("teacher", "wrong_classes", message))
         return self.head.on(feature_map)
 
+    def fit_bytes(self, shape: FitShape) -> int:
+        """Its rows as they were imported, and on the features."""
+        return 24 * shape.weights
+
     def restore(
         self, arrays: Arrays, n_classes: int, n_features: int, summary: Summary | None
     ) -> LinearTeacher:
         """The teacher with these weights."""
+        from core.teachers.linear import LinearTeacher
+
         return LinearTeacher.restore(arrays, n_classes, n_features, summary)
 
     def params(self) -> dict[str, str]:

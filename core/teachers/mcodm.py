@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from core.parameters import Doc, Ge, Gt, Le, Lt, check_parameters
-from core.teachers.base import Task, Teacher, TeacherSpec
+from core.teachers.base import FitShape, Task, Teacher, TeacherSpec
 
 if TYPE_CHECKING:
     from core.packed.codec import Arrays
@@ -68,6 +68,10 @@ class McODM(TeacherSpec):
             run=run,
         )
         return LinearTeacher(solution.value, solution.summary(), solution.dual, self.C)
+
+    def fit_bytes(self, shape: FitShape) -> int:
+        """α twice at start and end, its coefficients, the lists of active classes, and W nine times."""
+        return 36 * shape.cells + 72 * shape.weights
 
     def restore(
         self, arrays: Arrays, n_classes: int, n_features: int, summary: Summary | None

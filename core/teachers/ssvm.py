@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from core.parameters import Doc, Ge, Gt, Le, Lt, check_parameters
-from core.teachers.base import Task, Teacher, TeacherSpec
+from core.solvers.memory import MOST_PLANE_ENTRIES, PLANE_BYTES
+from core.teachers.base import FitShape, Task, Teacher, TeacherSpec
 
 if TYPE_CHECKING:
     from core.packed.codec import Arrays
@@ -50,6 +51,15 @@ class SSVM(TeacherSpec):
             run=run,
         )
         return LinearTeacher(solution.value, solution.summary(), solution.dual, self.C)
+
+    def fit_bytes(self, shape: FitShape) -> int:
+        """α, the lists of active classes, α before a round, a copy of active rows, and W nine times.
+
+        See ``core.solvers.crammer_singer``; combined steps take most where there are few classes.
+        """
+        plane = PLANE_BYTES * min(shape.cells, MOST_PLANE_ENTRIES)
+        copied = int(1.1 * shape.values)
+        return 20 * shape.cells + plane + copied + 72 * shape.weights
 
     def restore(
         self, arrays: Arrays, n_classes: int, n_features: int, summary: Summary | None

@@ -348,7 +348,7 @@ def fit_preparation(
         stages.begin("features", data.n)
         task = _task(data, fit_feature_map(data.X, config.features, config.seed), config, stages)
         stages.begin("teacher", 1)
-        teacher = fitted or config.teacher.fit(task, run.stage("teacher"))
+        teacher = (fitted or config.teacher.fit(task, run.stage("teacher"))).without_solver_state()
         made = _with_scores(task, data.classes, teacher, config, data_digest(data), stages)
         made = replace(made, choice=choice)
         if not config.needs_folds:

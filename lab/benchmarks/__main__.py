@@ -15,6 +15,7 @@ PROGRAMS: Final = (
         "first_model",
         "inputs",
         "many_classes",
+        "memory",
         "object_storage",
         "query",
         "reach",

@@ -14,6 +14,7 @@ from app.domain.curves import MOST_PAIRED_CLASSES, RowAnswers
 from app.domain.entities import Json
 from app.domain.training_spec import TrainingSpec
 from app.jobs.solver.job_data import JobData
+from app.services.training_config import config_of
 from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
 from core.model_selection.folds import Folds
@@ -24,7 +25,7 @@ from core.packed.encoder import Encoder
 from core.packed.input_profile import InputProfile
 from core.packed.map_packages import MIN_SHARED_BYTES
 from core.run import Run
-from core.teachers.linear_head import ImportedHead, LinearHead
+from core.teachers.linear_head import LinearHead
 from core.training.config import TrainingConfig
 from core.training.evaluation import ClassResult, Evaluator
 from core.training.pipeline import measure, prepare
@@ -36,29 +37,6 @@ from core.types import IntArray, ProgressCallback
 _MOST_PAIRED_ROWS = 200_000
 MAX_CURVES = 20_000
 """Students of jobs with more classes have no curves, which take some kilobytes each."""
-
-
-def config_of(spec: TrainingSpec, head: LinearHead | None = None) -> TrainingConfig:
-    """The configuration of core for a TrainingSpec. Raises InvalidProblem.
-
-    head: weights of the imported teacher, where it is not restored.
-    """
-    teacher = spec.teacher
-    return TrainingConfig(
-        features=spec.features,
-        teacher=teacher.spec if teacher.model is None else ImportedHead(teacher.model, head),
-        students=spec.students,
-        automatic=bool(spec.automatic),
-        automatic_seconds=spec.automatic_seconds,
-        tuning=spec.tuning,
-        threshold=spec.threshold.rule,
-        budget=spec.threshold.max_false_positive_rate,
-        confidence=spec.threshold.confidence,
-        calibration=spec.calibration.kind,
-        folds=spec.threshold.folds,
-        guard=spec.guard.kind or "off",
-        seed=spec.seed,
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from app.services.training import (
     retry_job,
     submit_job,
 )
-from app.services.training_plan import least_memory
+from app.services.training_plan import check_memory, needed_memory
 from app.settings import Settings
 from app.store import paging
 from app.store.repositories.jobs import Jobs
@@ -461,38 +461,32 @@ def test_a_job_that_changes_state_during_cancellation_is_checked_again(store, qu
     assert cancel_job(store, queue, job.id).state is JobState.CANCELLED
 
 
-@pytest.mark.parametrize(
-    ("specification", "needed"),
-    [
-        # 3 classes × 4 columns of float64.
-        ({}, 8 * 3 * 4),
-        # 70 training rows of float32 features, 3 classes, and for Nyström features 70 landmarks at most.
-        ({"features": {"kind": "fourier", "n_components": 90, "dtype": "float32"}}, 4 * 70 * 90 + 8 * 3 * 90),
-        ({"features": {"kind": "nystroem", "n_components": 90}}, 8 * 70 * 70 + 8 * 3 * 70 + 8 * 70**2),
-        ({"features": {"kind": "nystroem", "n_components": 20}}, 8 * 70 * 20 + 8 * 3 * 20 + 8 * 20**2),
-        ({"teacher": {"model": "head"}}, 0),
-    ],
-)
-def test_the_least_memory_is_that_of_features_weights_and_kernel(store, specification, needed):
-    spec = TrainingSpec.model_validate({"evaluation": {"test_fraction": 0.3}, **specification})
-    assert least_memory(add_dataset(store), spec) == needed
+def stored_bytes(store: Store, dataset: Dataset) -> int:
+    with store.read() as uow:
+        return uow.blobs.size(dataset.blob_digest)
+
+
+def beat(store: Store, name: str, solver_bytes: int, threads: int = 1) -> None:
+    """A worker that is alive."""
+    with store.begin() as uow:
+        now = uow.workers.clock()
+        uow.workers.beat(Worker(name, "host", 1, 1.0, now, threads=threads, solver_bytes=solver_bytes))
 
 
 def test_a_worker_with_just_enough_memory_or_of_unknown_memory_takes_a_job(store, queue):
     wide = add_dataset(store, rows=5_000_000)
-    needed = least_memory(wide, spec := TrainingSpec.model_validate({"features": {"kind": "fourier"}}))
-
-    def beat(name: str, solver_bytes: int) -> None:
-        with store.begin() as uow:
-            uow.workers.beat(Worker(name, "host", 1, 1.0, uow.workers.clock(), solver_bytes=solver_bytes))
-
-    beat("small", needed - 1)
+    spec = TrainingSpec.model_validate({"features": {"kind": "fourier"}})
+    needed = needed_memory(wide, spec, stored_bytes(store, wide), threads=1)
+    beat(store, "small", needed - 1)
     with refused_as(Unprocessable, "not_enough_memory"):
         submit(store, queue, wide, spec=spec)
-    beat("small", needed)
+    beat(store, "small", needed)
     submit(store, queue, wide, spec=spec)
-    beat("small", needed - 1)
-    beat("unknown", 0)
+    beat(store, "small", needed, threads=8)
+    with refused_as(Unprocessable, "not_enough_memory"):
+        submit(store, queue, wide, spec=spec)
+    beat(store, "small", needed - 1)
+    beat(store, "unknown", 0)
     submit(store, queue, wide, spec=spec)
 
 
@@ -501,15 +495,55 @@ def test_a_job_that_fits_into_no_worker_is_refused(store, queue):
     spec = TrainingSpec.model_validate({"features": {"kind": "nystroem", "n_components": 20_000}})
     job, _ = submit(store, queue, wide, spec=spec)
     assert job.state is JobState.QUEUED, "without workers nothing is known"
-    with store.begin() as uow:
-        uow.workers.beat(Worker("small", "host", 1, 1.0, uow.workers.clock(), solver_bytes=2 * 10**9))
-    with refused_as(Unprocessable, "not_enough_memory", match=r"at least 643\.2 GB of memory") as refused:
+    beat(store, "small", 4 * 10**9)
+    with refused_as(Unprocessable, "not_enough_memory", match=r"5000000 rows and 3 classes") as refused:
         submit(store, queue, wide, spec=spec)
     assert refused.value.faults[0].field == "hyperparameters.features.n_components"
     submit(store, queue, wide, spec=TrainingSpec())
-    with store.begin() as uow:
-        uow.workers.beat(Worker("large", "host", 2, 1.0, uow.workers.clock(), solver_bytes=10**12))
+    beat(store, "large", 10**13)
     submit(store, queue, wide, spec=spec)
+
+
+def test_many_classes_are_refused_with_what_there_is_and_what_would_fit(store, queue):
+    """Scores, dual variables and lists of classes are rows times classes, and those of folds are more."""
+    many = dataclasses.replace(add_dataset(store, rows=200_000), class_count=10_000, columns=100)
+    spec = TrainingSpec.model_validate({"automatic": False})
+    stored = 8 * 100 * 200_000
+    needed = needed_memory(many, spec, stored, threads=2)
+    cells = 8 * 10_000 * 200_000
+    assert 3 * cells < needed < 5 * cells
+    beat(store, "small", 8 * 10**9, threads=2)
+    words = (
+        r"2000000000 scores; the worker that it suits best gives a solver 8\.0 GB\. "
+        r"What would fit: \d+ rows, or \d+ classes\."
+    )
+    with store.begin() as uow, refused_as(Unprocessable, "not_enough_memory", match=words):
+        check_memory(uow, many, spec)
+    fewer = dataclasses.replace(many, rows=20_000)
+    assert needed_memory(fewer, spec, stored // 10, threads=2) < 8 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("summary", "least"),
+    [
+        # Each value of a category is a column, and a text as many as there may be terms.
+        ({"schema": [{"name": "c", "kind": "category", "distinct": 50}]}, 8 * 50 * 100_000),
+        ({"schema": [{"name": "t", "kind": "text"}]}, 8 * 3 * 8192),
+    ],
+)
+def test_columns_of_records_are_counted_as_they_are_encoded(store, summary, least):
+    plain = dataclasses.replace(add_dataset(store, rows=100_000), columns=1)
+    spec = TrainingSpec.model_validate({"automatic": False, "features": {"kind": "linear"}})
+    known = needed_memory(plain, spec, 10**6, threads=1)
+    assert needed_memory(dataclasses.replace(plain, summary=summary), spec, 10**6, threads=1) >= known + least
+
+
+def test_sparse_rows_are_counted_as_they_are_stored(store):
+    dense = dataclasses.replace(add_dataset(store, rows=100_000), columns=50_000)
+    sparse = dataclasses.replace(dense, summary={"sparse": True})
+    spec = TrainingSpec.model_validate({"automatic": False, "features": {"kind": "linear"}})
+    assert needed_memory(dense, spec, 10**7, threads=1) > 8 * 100_000 * 50_000
+    assert needed_memory(sparse, spec, 10**7, threads=1) < 10**9
 
 
 def test_of_concurrent_retries_one_queues_the_job(store, queue, dataset):

@@ -148,6 +148,15 @@ def test_two_workers_certify_themselves_and_one_thread_gives_the_same_bits(
     np.testing.assert_array_equal(alone.dual, threads.dual)
 
 
+def test_without_combined_steps_the_certificate_is_the_same(make_multiclass, monkeypatch):
+    problem = make_multiclass(n=400, m=12, K=6, bound=1.0)
+    combined = solve_crammer_singer(problem, tolerance=1e-6)
+    monkeypatch.setattr("core.solvers.crammer_singer.MOST_PLANE_ENTRIES", 0)
+    plain = solve_crammer_singer(problem, tolerance=1e-6)
+    assert plain.status is combined.status is Status.CONVERGED
+    assert plain.objective == pytest.approx(combined.objective, rel=2e-6)
+
+
 def test_newton_steps_end_what_block_descent_crawls_at(make_multiclass, monkeypatch):
     problem = make_multiclass(500, 12, 6, 1e4)
     solution = solve_crammer_singer(problem, tolerance=1e-8, max_epochs=1000)
