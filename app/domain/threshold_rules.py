@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from app.domain.curves import Curve
 from app.domain.document import Document, Time
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from core.monitoring.thresholds import Aim
 
 RULES: Final = ("max_false_positive_rate", "recall", "cost", "capacity")
+_WITH_CONFIDENCE: Final = ("max_false_positive_rate", "recall")
 
 
 class WrongAnswers(SpecModel):
@@ -34,6 +35,11 @@ class DailyAnswers(SpecModel):
     queries_per_day: float = Field(gt=0, le=1e12)
 
 
+def _given(name: str) -> dict[str, Any]:
+    """The schema of a rule in which a field has a value."""
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}}}}
+
+
 class ThresholdRule(SpecModel):
     """How a threshold is chosen, by one of the first four.
 
@@ -43,6 +49,13 @@ class ThresholdRule(SpecModel):
     19 of 20 days. confidence: with this probability the threshold itself keeps its rate or recall, which
     holds on average otherwise. share: of the class among the rows of queries, by default among the test rows.
     """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "oneOf": [_given(name) for name in RULES],
+            "anyOf": [{"properties": {"confidence": {"type": "null"}}}, *map(_given, _WITH_CONFIDENCE)],
+        }
+    )
 
     max_false_positive_rate: float | None = Field(None, ge=0, lt=1)
     recall: float | None = Field(None, gt=0, lt=1)
@@ -55,7 +68,7 @@ class ThresholdRule(SpecModel):
     def _one_rule(self) -> Self:
         if sum(getattr(self, name) is not None for name in RULES) != 1:
             raise ValueError(f"give one of {', '.join(RULES)}")
-        if self.confidence is not None and (self.cost or self.capacity):
+        if self.confidence is not None and self.kind not in _WITH_CONFIDENCE:
             raise ValueError("confidence belongs to a rate or a recall")
         return self
 

@@ -137,6 +137,9 @@ class _Upstream:
         self.is_closed = False
         self._parser = httptools.HttpRequestParser(self)
 
+    def get_extra_info(self, _name: str) -> None:
+        """There is no socket, so nothing can be read before it is asked for."""
+
     def write(self, data: bytes) -> None:
         if self.is_closed:
             return
@@ -199,6 +202,7 @@ def relay_requests(data: bytes, _folder: Path) -> None:
     """Send bytes of a client through a gate that relays everything; the first byte cuts them in two."""
     events, forward = loop(), _Relay()
     given: list[Any] = []
+    failures: list[Exception] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         seen = {"scope": scope, "body": b"", "is_complete": False}
@@ -211,7 +215,11 @@ def relay_requests(data: bytes, _folder: Path) -> None:
                 seen["is_complete"] = not message.get("more_body", False)
             return message
 
-        await forward(scope, noting, send)
+        try:
+            await forward(scope, noting, send)
+        except Exception as error:
+            failures.append(error)
+            raise
 
     cut = 1 + data[0] * 4
     with small_bodies():
@@ -225,6 +233,8 @@ def relay_requests(data: bytes, _folder: Path) -> None:
                 break
         events.turn(40)
         try:
+            if failures:
+                raise Disagreement(f"The relay failed: {failures[0]!r}") from failures[0]
             _check_requests(given, forward.upstreams)
         finally:
             connection.end()
