@@ -23,7 +23,7 @@ class ObjectAddress:
     secret: str = field(default="", repr=False)
 
     @classmethod
-    def of(cls, url: str, **options: str) -> Self:
-        """From ``s3://bucket/prefix``, which has been checked. options: the other fields."""
+    def of(cls, url: str, *others: str) -> Self:
+        """From ``s3://bucket/prefix``, which has been checked. others: the other fields in their order."""
         bucket, _, prefix = url.removeprefix("s3://").partition("/")
-        return cls(bucket, prefix.strip("/"), **options)
+        return cls(bucket, prefix.strip("/"), *others)
