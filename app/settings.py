@@ -525,14 +525,9 @@ class Settings(BaseSettings):
     def _has_an_object_store(self) -> Self:
         if self.uploads == "presigned" and not self.blobs:
             raise ValueError("STMS_UPLOADS=presigned needs STMS_BLOBS")
-        if self.blobs_key_id and self.blobs_secret is None:
+        if self.blobs_key_id and not self.blobs_secret:
             raise ValueError("STMS_BLOBS_KEY_ID needs STMS_BLOBS_SECRET")
         return self
-
-    @field_validator("blobs_secret")
-    @classmethod
-    def _may_be_absent(cls, value: SecretStr | None) -> SecretStr | None:
-        return None if value is None or not value.get_secret_value() else value
 
     @field_validator("database_url")
     @classmethod
@@ -562,16 +557,9 @@ class Settings(BaseSettings):
     @property
     def object_address(self) -> ObjectAddress | None:
         """Where large blobs are; None if the database keeps all bytes."""
-        if not self.blobs:
-            return None
-        return ObjectAddress.of(
-            self.blobs,
-            endpoint=self.blobs_endpoint,
-            public_endpoint=self.blobs_public_endpoint,
-            region=self.blobs_region,
-            key_id=self.blobs_key_id,
-            secret="" if self.blobs_secret is None else self.blobs_secret.get_secret_value(),
-        )
+        secret = "" if self.blobs_secret is None else self.blobs_secret.get_secret_value()
+        reached = (self.blobs_endpoint, self.blobs_public_endpoint, self.blobs_region)
+        return ObjectAddress.of(self.blobs, *reached, self.blobs_key_id, secret) if self.blobs else None
 
     @property
     def cache_folder(self) -> Path:

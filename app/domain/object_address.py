@@ -8,7 +8,7 @@ from typing import Final, Self
 
 from app.domain.origins import Origin
 
-_BUCKET: Final = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9!_.*'()-]+)*/?"
+_BUCKET: Final = r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9_-][A-Za-z0-9_.-]*)*/?"
 
 
 def checked_bucket(url: str) -> str:
@@ -42,7 +42,7 @@ class ObjectAddress:
     secret: str = field(default="", repr=False)
 
     @classmethod
-    def of(cls, url: str, **options: str) -> Self:
-        """From ``s3://bucket/prefix``, which has been checked. options: the other fields."""
+    def of(cls, url: str, *others: str) -> Self:
+        """From ``s3://bucket/prefix``, which has been checked. others: the other fields in their order."""
         bucket, _, prefix = url.removeprefix("s3://").partition("/")
-        return cls(bucket, prefix.strip("/"), **options)
+        return cls(bucket, prefix.strip("/"), *others)

@@ -135,3 +135,42 @@ def test_files_that_cannot_be_used_are_named_without_their_text(
     monkeypatch.setenv("STMS_SECRETS_DIR", str(secrets / "none"))
     with pytest.raises(BadSecretFile, match=r"STMS_SECRETS_DIR, .*/none, cannot be read: No such file"):
         Settings()
+
+
+def test_an_object_store_has_a_bucket_a_prefix_and_credentials():
+    secret = SecretStr("hidden")
+    settings = Settings(
+        blobs="s3://bucket/a/b/",
+        blobs_endpoint="https://objects.example.com/",
+        blobs_key_id="key",
+        blobs_secret=secret,
+    )
+    address = settings.object_address
+    assert address is not None
+    assert (address.bucket, address.prefix, address.endpoint) == (
+        "bucket",
+        "a/b",
+        "https://objects.example.com",
+    )
+    assert address.secret == "hidden"
+    assert "hidden" not in repr(settings) + repr(address)
+    assert Settings().object_address is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"blobs": "gs://bucket"},
+        {"blobs": "s3://Bucket"},
+        {"blobs": "bucket/prefix"},
+        {"blobs": "s3://bucket/../other"},
+        {"blobs": "s3://bucket", "blobs_endpoint": "https://objects.example.com/path"},
+        {"blobs": "s3://bucket", "blobs_public_endpoint": "objects.example.com"},
+        {"blobs": "s3://bucket", "blobs_key_id": "key"},
+        {"uploads": "presigned"},
+        {"uploads": "never"},
+    ],
+)
+def test_what_is_no_object_store_is_refused(wrong: dict[str, str]):
+    with pytest.raises(ValidationError):
+        Settings(**wrong)
