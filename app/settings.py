@@ -317,7 +317,8 @@ class Settings(BaseSettings):
     retain_jobs_days: float = Field(
         90.0,
         ge=0,
-        description="Days after which ended jobs without a published version are deleted; 0: never.",
+        description="Days after which ended jobs without a published version, and ended evaluations, are"
+        " deleted; 0: never.",
     )
     retain_requests_days: float = Field(
         7.0, ge=0, description="Days after which idempotency keys of submitted jobs are deleted; 0: never."

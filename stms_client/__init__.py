@@ -13,6 +13,7 @@ from stms_client.aio import AsyncClient, AsyncJob
 from stms_client.curves import Curve
 from stms_client.errors import (
     Conflict,
+    EvaluationNotSucceeded,
     InvalidInput,
     InvalidRequest,
     JobNotSucceeded,
@@ -40,6 +41,7 @@ __all__ = [
     "Curve",
     "Decision",
     "Decisions",
+    "EvaluationNotSucceeded",
     "InvalidInput",
     "InvalidRequest",
     "Job",

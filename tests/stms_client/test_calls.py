@@ -18,6 +18,7 @@ from stms_client import (
     Client,
     Conflict,
     Decision,
+    EvaluationNotSucceeded,
     InvalidInput,
     InvalidRequest,
     JobEvent,
@@ -410,6 +411,42 @@ def test_a_job_is_waited_for(client, written, state):
         with pytest.raises(JobNotSucceeded, match="ended failed: No disk") as caught:
             client.wait_for_job("j1")
         assert caught.value.job["id"] == "j1"
+
+
+@pytest.mark.parametrize("state", ["succeeded", "failed"])
+def test_an_evaluation_is_waited_for(client, written, state):
+    path = "/v1/evaluations/ev_1"
+    document = {
+        "id": "ev_1",
+        "version": "m@1",
+        "progress_done": 0,
+        "progress_total": 0,
+        "error_message": "No",
+    }
+    written.on("GET", path, document | {"state": "running"})
+    written.on("GET", path, document | {"state": state})
+    seen: list[str] = []
+    if state == "succeeded":
+        ended = client.wait_for_evaluation("ev_1", progress=lambda found: seen.append(found["state"]))
+        assert (ended["state"], seen) == ("succeeded", ["running", "succeeded"])
+    else:
+        with pytest.raises(EvaluationNotSucceeded, match="ended failed: No") as caught:
+            client.wait_for_evaluation("ev_1", progress=True)
+        assert caught.value.evaluation["id"] == "ev_1"
+
+
+def test_a_gate_is_changed_under_the_revision_that_was_read(client, written):
+    path = "/v1/models/m/aliases/live/gate"
+    written.on("GET", path, {"code": "gate_not_found", "detail": "none"}, 404)
+    written.on("GET", path, {"revision": 4})
+    written.on("PUT", path, {"revision": 5})
+    written.on("DELETE", path, None, 204)
+    for _ in range(2):
+        assert client.set_gate("m", "live", "ds_1", rule="no_class_worse")["revision"] == 5
+    client.delete_gate("m", "live")
+    first, second, deletion = (one.headers for one in written.requests if one.method != "GET")
+    assert first["If-None-Match"] == "*"
+    assert second["If-Match"] == deletion["If-Match"] == '"4"'
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from numpy.typing import NDArray
 
 from app.domain.entities import Dataset, Json, ModelVersion
 from app.domain.errors import NotFound, Unavailable
@@ -31,7 +30,7 @@ from core.monitoring.student_scores import student_scores
 from core.packed import PackedStudent
 from core.packed.encoder import Encoder
 from core.solvers.threads import one_blas_thread
-from core.types import BoolArray, FloatArray, Matrix, Progress, ProgressCallback
+from core.types import BoolArray, FloatArray, IntArray, Matrix, Progress, ProgressCallback
 
 _SCORES_AT_ONCE: Final = 1 << 25
 """Scores of a version in memory at a time: 256 MiB."""
@@ -159,10 +158,10 @@ def evaluate(store: Store, files: BlobCache, evaluation_id: str, progress: Progr
     if not known:
         message = f"{' and '.join(references)} have no class in common."
         raise InvalidProblem(Fault("baseline", "no_common_classes", message))
-    labels, rows, left_out = _rows(store, files, evaluation, versions)
+    codes, rows, left_out = _rows(store, files, evaluation, versions, known)
     others = {label for one in versions for label in one.labels} - in_all
-    classes, missing = _classes(versions, rows, labels, known, progress)
-    result: Json = {"rows_used": len(labels), "rows_left_out": left_out, "warnings": _warnings(versions)}
+    classes, missing = _classes(versions, rows, codes, known, progress)
+    result: Json = {"rows_used": len(codes), "rows_left_out": left_out, "warnings": _warnings(versions)}
     result |= {"progress_done": len(known), "progress_total": len(known), "verdict": None}
     result["not_compared"] = [*missing, *sorted(others)][:_LISTED]
     if evaluation.baseline is not None and classes:
@@ -187,14 +186,18 @@ class _Class(NamedTuple):
 def _classes(
     versions: Sequence[EvaluatedVersion],
     rows: Sequence[VersionRows],
-    labels: NDArray[np.object_],
+    codes: IntArray,
     known: Sequence[str],
     progress: ProgressCallback,
 ) -> tuple[list[_Class], list[str]]:
-    """Entries of the classes of which all versions have a student, and the other classes."""
+    """Entries of the classes of which all versions have a student, and the other classes.
+
+    codes: (n,), of the class of each row among ``known``, −1 for none of them.
+    """
     found: list[_Class] = []
     missing: list[str] = []
-    step = max(1, _SCORES_AT_ONCE // max(1, len(labels)))
+    number = {label: code for code, label in enumerate(known)}
+    step = max(1, _SCORES_AT_ONCE // len(codes))
     progress(Progress("classes", 0, len(known)))
     for first in range(0, len(known), step):
         batch = known[first : first + step]
@@ -211,7 +214,7 @@ def _classes(
         for place, label in enumerate(trained):
             thresholds = [student.threshold for of_one in students if (student := of_one[label])]
             of_class = [of_version[place] for of_version in scores]
-            found.append(_of_class(label, labels == label, of_class, thresholds))
+            found.append(_of_class(label, codes == number[label], of_class, thresholds))
         progress(Progress("classes", first + len(batch), len(known)))
     return found, missing
 
@@ -231,24 +234,29 @@ def _of_class(
 
 
 def _rows(
-    store: Store, files: BlobCache, evaluation: Evaluation, versions: Sequence[EvaluatedVersion]
-) -> tuple[NDArray[np.object_], list[VersionRows], dict[str, int]]:
-    """The labels of the rows that count, (n,), the rows as each version takes them, and those left out.
+    store: Store,
+    files: BlobCache,
+    evaluation: Evaluation,
+    versions: Sequence[EvaluatedVersion],
+    known: Sequence[str],
+) -> tuple[IntArray, list[VersionRows], dict[str, int]]:
+    """The classes of the rows that count by their place among ``known``, (n,), −1 for others, the rows as
+    each version takes them, and those left out.
 
     Raises InvalidProblem where too few are left.
     """
     dataset = get_dataset(store, evaluation.dataset_id)
-    known = _common_labels(versions)
+    number = {label: code for code, label in enumerate(known)}
     left_out: Counter[str] = Counter()
-    labels: list[NDArray[np.object_]] = []
+    codes: list[IntArray] = []
     parts: list[list[VersionRows]] = [[] for _ in versions]
     for part in _parts(store, files, evaluation):
         left_out["unlabelled"] += part.unlabelled
         rows = part.labelled()
-        names = np.array(rows.classes, dtype=object)[rows.y]
-        is_known = np.isin(rows.y, [code for code, name in enumerate(rows.classes) if name in known])
+        of_rows = np.array([number.get(name, -1) for name in rows.classes], dtype=np.int32)[rows.y]
+        is_known = of_rows >= 0
         if evaluation.unknown_classes == "refuse" and not is_known.all():
-            name = names[~is_known][0]
+            name = rows.classes[int(rows.y[~is_known][0])]
             message = f"There are rows of the class {name!r:.100}, which not all versions have."
             raise InvalidProblem(Fault("unknown_classes", "unknown_class", message))
         as_taken = [one.rows(rows) for one in versions]
@@ -257,13 +265,13 @@ def _rows(
         left_out["trained_on"] += int(seen.sum())
         left_out["unknown_class"] += int(dropped.sum())
         kept = np.flatnonzero(~seen & ~dropped)
-        labels.append(names[kept])
+        codes.append(of_rows[kept])
         for of_version, (X, filled, identities) in zip(parts, as_taken, strict=True):
             some = None if filled is None else filled[kept]
             of_version.append(VersionRows(X[kept], some, identities[kept]))
-    _check_enough(sum(map(len, labels)), left_out, dataset)
+    _check_enough(sum(map(len, codes)), left_out, dataset)
     counted = {reason: count for reason, count in left_out.items() if count}
-    return np.concatenate(labels), [_joined(of_version) for of_version in parts], counted
+    return np.concatenate(codes), [_joined(of_version) for of_version in parts], counted
 
 
 def _common_labels(versions: Sequence[EvaluatedVersion]) -> frozenset[str]:

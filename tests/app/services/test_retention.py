@@ -13,12 +13,14 @@ import sqlalchemy as sa
 
 from app.domain.entities import JobState, ModelVersion, StudentRow, StudentState
 from app.domain.errors import Conflict, NotFound, Unavailable
+from app.domain.evaluation import Evaluation
 from app.services import retention
 from app.services.keys import create_key
 from app.services.models import delete_version
 from app.services.retention import Cleaned, Cleaner, clean, delete_job, what_to_clean
 from app.services.sessions import begin_session
 from app.settings import Settings
+from app.store.evaluation_tables import evaluations
 from app.store.large_blobs import put_large
 from app.store.repositories.audit import _new_id as audit_id
 from app.store.tables import (
@@ -363,3 +365,36 @@ def test_a_map_stays_as_long_as_one_student_names_it(store: Store, add_job: Any)
     age(store, 2 * retention.GRACE_SECONDS)
     clean(store, FOREVER)
     assert shared not in digests(store)
+
+
+def test_old_evaluations_are_deleted_and_unfinished_ones_stay(store: Store):
+    given: dict[str, Any] = {"version": "m@1", "baseline": None, "dataset_id": "ds_1", "part": "all"}
+    given |= {"tolerance": 0.01, "alpha": 0.05, "unknown_classes": "drop", "state": JobState.QUEUED}
+    given |= {"created_at": 1.0, "created_by": "me"}
+    with store.begin() as uow:
+        for name in ("ev_old", "ev_young", "ev_waiting"):
+            uow.evaluations.add(Evaluation(id=name, **given))
+        for name, days in (("ev_old", 31), ("ev_young", 29)):
+            assert uow.evaluations.fail(name, "code", "message")
+            at = sa.update(evaluations).where(evaluations.c.id == name)
+            uow.connection.execute(at.values(finished_at=time.time() - days * DAY))
+    assert what_to_clean(store, SETTINGS).evaluations == 1
+    assert clean(store, FOREVER).evaluations == 0
+    assert clean(store, SETTINGS).evaluations == 1
+    with store.read() as uow:
+        left = [one.id for one in uow.evaluations.page(limit=9)[0]]
+    assert left == ["ev_young", "ev_waiting"]
+
+
+def test_the_numbers_of_the_rows_of_a_job_count_and_go_with_it(store: Store, add_job: Any):
+    content = b"eight by" * 1000
+    with store.begin() as uow:
+        before = uow.quotas.used(store.tenant).stored_bytes
+        rows, _ = uow.blobs.put([content])
+        job = add_job(uow, state=JobState.FAILED, finished_at=time.time(), rows_digest=rows)
+        counted = uow.quotas.used(store.tenant).stored_bytes - before
+    assert counted >= len(content)
+    age(store, DAY)
+    assert clean(store, SETTINGS).blobs == 0, "it is in use"
+    delete_job(store, job.id)
+    assert rows not in digests(store)
