@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -201,6 +201,10 @@ def forget_old_samples(store: Store, settings: Settings, *, dry_run: bool = Fals
     return deleted
 
 
+_Hours: TypeAlias = tuple[dict[int, list[SampledAnswer]], dict[int, int]]
+"""The samples of a class, and the answers that they were chosen from, by the hour."""
+
+
 class _Judge:
     """The evidence against the promises of a monitor, in one transaction."""
 
@@ -208,6 +212,7 @@ class _Judge:
         self._uow, self._monitor = uow, monitor
         self._rows = uow.evidence.of_monitor(monitor)
         self._first_hour = int(monitor.started_at // HOUR)
+        self._hours: dict[tuple[str, int, int | None], _Hours] = {}
         counted = uow.evidence.counted_labels(monitor)
         named = [label for label in monitor.settings.classes if label != ALL_OTHERS]
         everyone = list(version.classes) if ALL_OTHERS in monitor.settings.classes else []
@@ -306,9 +311,13 @@ class _Judge:
 
     def _trials(self, row: EvidenceRow, until: int | None) -> Iterator[Trials]:
         """The trials of each hour in order."""
-        monitor, label = self._monitor, row.label
-        sampled = self._uow.evidence.sampled_by_hour(monitor, label, row.hour, until)
-        asked = dict(self._uow.evidence.asked_by_hour(monitor, label, row.hour, until))
+        # The promises of a class are of the same answers.
+        key = row.label, row.hour, until
+        if key not in self._hours:
+            found = self._uow.evidence
+            sampled = found.sampled_by_hour(self._monitor, *key)
+            self._hours[key] = sampled, dict(found.asked_by_hour(self._monitor, *key))
+        sampled, asked = self._hours[key]
         for hour in sorted({*sampled, *asked}):
             period = (hour - row.since_hour) // _HOURS_OF_WEEK
             yield trials_of_hour(row.promise, period, asked.get(hour, 0), sampled.get(hour, []))

@@ -11,6 +11,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from math import sin
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from app.commands.demo.digits import write_digits
+from app.commands.demo.digits import DigitsFile, write_digits
 from app.commands.demo.temporary_server import TemporaryServer, temporary_server
 from stms_client import Client, NotFound
 
@@ -66,6 +67,11 @@ class Shot:
     job: int = 0
 
 
+_WATCHED: Final = ("1", "3", "8")
+"""Classes with a monitor."""
+_WRITTEN_SECONDS: Final = 3.0
+"""Until samples are written."""
+
 SHOTS: Final[dict[str, Shot]] = {
     "sign-in": Shot("/ui/sign-in", signed_in=False),
     "jobs": Shot("/ui/jobs"),
@@ -78,6 +84,7 @@ SHOTS: Final[dict[str, Shot]] = {
     "version": Shot("/ui/models/{model}/versions/{version}"),
     "compare": Shot("/ui/models/{model}/compare", "?a=1&b=2"),
     "alias": Shot("/ui/models/{model}/aliases/{alias}"),
+    "live": Shot("/ui/models/{model}/aliases/{alias}/live"),
     "move": Shot("/ui/models/{model}/move", "?alias=production&version=2"),
     "ask": Shot("/ui/models/{model}/ask", "?at=production&class=8", click="[name=example][value=class]"),
     "bundles": Shot("/ui/bundles"),
@@ -106,7 +113,7 @@ def take(folder: Path, names: frozenset[str] = frozenset(SHOTS)) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory(prefix="stms-pictures-") as temporary,
-        temporary_server(Path(temporary)) as server,
+        temporary_server(Path(temporary), STMS_QUERY_SAMPLES="ids") as server,
         sync_playwright() as playwright,
     ):
         values = _fill(server, Path(temporary))
@@ -201,7 +208,7 @@ def _fill(server: TemporaryServer, folder: Path) -> Json:
         stms.point_alias("digits", "production", 1)
         stms.create_key("till", models=["digits"])
         stms.create_key("nightly training", scopes=["train"])
-        stms.query_rows("digits@production", "8", digits.X_test)
+        _watch(stms, digits)
     values = {
         "model": "digits",
         "alias": "production",
@@ -210,6 +217,23 @@ def _fill(server: TemporaryServer, folder: Path) -> Json:
         "dataset_id": dataset["id"],
     }
     return values | {"jobs": [job["id"] for job in jobs], "rows": digits.X_test[:1]}
+
+
+def _watch(stms: Client, digits: DigitsFile) -> None:
+    """Ask classes with a monitor, and say of all samples whether they were right."""
+    promises = {name: {"max_false_positive_rate": 0.01, "min_precision": 0.8} for name in _WATCHED}
+    ask = {"yes": 0.8, "floor": 0.1, "no": "uniform"}
+    stms.put_monitor("digits", "production", classes=promises, ask=ask)
+    stms.query_rows("digits@production", "8", digits.X_test)
+    for name in _WATCHED:
+        stms.query_rows("digits@production", name, digits.X_test)
+    time.sleep(_WRITTEN_SECONDS)
+    items = [
+        {"sample": one["id"], "truth": str(digits.y_test[one["row"]])}
+        for one in stms.samples("digits", "production")
+    ]
+    for first in range(0, len(items), 1000):
+        stms.give_feedback(items[first : first + 1000])
 
 
 def main() -> None:

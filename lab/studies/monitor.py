@@ -53,7 +53,7 @@ from core.students.trees import Trees
 from core.teachers.forest import Forest
 from core.training.config import TrainingConfig
 from core.training.pipeline import prepare, train
-from core.types import FloatArray, IntArray
+from core.types import BoolArray, FloatArray, IntArray
 from lab.studies.defaults import read
 from lab.studies.defaults_peers import Split
 from tests.system.data import data_folder
@@ -136,7 +136,7 @@ def alarms(streams: int) -> Json:
     }
 
 
-def traffic(rng: np.random.Generator) -> tuple[FloatArray, FloatArray, FloatArray]:
+def traffic(rng: np.random.Generator) -> tuple[BoolArray, BoolArray, FloatArray]:
     """Truth, answers and right probabilities of queries to a student with binormal scores."""
     distance = stats.norm.isf(FALSE_POSITIVES) - stats.norm.isf(RECALL)
     truth = rng.random(QUERIES) < SHARE

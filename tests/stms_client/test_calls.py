@@ -112,6 +112,14 @@ def test_a_query_sends_the_key_and_returns_a_decision(client, written):
     assert written.requests[0].headers["Authorization"] == "Bearer stms_key"
 
 
+def test_a_sampled_answer_has_the_id_by_which_feedback_names_it(client, written):
+    written.on("POST", QUERY, ANSWER, **{"x-sample-id": "smp_1"})
+    assert client.query("pets@latest", "größe/1", [1, 2]).sample_id == "smp_1"
+    written.on("POST", "/v1/feedback", {"accepted": 1, "replaced": 0, "results": []})
+    assert client.give_feedback([{"sample": "smp_1", "correct": False}])["accepted"] == 1
+    assert written.requests[-1].json == {"feedback": [{"sample": "smp_1", "correct": False}]}
+
+
 def test_a_proxy_of_the_environment_is_used_but_for_this_machine(client, written, monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", written.address)
     path = "/v1/models/pets/classes/cat:query"
