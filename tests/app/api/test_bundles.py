@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,7 @@ from app.store.unit_of_work import Store
 from tests.app.api.conftest import publish_pets
 from tests.app.serving.written_records import encoder
 from tests.app.started import Client
+from tests.reference.packed_students import CASES, some_rows
 from tests.system.published import linear_student, linear_teacher, publish
 
 PATH = "/v1/models/pets/versions/1/bundle"
@@ -226,6 +228,21 @@ def test_a_class_of_a_head_is_an_onnx_model_too(client: Client):
     run = onnxruntime.InferenceSession(sent.content, providers=["CPUExecutionProvider"])
     X = np.array([[0.0, 1.0, 0.5], [2.0, 1.0, 0.0]])
     assert run.run(["match"], {"x": X})[0].tolist() == [True, False]
+
+
+def test_a_student_that_names_its_map_has_it_in_its_onnx_model(client: Client, store: Store):
+    whole = dataclasses.replace(CASES["rbf-polytope-none"], label="whole")
+    students = {"whole": whole, "named": dataclasses.replace(whole, label="named", shares_map=True)}
+    publish(store, "kernel", students, linear_teacher(list(students), np.zeros((2, whole.map.n_columns))))
+    X = some_rows(whole, 40)
+    scores = []
+    for label in students:
+        sent = client.get("/v1/models/kernel/versions/1/onnx", params={"class": label})
+        run = onnxruntime.InferenceSession(sent.content, providers=["CPUExecutionProvider"])
+        scores.append(run.run(["score"], {"x": X})[0])
+    np.testing.assert_array_equal(*scores)
+    # Scores of rows with huge numbers are huge, too.
+    np.testing.assert_allclose(scores[0], whole.scores(X), rtol=1e-9, atol=1e-9)
 
 
 def test_records_that_onnx_cannot_say_are_refused_by_name(client: Client, store: Store, problem: Problem):
