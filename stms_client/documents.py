@@ -692,7 +692,7 @@ class MonitorSettings(TypedDict):
     on_alarm: who is told. retain_days: how long samples and what people said of them are kept.
     """
 
-    classes: dict[str, Promises]
+    classes: dict[str, Any]
     tolerance: NotRequired[float]
     alpha: NotRequired[float]
     store: NotRequired[str]

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal, NamedTuple, Self, TypeAlias
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic.config import JsonDict
 
 from app.domain.document import OWN, Document, Time
-from app.domain.names import ALL_OTHERS, MAX_CLASS_NAME, USABLE
+from app.domain.names import ALL_OTHERS, MAX_CLASS_NAME, MODEL_NAME, USABLE
 from app.domain.parameter_fields import SpecModel
 from core.monitoring.sampling import SamplingPlan
 
@@ -29,7 +30,13 @@ MAX_REPORTS: Final = 100_000
 """Most reports of volunteers that a monitor keeps."""
 LEAST_Q: Final = 1e-6
 
-Label: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=MAX_CLASS_NAME)]
+Label: TypeAlias = Annotated[
+    str,
+    StringConstraints(min_length=1, max_length=MAX_CLASS_NAME),
+    Field(json_schema_extra={"pattern": USABLE}),
+]
+_TEXT: Final[JsonDict] = {"type": "string"}
+_NULL: Final[JsonDict] = {"type": "null"}
 _Share: TypeAlias = Annotated[float, Field(gt=0, lt=1)]
 _Q: TypeAlias = Annotated[float, Field(ge=LEAST_Q, le=1)]
 
@@ -194,11 +201,36 @@ class FeedbackItem(SpecModel):
     class of the row. model, answer: of a report about an answer that was not sampled, which is kept apart.
     """
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "allOf": [
+                {
+                    "oneOf": [
+                        {
+                            "required": ["sample"],
+                            "properties": {"sample": _TEXT, "request_id": _NULL},
+                        },
+                        {
+                            "required": ["request_id", "label"],
+                            "properties": {"request_id": _TEXT, "label": _TEXT, "sample": _NULL},
+                        },
+                    ]
+                },
+                {
+                    "anyOf": [
+                        {"required": ["correct"], "properties": {"correct": {"type": "boolean"}}},
+                        {"required": ["truth"], "properties": {"truth": _TEXT}},
+                    ]
+                },
+            ]
+        }
+    )
+
     sample: Annotated[str, StringConstraints(pattern=r"^smp_[0-9a-f]{24}$")] | None = None
     request_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._:/+=@-]{1,128}$")] | None = None
     row: int = Field(0, ge=0, le=2**31 - 1)
     label: Label | None = None
-    model: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
+    model: Annotated[str, StringConstraints(pattern=MODEL_NAME)] | None = None
     answer: bool | None = None
     correct: bool | None = None
     truth: Label | None = None

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
 from app.domain.answers import EstimatedRates
 from app.domain.document import Document, Time
+from app.domain.monitors import MAX_MONITORED_CLASSES, Label
+from app.domain.names import USABLE
 from app.domain.parameter_fields import SpecModel
 from core.monitoring.interval import Interval
 
@@ -106,8 +108,10 @@ class Performance(Document):
 class Acknowledgement(SpecModel):
     """Alarms that somebody has seen. labels: of which classes; by default all. note: what was found."""
 
-    labels: list[Annotated[str, StringConstraints(min_length=1, max_length=400)]] | None = None
-    note: Annotated[str, StringConstraints(max_length=MAX_NOTE)] = ""
+    labels: list[Label] | None = Field(None, max_length=MAX_MONITORED_CLASSES)
+    note: Annotated[
+        str, StringConstraints(max_length=MAX_NOTE), Field(json_schema_extra={"pattern": f"^$|{USABLE}"})
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,6 +276,8 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwar
         _fit_bundle(case, kwargs)
     elif path.endswith("/aliases/{alias}") and case.method in ("PUT", "DELETE"):
         _fit_alias(case)
+    elif path.endswith("/aliases/{alias}/monitor"):
+        case.headers.pop("If-None-Match", None)
     elif path == "/v1/training-jobs" and case.method == "POST":
         _fit_job(case)
     elif path.endswith(("/package", "/map", "/encoder")) and ":" not in case.headers.get("X-STMS-Local", ":"):
