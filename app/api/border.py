@@ -53,6 +53,11 @@ LARGE_BODIES: Final[Mapping[str, int | None]] = {
     "/v1/feedback": 4 * _SPECIFICATION_BYTES,
     # Tens of thousands of labels may be corrected at once, and a row may have 200 000 characters.
     "/v1/training-jobs/{job_id}/labels": None,
+    "/v1/training-jobs/{job_id}/suspects": None,
+    # Names of 1000 classes, or the examples of one.
+    "/v1/models/{model}/classes": None,
+    # Decisions on 100 rows.
+    "/ui/jobs/{job_id}/suspects": _SPECIFICATION_BYTES,
     "/ui/ask": None,
 }
 """Largest bodies of other routes, as far as ``STMS_MAX_BODY_BYTES`` permits; None: as large as that.

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from tests.refusals.refusal import (
+    ANY_CODE,
     CLASSES,
     JOBS,
     KEYS,
@@ -311,3 +312,37 @@ def _wish_for_class(label: str) -> Act:
         return post(JOBS, json.dumps(wish).encode(), _JSON, key="train")(server)
 
     return act
+
+
+def class_changes() -> list[Refusal]:
+    """Classes that are added, renamed and taken away with names, rows and numbers that cannot be."""
+    rows = [[0.0, 0.0, 0.0]] * 5
+    path = "/v1/models/pets/classes"
+
+    def add(**said: Any) -> Act:
+        return post(path, json.dumps({"name": "cow", "rows": rows} | said).encode(), key="train")
+
+    def change(**said: Any) -> Act:
+        return post(path, json.dumps(said).encode(), key="train", method="PATCH")
+
+    invalid = (422, "invalid_body")
+    return refusals(
+        "class changes",
+        ("a name with NUL", add(name="a\0b"), *invalid),
+        ("a name of 10 000 letters", add(name="a" * 10_000), *invalid),
+        ("a class that is there", add(name="cat"), 400, "class_exists"),
+        ("four examples", add(rows=rows[:4]), 400, "too_few_examples"),
+        ("10 001 examples", add(rows=rows * 2001), *invalid),
+        ("examples that are texts", add(rows=["a"] * 5), 400, ANY_CODE),
+        ("examples of another width", add(rows=[[0.0]] * 5), 400, "wrong_columns"),
+        ("examples beyond all numbers", add(rows=[[1e200, 0.0, 0.0]] * 5), 400, "too_large"),
+        ("examples in two forms", add(texts=["a"] * 5), *invalid),
+        ("a budget of nothing", add(max_false_positive_rate=0.0), *invalid),
+        ("what there is not", add(protect=True), *invalid),
+        ("by a key that may only ask", post(path, b"{}"), 403, "scope_required"),
+        ("a new name with NUL", change(rename={"cat": "a\0b"}), *invalid),
+        ("a new name that another class has", change(rename={"cat": "dog"}), 400, "class_exists"),
+        ("a new name of no class", change(rename={"cow": "bull"}), 404, "class_not_found"),
+        ("nothing to change", change(), *invalid),
+        ("1001 classes taken away", change(remove=[str(k) for k in range(1001)]), *invalid),
+    )
