@@ -27,10 +27,10 @@ from app.jobs.solver.job_data import load_job_data
 from app.jobs.solver.main import Answers, failure, serve
 from app.jobs.solver.messages import Message, read_message, write_message
 from app.jobs.solver.session import BatchContext, TrainingSession
-from app.services.training_config import config_of
 from app.processes import os_process
 from app.services.datasets import register_dataset
 from app.services.head_import import import_head
+from app.services.training_plan import config_of
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, CacheFull
 from app.store.unit_of_work import Store
