@@ -15,7 +15,6 @@ from app.domain.origins import AllowedServers, Origin, not_allowed
 from app.domain.remote_teacher import RemoteScores
 from app.domain.training_spec import EvaluationParameters, TrainingSpec
 from app.services import quotas
-from app.services.training_config import config_of
 from app.settings import Settings
 from app.store.unit_of_work import UnitOfWork
 from core.data.extras import EXTRAS
@@ -26,6 +25,8 @@ from core.encoding.rules import most_terms
 from core.packed.encoded_columns import MAX_VALUES
 from core.students.base import StudentSpec
 from core.teachers.base import TeacherSpec
+from core.teachers.linear_head import ImportedHead, LinearHead
+from core.training.config import TrainingConfig
 from core.training.memory import RunShape, peak_bytes
 
 _TERM_BYTES: Final = 3
@@ -105,6 +106,29 @@ def pairs_of(spec: TrainingSpec, targets: Sequence[int]) -> list[tuple[int, str]
 def units_of(spec: TrainingSpec, targets: int) -> int:
     """The job's progress total: one unit for the teacher and one for each student of ``targets`` classes."""
     return 1 + targets * len(methods_of(spec))
+
+
+def config_of(spec: TrainingSpec, head: LinearHead | None = None) -> TrainingConfig:
+    """The configuration of core for a TrainingSpec. Raises InvalidProblem.
+
+    head: weights of the imported teacher, where it is not restored.
+    """
+    teacher = spec.teacher
+    return TrainingConfig(
+        features=spec.features,
+        teacher=teacher.spec if teacher.model is None else ImportedHead(teacher.model, head),
+        students=spec.students,
+        automatic=bool(spec.automatic),
+        automatic_seconds=spec.automatic_seconds,
+        tuning=spec.tuning,
+        threshold=spec.threshold.rule,
+        budget=spec.threshold.max_false_positive_rate,
+        confidence=spec.threshold.confidence,
+        calibration=spec.calibration.kind,
+        folds=spec.threshold.folds,
+        guard=spec.guard.kind or "off",
+        seed=spec.seed,
+    )
 
 
 def needed_memory(dataset: Dataset, spec: TrainingSpec, stored_bytes: int, *, threads: int) -> int:

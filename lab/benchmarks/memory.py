@@ -22,7 +22,7 @@ from typing import Any, Final
 import numpy as np
 
 from app.domain.training_spec import TrainingSpec
-from app.services.training_config import config_of
+from app.services.training_plan import config_of
 from core.training.memory import RunShape, peak_bytes
 
 THREADS: Final = 2

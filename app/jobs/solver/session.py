@@ -14,7 +14,7 @@ from app.domain.curves import MOST_PAIRED_CLASSES, RowAnswers
 from app.domain.entities import Json
 from app.domain.training_spec import TrainingSpec
 from app.jobs.solver.job_data import JobData
-from app.services.training_config import config_of
+from app.services.training_plan import config_of
 from core.data.dataset import LabelledData
 from core.errors import Fault, InvalidProblem
 from core.model_selection.folds import Folds

@@ -12,7 +12,7 @@ import numpy as np
 from joblib import Parallel, delayed
 
 from app.domain.training_spec import TrainingSpec
-from app.services.training_config import config_of
+from app.services.training_plan import config_of
 from core.data.dataset import LabelledData
 from core.data.digest import data_digest
 from core.model_selection.row_samples import some_rows

@@ -12,8 +12,7 @@ from app.domain.fault_fields import sent_field
 from app.domain.names import check_model_name
 from app.domain.training_spec import TrainingSpec
 from app.remote.errors import RemoteFailed
-from app.services.training_config import config_of
-from app.services.training_plan import methods_of
+from app.services.training_plan import config_of, methods_of
 from core.estimators import STMSClassifier
 from core.learners import STUDENTS
 from core.parameters import Doc, Ge, Le

@@ -30,7 +30,7 @@ from app.jobs.solver.session import BatchContext, TrainingSession
 from app.processes import os_process
 from app.services.datasets import register_dataset
 from app.services.head_import import import_head
-from app.services.training_config import config_of
+from app.services.training_plan import config_of
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, CacheFull
 from app.store.tables import datasets
