@@ -220,9 +220,8 @@ async def upload_dataset(
     The digest of its bytes identifies it, so uploading the same file again changes nothing, unless it is read
     in another way. ``reading`` in the response says how it was read; what is doubtful is an error that names
     the parameter which settles it. The whole file is validated before it is stored; errors name row and
-    column. With ``upload`` the file is not in the body, but in the object store already. Texts,
-    categories, dates and gaps make it a table of raw cells, whose columns ``summary.schema``
-    describes.
+    column. With ``upload`` the file is in the object store already, and the body is empty. Texts,
+    categories, dates and gaps make it a table of raw cells, whose columns ``summary.schema`` describes.
     """
     parameters = {name: getattr(said, name) for name in _PARAMETERS}
     if said.dry_run:

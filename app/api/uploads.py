@@ -298,13 +298,10 @@ def _form(media_types: Iterable[str], fields: Json) -> Json:
     }
 
 
-def _body(media_types: Iterable[str], fields: Json, *, is_required: bool = True) -> Json:
+def _body(media_types: Iterable[str], fields: Json) -> Json:
     types = list(media_types)
     content = {media_type: _file(media_type) for media_type in [*types, ANY_FILE]}
-    return {
-        "required": is_required,
-        "content": {**content, "multipart/form-data": _form(types, fields)},
-    }
+    return {"required": True, "content": {**content, "multipart/form-data": _form(types, fields)}}
 
 
 DATASET_BODY: Final = _body(
@@ -326,7 +323,6 @@ DATASET_BODY: Final = _body(
         "rare_classes": {"type": "string", **RARE_CLASSES},
         "unlabelled": {"type": "string", **UNLABELLED},
     },
-    is_required=False,
 )
 HEAD_BODY: Final = _body(["application/x-safetensors", "application/x-npz"], {})
 BUNDLE_BODY: Final = _body(["application/x-tar"], {})

@@ -8,10 +8,16 @@ import time
 
 import pytest
 
+from app.domain.object_address import ObjectAddress
 from app.services import health, webhooks
 from app.services.health import ComputedOncePerSecond, Probes, database_health
+from app.store import object_bodies
+from app.store.opening import open_objects
 from app.store.unit_of_work import Store
 from tests.app.webhook_rows import add_webhook
+
+OPEN = object_bodies._open
+"""Before a fixture replaces it."""
 
 
 async def test_any_number_of_probes_share_one_computation_a_second():
@@ -110,3 +116,18 @@ def test_how_late_deliveries_are_is_a_figure(sqlite_store: Store):
     with sqlite_store.begin() as uow:
         uow.webhooks.change_delivery(delivery.id, due_at=uow.workers.clock() - 100.0)
     assert 100.0 <= late_seconds() < 160.0
+
+
+def test_the_object_store_is_checked_where_there_is_one(object_backed: Store, store: Store):
+    def checks(of: Store) -> dict[str, tuple[bool, bool, str]]:
+        return {
+            each.name: (each.ok, each.needed, each.detail) for each in database_health(of, None, 4.0).checks
+        }
+
+    assert "object_store" not in checks(store)
+    assert checks(object_backed)["object_store"] == (True, False, "answers; 0 blobs are in it")
+    nowhere = ObjectAddress("bucket", "", "http://127.0.0.1:1", key_id="key", secret="secret")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(object_bodies, "_open", OPEN)
+        away = Store(store.engine, objects=open_objects(nowhere, seconds=0.5))
+        assert checks(away)["object_store"] == (False, False, "The object store cannot be used.")
