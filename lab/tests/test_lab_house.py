@@ -18,7 +18,7 @@ from tests.house_rules import (
 )
 
 PROGRAMS = {name: path for name, path in modules_of("lab").items() if not name.startswith("lab.tests")}
-LENT = ("tests.system", "tests.reference")
+LENT = ("tests.system", "tests.reference", "tests.refusals")
 """What programs may import of the product's tests."""
 
 
