@@ -21,7 +21,7 @@ from app.jobs.solver.pool import SolverPool
 from app.jobs.solver.process import Solver
 from app.jobs.solver.retry import with_retries
 from app.jobs.workflow.running_job import StopCheck
-from app.jobs.workflow.solver_settings import solver_settings
+from app.jobs.workflow.unit_runner import solver_settings
 from app.jobs.workflow.work_units import RunningUnit
 from app.settings import Settings
 from app.store.unit_of_work import Store

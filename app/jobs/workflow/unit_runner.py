@@ -27,6 +27,7 @@ from app.domain.remote_teacher import RemoteScores
 from app.domain.training_spec import TrainingSpec
 from app.jobs.engine.step_runner import StepRunner
 from app.jobs.errors import AttemptLost, SolverFailed, WorkerStopping
+from app.jobs.identity import solver_memory
 from app.jobs.solver.messages import (
     PreparationResult,
     ScoredRows,
@@ -40,11 +41,11 @@ from app.jobs.solver.retry import failed_results, train_with_retries, with_retri
 from app.jobs.solver.transfer import Transfer
 from app.jobs.workflow import steps
 from app.jobs.workflow.running_job import CancellationCheck, JobPlans, ProgressReporter
-from app.jobs.workflow.solver_settings import solver_settings
 from app.jobs.workflow.unit_trace import UnitTrace, unit_trace
 from app.jobs.workflow.work_units import PREPARE, RunningUnit
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
+from app.store.private_files import installation_key
 from app.tracing import Tracer
 
 logger = logging.getLogger(__name__)
@@ -267,6 +268,28 @@ class UnitRunner:
             remote_token=_remote_token(settings, job),
             encoder_digest=job.encoder_digest or "",
         )
+
+
+def solver_settings(settings: Settings, tenant: str, work_id: str, dataset_id: str) -> SolverSettings:
+    """The settings of a solver, with the default hyper-parameters.
+
+    work_id: of the job or evaluation. dataset_id: whose rows it reads.
+    """
+    return SolverSettings(
+        dataset_id=dataset_id,
+        tenant=tenant,
+        spec={},
+        threads=settings.solver_threads,
+        log_level=settings.log_level,
+        database_url=settings.app_database_url,
+        cache_dir=str(settings.cache_folder.absolute()),
+        cache_key=installation_key(settings.data_dir).hex(),
+        cache_disk_bytes=settings.cache_disk_bytes,
+        memory_bytes=solver_memory(settings),
+        stall_seconds=settings.solver_stall_seconds,
+        job_id=work_id,
+        log_format=settings.log_format,
+    )
 
 
 def _remote_token(settings: Settings, job: Job) -> str:
