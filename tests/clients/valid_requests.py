@@ -278,6 +278,8 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwar
         _fit_alias(case)
     elif path.endswith("/aliases/{alias}/monitor"):
         case.headers.pop("If-None-Match", None)
+    elif path.endswith("/gate") and case.method in ("PUT", "DELETE"):
+        _fit_gate(case)
     elif path == "/v1/training-jobs" and case.method == "POST":
         _fit_job(case)
     elif path.endswith(("/package", "/map", "/encoder")) and ":" not in case.headers.get("X-STMS-Local", ":"):
@@ -395,6 +397,15 @@ def _fit_job(case: schemathesis.Case) -> None:
 
 def _get(case: schemathesis.Case, path: str) -> httpx.Response:
     return httpx.get(urljoin(case.operation.schema.get_base_url(), path), trust_env=False)
+
+
+def _fit_gate(case: schemathesis.Case) -> None:
+    """The state of the gate that is there now, if there is one."""
+    case.headers.pop("If-None-Match", None)
+    case.headers.pop("If-Match", None)
+    now = _get(case, case.formatted_path)
+    if now.is_success:
+        case.headers["If-Match"] = now.headers["etag"]
 
 
 def _fit_alias(case: schemathesis.Case) -> None:

@@ -22,14 +22,15 @@ from app.jobs.engine.config import (
     SCHEMA,
     TRAIN_MODEL,
     UNIT_QUEUE,
+    priority_level,
     queue_limits,
+    queue_priority,
     quiet_engine_log,
     serializer,
 )
 from app.jobs.engine.database import open_jobs_database
 from app.jobs.engine.dbos_internals import requeue_workflow
 from app.jobs.engine.wakeups import LIKELY, notify
-from app.jobs.priorities import priority_level, queue_priority
 from app.settings import Settings
 
 _CONNECTIONS: Final = 2

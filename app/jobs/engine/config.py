@@ -8,6 +8,7 @@ from typing import Final, TypedDict
 from dbos import DBOSPortableJSONSerializer, Serializer, error
 from sqlalchemy.engine import make_url
 
+from app.domain.entities import Priority
 from app.services.admission import MAX_COORDINATED_JOBS, regular_jobs
 from app.settings import Settings
 
@@ -27,6 +28,20 @@ SCHEMA: Final = "dbos"
 POLL_SECONDS: Final = 0.1
 BUSY_POLL_SECONDS: Final = 0.3
 """Poll interval of the job queue while a unit runs on this worker: its core belongs to the solver."""
+
+
+_LEVELS: Final = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
+_POSITIONS_PER_LEVEL: Final = 2**29
+
+
+def priority_level(priority: Priority) -> int:
+    """Level in the queue of units: those of a smaller level are always taken first."""
+    return _LEVELS[priority]
+
+
+def queue_priority(level: int, turn: int) -> int:
+    """Priority for DBOS, from 1: smaller is sooner. turn: start tag of the tenant's fair queueing."""
+    return level * _POSITIONS_PER_LEVEL + min(turn, _POSITIONS_PER_LEVEL - 1)
 
 
 class QueueLimits(TypedDict):

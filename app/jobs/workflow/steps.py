@@ -19,9 +19,9 @@ from typing import Final
 
 from app.domain.curves import pack
 from app.domain.entities import ACTIVE_STATES, STAGES, STARVES, Job, JobState, Json, StudentRow, StudentState
+from app.jobs.engine.config import priority_level, queue_priority
 from app.jobs.engine.step_runner import durable_step
 from app.jobs.errors import JobStopped
-from app.jobs.priorities import priority_level, queue_priority
 from app.jobs.solver.messages import (
     AdditionResult,
     LabellingResult,

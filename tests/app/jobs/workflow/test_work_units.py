@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from app.domain.entities import Priority, Worker
-from app.jobs.priorities import priority_level, queue_priority
+from app.jobs.engine.config import priority_level, queue_priority
 from app.jobs.workflow.work_units import (
     PREPARE,
     Capacity,
