@@ -20,6 +20,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from app.store.blobs import blob_columns
+from app.store.tables import blob_chunks, metadata
+
 Json = dict[str, Any]
 Call = Callable[..., Any]
 
@@ -35,15 +38,6 @@ TABLES = (
     "aliases",
     "api_keys",
 )
-REFERENCES = (
-    ("datasets", "blob_digest"),
-    ("jobs", "preparation_digest"),
-    ("jobs", "teacher_digest"),
-    ("job_students", "digest"),
-    ("model_versions", "teacher_digest"),
-)
-"""Columns that name a blob."""
-
 QUERY = "/v1/models/flowers@1/classes/setosa:query"
 PREDICT = "/v1/models/flowers@1:predict"
 ROW = [5.1, 3.5, 1.4, 0.2]
@@ -80,8 +74,11 @@ def check_storage(service: Any) -> None:
         time.sleep(0.02)
     stored = "SELECT coalesce(sum(length(data)), 0) FROM blob_chunks WHERE blob_chunks.digest = blobs.digest"
     assert service.rows(f"SELECT digest FROM blobs WHERE size != ({stored})") == []
+    columns = [column for table in metadata.sorted_tables for column in blob_columns(table)]
     needed = " UNION ".join(
-        f"SELECT {column} FROM {table} WHERE {column} IS NOT NULL" for table, column in REFERENCES
+        f"SELECT {column.name} FROM {column.table.name} WHERE {column.name} IS NOT NULL"
+        for column in columns
+        if column.table is not blob_chunks
     )
     assert service.rows(f"SELECT digest FROM blobs WHERE digest NOT IN ({needed})") == []
     if service.database.startswith("sqlite"):
