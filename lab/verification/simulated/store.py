@@ -64,6 +64,7 @@ class SimulatedUnitOfWork:
         self.events: Any = _Events(database, transaction)
         self.admission: Any = _Admission(database, transaction)
         self.blobs: Any = _Blobs()
+        self.evaluations: Any = _Evaluations(database, transaction)
 
 
 class _Repository:
@@ -87,6 +88,13 @@ class _Repository:
 
     def _rows(self, table: str) -> Iterator[tuple[Any, Any]]:
         return self._database.rows(self._transaction, table)
+
+
+class _Evaluations(_Repository):
+    def unfinished(self, *, limit: int) -> Sequence[Any]:
+        """The simulated cluster trains only."""
+        self._statement()
+        return ()[:limit]
 
 
 class _Workers(_Repository):
@@ -233,6 +241,11 @@ class _Admission(_Repository):
 
 
 class _Students(_Repository):
+    def maps_among(self, _job_id: str, _digests: Collection[str]) -> set[str]:
+        """None: the simulated solvers share no map."""
+        self._statement()
+        return set()
+
     def save_all(self, rows: Sequence[StudentRow]) -> set[tuple[int, str]]:
         self._statement()
         stored = set()
