@@ -292,7 +292,7 @@ def test_compact_students_are_packed_with_their_calibration(conversation):
     pairs = [[0, "compact"], [0, "svm"]]
     answers = conversation(PREPARE, {"type": "train", "students": pairs}, spec=COMPACT)
     message = student(answers)[0, "compact"]
-    packed, trace = message.blobs
+    packed, _, trace = message.blobs
     chosen = message.header["chosen"]
     assert PackedStudent.from_bytes(packed).map.n_basis == chosen["n_landmarks"]
     assert PackedStudent.from_bytes(packed).calibration.kind == "sigmoid"
