@@ -97,7 +97,11 @@ def test_tritonclient_compresses_both_ways(triton, packing: str):
 
 def test_tritonclient_reads_errors(triton):
     found = triton["inference"]
-    for name, words in (("nan", "row 0, column 1"), ("nan json", "NaN"), ("columns", "2 columns")):
+    for name, words in (
+        ("nan", "row 0 (counted from 0): 'b' is NaN"),
+        ("nan json", "NaN"),
+        ("columns", "has 2 values"),
+    ):
         assert found[name]["status"] == "400"
         assert words in found[name]["message"]
     assert found["no class"]["status"] == "400"
@@ -126,9 +130,9 @@ def test_the_codecs_of_mlserver_send_arrays_and_data_frames(service):
         assert found[name] == CAT, name
     assert found["integers"]["score"] == [1.0, 0.0]
     assert found["one row"]["score"] == [1.0]
-    assert found["missing"]["status"] == found["renamed"]["status"] == 422
-    assert "lacks 'c'" in found["missing"]["error"]
-    assert "is 'c' meant?" in found["renamed"]["error"]
+    assert found["missing"]["status"] == found["renamed"]["status"] == 400
+    assert "'c' has no value" in found["missing"]["error"]
+    assert "did you mean 'c'?" in found["renamed"]["error"]
     assert (found["split"]["status"], "inputs" in found["split"]["error"]) == (400, True)
 
 
