@@ -137,7 +137,7 @@ class ChangeClasses(Body):
     rename: dict[Label, Annotated[Label, Field(pattern=USABLE)]] = Field(
         {}, max_length=LISTED_CLASSES, json_schema_extra=LABELS
     )
-    remove: list[Label] = Field([], max_length=LISTED_CLASSES)
+    remove: list[Annotated[Label, Field(pattern=USABLE)]] = Field([], max_length=LISTED_CLASSES)
 
     @model_validator(mode="after")
     def _something(self) -> ChangeClasses:

@@ -48,7 +48,12 @@ def list_job_suspects(
     caller: Trainer,
     label: Annotated[
         str | None,
-        Query(alias="class", max_length=MAX_CLASS_NAME, description="Only rows that have this label."),
+        Query(
+            alias="class",
+            max_length=MAX_CLASS_NAME,
+            pattern=USABLE,
+            description="Only rows that have this label.",
+        ),
     ] = None,
     limit: Annotated[int, Query(ge=1, le=100, description="Maximum number of rows.")] = 100,
     after: AfterNumber = None,
@@ -69,7 +74,12 @@ def list_job_suspects(
 @dataclass(
     config=ConfigDict(
         extra="forbid",
-        json_schema_extra={"oneOf": [{"required": ["label"]}, {"required": ["keep"]}]},
+        json_schema_extra={
+            "oneOf": [
+                {"required": ["label"], "properties": {"label": {"type": "string"}}},
+                {"required": ["keep"], "properties": {"keep": {"const": True}}},
+            ]
+        },
     ),
     slots=True,
 )
