@@ -281,7 +281,8 @@ def _shown(dataset: Mapping[str, Any]) -> list[Part]:
         "format, size": f"{dataset['source_format']}, {size(dataset['size_bytes'])}",
         "created": clock(dataset["created_at"]),
     }
-    if dataset["parent"] is not None or dataset["latest"] != dataset["id"]:
+    # An older service does not say it.
+    if dataset.get("parent") is not None or dataset.get("latest", dataset["id"]) != dataset["id"]:
         fields["series"] = _series(dataset)
     return [Fields(fields | _extras(summary) | reading_fields(dataset)), *schema_and_notes(summary)]
 
