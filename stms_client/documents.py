@@ -237,7 +237,9 @@ class Dataset(TypedDict):
     summary: counts, ranges and warnings; of each column, in ``schema`` or of plain numbers in ``features``,
     up to three ``examples``.
 
-    classes: the first 1000; there are more if ``classes_truncated``.
+    classes: the first 1000; there are more if ``classes_truncated``. series, latest: ids of the first and of
+    the newest of the data sets that were revised from each other. revision: its number among them. parent:
+    id of the one that was changed, if any, and change: what changed.
     """
 
     id: str
@@ -256,6 +258,25 @@ class Dataset(TypedDict):
     created_at: str
     created_by: str
     tenant: str
+    series: str
+    revision: int
+    latest: str
+    parent: str | None
+    change: DatasetChange | None
+
+
+class DatasetChange(TypedDict):
+    """What a revision of a data set changed, in numbers of rows. equal_rows_skipped: rows to append that the
+    data set had already. classes_changed: the first 1000 that gained or lost rows. appended: id of the data
+    set whose rows were appended.
+    """
+
+    added: int
+    deleted: int
+    equal_rows_skipped: int
+    classes_changed: list[str]
+    appended: str | None
+    note: str | None
 
 
 class DatasetClass(TypedDict):

@@ -240,6 +240,10 @@ def _training_routes() -> Routes:
             *_one("/v1/datasets/{dataset}/rows?class=n&part=test"),
         ],
         "GET /v1/datasets/{dataset_id}/classes": _one("/v1/datasets/{dataset}/classes"),
+        "POST /v1/datasets/{dataset_id}/revisions": [
+            *_one("/v1/datasets/{dataset}/revisions", body={"delete": {"rows": [0]}}),
+            Probe("/v1/datasets/{own}/revisions", {"append_dataset_id": "<dataset>"}),
+        ],
         "DELETE /v1/datasets/{dataset_id}": _one("/v1/datasets/{dataset}"),
         f"GET {_JOBS}": [*_lists(_JOBS, "job"), Probe(f"{_JOBS}?status=running&model={{model}}")],
         f"GET {_JOBS}/counts": _one(f"{_JOBS}/counts"),

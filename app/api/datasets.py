@@ -30,8 +30,8 @@ from app.domain.errors import Conflict
 from app.domain.file_formats import MEDIA_TYPES, FileFormat, in_words
 from app.domain.installation import require_training
 from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME, USABLE
-from app.ingest.orders import DatasetContent
-from app.services import datasets, labels
+from app.ingest.orders import DatasetContent, RevisionContent
+from app.services import datasets, labels, revisions
 from app.services import uploads as stored_uploads
 from app.store.unit_of_work import Store
 
@@ -345,7 +345,9 @@ def get_dataset(
     """One data set: the first 1000 classes and their counts, ranges of its columns, and warnings."""
     store = context.store_of(caller)
     dataset = datasets.get_dataset(store, dataset_id)
-    return unless_known(request, response, etag(dataset.digest), lambda: dataset_view(store, dataset))
+    latest = datasets.latest_revision(store, dataset)
+    parts = [dataset.digest] if latest == dataset.id else [dataset.digest, latest]
+    return unless_known(request, response, etag(*parts), lambda: dataset_view(store, dataset))
 
 
 @router.get("/{dataset_id}/classes")
@@ -438,6 +440,61 @@ class CorrectLabels(Body):
     name: str | None = Field(None, max_length=100, json_schema_extra={"pattern": DISPLAY_NAME})
 
 
+class DeleteRows(Body):
+    """Training rows of a data set by their numbers, counted from 0."""
+
+    rows: list[RowNumber] = Field(min_length=1, max_length=revisions.MAX_DELETED)
+
+
+class ReviseDataset(Body):
+    """What to change of a data set: rows are deleted first, then those of another data set are appended.
+
+    append_dataset_id: a data set of the same columns, whose training rows are taken, but for those that the
+    data set has already. note: why, for the people who read it.
+    """
+
+    append_dataset_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    delete: DeleteRows | None = None
+    note: Annotated[str, StringConstraints(pattern=DISPLAY_NAME, max_length=revisions.MAX_NOTE)] | None = None
+
+
+@router.post(
+    "/{dataset_id}/revisions",
+    status_code=201,
+    responses={200: {"description": "The same changes are a data set already.", "model": DatasetView}},
+)
+async def revise_dataset(
+    dataset_id: DatasetId,
+    body: ReviseDataset,
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Trainer,
+) -> DatasetView:
+    """Make a data set of another one with rows appended or deleted; the other one and its test part stay.
+
+    ``change`` in the answer tells what changed; rows keep their order, those appended come last.
+    """
+    require_training()
+    context.reader.check_queue(caller.tenant)
+    store = context.store_of(caller)
+    dataset, created = await uploads.while_connected(
+        request,
+        lambda gone: revisions.revised_dataset(
+            store,
+            context.files,
+            dataset_id,
+            append=body.append_dataset_id,
+            delete=() if body.delete is None else body.delete.rows,
+            note=body.note,
+            created_by=caller.id,
+            limits=context.settings,
+            read=lambda order: context.reader.read(order, RevisionContent, gone, Caller.of(caller)),
+        ),
+    )
+    return await registered_view(response, store, dataset, created=created)
+
+
 @labels_router.get("/{job_id}/labels")
 def list_job_labels(
     job_id: JobId,
@@ -493,7 +550,14 @@ def dataset_view(store: Store, dataset: Dataset) -> DatasetView:
     fields = dataclasses.asdict(dataset)
     is_truncated = len(classes) < dataset.class_count
     return DatasetView.model_validate(
-        fields | {"classes": list(classes), "classes_truncated": is_truncated, "reading": dataset.reading}
+        fields
+        | {
+            "classes": list(classes),
+            "classes_truncated": is_truncated,
+            "reading": dataset.reading,
+            "series": dataset.first,
+            "latest": datasets.latest_revision(store, dataset),
+        }
     )
 
 

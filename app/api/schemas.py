@@ -57,12 +57,28 @@ class DecisionView(View):
     reason: str
 
 
+class DatasetChangeView(View):
+    """What a revision of a data set changed, in numbers of rows. equal_rows_skipped: rows to append that the
+    data set had already. classes_changed: the first 1000 that gained or lost rows. appended: id of the data
+    set whose rows were appended.
+    """
+
+    added: int
+    deleted: int
+    equal_rows_skipped: int
+    classes_changed: list[str]
+    appended: str | None
+    note: str | None
+
+
 class DatasetView(View):
     """A data set. digest: SHA-256 of the uploaded bytes. reading: what was taken of the file, and why.
     summary: counts, ranges and warnings; of each column, in ``schema`` or of plain numbers in ``features``,
     up to three ``examples``.
 
-    classes: the first 1000; there are more if ``classes_truncated``.
+    classes: the first 1000; there are more if ``classes_truncated``. series, latest: ids of the first and of
+    the newest of the data sets that were revised from each other. revision: its number among them. parent:
+    id of the one that was changed, if any, and change: what changed.
     """
 
     id: str
@@ -81,6 +97,11 @@ class DatasetView(View):
     created_at: Time
     created_by: str
     tenant: str
+    series: str
+    revision: int
+    latest: str
+    parent: str | None
+    change: DatasetChangeView | None
 
 
 class ReadingView(View):

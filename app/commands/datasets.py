@@ -143,6 +143,73 @@ commands.command("delete")(
 )
 
 
+DatasetArgument = Annotated[
+    str, typer.Argument(metavar="DATASET", help="Id of the data set, from `stms datasets list`.")
+]
+NoteOption = Annotated[str | None, typer.Option("--note", help="Why, for the people who read it.")]
+
+
+@commands.command()
+@takes_reading()
+@asks_server()
+def append(
+    client: Client,
+    dataset_id: DatasetArgument,
+    other: Annotated[
+        str,
+        typer.Argument(
+            metavar="OTHER", help="Id of another data set of the same columns, or a file to upload as one."
+        ),
+    ],
+    note: NoteOption = None,
+    file_format: FormatOption = None,
+    reading: Reading = UNSAID,
+) -> Answer:
+    """Make a data set of the rows of one, followed by the training rows of another one.
+
+    Rows that the first one has already are left out. Its test part stays; that of the other one is not used.
+    The options of an upload say how a file is read; in files of a few rows of each class, say
+    --rare-classes keep.
+
+    Example:  stms datasets append ds_0123 more.csv --note "rows of March"
+    """
+    if Path(other).exists():
+        other = send_file(client, Path(other), reading, file_format=file_format)["id"]
+    return _revised(client.revise_dataset(dataset_id, append=other, note=note))
+
+
+@commands.command("delete-rows")
+@asks_server()
+def delete_rows(
+    client: Client,
+    dataset_id: DatasetArgument,
+    row: Annotated[
+        list[int],
+        typer.Argument(
+            metavar="ROW...", min=0, help="Numbers of training rows, as `stms datasets rows` shows them."
+        ),
+    ],
+    note: NoteOption = None,
+) -> Answer:
+    """Make a data set without some training rows of another one, which stays as it is.
+
+    Example:  stms datasets delete-rows ds_0123 17 18
+    """
+    return _revised(client.revise_dataset(dataset_id, delete=row, note=note))
+
+
+def _revised(dataset: Dataset) -> Answer:
+    change = dataset["change"]
+    if change is None:
+        raise RuntimeError("a revision has a change")
+    text = (
+        f"Data set {dataset['id']} is revision {dataset['revision']} of {dataset['series']}:"
+        f" {change['added']} rows added, {change['deleted']} deleted,"
+        f" {change['equal_rows_skipped']} equal ones left out; {dataset['rows']} rows to train."
+    )
+    return Answer(dataset, text)
+
+
 @commands.command()
 @asks_server()
 def show(client: Client, dataset_id: str) -> Answer:
@@ -214,7 +281,20 @@ def _shown(dataset: Mapping[str, Any]) -> list[Part]:
         "format, size": f"{dataset['source_format']}, {size(dataset['size_bytes'])}",
         "created": clock(dataset["created_at"]),
     }
+    # An older service does not say it.
+    if dataset.get("parent") is not None or dataset.get("latest", dataset["id"]) != dataset["id"]:
+        fields["series"] = _series(dataset)
     return [Fields(fields | _extras(summary) | reading_fields(dataset)), *schema_and_notes(summary)]
+
+
+def _series(dataset: Mapping[str, Any]) -> str:
+    """Where the data set stands among its revisions."""
+    parent, change = dataset["parent"], dataset["change"]
+    made = f"revision {dataset['revision']} of {dataset['series']}"
+    if change is not None:
+        made += f", made of {parent}: {change['added']} rows added, {change['deleted']} deleted"
+        made += "" if change["note"] is None else f" ({change['note']})"
+    return made + f"; the newest is {dataset['latest'] if dataset['latest'] != dataset['id'] else 'this one'}"
 
 
 def reading_fields(dataset: Mapping[str, Any]) -> dict[str, str]:

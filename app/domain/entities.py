@@ -69,7 +69,10 @@ class Dataset:
 
     The names of its classes may take many MiB, so they are read by themselves, see `Datasets.classes`.
 
-    blob_digest: of the safetensors file with its rows (see `app.ingest.dataset_format`).
+    blob_digest: of the safetensors file with its rows (see `app.ingest.dataset_format`). series: of a
+    revision, the id of the first data set of its series; None of that itself. revision: its number in the
+    series, from 1. parent: id of the data set that was changed; change: what changed, see
+    `app.services.revisions`.
     """
 
     id: str
@@ -86,6 +89,15 @@ class Dataset:
     created_at: float
     created_by: str
     tenant: str = DEFAULT_TENANT
+    series: str | None = None
+    revision: int = 1
+    parent: str | None = None
+    change: Json | None = None
+
+    @property
+    def first(self) -> str:
+        """The id of the first data set of its series, which may be this one."""
+        return self.series or self.id
 
     @property
     def reading(self) -> list[Json]:

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from app.ingest.options import ReadingOptions
+from app.ingest.options import Decision, ReadingOptions
 from core.packed.head import Kind
 
 
@@ -43,6 +43,36 @@ class DatasetContent(msgspec.Struct, frozen=True, tag="dataset"):
     columns: int
     classes: tuple[str, ...]
     summary: dict[str, Any]
+
+
+class RevisionOrder(msgspec.Struct, frozen=True, tag="revision"):
+    """Write to ``rows`` those of the stored data set in ``source``, without some and followed by others.
+
+    deleted: different numbers of training rows. added: path of the rows of another stored data set. kind,
+    label_column, reading: of the data set, see `DatasetContent`. min_per_class: rows that each class must
+    have. max_rows, max_columns, max_bytes: as of `DatasetOrder`.
+    """
+
+    source: str
+    rows: str
+    deleted: tuple[int, ...]
+    added: str | None
+    kind: str
+    label_column: str | None
+    reading: tuple[Decision, ...]
+    min_per_class: int
+    max_rows: int
+    max_columns: int
+    max_bytes: int
+
+
+class RevisionContent(msgspec.Struct, frozen=True, tag="revision"):
+    """What a revision contains besides its rows, and `core.encoding.revised_rows.RevisedRows` of it."""
+
+    content: DatasetContent
+    added: int
+    equal: int
+    changed: tuple[str, ...]
 
 
 class HeadOrder(msgspec.Struct, frozen=True, tag="head"):
@@ -114,5 +144,5 @@ class BundleContent(msgspec.Struct, frozen=True, tag="bundle"):
     signer: str | None = None
 
 
-Order: TypeAlias = DatasetOrder | HeadOrder | BundleOrder
-Content: TypeAlias = DatasetContent | HeadContent | BundleContent
+Order: TypeAlias = DatasetOrder | RevisionOrder | HeadOrder | BundleOrder
+Content: TypeAlias = DatasetContent | RevisionContent | HeadContent | BundleContent

@@ -22,6 +22,8 @@ from app.ingest.orders import (
     HeadContent,
     HeadOrder,
     Order,
+    RevisionContent,
+    RevisionOrder,
 )
 from app.ingest.raw import DatasetLimits, alike_labels, disk_full_as_unavailable
 
@@ -98,6 +100,13 @@ def read_head(order: HeadOrder) -> HeadContent:
         return HeadContent(count, head.columns, classes, tuple(alike_labels(head.labels)))
 
 
+def revise_dataset(order: RevisionOrder) -> RevisionContent:
+    """Carry out an order. Raises InvalidRequest, TooLarge, Unprocessable, Unavailable and MemoryError."""
+    from app.ingest.revising import revise
+
+    return revise(order)
+
+
 def check_bundle(order: BundleOrder) -> BundleContent:
     """Carry out an order. Raises InvalidRequest, TooLarge, Unprocessable and MemoryError."""
     from app.ingest.bundle import read_bundle
@@ -109,6 +118,8 @@ def carry_out(order: Order) -> Content:
     """Carry out an order of any kind."""
     if isinstance(order, BundleOrder):
         return check_bundle(order)
+    if isinstance(order, RevisionOrder):
+        return revise_dataset(order)
     return read_dataset(order) if isinstance(order, DatasetOrder) else read_head(order)
 
 

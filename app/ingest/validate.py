@@ -83,26 +83,30 @@ def validate(
     )
 
 
-def summarise(raw: RawData, train: Data, test: LabelledData | None) -> Json:
+def summarise(raw: RawData, train: Data, test: Data | None) -> Json:
     """What `core.data.description` says of the training part, the size of the test part and ``warnings``.
 
     ``reading``: the decisions of the reader, each with name, value and reason. ``schema``: the columns of a
     table of raw cells, see `app.ingest.table_summary`.
     """
     if isinstance(train, LabelledTable):
-        return summarise_table(raw, raw.train.X, train)
+        return summarise_table(raw, raw.train.X, train) | {"test": _tested(test)}
     summary = describe(train)
     summary["label_column"] = raw.label_column
     summary["reading"] = [msgspec.to_builtins(decision) for decision in raw.decisions]
-    summary["test"] = None if test is None else {"rows": test.n, "classes": len(np.unique(test.y))}
+    summary["test"] = _tested(test)
     summary["warnings"] = [
         {"code": code, "message": message} for code, message in _warnings(raw, summary, train, test)
     ]
     return summary
 
 
+def _tested(test: Data | None) -> Json | None:
+    return None if test is None else {"rows": test.n, "classes": len(np.unique(test.y))}
+
+
 def _warnings(
-    raw: RawData, summary: Json, train: LabelledData, test: LabelledData | None
+    raw: RawData, summary: Json, train: LabelledData, test: Data | None
 ) -> Sequence[tuple[str, str]]:
     warnings = [*raw.warnings, *_counting(train), *leak_warnings(train), *label_warnings(raw, train)]
     constant, duplicate = summary["constant_columns"], summary["duplicate_columns"]
@@ -125,7 +129,7 @@ def _warnings(
     if raw.ignored:
         names = without_unusable(", ".join(raw.ignored)[:1000])
         warnings.append(("ignored_arrays", f"These arrays are not used: {names}."))
-    if test is not None:
+    if isinstance(test, LabelledData):
         warnings += shared_warnings(train, test)
     if test is not None and summary["test"]["classes"] < test.K:
         text = f"The test part has examples of only {summary['test']['classes']} of {test.K} classes."

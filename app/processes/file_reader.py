@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 
 from app.domain.entities import Caller
 from app.domain.errors import InvalidRequest, Overloaded, ServiceError, TooLarge, Unavailable
-from app.ingest.orders import BundleContent, DatasetContent, HeadContent, Order
+from app.ingest.orders import BundleContent, DatasetContent, HeadContent, Order, RevisionContent
 from app.ingest.reading import temporary_paths
 from app.processes.fair_queue import FairQueue, RecentWork
 from app.processes.file_reader_messages import EXIT_MEMORY, EXIT_STORAGE, OUTCOME, Answer, Failure, Job
@@ -31,7 +31,7 @@ from app.settings import Settings
 
 logger = logging.getLogger(__name__)
 
-Result = TypeVar("Result", DatasetContent, HeadContent, BundleContent)
+Result = TypeVar("Result", DatasetContent, RevisionContent, HeadContent, BundleContent)
 
 _CLOCK_FACTOR: Final = 3
 """Longest time for one file by the clock, as a multiple of its processor time."""

@@ -6,8 +6,9 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
@@ -22,6 +23,7 @@ from app.ingest.dataset_rows import StoredPart, StoredRow
 from app.ingest.formats import named
 from app.ingest.options import ReadingOptions
 from app.ingest.orders import DatasetContent, DatasetOrder
+from app.ingest.raw import disk_full_as_unavailable
 from app.ingest.reading import read_dataset, temporary_paths
 from app.services.quotas import require_room, room_for
 from app.services.retention import delete_unused, discarding_if_refused
@@ -138,6 +140,13 @@ def find_dataset(store: Store, digest: str) -> Dataset | None:
     """The data set with a digest; None if there is none, or not any more."""
     with store.read() as uow:
         return uow.datasets.by_digest(digest)
+
+
+def latest_revision(store: Store, dataset: Dataset) -> str:
+    """The id of the newest data set of the series."""
+    with store.read() as uow:
+        latest = uow.datasets.latest(dataset.first)
+    return dataset.id if latest is None else latest[0]
 
 
 def list_datasets(
@@ -268,6 +277,16 @@ def load_dataset(store: Store, files: BlobCache, dataset_id: str) -> Parts:
     )
 
 
+def copy_rows(store: Store, files: BlobCache, dataset: Dataset, path: Path) -> None:
+    """Write the file of a data set's rows for a reader process, after which the cache may lose it.
+
+    Raises Unavailable.
+    """
+    content = _undamaged(files, dataset, lambda: open_blob(store, files, dataset.blob_digest).whole())
+    with disk_full_as_unavailable(), path.open("wb") as file:
+        file.write(content)
+
+
 def _class_number(store: Store, dataset: Dataset, label: str) -> int | None:
     with store.read() as uow:
         return uow.datasets.class_number(dataset.id, label)
@@ -304,23 +323,33 @@ def add_dataset(
 
     Raises Conflict beyond the tenant's quota, Unavailable.
     """
-    if _add(store, dataset, classes, size, limits):
-        return dataset, True
+    added = _add(store, dataset, classes, size, limits)
+    if added is not None:
+        return added, True
     # Another request registered the same bytes in the meantime.
     return _existing(store, dataset.digest), False
 
 
-def _add(store: Store, dataset: Dataset, classes: Sequence[str], size: int, limits: Settings) -> bool:
-    """Publish the blob of ``size`` bytes and the data set; returns False if the tenant has it already."""
+def _add(
+    store: Store, dataset: Dataset, classes: Sequence[str], size: int, limits: Settings
+) -> Dataset | None:
+    """Publish the blob of ``size`` bytes and the data set; returns None if the tenant has it already.
+
+    A revision gets the number after that of the newest of its series; its ``revision`` is that of its parent.
+    """
     with discarding_if_refused(store, [dataset.blob_digest]), store.begin() as uow:
         uow.quotas.lock(store.tenant)
+        if dataset.series is not None:
+            # Two revisions of one data set follow each other, whichever was begun first.
+            latest = uow.datasets.latest(dataset.series)
+            dataset = replace(dataset, revision=1 + (dataset.revision if latest is None else latest[1]))
         if uow.datasets.by_digest(dataset.digest) is None:
             require_room(uow, limits, store.tenant, "datasets", size + row_bytes(dataset, classes))
         uow.blobs.finish_large(dataset.blob_digest)
         added = uow.datasets.add(dataset, classes)
         if added:
             uow.audit.append("dataset.create", dataset.id, details={"digest": dataset.digest})
-    return added
+    return dataset if added else None
 
 
 def _existing(store: Store, digest: str) -> Dataset:

@@ -215,7 +215,12 @@ def check_corrections(
     ]
     if faults:
         raise InvalidRequest(faults[0].message, code=faults[0].code, faults=faults[:10])
-    if "teacher_scores" in source.summary:
+    refuse_scores(source)
+
+
+def refuse_scores(dataset: Dataset) -> None:
+    """Raise Unprocessable for a data set whose classes cannot change."""
+    if "teacher_scores" in dataset.summary:
         message = "The data set has scores of a teacher, whose columns belong to its own classes."
         raise Unprocessable(message, code="has_scores")
 

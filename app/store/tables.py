@@ -96,8 +96,14 @@ datasets = Table(
     Column("class_count", Integer, nullable=False, server_default="0"),
     # Size of its name, its summary and the names of its classes.
     Column("row_bytes", BigInteger, nullable=False, server_default="0"),
+    # The first data set of the series, which is one itself; null of a data set that was not revised from any.
+    Column("series", _ID),
+    Column("revision", Integer, nullable=False, server_default="1"),
+    Column("parent", _ID),
+    Column("change", JSON),
     UniqueConstraint("tenant", "digest"),
     Index("ix_datasets_tenant_id", "tenant", "id", "row_bytes"),
+    Index("ix_datasets_tenant_series", "tenant", "series", "revision"),
 )
 
 # Files that clients put into the object store at presigned addresses, until they become data sets.

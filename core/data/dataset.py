@@ -98,7 +98,7 @@ class LabelledData(LabelledRows):
         def coded() -> Coded:
             y, names = _encoded(labels, classes, missing_labels(labels) if unlabelled else None)
             if names or not unlabelled:
-                _check_counts(y[y >= 0], names, min_per_class)
+                check_counts(y[y >= 0], names, min_per_class)
             return y, names
 
         return cls._checked(X, coded, feature_names, None, extras)
@@ -297,7 +297,8 @@ def _at_row(fault: Fault, rows: IntArray) -> Fault:
     return replace(fault, row=row, message=re.sub(rf"\brow {fault.row}\b", f"row {row}", fault.message))
 
 
-def _check_counts(y: NDArray[np.int32], classes: Sequence[str], min_per_class: int) -> None:
+def check_counts(y: NDArray[np.int32], classes: Sequence[str], min_per_class: int) -> None:
+    """Raise InvalidProblem for a single class, and for classes of fewer rows. y: codes of labelled rows."""
     if len(classes) < 2:
         raise _fault("y", "single_class", f"All rows are of the class {classes[0]!r}; two are needed.")
     counts = np.bincount(y, minlength=len(classes))

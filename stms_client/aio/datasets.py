@@ -199,6 +199,27 @@ class Datasets(Connection):
         }
         return self._listed(f"/v1/datasets/{calls.segment(dataset_id)}/rows", DatasetRow, **filters)
 
+    async def revise_dataset(
+        self,
+        dataset_id: str,
+        *,
+        append: str | None = None,
+        delete: Sequence[int] = (),
+        note: str | None = None,
+    ) -> Dataset:
+        """A new data set: this one without some rows, followed by those of another one.
+
+        append: id of a data set of the same columns; its training rows are taken, but for those that equal a
+        row of this one. delete: numbers of training rows, as ``id`` of `dataset_rows` has them; they are
+        deleted first. note: why. ``change`` in the result tells what changed. Raises Problem with the code
+        ``wrong_columns``, ``unknown_row``, ``empty_change``, or another one.
+        """
+        body = calls.without_none({"append_dataset_id": append, "note": note})
+        if len(delete):
+            body["delete"] = {"rows": [int(row) for row in delete]}
+        path = f"/v1/datasets/{calls.segment(dataset_id)}/revisions"
+        return await self.do(calls.post(path, body, Dataset, is_long=True))
+
     async def delete_dataset(self, dataset_id: str) -> None:
         """Delete a data set that no unfinished job uses."""
         await self.do(calls.delete(f"/v1/datasets/{calls.segment(dataset_id)}"))

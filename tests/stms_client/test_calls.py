@@ -568,6 +568,20 @@ def test_rotating_a_key_is_not_retried(client, written):
             {"base": "3", "rename": {"a": "b"}, "remove": ["c"]},
         ),
         (
+            "revise_dataset",
+            {"dataset_id": "ds_1", "append": "ds_2", "delete": [4, 3], "note": "of March"},
+            "POST",
+            "/v1/datasets/ds_1/revisions",
+            {"append_dataset_id": "ds_2", "note": "of March", "delete": {"rows": [4, 3]}},
+        ),
+        (
+            "revise_dataset",
+            {"dataset_id": "ds_1", "delete": [4]},
+            "POST",
+            "/v1/datasets/ds_1/revisions",
+            {"delete": {"rows": [4]}},
+        ),
+        (
             "correct_suspects",
             {"job_id": "j1", "corrections": {3: "a"}, "keep": [4]},
             "POST",

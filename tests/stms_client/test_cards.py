@@ -67,6 +67,7 @@ def test_data_sets_are_shown_by_their_counts_whatever_call_gives_them(stms, writ
     written.on("POST", "/v1/datasets", DATASET, 201)
     written.on("POST", "/v1/datasets:fetch", DATASET, 201)
     written.on("POST", "/v1/training-jobs/job_1/labels", DATASET, 201)
+    written.on("POST", "/v1/datasets/ds_1/revisions", DATASET, 201)
     written.on("GET", "/v1/datasets/ds_1", DATASET)
     written.on("GET", "/v1/datasets", {"data": [DATASET]})
     given = [
@@ -75,13 +76,14 @@ def test_data_sets_are_shown_by_their_counts_whatever_call_gives_them(stms, writ
         stms.upload_table({"a": [1, 2], "kind": ["A", "B"]}, label="kind", name="letters"),
         stms.fetch_dataset("https://example.com/letters.csv"),
         stms.correct_labels("job_1", {0: "A"}),
+        stms.revise_dataset("ds_1", delete=[0]),
         stms.dataset("ds_1"),
         *stms.datasets(),
     ]
     shown = (
         "Dataset(id='ds_1', name='<b>letters', rows=900, test_rows=100, columns=16, classes=2, warnings=1)"
     )
-    assert [repr(dataset) for dataset in given] == [shown] * 7
+    assert [repr(dataset) for dataset in given] == [shown] * 8
     assert "<tr><th>name</th><td>&lt;b&gt;letters</td></tr>" in given[0]._repr_html_()
     assert given[0] == DATASET
 

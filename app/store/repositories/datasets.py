@@ -70,6 +70,20 @@ class Datasets(Scoped):
         row = self._connection.execute(query).first()
         return None if row is None else Dataset(**row._mapping)
 
+    def latest(self, series: str) -> tuple[str, int] | None:
+        """Id and number of the newest revision of a series, by the id of its first data set.
+
+        None where there is neither a revision nor the first data set any more.
+        """
+        query = (
+            sa.select(datasets.c.id, datasets.c.revision)
+            .where(self._owns(datasets), sa.or_(datasets.c.series == series, datasets.c.id == series))
+            .order_by(datasets.c.revision.desc())
+            .limit(1)
+        )
+        row = self._connection.execute(query).first()
+        return None if row is None else (row.id, row.revision)
+
     def page(self, *, limit: int, after: str | None = None) -> tuple[Sequence[ListedDataset], bool]:
         """One page of data sets older than ``after``, newest first, and whether there are more."""
         query = sa.select(*_LISTED).where(self._owns(datasets)).order_by(datasets.c.id.desc())
@@ -125,5 +139,6 @@ class Datasets(Scoped):
 
 
 def row_bytes(dataset: Dataset, classes: Sequence[str]) -> int:
-    """Bytes of a data set besides its rows: name, summary and the names of its classes."""
-    return len(json.dumps([dataset.name, dataset.summary, list(classes)]))
+    """Bytes of a data set besides its rows: name, summary, the names of its classes, and what changed."""
+    change = [] if dataset.change is None else [dataset.change]
+    return len(json.dumps([dataset.name, dataset.summary, list(classes), *change]))

@@ -227,6 +227,10 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
         "upload.create",
         lambda w: w.ask("POST", "/v1/uploads", json={"bytes": 10, "sha256": "0" * 64}),
     ),
+    ("post", "/v1/datasets/{dataset_id}/revisions"): (
+        "dataset.create",
+        lambda w: w.ask("POST", f"/v1/datasets/{w.dataset()}/revisions", json={"delete": {"rows": [3]}}),
+    ),
     ("delete", "/v1/datasets/{dataset_id}"): (
         "dataset.delete",
         lambda w: w.ask("DELETE", f"/v1/datasets/{w.dataset()}"),

@@ -189,6 +189,8 @@ BODIES: list[tuple[str, dict[str, Any]]] = [
     ("/v1/training-jobs", {**JOB, "hyperparameters": {"evaluation": {"dataset_id": "@"}}}),
     ("/v1/training-jobs", {**JOB, "hyperparameters": {"evaluation": {"baselines": ["@"]}}}),
     ("/v1/training-jobs", {**JOB, "hyperparameters": {"teacher": {"method": "@"}}}),
+    ("/v1/datasets/ds_1/revisions", {"append_dataset_id": "@"}),
+    ("/v1/datasets/ds_1/revisions", {"append_dataset_id": "ds_2", "note": "@"}),
     ("/v1/training-jobs/j/labels", {"corrections": [{"row": 1, "label": "@"}]}),
     ("/v1/training-jobs/j/labels", {"rename": {"@": "a"}}),
     ("/v1/training-jobs/j/labels", {"rename": {"a": "@"}}),

@@ -90,6 +90,7 @@ OPERATIONS = {
     "readyz_queries",
     "repeat_delivery",
     "retry_job",
+    "revise_dataset",
     "revoke_key",
     "revoke_tokens",
     "rotate_key",

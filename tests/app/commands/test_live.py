@@ -113,6 +113,31 @@ def test_the_same_file_is_one_data_set(ask, trained, csv_file):
     assert len(ask("datasets", "rows", first["id"], "--limit", "7").stdout.splitlines()) == 8
 
 
+def test_rows_are_appended_to_a_data_set_and_deleted_from_it(ask, tmp_path):
+    for name, rows in {"old": "1,2,x\n2,1,y\n1,3,x\n2,2,y\n", "new": "1,2,x\n5,6,y\n"}.items():
+        (tmp_path / f"{name}.csv").write_text(rows, encoding="utf-8")
+    old = json.loads(ask("datasets", "upload", str(tmp_path / "old.csv"), "--json").stdout)["id"]
+    made = ask(
+        "datasets", "append", old, str(tmp_path / "new.csv"), "--rare-classes", "keep", "--note", "May"
+    )
+    assert made.exit_code == 0, made.stderr
+    said = (
+        r"Data set (\S+) is revision 2 of \S+ 1 rows added, 0 deleted, 1 equal ones left out; 5 rows to train"
+    )
+    found = re.search(said, made.stdout)
+    assert found, made.stdout
+    shown = " ".join(ask("datasets", "show", found[1]).stdout.split())
+    assert (
+        f"revision 2 of {old}, made of {old}: 1 rows added, 0 deleted (May); the newest is this one" in shown
+    )
+    assert f"the newest is {found[1]}" in " ".join(ask("datasets", "show", old).stdout.split())
+    fewer = json.loads(ask("datasets", "delete-rows", found[1], "1", "--json").stdout)
+    assert (fewer["rows"], fewer["revision"], fewer["change"]["deleted"]) == (4, 3, 1)
+    wrong = ask("datasets", "delete-rows", old, "77")
+    assert wrong.exit_code == 1
+    assert "There is no row 77" in wrong.stderr
+
+
 def test_a_data_set_can_be_uploaded_and_deleted(ask, tmp_path):
     file = tmp_path / "other.csv"
     file.write_text("1,2,x\n2,1,y\n1,3,x\n2,2,y\n", encoding="utf-8")
