@@ -89,6 +89,7 @@ OPERATIONS = {
     "readyz",
     "readyz_queries",
     "repeat_delivery",
+    "retrain",
     "retry_job",
     "revoke_key",
     "revoke_tokens",
