@@ -25,6 +25,7 @@ from app.api import (
     operation,
     predict,
     presigned_uploads,
+    retraining,
     suspects,
     teachers,
     token_revocations,
@@ -117,6 +118,7 @@ def create_app(
             evaluations,
             gates,
             classes,
+            retraining,
             teachers,
         )
         for part in (*training, keys, token_revocations, webhooks):

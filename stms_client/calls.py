@@ -366,6 +366,22 @@ def submit(
     return _post("/v1/training-jobs", body, decoded, {"Idempotency-Key": key or uuid.uuid4().hex})
 
 
+def retrain(
+    model: str,
+    base: str,
+    dataset_id: str | None,
+    hyperparameters: Mapping[str, Any] | None,
+    alias: str | None,
+    key: str | None,
+) -> Call[Job]:
+    """Training of a version again, which its idempotency key makes repeatable."""
+    body: dict[str, Any] = {"from": base, "hyperparameters": dict(hyperparameters or {})}
+    given = {"dataset_id": dataset_id, "alias": alias}
+    body |= {name: value for name, value in given.items() if value is not None}
+    path = f"{model_path(model)}/retrain"
+    return _post(path, body, decoded, {"Idempotency-Key": key or uuid.uuid4().hex})
+
+
 def true_or_none(value: bool) -> str | None:
     """A parameter that is left out unless it is true."""
     return "true" if value else None

@@ -348,6 +348,10 @@ def _class_routes() -> Routes:
         "PATCH /v1/models/{model}/classes": _one(
             "/v1/models/{model}/classes", body={"base": 1, "rename": {"<label>": "other"}}
         ),
+        "POST /v1/models/{model}/retrain": [
+            *_one("/v1/models/{model}/retrain", body={"from": 1}),
+            *_one("/v1/models/{model}/retrain", body={"from": 1, "dataset_id": "<dataset>"}),
+        ],
         "POST /v1/models/{model}/classes/{class}:query": [
             Probe("/v1/models/{model}/classes/{label}:query", _ROW)
         ],

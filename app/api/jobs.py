@@ -16,7 +16,7 @@ from app.api.border import BorderRoute
 from app.api.dependencies import AppContext, Context, Trainer
 from app.api.etags import etag, unless_known
 from app.api.paging import After, AfterNumber, Limit, Moment, Page, page_of
-from app.api.schemas import JobView, SubmitJob, View
+from app.api.schemas import Body, JobView, SubmitJob, View
 from app.api.sse import last_event_id
 from app.auth.authenticator import authorise_priority
 from app.domain.entities import ApiKey, Event, Job, JobState, Json, StudentRow
@@ -64,7 +64,7 @@ def submit_job(
         priority=body.priority,
         created_by=caller.id,
         idempotency_key=idempotency_key,
-        body_digest=_digest(body),
+        body_digest=body_digest(body),
         settings=context.settings,
     )
     if not created:
@@ -343,9 +343,12 @@ def accepted(job: Job, response: Response) -> JobView:
     return JobView.of_job(job)
 
 
-def _digest(body: SubmitJob) -> str:
-    """Digest of the request's meaning: white space and explicit defaults do not change it."""
-    text = json.dumps(body.model_dump(mode="json"), sort_keys=True)
+def body_digest(body: Body, model: str = "") -> str:
+    """Digest of the request's meaning: white space and explicit defaults do not change it.
+
+    model: named in the path.
+    """
+    text = model + json.dumps(body.model_dump(mode="json"), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
 

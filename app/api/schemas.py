@@ -192,8 +192,9 @@ class JobView(View):
     warnings: list[Json] = Field(
         description="Warnings of students: code, label, class_index, message; at most 20. Before them those"
         " of code schema_change, which have neither label nor class_index: how columns differ from the"
-        " version that the job is like, and why the alias stays; and of a running job `solver_starves`,"
-        " while its solver waits for the processor."
+        " version that the job is like, and why the alias stays; those of code not_repeated: what a version"
+        " that is trained again had beside its training; and of a running job `solver_starves`, while its"
+        " solver waits for the processor."
     )
     labelling: Json | None = Field(
         description="How the labels were found and how many rows each class has; …/labels has them."

@@ -79,11 +79,10 @@ def with_table(page: str) -> str:
     return "\n".join([before + TABLE_BEGINS, *table, TABLE_ENDS]) + after
 
 
-def read_hyperparameters(assignments: Sequence[str], file: Path | None, *, tune: bool = False) -> Json:
-    """Validated hyper-parameters from file and assignments, nested as the API expects them.
+def given_hyperparameters(assignments: Sequence[str], file: Path | None) -> Json:
+    """Hyper-parameters from file and assignments, nested as the API expects them; the server checks them.
 
-    tune: add ``tuning`` if it is absent, of scope job unless something that this would search is named.
-    Raises typer.BadParameter (exit code 2) that names invalid values.
+    Raises typer.BadParameter (exit code 2) for what is not of the form NAME=VALUE.
     """
     values = _read_file(file) if file else {}
     for assignment in assignments:
@@ -96,6 +95,16 @@ def read_hyperparameters(assignments: Sequence[str], file: Path | None, *, tune:
             put(values, name.strip(), value_of(value.strip()))
         except TypeError as error:
             raise typer.BadParameter(str(error), param_hint="--set") from error
+    return values
+
+
+def read_hyperparameters(assignments: Sequence[str], file: Path | None, *, tune: bool = False) -> Json:
+    """Validated hyper-parameters from file and assignments, nested as the API expects them.
+
+    tune: add ``tuning`` if it is absent, of scope job unless something that this would search is named.
+    Raises typer.BadParameter (exit code 2) that names invalid values.
+    """
+    values = given_hyperparameters(assignments, file)
     if tune and values.get("tuning") is None:
         named = any(values.get(name) is not None for name in ("features", "teacher", "student", "compact"))
         values["tuning"] = {} if named else {"scope": "job"}

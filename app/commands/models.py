@@ -21,6 +21,7 @@ from app.commands.output import (
     upload_progress,
 )
 from app.commands.remote import AllowSchemaChange, asks_server
+from app.commands.retrain import retrain
 from app.domain.shown_figures import share
 from stms_client import Client
 from stms_client.documents import ChosenThreshold, Interval, LiveRate, PromiseEvidence
@@ -449,6 +450,7 @@ def _percent(interval: Interval) -> str:
 
 
 _VERSION: Final = {"version": Annotated[int, typer.Argument(min=1, help="Number of the version.")]}
+commands.command()(retrain)
 commands.command("alias")(
     made(
         Client.point_alias,

@@ -146,8 +146,8 @@ def train(
         said_priority = None if priority == Priority.NORMAL else priority
         job = client.submit_job(dataset_id, model, hyperparameters, priority=said_priority)
         if wait:
-            job = _followed(client, job.id)
-        _print(client, job, wait, as_json)
+            job = followed(client, job.id)
+        print_job(client, job, wait, as_json)
 
 
 def _settle_test_part(hyperparameters: Json, test: str | None, no_test: bool) -> None:
@@ -162,7 +162,8 @@ def _settle_test_part(hyperparameters: Json, test: str | None, no_test: bool) ->
         put(hyperparameters, "evaluation.test_fraction", None)
 
 
-def _followed(client: Client, job_id: str) -> Job:
+def followed(client: Client, job_id: str) -> Job:
+    """Show the progress of an accepted job until it ends."""
     error_console().print(f"Job {job_id} is accepted.")
     return follow(client, job_id)
 
@@ -226,7 +227,7 @@ def _test_part(client: Client, file: str, reading: Reading, file_format: str | N
     return str(uploaded["id"])
 
 
-def _print(client: Client, job: Job, wait: bool, as_json: bool) -> None:
+def print_job(client: Client, job: Job, wait: bool, as_json: bool) -> None:
     """Print a job. wait: whether it has ended, which gives the exit code."""
     if as_json:
         print_json(job)

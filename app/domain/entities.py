@@ -272,14 +272,16 @@ class Job:
 
     @property
     def warnings(self) -> list[Json]:
-        """What is doubtful of its columns, then of its first students. Only the latter name a class.
+        """What it does not repeat of the version that it trains again, then what is doubtful of its columns
+        and of its first students. Only the last ones name a class.
 
         Between them, while it runs, that its solver waits for the processor.
         """
         provenance, starves = self.provenance, []
         if self.state is JobState.RUNNING and provenance.get(STARVES):
             starves = [{"code": STARVES, "message": f"The solver waits: {BUSY_PROCESSOR}."}]
-        return [*provenance.get("schema_warnings", ()), *starves, *provenance.get("warnings", ())]
+        about_all = [*provenance.get("not_repeated", ()), *provenance.get("schema_warnings", ())]
+        return [*about_all, *starves, *provenance.get("warnings", ())]
 
 
 def workflow_id(job_id: str, attempt: int) -> str:

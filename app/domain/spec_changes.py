@@ -1,11 +1,19 @@
-"""What a job's hyper-parameters have beside the defaults: few that make an equal job again."""
+"""What a job's hyper-parameters have beside the defaults: few that make an equal job again, or one that
+differs in some.
+"""
 
 from __future__ import annotations
+
+from typing import Final
 
 from pydantic import ValidationError
 
 from app.domain.entities import Json
-from app.domain.training_spec import TrainingSpec
+from app.domain.training_spec import LEARNERS, TrainingSpec
+
+_METHOD: Final = ("method",)
+_METHODS: Final = {"features": ("kind",), "teacher": ("method", "model")}
+"""The fields of a group that say which others it has."""
 
 
 def changes(stored: Json) -> Json:
@@ -25,6 +33,36 @@ def changes(stored: Json) -> Json:
         if _result(rest) == wanted:
             sent = rest
     return sent
+
+
+def merged(base: Json, given: Json) -> Json:
+    """The hyper-parameters ``base``, as `changes` gives them, with those that are ``given`` in their place.
+
+    Of a group only the fields that are given change, unless it gets another method, whose fields are others.
+    A job that gets a learner is automatic only if ``given`` says so, as a new job.
+    """
+    usual = _result(base) or {}
+    # Whether a job is automatic follows from the learners that it names, unless it says so.
+    both = base | {"automatic": usual.get("automatic")}
+    if any(given.get(name) is not None for name in LEARNERS):
+        both["automatic"] = None
+    for name, value in given.items():
+        has_other_fields = _has_another_method(usual.get(name), value, _METHODS.get(name, _METHOD))
+        both[name] = value if has_other_fields else _with_fields(both.get(name), value)
+    return both
+
+
+def _with_fields(before: object, given: object) -> object:
+    """A value in the place of another one: of groups, the fields of both."""
+    if not (isinstance(before, dict) and isinstance(given, dict)):
+        return given
+    return before | {name: _with_fields(before.get(name), value) for name, value in given.items()}
+
+
+def _has_another_method(before: object, given: object, names: tuple[str, ...]) -> bool:
+    if not (isinstance(before, dict) and isinstance(given, dict)):
+        return False
+    return any(name in given and given[name] != before.get(name) for name in names)
 
 
 def _fewest(name: str, value: object) -> object:

@@ -49,8 +49,8 @@ _NAMES: Final = _Expected(frozenset({str}), None)
 
 @cache
 def _expected_of(model: type[BaseModel]) -> dict[str, _Expected]:
-    """What each field of a model accepts."""
-    return {name: _expected(field) for name, field in model.model_fields.items()}
+    """What each field of a model accepts, by its name in JSON."""
+    return {field.alias or name: _expected(field) for name, field in model.model_fields.items()}
 
 
 def _expected(field: FieldInfo) -> _Expected:

@@ -283,7 +283,7 @@ def _distinct(labels: tuple[str, ...] | None) -> tuple[str, ...] | None:
     return labels
 
 
-_LEARNERS = frozenset({"features", "teacher", "student", "compact", "tuning"})
+LEARNERS = frozenset({"features", "teacher", "student", "compact", "tuning"})
 """A job that names one of these is not automatic, unless it says so."""
 
 _LINEAR_FEATURES: dict[str, Any] = {"properties": {"features": {"properties": {"kind": {"const": "linear"}}}}}
@@ -417,7 +417,7 @@ class TrainingSpec(SpecModel):
     def _automatic_choices(self) -> TrainingSpec:
         given = self.model_fields_set
         if self.automatic is None:
-            named = any(getattr(self, name) is not None for name in _LEARNERS & given)
+            named = any(getattr(self, name) is not None for name in LEARNERS & given)
             self._settled({"automatic": not named})
         searches = self.tuning is not None and self.tuning.scope == "job"
         has_trees = self._settle_trees()

@@ -25,6 +25,7 @@ _CLASSES_PER_PAGE: Final = 2000
 _NOT_INHERITED: Final = (
     "warnings",
     "schema_warnings",
+    "not_repeated",
     "alias_not_moved",
     "addition",
     "renamed",

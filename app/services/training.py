@@ -74,8 +74,12 @@ def submit_job(
     body_digest: str,
     settings: Settings,
     priority: Priority = Priority.NORMAL,
+    noted: Json | None = None,
+    audited: Json | None = None,
 ) -> tuple[Job, bool]:
     """Store a job and enqueue it; returns it and whether it is new.
+
+    noted, audited: what its provenance and its audit record say beside what they say of every job.
 
     A repeated idempotency key of the same caller returns the existing job. When the queue cannot be reached,
     the job stays stored as queued, and a worker enqueues it later.
@@ -98,11 +102,13 @@ def submit_job(
                 if known is not None:
                     return _existing_job(uow, known, body_digest), False
             job = _new_job(uow, dataset_id, model, spec, created_by, settings, priority)
+            job = dataclasses.replace(job, provenance=job.provenance | (noted or {}))
             uow.jobs.add(job)
             if idempotency_key is not None:
                 uow.jobs.add_idempotency_key(created_by, idempotency_key, body_digest, job.id)
             uow.events.append(job.id, "job_queued", {"model": model, "dataset_id": dataset_id})
-            uow.audit.append("job.submit", job.id, details={"model": model, "dataset_id": dataset_id})
+            details = {"model": model, "dataset_id": dataset_id} | (audited or {})
+            uow.audit.append("job.submit", job.id, details=details)
             admitted[:] = admit_jobs(uow)
             return uow.jobs.get(job.id), True
 

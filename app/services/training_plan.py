@@ -359,7 +359,7 @@ def _check_inputs(dataset: Dataset, spec: TrainingSpec) -> None:
         raise _unfit("hyperparameters.teacher", "needs_numbers", message)
     if spec.inputs is None or not said:
         return
-    field, listed = "hyperparameters.inputs.columns", _listed_columns(dataset)
+    field, listed = "hyperparameters.inputs.columns", listed_columns(dataset)
     names = [name for name in (column.get("name") for column in listed) if name]
     if not names:
         message = "The columns of the data set have no names, so nothing can be said of them by name."
@@ -390,7 +390,8 @@ def _kinds(dataset: Dataset, spec: TrainingSpec) -> Iterator[tuple[str, int]]:
         yield kinds.get(column["name"], column["kind"]), column.get("distinct", 0)
 
 
-def _listed_columns(dataset: Dataset) -> Sequence[Json]:
+def listed_columns(dataset: Dataset) -> Sequence[Json]:
+    """What is known of the columns of a data set, with their names if they have any; of wide ones not all."""
     found: Sequence[Json] = dataset.summary.get("schema") or dataset.summary.get("features") or ()
     return found
 

@@ -216,6 +216,25 @@ class Jobs(Connection):
         path = f"{calls.model_path(model)}/classes"
         return AsyncJob(await self.do(calls.post(path, body, documents.Job, repeatable=False)), self)
 
+    async def retrain(
+        self,
+        model: str,
+        dataset_id: str | None = None,
+        *,
+        base: int | str = "latest",
+        hyperparameters: Mapping[str, Any] | None = None,
+        alias: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> AsyncJob:
+        """Train the version ``base`` again, with the specification of the job that trained it.
+
+        dataset_id: what to train on; by default the data set of that job. hyperparameters: those that differ.
+        alias: moved to the new version. idempotency_key: repeats with the same key are one job. What is not
+        repeated of a version with other thresholds or classes is in the warnings of the job.
+        """
+        call = calls.retrain(model, str(base), dataset_id, hyperparameters, alias, idempotency_key)
+        return AsyncJob(await self.do(call), self)
+
     async def jobs(
         self,
         state: str | None = None,

@@ -314,6 +314,51 @@ def _wish_for_class(label: str) -> Act:
     return act
 
 
+def retraining() -> list[Refusal]:
+    """Versions that are trained again, with names, data sets and hyper-parameters that cannot be."""
+
+    def again(key: str = "train", model: str = "pets", **said: Any) -> Act:
+        def act(server: Any) -> Any:
+            body = {"from": 1, "dataset_id": server.dataset} | said
+            return post(f"/v1/models/{model}/retrain", json.dumps(body).encode(), key=key)(server)
+
+        return act
+
+    invalid = (422, "invalid_body")
+    return refusals(
+        "retraining",
+        ("by a key that may only ask", again("query"), 403, "scope_required"),
+        ("a version of another tenant", again("rival"), 404, "version_not_found"),
+        ("a version that is none", again(**{"from": 77}), 404, "version_not_found"),
+        ("an alias that is none", again(**{"from": "other"}), 404, "alias_not_found"),
+        ("a version that is true", again(**{"from": True}), *invalid),
+        ("a version of 10 ** 30", again(**{"from": 10**30}), *invalid),
+        ("a version up", again(**{"from": "../1"}), *invalid),
+        ("a data set that is none", again(dataset_id="ds_none"), 404, "dataset_not_found"),
+        ("a data set that is SQL", again(dataset_id="' OR 1=1--"), *invalid),
+        ("an alias with a slash", again(alias="a/b"), *invalid),
+        ("an alias in two places", again(hyperparameters={"alias": "a"}), *invalid),
+        ("a hyper-parameter that there is not", again(hyperparameters={"sudo": 1}), *invalid),
+        ("a hyper-parameter out of bounds", again(hyperparameters={"student": {"C": -1}}), *invalid),
+        ("a group that is a text", again(hyperparameters={"student": "svm"}), *invalid),
+        ("a NUL in a hyper-parameter", again(hyperparameters={"classes": ["a\0b"]}), *invalid),
+        ("101 hyper-parameters", again(hyperparameters={str(k): 1 for k in range(101)}), *invalid),
+        (
+            "100 000 classes",
+            again(hyperparameters={"classes": [str(k) for k in range(100_000)]}),
+            413,
+            "body_too_large",
+        ),
+        (
+            "a class that the data set does not have",
+            again(hyperparameters={"classes": ["a", "@"]}),
+            400,
+            ANY_CODE,
+        ),
+        ("a field that there is not", again(classes="changed"), *invalid),
+    )
+
+
 def class_changes() -> list[Refusal]:
     """Classes that are added, renamed and taken away with names, rows and numbers that cannot be."""
     rows = [[0.0, 0.0, 0.0]] * 5

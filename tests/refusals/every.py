@@ -23,7 +23,7 @@ from tests.refusals.refusal import Refusal
 
 GROUPS: Final[tuple[Callable[[], list[Refusal]], ...]] = (
     *(bodies.syntax, bodies.types, bodies.questions, bodies.jobs, bodies.hyperparameters, bodies.keys),
-    bodies.class_changes,
+    *(bodies.class_changes, bodies.retraining),
     *(tensors.raw_tensors, tensors.npy_headers, tensors.bombs, tensors.v2, tensors.v2_requests),
     *(tables.csv, tables.tables, tables.kinds, tables.svmlight, tables.columns, tables.records),
     *(containers.archives, containers.heads, containers.labels, containers.forms),

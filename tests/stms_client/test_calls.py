@@ -377,6 +377,23 @@ def test_each_job_is_submitted_with_its_own_idempotency_key(client, written):
     assert client.retry_job("j1") == {"state": "queued"}
 
 
+def test_a_version_is_trained_again(client, written):
+    path = "/v1/models/pets/retrain"
+    written.on("POST", path, {"id": "j2", "state": "queued"}, 202)
+    assert client.retrain("pets").id == "j2"
+    assert written.requests[0].json == {"from": "latest", "hyperparameters": {}}
+    assert len(written.requests[0].headers["Idempotency-Key"]) == 32
+    given = {"base": 3, "hyperparameters": {"seed": 1}, "alias": "candidate", "idempotency_key": "mine"}
+    client.retrain("pets", "ds_2", **given)
+    assert written.requests[1].json == {
+        "from": "3",
+        "dataset_id": "ds_2",
+        "alias": "candidate",
+        "hyperparameters": {"seed": 1},
+    }
+    assert written.requests[1].headers["Idempotency-Key"] == "mine"
+
+
 def stream(*events: tuple[int, str]) -> bytes:
     return "".join(
         f'id: {number}\nevent: {kind}\ndata: {{"n": {number}}}\n\n' for number, kind in events

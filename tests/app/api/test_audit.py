@@ -324,6 +324,12 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
         "job.submit",
         lambda w: w.ask("POST", "/v1/models/pets/classes", json=with_rows(w)),
     ),
+    ("post", "/v1/models/{model}/retrain"): (
+        "job.submit",
+        lambda w: w.ask(
+            "POST", "/v1/models/pets/retrain", json={"from": 1, "dataset_id": w.rows_of_a_model()}
+        ),
+    ),
     ("patch", "/v1/models/{model}/classes"): (
         "model.publish",
         lambda w: w.ask("PATCH", "/v1/models/pets/classes", json={"rename": {"cat": "Cat"}}),

@@ -89,6 +89,7 @@ OPERATIONS = {
     "readyz",
     "readyz_queries",
     "repeat_delivery",
+    "retrain",
     "retry_job",
     "revise_dataset",
     "revoke_key",

@@ -91,6 +91,21 @@ def test_a_finished_job_can_be_waited_for_again(ask, trained):
     assert "succeeded" in result.stdout
 
 
+@pytest.mark.long
+def test_a_version_is_trained_again_and_the_command_that_compares_both_is_said(ask, trained):
+    result = ask("models", "retrain", "kinds@latest", "--set", "student.C=20", "--alias", "candidate")
+    assert result.exit_code == 0, result.output
+    found = re.search(r"Job (\S+) succeeded, version (\d+) of model kinds is published\.", result.stdout)
+    assert found, result.stdout
+    job = json.loads(ask("jobs", "show", found[1], "--json").stdout)
+    assert job["provenance"]["retrained_from"] == {"model": "kinds", "version": 1, "job_id": trained}
+    assert (job["hyperparameters"]["student"]["C"], job["hyperparameters"]["alias"]) == (20, "candidate")
+    said = f"kinds@{found[2]} --dataset {job['dataset_id']} --baseline kinds@latest"
+    assert f"Compare both:  stms evaluate {said}" in result.stdout
+    ask("models", "unalias", "kinds", "candidate")
+    ask("models", "delete", "kinds", found[2])
+
+
 @pytest.mark.parametrize("verb", ["cancel", "retry"])
 def test_a_finished_job_is_neither_cancelled_nor_retried(ask, trained, verb):
     result = ask("jobs", verb, trained)

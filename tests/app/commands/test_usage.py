@@ -162,6 +162,22 @@ def test_what_a_job_is_like_and_that_its_alias_may_break_callers_are_hyperparame
     assert written.requests[-1].json["hyperparameters"] == {"like": "m@stable", "allow_schema_change": True}
 
 
+def test_a_version_is_trained_again_with_hyperparameters_that_the_server_checks(run, written):
+    written.on("POST", "/v1/models/m/retrain", {"id": "job_1"}, 202)
+    options = ["--set", "student.pieces=3", "--alias", "candidate", "--no-wait"]
+    result = run("models", "retrain", "m@production", "ds_1", *options, STMS_URL=written.address)
+    assert result.exit_code == 0, result.stderr
+    assert written.requests[-1].json == {
+        "from": "production",
+        "dataset_id": "ds_1",
+        "alias": "candidate",
+        "hyperparameters": {"student": {"pieces": 3}},
+    }
+    assert "follow it with `stms jobs wait job_1`" in result.stdout
+    assert run("models", "retrain", "m", "--no-wait", STMS_URL=written.address).exit_code == 0
+    assert written.requests[-1].json == {"from": "latest", "hyperparameters": {}}
+
+
 def test_an_alias_that_would_break_callers_is_moved_only_where_that_is_said(run, written):
     path = "/v1/models/m/aliases/production"
     written.on("GET", path, {"revision": 7})

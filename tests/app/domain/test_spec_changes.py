@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from app.domain.spec_changes import changes
+from app.domain.spec_changes import changes, merged
 from app.domain.training_spec import TrainingSpec
 
 
@@ -43,3 +43,52 @@ def test_they_give_the_same_job_again_and_no_more_than_was_given(given: dict[str
     for name in set(sent) & set(given):
         if isinstance(given[name], dict) and name != "tuning":
             assert set(sent[name]) <= {"method", *given[name]}
+
+
+@pytest.mark.parametrize(
+    ("base", "given", "expected"),
+    [
+        ({"seed": 3, "student": {"C": 10.0}}, {"seed": 4}, {"seed": 4, "student": {"C": 10.0}}),
+        (
+            {"student": {"method": "svm", "C": 10.0}},
+            {"student": {"C": 2.0}},
+            {"student": {"method": "svm", "C": 2.0}},
+        ),
+        (
+            {"student": {"method": "polytope", "pieces": 3}},
+            {"student": {"method": "svm"}},
+            {"student": {"method": "svm"}},
+        ),
+        (
+            {"teacher": {"model": "heads@3"}},
+            {"teacher": {"method": "forest"}},
+            {"teacher": {"method": "forest"}},
+        ),
+        (
+            {"features": {"kind": "nystroem", "n_components": 50}, "student": {"C": 2.0}},
+            {"features": {"kind": "nystroem", "gamma": 0.5}},
+            {"features": {"kind": "nystroem", "n_components": 50, "gamma": 0.5}, "student": {"C": 2.0}},
+        ),
+        (
+            {"threshold": {"rule": "f1", "folds": 4}},
+            {"threshold": {"folds": 3}},
+            {"threshold": {"rule": "f1", "folds": 3}},
+        ),
+        ({"tuning": {}}, {"tuning": None}, {"automatic": False}),
+        ({}, {"student": {"C": 2.0}}, {"student": {"C": 2.0}}),
+        ({"automatic": False}, {"classes": ["a"]}, {"automatic": False, "classes": ["a"]}),
+        ({}, {"automatic": True, "student": {"C": 2.0}}, {"automatic": True, "student": {"C": 2.0}}),
+        (
+            {"inputs": {"columns": {"a": {"kind": "text"}, "b": {"kind": "number"}}}},
+            {"inputs": {"columns": {"a": {"kind": "category"}}}},
+            {"inputs": {"columns": {"a": {"kind": "category"}, "b": {"kind": "number"}}}},
+        ),
+    ],
+    ids=str,
+)
+def test_given_hyperparameters_take_the_place_of_those_of_another_job(
+    base: dict[str, Any], given: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    stored = TrainingSpec.model_validate(base).model_dump(mode="json")
+    both = TrainingSpec.model_validate(merged(changes(stored), given))
+    assert both == TrainingSpec.model_validate(expected)
