@@ -25,6 +25,7 @@ from app.ingest.validate import Data, summarise
 from core.encoding.labelled_table import LabelledTable
 from core.encoding.revised_rows import revised_rows
 from core.errors import InvalidProblem
+from core.types import Matrix
 
 
 def revise(order: RevisionOrder) -> RevisionContent:
@@ -56,13 +57,9 @@ def _parts(path: str) -> Parts:
 
 def _content(order: RevisionOrder, train: Data, test: Data | None) -> DatasetContent:
     labels = np.array([*train.classes, None], dtype=object)[train.y]
-    if isinstance(train, LabelledTable):
-        names, X = None, RawTable(train.table, known=train.known, views=train.views)
-    else:
-        names, X = train.feature_names, train.X
     raw = RawData(
-        train=RawPart(X, labels),
-        feature_names=names,
+        train=RawPart(_raw(train), labels),
+        feature_names=None if isinstance(train, LabelledTable) else train.feature_names,
         class_names=train.classes,
         label_column=order.label_column,
         decisions=order.reading,
@@ -80,6 +77,13 @@ def _content(order: RevisionOrder, train: Data, test: Data | None) -> DatasetCon
         classes=train.classes,
         summary=summary,
     )
+
+
+def _raw(train: Data) -> RawTable | Matrix:
+    """The cells or numbers, as readers of files give them to `summarise`."""
+    if isinstance(train, LabelledTable):
+        return RawTable(train.table, known=train.known, views=train.views)
+    return train.X
 
 
 @contextmanager

@@ -66,28 +66,7 @@ def revised_dataset(
     identity = _identity(source, other, rows)
     if (known := find_dataset(store, identity)) is not None:
         return known, False
-    with temporary_paths(files.folder, "source", "added", "rows") as (of_source, of_other, path):
-        copy_rows(store, files, source, of_source)
-        if other is not None:
-            copy_rows(store, files, other, of_other)
-        revised = read(
-            RevisionOrder(
-                source=str(of_source),
-                rows=str(path),
-                deleted=tuple(rows),
-                added=None if other is None else str(of_other),
-                kind=source.source_format,
-                label_column=source.summary.get("label_column"),
-                reading=tuple(msgspec.convert(source.reading, list[Decision])),
-                min_per_class=1 if "single_row_classes" in source.summary else 2,
-                max_rows=limits.max_rows,
-                max_columns=limits.max_columns,
-                max_bytes=limits.max_dataset_bytes,
-            )
-        )
-        with path.open("rb") as file:
-            pieces = iter(lambda: file.read(_COPIED_BYTES), b"")
-            blob, size = store_rows(store, files, pieces, limits)
+    revised, blob, size = _stored(store, files, source, other, rows, limits, read)
     content = revised.content
     dataset = Dataset(
         id=new_id("ds"),
@@ -117,6 +96,39 @@ def revised_dataset(
         },
     )
     return add_dataset(store, dataset, content.classes, size, limits)
+
+
+def _stored(
+    store: Store,
+    files: BlobCache,
+    source: Dataset,
+    other: Dataset | None,
+    deleted: Sequence[int],
+    limits: Settings,
+    read: Callable[[RevisionOrder], RevisionContent],
+) -> tuple[RevisionContent, str, int]:
+    """What a revision contains, and the digest and size of the blob with its rows."""
+    with temporary_paths(files.folder, "source", "added", "rows") as (of_source, of_other, path):
+        copy_rows(store, files, source, of_source)
+        if other is not None:
+            copy_rows(store, files, other, of_other)
+        order = RevisionOrder(
+            source=str(of_source),
+            rows=str(path),
+            deleted=tuple(deleted),
+            added=None if other is None else str(of_other),
+            kind=source.source_format,
+            label_column=source.summary.get("label_column"),
+            reading=tuple(msgspec.convert(source.reading, list[Decision])),
+            min_per_class=1 if "single_row_classes" in source.summary else 2,
+            max_rows=limits.max_rows,
+            max_columns=limits.max_columns,
+            max_bytes=limits.max_dataset_bytes,
+        )
+        revised = read(order)
+        with path.open("rb") as file:
+            pieces = iter(lambda: file.read(_COPIED_BYTES), b"")
+            return revised, *store_rows(store, files, pieces, limits)
 
 
 def _check(source: Dataset, other: Dataset | None, rows: Sequence[int]) -> None:

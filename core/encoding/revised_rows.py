@@ -243,8 +243,7 @@ def _column(cells: Cells, before: ColumnSchema) -> ColumnSchema:
 
 def _numbers(rows: Rows) -> Digests:
     """A number for each row by all its cells, its label and its extras, (n,)."""
-    is_table = isinstance(rows, LabelledTable)
-    numbers = table_digests(rows.table.cells) if is_table else matrix_digests(rows.X)
+    numbers = table_digests(rows.table.cells) if isinstance(rows, LabelledTable) else matrix_digests(rows.X)
     for array in (rows.y[:, None], *rows.extras.arrays.values()):
         numbers = numbers * _ODD + matrix_digests(array)
     return numbers
