@@ -282,6 +282,11 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwar
         _fit_gate(case)
     elif path == "/v1/training-jobs" and case.method == "POST":
         _fit_job(case)
+    elif path.endswith("/retrain"):
+        # Which ones there may be depends on the job of the version; and no other request may have the key.
+        case.body.pop("hyperparameters", None)
+        if case.headers and "Idempotency-Key" in case.headers:
+            case.headers["Idempotency-Key"] = uuid.uuid4().hex
     elif path.endswith(("/package", "/map", "/encoder")) and ":" not in case.headers.get("X-STMS-Local", ":"):
         # The value was made without the pattern of the header.
         del case.headers["X-STMS-Local"]
