@@ -87,6 +87,8 @@ SHOTS: Final[dict[str, Shot]] = {
     "live": Shot("/ui/models/{model}/aliases/{alias}/live"),
     "move": Shot("/ui/models/{model}/move", "?alias=production&version=2"),
     "ask": Shot("/ui/models/{model}/ask", "?at=production&class=8", click="[name=example][value=class]"),
+    "evaluations": Shot("/ui/evaluations"),
+    "evaluation": Shot("/ui/evaluations/{evaluation_id}"),
     "bundles": Shot("/ui/bundles"),
     "datasets": Shot("/ui/datasets"),
     "dataset": Shot("/ui/datasets/{dataset_id}"),
@@ -209,12 +211,15 @@ def _fill(server: TemporaryServer, folder: Path) -> Json:
         stms.create_key("till", models=["digits"])
         stms.create_key("nightly training", scopes=["train"])
         _watch(stms, digits)
+        compared = stms.evaluate("digits@2", dataset["id"], baseline="digits@1", tolerance=0.1)
+        stms.wait_for_evaluation(compared["id"])
     values = {
         "model": "digits",
         "alias": "production",
         "version": 1,
         "class_index": 8,
         "dataset_id": dataset["id"],
+        "evaluation_id": compared["id"],
     }
     return values | {"jobs": [job["id"] for job in jobs], "rows": digits.X_test[:1]}
 
