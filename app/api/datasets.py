@@ -453,6 +453,15 @@ class ReviseDataset(Body):
     data set has already. note: why, for the people who read it.
     """
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": ["append_dataset_id"], "properties": {"append_dataset_id": {"type": "string"}}},
+                {"required": ["delete"], "properties": {"delete": {"type": "object"}}},
+            ]
+        }
+    )
+
     append_dataset_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
     delete: DeleteRows | None = None
     note: Annotated[str, StringConstraints(pattern=DISPLAY_NAME, max_length=revisions.MAX_NOTE)] | None = None
