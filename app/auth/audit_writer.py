@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, TypeAlias
 
 from app.auth.authenticator import Authenticator
@@ -185,13 +186,8 @@ class AuditWriter:
 
     async def stop(self) -> None:
         """Stop the background task, and write everything that is left within five seconds."""
-        await self._background.cancel()
-        try:
-            async with asyncio.timeout(_STOP_SECONDS):
-                await self.write(everything=True)
-        except TimeoutError:
+        if not await self._background.stop(partial(self.write, everything=True), _STOP_SECONDS):
             logger.error("the last rows of the audit log could not be written in time")
-        self._background.close()
 
     async def write(self, *, everything: bool = False) -> None:
         """Write the denied requests, and key usage and sessions if due or ``everything`` is true.

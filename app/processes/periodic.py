@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
@@ -46,6 +46,22 @@ class BackgroundTask:
     async def in_thread(self, call: Callable[[], Result]) -> Result:
         """The result of a call in the thread, which waits for those before."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    async def stop(self, last: Callable[[], Awaitable[object]] | None = None, seconds: float = 2.0) -> bool:
+        """End the task, do what is left, and close. last: what is left, for so many seconds at most.
+
+        Returns whether it was done in that time.
+        """
+        await self.cancel()
+        is_done = True
+        if last is not None:
+            try:
+                async with asyncio.timeout(seconds):
+                    await last()
+            except TimeoutError:
+                is_done = False
+        self.close()
+        return is_done
 
     def close(self) -> None:
         """Let the thread end after the call that it is in; those that wait are cancelled."""

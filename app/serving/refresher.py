@@ -120,8 +120,7 @@ class Refresher:
 
     async def stop(self) -> None:
         """Stop the background task."""
-        await self._background.cancel()
-        self._background.close()
+        await self._background.stop()
 
     async def refresh(self, model: str | None = None) -> None:
         """Follow the registry now, so that this process serves every change that is committed already.

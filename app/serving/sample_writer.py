@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
@@ -16,7 +15,6 @@ from app.serving.watch import AnswerWatches, ForMonitor
 from app.store.unit_of_work import Store
 
 WRITE_SECONDS: Final = 1.0
-_STOP_SECONDS: Final = 2.0
 _ROOM_SECONDS: Final = 60.0
 """How long a tenant's quota is not asked for again."""
 
@@ -49,11 +47,7 @@ class SampleWriter:
 
     async def stop(self) -> None:
         """Stop the task, and write what was chosen last."""
-        await self._background.cancel()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_STOP_SECONDS):
-                await self._write()
-        self._background.close()
+        await self._background.stop(self._write)
 
     def write(self) -> None:
         """Write what was noted since the last call. Blocks. Raises Unavailable; then it is tried again."""

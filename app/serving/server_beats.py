@@ -135,13 +135,12 @@ class ServerBeats:
 
     async def stop(self) -> None:
         """Stop the task, and delete the row if this process is the last of its group."""
-        await self._background.cancel()
+        await self._background.stop(self._leave_if_last, BEAT_SECONDS)
+
+    async def _leave_if_last(self) -> None:
         others = self._metrics.processes().serving - (0 if self._metrics.slot.is_control else 1)
         if self._wrote and others <= 0:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(BEAT_SECONDS):
-                    await self._background.in_thread(self._leave)
-        self._background.close()
+            await self._background.in_thread(self._leave)
 
     def beat(self) -> None:
         """Write the row, if this process is the one that does. Blocks. Raises Unavailable."""

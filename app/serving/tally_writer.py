@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import deque
@@ -25,7 +24,6 @@ from app.store.unit_of_work import Store
 logger = logging.getLogger(__name__)
 
 WRITE_SECONDS: Final = 60.0
-_STOP_SECONDS: Final = 2.0
 _MOST_WAITING: Final = 1000
 """Rows that wait for a database that cannot be written."""
 
@@ -102,11 +100,7 @@ class InputWriter:
 
     async def stop(self) -> None:
         """Stop the task, and write what was counted last."""
-        await self._background.cancel()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_STOP_SECONDS):
-                await self._write()
-        self._background.close()
+        await self._background.stop(self._write)
 
     def write(self) -> None:
         """Write what was counted since the last call. Blocks. Raises Unavailable; then it is tried again."""

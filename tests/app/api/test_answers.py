@@ -31,25 +31,11 @@ from app.store.engine import open_engine
 from app.store.live_tables import answer_counts
 from app.store.unit_of_work import Store
 from core.packed import PackedStudent
-from core.packed.calibration import SigmoidCalibration
 from tests.app.api.fast_path import fast_answer
+from tests.app.monitored import MEASURED, SIGMOID
 from tests.system.published import linear_student, linear_teacher, publish
 
-SIGMOID = SigmoidCalibration(2.0, -1.0)
 LABELS = ("a", "b", "größe")
-MEASURED: Json = {
-    "calibration": "sigmoid",
-    "false_positives": {"budget": 0.01},
-    "reliability": [
-        {"count": 900, "probability": 0.02},
-        {"count": 60, "probability": 0.5},
-        {"count": 40, "probability": 0.95},
-    ],
-    "tp": 40,
-    "fp": 10,
-    "tn": 925,
-    "fn": 25,
-}
 
 
 def calibrated(label: str, row: Sequence[float], threshold: float = 0.0) -> PackedStudent:
