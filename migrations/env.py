@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from alembic import context
 
-import app.store.evaluation_tables
-import app.store.live_tables
-import app.store.monitor_tables  # noqa: F401 - its tables belong to the metadata, too
-from app.store.tables import metadata
+from app.store.all_tables import metadata
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -108,7 +108,7 @@ def list_samples(
     limit: Limit = 100,
     after: After = None,
 ) -> Page[SampleView]:
-    """The answers that people are asked about and nobody has said anything of, oldest first."""
+    """The samples without feedback, oldest first."""
     authorise(caller, "query", model)
     page, has_more = monitors.waiting_samples(
         context.store_of(caller), model, alias, label, limit=limit, after=after
@@ -127,9 +127,9 @@ def get_performance(
 ) -> Performance:
     """How well an alias answers in production: rates from feedback on samples, and the promises.
 
-    Rates are of the last days, each with the interval that it lies in and how that was made. The evidence
-    against a promise is of all answers since the monitor's run began, and may be looked at as often as one
-    likes. Without ``class`` those 100 classes are told of whose promises are nearest to an alarm.
+    Rates cover the last ``days``, each with its interval and the method of that. The evidence against a
+    promise covers all answers since the monitor's run began, and stays valid however often it is read.
+    Without ``class`` the answer has the 100 classes whose promises are nearest to an alarm.
     """
     authorise(caller, "query", model)
     return performance.performance(context.store_of(caller), context.files, model, alias, days, label)
@@ -145,7 +145,7 @@ def acknowledge_alarms(
 
 
 class GiveFeedback(Body):
-    """What somebody says of answers."""
+    """Feedback on answers."""
 
     feedback: list[FeedbackItem] = Field(min_length=1, max_length=MAX_FEEDBACK)
 

@@ -25,7 +25,7 @@ from app.domain.ports import JobQueue
 from app.domain.training_spec import TrainingSpec
 from app.services.bundle_export import IMPORTED
 from app.services.models import resolve
-from app.services.quotas import storage_exceeded, usage
+from app.services.quotas import check_bytes, usage
 from app.services.schema_changes import row_schema
 from app.settings import Settings
 from app.store.unit_of_work import Store, UnitOfWork
@@ -216,13 +216,9 @@ def _check_seen_rows(uow: UnitOfWork, dataset: Dataset, part: Part, version: Mod
 
 
 def _require_room(uow: UnitOfWork, settings: Settings, tenant: str) -> None:
-    _, used, allowed = usage(uow, settings, tenant)
-    unfinished = uow.evaluations.count_unfinished()
-    if unfinished >= allowed.unfinished_jobs:
-        text = (
-            f"The tenant has {unfinished} unfinished evaluations; its quota of unfinished jobs is"
-            f" {allowed.unfinished_jobs}."
-        )
+    found = usage(uow, settings, tenant)
+    unfinished, most = uow.evaluations.count_unfinished(), found.allowed.unfinished_jobs
+    if unfinished >= most:
+        text = f"The tenant has {unfinished} unfinished evaluations; its quota of unfinished jobs is {most}."
         raise Overloaded(text, code="quota_unfinished_jobs", retry_after=30.0)
-    if used.stored_bytes >= allowed.stored_bytes:
-        raise storage_exceeded(allowed.stored_bytes, used.stored_bytes)
+    check_bytes(found)

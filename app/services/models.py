@@ -465,21 +465,33 @@ def pack_labels(classes: Sequence[str]) -> bytes | None:
     return PackedLabels.of(classes).to_bytes() if len(classes) > LISTED_CLASSES else None
 
 
-def open_student(store: Store, files: BlobCache, row: StudentRow) -> PackedStudent:
-    """The packed student of a row, with its map. Raises InvalidPackage, NotFound and Unavailable."""
-    return open_packed(store, files, str(row.digest), row.map_digest)
+def open_student(
+    store: Store, files: BlobCache, row: StudentRow, maps: dict[str, PackedMap] | None = None
+) -> PackedStudent:
+    """The packed student of a row, with its map; see `open_packed`."""
+    return open_packed(store, files, str(row.digest), row.map_digest, maps)
 
 
-def open_packed(store: Store, files: BlobCache, digest: str, map_digest: str | None) -> PackedStudent:
-    """A packed student. map_digest: of the map that it names. Raises as `open_student`."""
-    maps = maps_of(store, files, map_digest)
+def open_packed(
+    store: Store,
+    files: BlobCache,
+    digest: str,
+    map_digest: str | None,
+    maps: dict[str, PackedMap] | None = None,
+) -> PackedStudent:
+    """A packed student. map_digest: of the map that it names. maps: those that were read before, by digest;
+    it gets this one. Raises InvalidPackage, NotFound and Unavailable.
+    """
+    maps = {} if maps is None else maps
+    if map_digest not in maps:
+        maps |= maps_of(store, files, map_digest)
     return files.with_refetch(
         lambda: PackedStudent.from_bytes(open_blob(store, files, digest).whole(), maps=maps), digest
     )
 
 
 def maps_of(store: Store, files: BlobCache, map_digest: str | None) -> dict[str, PackedMap]:
-    """The map that a packed student names, by its digest; nothing for None. Raises as `open_student`."""
+    """The map that a packed student names, by its digest; nothing for None. Raises as `open_packed`."""
     if map_digest is None:
         return {}
     name = map_digest

@@ -99,14 +99,19 @@ def has_bytes(store: Store, settings: Settings, tenant: str) -> bool:
 def require_bytes(uow: UnitOfWork, settings: Settings, tenant: str) -> None:
     """Raise TooLarge if the tenant has used up its bytes. It locks its quotas until the end."""
     uow.quotas.lock(tenant)
-    _, used, allowed = usage(uow, settings, tenant)
-    if used.stored_bytes >= allowed.stored_bytes:
-        raise storage_exceeded(allowed.stored_bytes, used.stored_bytes)
+    check_bytes(usage(uow, settings, tenant))
+
+
+def check_bytes(found: Usage) -> None:
+    """Raise TooLarge if a tenant has used up its bytes."""
+    if found.used.stored_bytes >= found.allowed.stored_bytes:
+        raise storage_exceeded(found.allowed.stored_bytes, found.used.stored_bytes)
 
 
 def require_room_for_job(uow: UnitOfWork, settings: Settings, tenant: str) -> None:
     """Raise Conflict, TooLarge and Overloaded if the tenant may not have one more unfinished job."""
-    _, used, allowed = usage(uow, settings, tenant)
+    found = usage(uow, settings, tenant)
+    used, allowed = found.used, found.allowed
     if used.unfinished_jobs >= allowed.unfinished_jobs:
         message = (
             f"The tenant has {used.unfinished_jobs} unfinished jobs; its quota is {allowed.unfinished_jobs}."
@@ -119,8 +124,7 @@ def require_room_for_job(uow: UnitOfWork, settings: Settings, tenant: str) -> No
             f"its quota is {allowed.versions} versions."
         )
         raise Conflict(message, code="quota_versions")
-    if used.stored_bytes >= allowed.stored_bytes:
-        raise storage_exceeded(allowed.stored_bytes, used.stored_bytes)
+    check_bytes(found)
 
 
 def storage_exceeded(allowed: int, used: int) -> TooLarge:

@@ -14,16 +14,14 @@ from typing import Any, Final, NamedTuple
 import sqlalchemy as sa
 from sqlalchemy import Connection, Table
 
-import app.store.evaluation_tables
-import app.store.live_tables
-import app.store.monitor_tables  # noqa: F401 - its tables are part of the metadata
 from app.domain.entities import JobState
 from app.domain.errors import Conflict, InvalidRequest, Unavailable
 from app.settings import Settings
+from app.store.all_tables import metadata
 from app.store.backup import check_not_in_use, sqlite_files
 from app.store.engine import READ_ONLY, UNLIMITED, database_url, open_engine
 from app.store.migrate import schema_is_current, upgrade
-from app.store.tables import blob_chunks, jobs, metadata, registry_clock
+from app.store.tables import blob_chunks, jobs, registry_clock
 
 _ROWS: Final = 500
 _CHUNKS: Final = 4

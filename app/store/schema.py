@@ -12,11 +12,9 @@ from typing import Final
 
 import sqlalchemy as sa
 
-import app.store.evaluation_tables
-import app.store.live_tables
-import app.store.monitor_tables  # noqa: F401 - its tables belong to the metadata, too
+from app.store.all_tables import metadata
 from app.store.engine import open_engine
-from app.store.tables import metadata, registry_clock
+from app.store.tables import registry_clock
 
 REVISIONS: Final = Path(__file__).parents[2] / "migrations"
 """The folder of the migrations, beside this package."""

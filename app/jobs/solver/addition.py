@@ -17,6 +17,7 @@ from app.store.blob_cache import BlobCache, open_blob
 from app.store.unit_of_work import Store
 from core.data.dataset import LabelledData
 from core.monitoring.addition import AddedClass, AdditionBase, add_class, conflicts
+from core.packed.maps import PackedMap
 from core.run import Run
 from core.types import Matrix
 
@@ -108,8 +109,9 @@ def _conflicts(
 ) -> Json:
     """Students that accept more of the examples than chance explains, the most first."""
     found: list[Json] = []
+    maps: dict[str, PackedMap] = {}
     for label, digest, map_digest in students:
-        student = open_packed(store, files, digest, map_digest)
+        student = open_packed(store, files, digest, map_digest, maps)
         for name, accepts in conflicts({label: student}, examples).items():
             found.append({"class": name, "accepts": accepts, "of": examples.shape[0]})
     found.sort(key=lambda one: -one["accepts"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -29,6 +29,7 @@ from core.monitoring.comparison import compare_answers, compare_classes, overall
 from core.monitoring.student_scores import student_scores
 from core.packed import PackedStudent
 from core.packed.encoder import Encoder
+from core.packed.maps import PackedMap
 from core.solvers.threads import one_blas_thread
 from core.types import BoolArray, FloatArray, IntArray, Matrix, Progress, ProgressCallback
 
@@ -51,6 +52,7 @@ class VersionRows(NamedTuple):
 class EvaluatedVersion:
     """A version that is evaluated. labels: of its classes. seen: the numbers of the rows that it was trained
     on, ascending; None where they are not known. is_imported: whether that is since it was trained elsewhere.
+    maps: those of its students that were read, by digest.
     """
 
     version: ModelVersion
@@ -60,6 +62,7 @@ class EvaluatedVersion:
     is_imported: bool
     store: Store
     files: BlobCache
+    maps: dict[str, PackedMap] = field(default_factory=dict)
 
     @classmethod
     def of(cls, store: Store, files: BlobCache, reference: str) -> EvaluatedVersion:
@@ -140,7 +143,7 @@ class EvaluatedVersion:
             row = served_student(self.store, self.files, version, label)
         except NotFound:
             return None
-        return open_student(self.store, self.files, row)
+        return open_student(self.store, self.files, row, self.maps)
 
 
 def evaluate(store: Store, files: BlobCache, evaluation_id: str, progress: ProgressCallback) -> Json:
