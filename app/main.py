@@ -188,6 +188,7 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
         _open_reader(settings, metrics, stack),
         sessions,
         parts.pipeline.tracer,
+        parts.pictures,
     )
     app.state.context = context
 

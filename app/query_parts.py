@@ -17,6 +17,7 @@ from app.auth.audit_writer import AuditWriter
 from app.auth.authenticator import Authenticator
 from app.auth.rate_limit import RateLimiter
 from app.auth.shares import Budgets
+from app.encoders.pool import EncoderPool
 from app.http.client_address import TrustedProxies
 from app.logs import mask_logs
 from app.processes.command import KILL_SECONDS
@@ -33,6 +34,7 @@ from app.services.quotas import has_bytes
 from app.serving.cache import ModelCache
 from app.serving.loader import DatabaseSource
 from app.serving.pipeline import QueryPipeline
+from app.serving.query.pictures import Pictures
 from app.serving.refresher import Refresher
 from app.serving.sample_writer import SampleWriter
 from app.serving.servable import make_servable
@@ -67,6 +69,7 @@ class QueryParts:
     refresher: Refresher
     budgets: Budgets
     pipeline: QueryPipeline
+    pictures: Pictures
 
 
 async def open_query_parts(
@@ -117,6 +120,9 @@ async def open_query_parts(
         stack.callback(pipeline.tracer.close)
     stack.callback(pipeline.close)
     _register_metrics(metrics, budgets, cache, authenticator.rate_limiter, refresher)
+    pool = EncoderPool()
+    stack.push_async_callback(pool.close)
+    pictures = Pictures(pool, pipeline.limits)
     await refresher.start()
     audit_writer.start()
     stack.push_async_callback(audit_writer.stop)
@@ -125,7 +131,17 @@ async def open_query_parts(
     )
     _count_queries(settings, store, cache, metrics, periodic, stack)
     return QueryParts(
-        settings, store, files, authenticator, audit_writer, metrics, cache, refresher, budgets, pipeline
+        settings,
+        store,
+        files,
+        authenticator,
+        audit_writer,
+        metrics,
+        cache,
+        refresher,
+        budgets,
+        pipeline,
+        pictures,
     )
 
 

@@ -108,7 +108,7 @@ def connect(gate: Gate, parts: QueryParts, stack: AsyncExitStack) -> Operations:
     )
     stack.callback(operations.close)
     packages = PackageHandler(parts.pipeline, parts.audit_writer, parts.settings.max_package_bytes)
-    queries, inference = QueryHandler(parts.pipeline), InferenceHandler(operations)
+    queries, inference = QueryHandler(parts.pipeline, parts.pictures), InferenceHandler(operations)
     gate.serve(parts.pipeline, queries, inference, packages, lambda: query_checks(parts))
     return operations
 

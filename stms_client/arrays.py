@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from stms_client.errors import InvalidInput
+from stms_client.pictures import encoded
 from stms_client.tables import NUMBER_KINDS, cell, cell_of, column_names, is_table, number, values_of
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ Row: TypeAlias = "Sequence[float] | Mapping[str, Any] | NDArray[Any] | DataFrame
 """Dense numbers, an array (d,), a record, which is a mapping or a Series of values by the names of their
 columns, or a sparse row ``{"indices": …, "values": …}``, with ``"index_base": 1`` if its indices count from
 1."""
+Image: TypeAlias = "str | os.PathLike[str] | bytes"
+"""A picture: the path of its file, or its bytes."""
 Frame: TypeAlias = "DataFrame | Mapping[str, Sequence[Any]]"
 """A data frame of pandas or Polars, a table of Arrow, or a mapping from names to columns."""
 Rows: TypeAlias = "Sequence[Row] | NDArray[Any] | Frame"
@@ -160,10 +164,12 @@ def _cells(row: Any) -> list[Any]:
     return numbers(row, 1).tolist() if are_numbers else cells
 
 
-def question(x: Any, text: str | None) -> dict[str, Any]:
-    """The body of a query about a row or a text. Raises InvalidInput unless one of them is given."""
-    if (x is None) == (text is None):
-        raise InvalidInput("A query is about a row or about a text: give one of them.")
+def question(x: Any, text: str | None, image: Image | None = None) -> dict[str, Any]:
+    """The body of a query about a row, a text or a picture. Raises InvalidInput unless one is given."""
+    if (x is not None) + (text is not None) + (image is not None) != 1:
+        raise InvalidInput("A query is about a row, a text or a picture: give one of them.")
+    if image is not None:
+        return {"image": encoded(image)}
     return row_body(x) if text is None else {"text": text}
 
 

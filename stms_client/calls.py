@@ -22,6 +22,7 @@ from stms_client import cards
 from stms_client.arrays import (
     ClassName,
     Frame,
+    Image,
     Row,
     Rows,
     archive,
@@ -97,8 +98,15 @@ def model_path(model: str) -> str:
     return f"/v1/models/{segment(model)}"
 
 
-def query(model: str, label: ClassName, x: Row | None, text: str | None, explain: Explain) -> Call[Decision]:
-    """Query of one row or text and one class."""
+def query(
+    model: str,
+    label: ClassName,
+    x: Row | None,
+    text: str | None,
+    explain: Explain,
+    image: Image | None = None,
+) -> Call[Decision]:
+    """Query of one row, text or picture and one class."""
 
     def read(response: httpx.Response) -> Decision:
         answer = decoded(response)
@@ -106,19 +114,24 @@ def query(model: str, label: ClassName, x: Row | None, text: str | None, explain
         sample_id = response.headers.get(SAMPLE_HEADER)
         return decision if sample_id is None else replace(decision, sample_id=sample_id)
 
-    return _post(_query_path(model, label), question(x, text) | _explained(explain), read)
+    return _post(_query_path(model, label), question(x, text, image) | _explained(explain), read)
 
 
 def query_classes(
-    model: str, labels: Sequence[ClassName], x: Row | None, text: str | None, explain: Explain
+    model: str,
+    labels: Sequence[ClassName],
+    x: Row | None,
+    text: str | None,
+    explain: Explain,
+    image: Image | None = None,
 ) -> Call[dict[str, Decision]]:
-    """Query of one row or text and several classes."""
+    """Query of one row, text or picture and several classes."""
 
     def read(response: httpx.Response) -> dict[str, Decision]:
         answer = decoded(response)
         return {result["class"]: Decision.of(result, answer) for result in answer["classes"]}
 
-    body = {"classes": names_of(labels)} | question(x, text) | _explained(explain)
+    body = {"classes": names_of(labels)} | question(x, text, image) | _explained(explain)
     return _post(f"{model_path(model)}:query", body, read)
 
 
@@ -168,9 +181,9 @@ def _decisions(path: str, body: dict[str, Any], explain: Explain, faulty_rows: F
     return _post(path, body | _explained(explain) | said, lambda response: Decisions.of(decoded(response)))
 
 
-def predict(model: str, x: Row | None, text: str | None) -> Call[str]:
-    """Prediction of one row or text by the full teacher."""
-    body = question(x, text)
+def predict(model: str, x: Row | None, text: str | None, image: Image | None = None) -> Call[str]:
+    """Prediction of one row, text or picture by the full teacher."""
+    body = question(x, text, image)
     return _post(f"{model_path(model)}:predict", body, lambda response: str(decoded(response)["label"]))
 
 

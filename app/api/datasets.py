@@ -123,7 +123,7 @@ class UploadParameters:
         Query(
             max_length=uploads.MAX_LIST,
             description="Kinds of columns, which are found by default: NAME:KIND of each, separated by"
-            " commas. KIND is number, boolean, category, date, text, vector or ignore, or date: and a"
+            " commas. KIND is number, boolean, category, date, text, vector, image or ignore, or date: and a"
             " pattern such as %d/%m/%Y, or number: and a number such as $1,234.5.",
         ),
     ] = None

@@ -24,6 +24,7 @@ from app.services.health import Probes
 from app.serving.cache import ModelCache
 from app.serving.columns.schema import EncodedSchemas
 from app.serving.predictor import Predictor
+from app.serving.query.pictures import Pictures
 from app.serving.refresher import Refresher
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
@@ -56,6 +57,7 @@ class AppContext:
     reader: FileReader
     sessions: Sessions
     tracer: Tracer | None
+    pictures: Pictures
     schemas: EncodedSchemas = field(default_factory=EncodedSchemas)
 
     @property

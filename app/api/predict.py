@@ -14,6 +14,7 @@ from app.domain.names import REFERENCE, qualified
 from app.http.body import declared_length, read_rest
 from app.serving.query import openapi
 from app.serving.query.negotiation import negotiate
+from app.serving.query.pictures import is_about_pictures
 
 router = APIRouter(tags=["queries"], route_class=BorderRoute)
 
@@ -56,6 +57,11 @@ async def predict(
     length = declared_length(request.headers.get("content-length", "").encode("latin-1") or None, limit)
     data = await read_rest(await request.receive(), request.receive, length, limit)
     teacher = await context.cache.teacher(qualified(caller.tenant, model))
+    if teacher.columns.pictures or is_about_pictures(data, format_):
+        content_type = request.headers.get("content-type", "").encode("latin-1")
+        data, format_ = await context.pictures.without(
+            teacher.columns, data, format_, caller.tenant, content_type
+        )
     body = await context.predictor.predict(
         Caller.of(caller),
         teacher,

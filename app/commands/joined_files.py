@@ -13,6 +13,7 @@ from app.commands.reading_options import UNSAID, Reading
 from app.domain.errors import ServiceError
 from app.domain.file_formats import TRAITS, FileFormat, in_words
 from app.domain.installation import require_training
+from stms_client.pictures import is_folder_of_pictures, sendable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +33,10 @@ def one_file(
     their names; hidden ones and those whose names begin with an underscore are left out. Raises CommandFailed
     for what is no file, for files of several formats or of one that cannot be joined, and for other columns.
     """
+    if len(paths) == 1 and is_folder_of_pictures(paths[0]):
+        with sendable(paths[0]) as archive:
+            yield archive
+        return
     files = [file for path in paths for file in _files_of(path)]
     if len(files) == 1:
         yield files[0]

@@ -37,6 +37,7 @@ from app.ingest.raw import FeatureRows, Known
 from core.data.schema import Kind, KindSpec
 from stms_client import Client
 from stms_client.calls import class_path, model_path, post
+from stms_client.pictures import encoded
 
 SOME_LEFT_OUT: Final = 3
 """Exit code where some rows of a file were refused, and the others answered."""
@@ -81,6 +82,17 @@ TextOption = Annotated[
     str | None,
     typer.Option("--text", help="One text, for a model whose only column is one of texts."),
 ]
+ImageOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--image",
+        exists=True,
+        dir_okay=False,
+        readable=True,
+        help="A picture (JPEG, PNG or WebP), for a model whose only column is one of pictures; may be"
+        " repeated.",
+    ),
+]
 FileOption = Annotated[
     Path | None,
     typer.Option(
@@ -104,6 +116,7 @@ def query(
     row: RowOption = None,
     record: RecordOption = None,
     text: TextOption = None,
+    image: ImageOption = None,
     file: FileOption = None,
     label_column: Annotated[
         str | None,
@@ -129,9 +142,9 @@ def query(
 ) -> None:
     """Ask one student, or several: is this the target class?
 
-    Give one of --row, --record, --text and --file. Answers about a file are numbered by its lines, and their
-    count ends the output on standard error, with how the file was read. Rows of records that cannot be
-    answered are listed there, and the exit code is 3.
+    Give one of --row, --record, --text, --image and --file. Answers about a file are numbered by its lines,
+    and their count ends the output on standard error, with how the file was read. Rows of records that cannot
+    be answered are listed there, and the exit code is 3.
 
     Examples:
 
@@ -143,14 +156,16 @@ def query(
 
       stms query mail spam --text 'You have won a prize. Call now!'
 
+      stms query faces suspect --image face.jpg
+
       stms query letters@production A --class B --file rows.csv
     """
-    given = {"--row": row, "--record": record, "--text": text, "--file": file}
+    given = {"--row": row, "--record": record, "--text": text, "--image": image or None, "--file": file}
     if sum(value is not None for value in given.values()) != 1:
         raise typer.BadParameter(f"give one of {', '.join(given)}", param_hint=" / ".join(given))
     said: dict[str, Any] = {"label_column": label_column, **reading.texts}
     options = ReadingOptions.parse(**said)
-    body = _question(row, record, text)
+    body = _question(row, record, text, image)
     more_fields = {"explain": "columns" if explain else True} if explain or explain_scores else {}
     with connect(server, api_key) as client:
         table = None
@@ -166,13 +181,17 @@ def query(
             answer, table = _asked_about_file(client, model, labels, table, more_fields)
     if not as_json and not explain_scores:
         _leave_out_parts(answer)
-    _print(answer, file is None and not more, as_json, file, table)
+    is_single = file is None and not more and len(image or ()) <= 1
+    _print(answer, is_single, as_json, file, table)
     if table is not None and table.faults:
         raise typer.Exit(SOME_LEFT_OUT)
 
 
-def _question(row: str | None, record: str | None, text: str | None) -> Json:
-    """The body of a query of one row, record or text. Raises BadParameter."""
+def _question(row: str | None, record: str | None, text: str | None, images: Sequence[Path] | None) -> Json:
+    """The body of a query of one row, record or text, or of pictures. Raises BadParameter."""
+    if images:
+        pictures = [*map(encoded, images)]
+        return {"image": pictures[0]} if len(pictures) == 1 else {"images": pictures}
     if row is not None:
         return {"x": _parsed(row)}
     if record is not None:

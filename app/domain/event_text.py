@@ -202,6 +202,8 @@ def text(value: object) -> str:
 
 
 _STAGES: Final[Mapping[str, str]] = {
+    "embed": "encoding the pictures",
+    "encoders": "comparing encoders of pictures",
     "data": "reading the rows",
     "labels": "labelling rows that have no label",
     "choice": "comparing ways to scale the columns",

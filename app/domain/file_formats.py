@@ -20,6 +20,7 @@ class FileFormat(StrEnum):
     NPZ = "npz"
     NPY = "npy"
     SAFETENSORS = "safetensors"
+    ZIP = "zip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ TRAITS: Final[Mapping[FileFormat, Traits]] = {
     FileFormat.SAFETENSORS: Traits(
         "safetensors", endings=(".safetensors",), media_types=("application/x-safetensors",)
     ),
+    # Told from .npz by the names of its members, see `app.ingest.other_files.is_picture_archive`.
+    FileFormat.ZIP: Traits("ZIP of pictures", endings=(".zip",), media_types=("application/zip",)),
 }
 KIND_KEY: Final = "x-stms-kind"
 """Of a property in the schema of records: kind and pattern of a column, as senders of files say them."""

@@ -29,8 +29,8 @@ class ColumnParameters(SpecModel):
     kind: Annotated[str, StringConstraints(max_length=100), AfterValidator(_checked_kind)] | None = Field(
         None,
         description="number (number:$1,234.5 for numbers that are written so), boolean, category, date"
-        " (date:%d/%m/%Y for other dates than those of ISO 8601), text, vector or ignore; null: as the data"
-        " set has it.",
+        " (date:%d/%m/%Y for other dates than those of ISO 8601), text, vector, image or ignore; null: as the"
+        " data set has it.",
         json_schema_extra={"pattern": f"^({'|'.join(Kind)}|(date|number):.+)$"},
     )
     nulls: tuple[Annotated[str, StringConstraints(min_length=1, max_length=400)], ...] = Field(
@@ -52,6 +52,13 @@ class ColumnParameters(SpecModel):
         description="What counts in a text; null: words, pairs of words, and, in texts of fewer than 50 words"
         " on average, three letters in a row.",
         json_schema_extra={"uniqueItems": True},
+    )
+
+    encoder: Literal["auto", "hlc", "rnd"] = Field(
+        "auto",
+        description="What makes numbers of pictures. hlc: edges, textures and colours; rnd: fixed random"
+        " kernels, for signs and drawn characters; auto: they are compared on the training rows, each left"
+        " out once.",
     )
 
     @property
@@ -86,6 +93,11 @@ class InputParameters(SpecModel):
             for name, one in self.columns.items()
             if one.kind is not None
         }
+
+    @property
+    def encoders(self) -> dict[str, str]:
+        """The encoders of pictures that are said, by the name of the column."""
+        return {name: one.encoder for name, one in self.columns.items() if one.encoder != "auto"}
 
     @property
     def rules(self) -> dict[str, ColumnRules]:

@@ -14,7 +14,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from app.domain.errors import InputFault, InvalidRequest
-from app.ingest.cells import AS_TEXT, Column, number_column, text_column, vector_column
+from app.ingest.cells import (
+    AS_TEXT,
+    Column,
+    number_column,
+    picture_column,
+    text_column,
+    vector_column,
+)
 from app.ingest.columns import Columns, ambiguous_label, index_candidates, index_reason, is_pandas_index
 from app.ingest.raw import MAX_FAULTS, DatasetLimits, invalid_file, invalid_rows
 from core.data.schema import KindSpec
@@ -53,6 +60,7 @@ class ArrowCells:
     _bytes: int = 0
     _chunks: dict[int, list[Any]] = field(default_factory=dict)
     _truths: set[int] = field(default_factory=set)
+    _pictures: set[int] = field(default_factory=set)
     _faults: list[InputFault] = field(default_factory=list)
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -79,6 +87,9 @@ class ArrowCells:
 
     def _cells(self, position: int, values: pa.Array) -> Any:
         """Numbers as a NumPy array, texts and lists as Arrow arrays. values: see `plain`."""
+        if is_picture(values.type):
+            self._pictures.add(position)
+            return pc.cast(pc.struct_field(values, "bytes"), pa.large_binary())
         if is_text(values.type):
             return values
         if is_moment(values.type):
@@ -100,6 +111,8 @@ class ArrowCells:
     def _column(self, position: int, chunks: list[Any]) -> Column:
         if isinstance(chunks[0], np.ndarray):
             return number_column(np.concatenate(chunks), {}, is_truth=position in self._truths)
+        if position in self._pictures:
+            return picture_column(chunks)
         if pa.types.is_large_list(chunks[0].type):
             return self._vectors(position, pa.chunked_array(chunks).combine_chunks())
         try:
@@ -237,9 +250,18 @@ def is_list(kind: pa.DataType) -> bool:
     return bool(has_lists and is_number(one.value_type) and inner(one.value_type) == one.value_type)
 
 
+def is_picture(kind: pa.DataType) -> bool:
+    """Whether values are pictures as Hugging Face has them: a struct of ``bytes``, mostly with ``path``."""
+    one = inner(kind)
+    if not pa.types.is_struct(one):
+        return False
+    names = {one.field(k).name for k in range(one.num_fields)}
+    return "bytes" in names <= {"bytes", "path"} and is_text(one.field("bytes").type)
+
+
 def is_cell(kind: pa.DataType) -> bool:
     """Whether values may be cells of a table."""
-    has_cells = is_number(kind) or is_text(kind) or is_moment(kind) or is_list(kind)
+    has_cells = is_number(kind) or is_text(kind) or is_moment(kind) or is_list(kind) or is_picture(kind)
     return has_cells or bool(pa.types.is_null(inner(kind)))
 
 

@@ -17,14 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from app.ingest.picture_cells import picture_cells
 from core.data.cell_values import NULLS, TRUTH
 from core.data.schema import Kind, KindSpec
-from core.data.table import GAP, Cells, NumberCells, TextCells, Texts, VectorCells
+from core.data.table import GAP, Cells, NumberCells, PictureCells, TextCells, Texts, VectorCells
 from core.data.validation import MAX_MAGNITUDE
 
 MAX_TEXT_BYTES: Final = 64 * 1024
 """Longest text of a cell; longer ones are cut."""
-AS_TEXT: Final = frozenset({Kind.CATEGORY, Kind.DATE, Kind.TEXT})
+AS_TEXT: Final = frozenset({Kind.CATEGORY, Kind.DATE, Kind.TEXT, Kind.IMAGE})
 """Kinds whose columns keep their texts also where all of them are numbers."""
 
 NUMBER_PATTERN: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?$"
@@ -54,6 +55,8 @@ class Column:
         """Bytes of the cells in memory."""
         if isinstance(self.cells, TextCells):
             return self.cells.codes.nbytes + self.cells.texts.nbytes
+        if isinstance(self.cells, PictureCells):
+            return self.cells.codes.nbytes + self.cells.pictures.nbytes
         return self.cells.values.nbytes
 
 
@@ -69,6 +72,8 @@ def text_column(
 
     decimal: sign of decimals. Raises ArrowInvalid for texts that are not UTF-8.
     """
+    if kind is not None and kind.kind is Kind.IMAGE:
+        return picture_column(chunks)
     codes, texts = _joined(chunks)
     trimmed, long = _shortened(pc.utf8_trim_whitespace(texts))
     cut = int(np.isin(codes, long).sum()) if len(long) else 0
@@ -91,6 +96,14 @@ def text_column(
         texts = texts.take(pa.array(order, pa.int64()))
     cells = _plain(codes, texts) if is_free else None
     return Column(cells or TextCells(codes, _texts(texts)), found, cut)
+
+
+def picture_column(chunks: Sequence[pa.Array]) -> Column:
+    """A column of pictures from chunks of bytes, of base64 or of data URLs.
+
+    Raises InvalidRequest that names rows and why their pictures are refused.
+    """
+    return Column(picture_cells(value.as_py() for chunk in chunks for value in chunk))
 
 
 def keeps_texts(kind: KindSpec | None) -> bool:

@@ -5,9 +5,11 @@ The file is that of `app.ingest.dataset_format`, or of `app.ingest.table_format`
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import Any, Final
 
@@ -58,7 +60,8 @@ class StoredPart:
         file_format = self._index.pop("__metadata__", {}).get("format")
         if file_format not in (FORMAT, TABLE_FORMAT):
             raise ValueError(f"The blob is not a data set of format {FORMAT} or {TABLE_FORMAT}.")
-        self._columns, self._truths = (), frozenset[int]()
+        self._columns: tuple[str, ...] = ()
+        self._truths = frozenset[int]()
         if file_format == TABLE_FORMAT:
             entry = self._index["names"]["data_offsets"]
             names = json.loads(bytes(read(self._start + entry[0], self._start + entry[1])))
@@ -97,6 +100,32 @@ class StoredPart:
         """The classes of the rows from number ``first`` on, (n − first,), −1 without a label."""
         return self._array("y", first, self.n)
 
+    @property
+    def picture_columns(self) -> tuple[tuple[int, str], ...]:
+        """Number and name of each column of pictures."""
+        return tuple(
+            (number, name)
+            for number, name in enumerate(self._columns)
+            if f"{self._part}.c{number}.pictures" in self._index
+        )
+
+    def picture_count(self, column: int) -> int:
+        """How many different pictures a column has."""
+        [ends] = self._index[f"{self._part}.c{column}.offsets"]["shape"]
+        return int(ends) - 1
+
+    def pictures(self, column: int, first: int, end: int) -> list[bytes]:
+        """The bytes of different pictures of a column, numbered in the order of their first rows."""
+        ends = self._array(f"c{column}.offsets", first, end + 1)
+        return [
+            self._array(f"c{column}.pictures", int(start), int(stop)).tobytes()
+            for start, stop in pairwise(ends)
+        ]
+
+    def rows_of_picture(self, column: int, picture: int) -> list[int]:
+        """The rows that have a picture, by its number."""
+        return np.flatnonzero(self._array(f"c{column}", 0, self.n) == picture).tolist()
+
     def _row(self, number: int) -> StoredRow:
         code = int(self._array("y", number, number + 1)[0])
         if self._columns:
@@ -120,6 +149,10 @@ class StoredPart:
             if value < 0:
                 return None
             begin, end = map(int, self._array(f"{name}.offsets", int(value), int(value) + 2))
+            if f"{self._part}.{name}.pictures" in self._index:
+                # The bytes of pictures would fill a page: what a picture is called by is its digest.
+                data = self._array(f"{name}.pictures", begin, end).tobytes()
+                return {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)}
             return self._array(f"{name}.texts", begin, end).tobytes().decode()
         if np.isnan(value).all():
             return None

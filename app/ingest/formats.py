@@ -10,7 +10,7 @@ from app.domain.errors import UnsupportedFormat
 from app.domain.file_formats import ENDINGS, LABELS, MAGIC, TRAITS, FileFormat, in_words
 from app.ingest.csv.encodings import unicode_encoding
 from app.ingest.options import ReadingOptions
-from app.ingest.other_files import refuse_other
+from app.ingest.other_files import is_picture_archive, refuse_other
 from app.ingest.raw import DatasetLimits, RawData, invalid_file
 from app.ingest.safetensors import LENGTH_BYTES, MAX_HEADER_BYTES
 
@@ -99,6 +99,11 @@ def read(
 
             options.only("an ARFF file", arff.OPTIONS)
             return arff.read_arff(path, limits, options)
+        case FileFormat.ZIP:
+            from app.ingest import picture_archive
+
+            options.only("a ZIP of pictures", picture_archive.OPTIONS)
+            return picture_archive.read_pictures(path, limits, options)
 
 
 def named(declared: str | None) -> FileFormat | None:
@@ -138,7 +143,8 @@ def binary_format(path: Path, beginning: bytes) -> FileFormat | None:
     refuse_other(path, beginning)
     for magic, file_format in MAGIC.items():
         if beginning.startswith(magic):
-            return file_format
+            is_pictures = file_format is FileFormat.NPZ and is_picture_archive(path, beginning)
+            return FileFormat.ZIP if is_pictures else file_format
     if b"\0" in beginning:
         text = (
             f"The file is binary, in a format that is not supported. Those that are read: {in_words(LABELS)}."

@@ -36,13 +36,15 @@ from app.ingest.raw import (
 )
 from app.ingest.tables import data_of_columns, record_rows
 from core.data.cell_values import category_key
-from core.data.schema import KindSpec
+from core.data.schema import Kind, KindSpec
 from core.data.table import VectorCells
 from core.data.validation import MAX_MAGNITUDE
 
 OPTIONS: Final = ("label_column", "index_column", "columns", "null_values")
 """What can be said of a file of JSON lines."""
 MAX_LINE_BYTES: Final = 1024**2
+MAX_PICTURE_LINE_BYTES: Final = 24 * 1024**2
+"""Of a file with a column of pictures: base64 of the largest picture, and some more."""
 _BOM: Final = b"\xef\xbb\xbf"
 _BLOCK_ROWS: Final = 8192
 _BLOCK_CELLS: Final = 1_000_000
@@ -53,7 +55,8 @@ def read_jsonl(path: Path, limits: DatasetLimits, options: ReadingOptions) -> Ra
 
     A key that is absent is a gap, as null is. Raises TooLarge, and InvalidRequest that names lines.
     """
-    file, names = _read(path, limits)
+    has_pictures = any(kind.kind is Kind.IMAGE for kind in options.kinds.values())
+    file, names = _read(path, limits, MAX_PICTURE_LINE_BYTES if has_pictures else MAX_LINE_BYTES)
     found = {}
     for k in index_candidates(names) if options.index_column is None else ():
         reason = index_reason(names[k], file.values(names[k]))
@@ -87,9 +90,11 @@ def read_jsonl_records(
     return record_rows(columns, cells, known, (), file.lines, file.lines_of)
 
 
-def _read(path: Path, limits: DatasetLimits) -> tuple[_File, tuple[str, ...]]:
-    """The content of a file and the names of its columns. Raises InvalidRequest, TooLarge."""
-    file = _File(limits)
+def _read(path: Path, limits: DatasetLimits, most: int = MAX_LINE_BYTES) -> tuple[_File, tuple[str, ...]]:
+    """The content of a file and the names of its columns. most: bytes of a line. Raises InvalidRequest,
+    TooLarge.
+    """
+    file = _File(limits, most)
     file.read(path)
     if not file.rows:
         raise invalid_file("The file has no rows of data.", code="no_rows")
@@ -138,6 +143,7 @@ class _File:
     """What is read of a file. blocks: of each column by name. lines: of each row, counted from 1."""
 
     limits: DatasetLimits
+    most: int = MAX_LINE_BYTES
     blocks: dict[str, list[_Block]] = field(default_factory=dict)
     lines: array[int] = field(default_factory=lambda: array("q"))
     faults: list[InputFault] = field(default_factory=list)
@@ -157,7 +163,7 @@ class _File:
             if file.read(len(_BOM)) != _BOM:
                 file.seek(0)
             number = 0
-            while line := file.readline(MAX_LINE_BYTES + 1):
+            while line := file.readline(self.most + 1):
                 number += 1
                 if line.isspace():
                     continue
@@ -211,8 +217,8 @@ class _File:
 
     def _add(self, decoder: msgspec.json.Decoder[Any], line: bytes, number: int) -> None:
         row = self.rows
-        if len(line) > MAX_LINE_BYTES:
-            what = f"is longer than {MAX_LINE_BYTES} bytes. Each line holds one object, which is one row."
+        if len(line) > self.most:
+            what = f"is longer than {self.most} bytes. Each line holds one object, which is one row."
             raise invalid_rows([InputFault("X", "line_too_long", f"Line {number} {what}", row=row)])
         try:
             record = decoder.decode(line)

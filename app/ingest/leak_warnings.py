@@ -101,7 +101,7 @@ def _is_coarse(train: Data) -> bool:
     """Whether there are so few different values that most rows must repeat others."""
     if isinstance(train, LabelledTable):
         used = [column for column in train.schema if column.kind is not Kind.IGNORE]
-        if any(column.kind in (Kind.TEXT, Kind.VECTOR) for column in used):
+        if any(column.kind in (Kind.TEXT, Kind.VECTOR, Kind.IMAGE) for column in used):
             return False
         return prod(column.distinct + (column.gaps > 0) for column in used) <= train.n / 2
     if not isinstance(train.X, np.ndarray):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -21,6 +21,20 @@ from app.domain.file_formats import ENDINGS
 
 ARRAYS: Final = ".npy"
 """Ending of the members of a ZIP archive of NumPy arrays."""
+PICTURES: Final = (
+    ".jpg",
+    ".jpeg",
+    ".png",
+    ".webp",
+    ".gif",
+    ".bmp",
+    ".tif",
+    ".tiff",
+    ".heic",
+    ".heif",
+    ".avif",
+)
+"""Endings of pictures in ZIP archives, also of those that are refused by what they hold."""
 
 _SAVE: Final = "Open it in that program and save the table as CSV."
 _PICKLE: Final = (
@@ -425,6 +439,8 @@ def _zip(path: Path, beginning: bytes) -> tuple[str, str] | None:
         names = [beginning[30 : 30 + length].decode(errors="replace")]
     if names == [_UNKNOWN] or (names and all(name.endswith(ARRAYS) for name in names)):
         return None
+    if not is_cut and _has_pictures(names):
+        return None
     for start, name, way in _MEMBERS:
         if any(member.startswith(start) for member in names):
             return f"{name}{' that is cut off' if is_cut else ''}", way
@@ -440,6 +456,20 @@ def _zip(path: Path, beginning: bytes) -> tuple[str, str] | None:
     shown = ", ".join(f"{name!r:.80}" for name in (tables or names)[:_SHOWN_NAMES])
     what = f"a ZIP archive with {shown} in it" if names else "an empty ZIP archive"
     return what, f"Unpack it, and send {shown}." if len(tables) == 1 else _ARCHIVE
+
+
+def is_picture_archive(path: Path, beginning: bytes) -> bool:
+    """Whether a ZIP archive that `refuse_other` let pass holds pictures and not arrays."""
+    names = _members(path)
+    if names == [_UNKNOWN]:
+        length = int.from_bytes(beginning[26:28], "little")
+        return not beginning[30 : 30 + length].endswith(ARRAYS.encode())
+    return names is not None and _has_pictures(names)
+
+
+def _has_pictures(names: Sequence[str]) -> bool:
+    """Whether a member may be a picture, by its name, which says nothing of its content yet."""
+    return any(name.lower().endswith(PICTURES) for name in names)
 
 
 def _members(path: Path) -> list[str] | None:

@@ -1,7 +1,8 @@
 """Stored data sets of raw cells: arrays and names of `app.ingest.dataset_format`, format 2.
 
 Of part ``train`` and column j: ``train.cJ`` is F64 (n,) of numbers, NaN for gaps, or (n, w) of vectors, or
-I32 codes (n,), −1 for gaps, of the texts in ``train.cJ.texts`` (U8) and ``train.cJ.offsets`` (I64).
+I32 codes (n,), −1 for gaps, of the texts in ``train.cJ.texts`` (U8) and ``train.cJ.offsets`` (I64); of
+pictures, the bytes of their files are in ``train.cJ.pictures`` in place of texts.
 ``train.y``, ``train.privileged`` and ``train.teacher_scores`` are those of format 1. ``names`` is UTF-8 JSON
 of the classes, the names of columns, which of them are true and false, further known names, views and names
 of extras; ``schema`` is UTF-8 JSON of the kinds of the columns.
@@ -19,7 +20,16 @@ from numpy.typing import NDArray
 
 from core.data.extras import Extras
 from core.data.schema import ColumnSchema, Kind
-from core.data.table import Cells, NumberCells, Table, TextCells, Texts, VectorCells
+from core.data.table import (
+    ByteStrings,
+    Cells,
+    NumberCells,
+    PictureCells,
+    Table,
+    TextCells,
+    Texts,
+    VectorCells,
+)
 from core.encoding.labelled_table import LabelledTable
 
 
@@ -72,6 +82,10 @@ def _part_arrays(part: str, data: LabelledTable) -> Iterator[tuple[str, NDArray[
             yield place, np.ascontiguousarray(cells.codes)
             yield f"{place}.texts", np.ascontiguousarray(cells.texts.data)
             yield f"{place}.offsets", np.ascontiguousarray(cells.texts.offsets)
+        elif isinstance(cells, PictureCells):
+            yield place, np.ascontiguousarray(cells.codes)
+            yield f"{place}.pictures", np.ascontiguousarray(cells.pictures.data)
+            yield f"{place}.offsets", np.ascontiguousarray(cells.pictures.offsets)
         else:
             yield place, np.ascontiguousarray(cells.values)
 
@@ -100,6 +114,8 @@ def _part(
 
 def _cells(place: str, arrays: Mapping[str, NDArray[Any]], is_truth: bool) -> Cells:
     values = arrays[place]
+    if f"{place}.pictures" in arrays:
+        return PictureCells(values, ByteStrings(arrays[f"{place}.pictures"], arrays[f"{place}.offsets"]))
     if values.dtype == np.int32:
         return TextCells(values, Texts(arrays[f"{place}.texts"], arrays[f"{place}.offsets"]))
     return VectorCells(values) if values.ndim == 2 else NumberCells(values, is_truth)

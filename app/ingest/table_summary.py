@@ -17,7 +17,7 @@ from core.data.description import described_classes, described_extras
 from core.data.examples import cell_examples
 from core.data.reading_hints import reading_hint
 from core.data.schema import ColumnSchema, Kind, cells_as
-from core.data.table import Cells, NumberCells, TextCells, VectorCells
+from core.data.table import Cells, NumberCells, PictureCells, TextCells, VectorCells
 from core.encoding.labelled_table import LabelledTable
 
 MOST_VALUES: Final = 20
@@ -109,6 +109,9 @@ def _values(column: ColumnSchema, cells: Cells) -> Json:
         cells = cells_as(column.name, cells, column.spec)
     if isinstance(cells, VectorCells):
         return {"width": cells.values.shape[1]}
+    if isinstance(cells, PictureCells):
+        lengths = np.diff(cells.pictures.offsets)
+        return {"pictures": len(lengths), "bytes": int(lengths.sum())}
     if isinstance(cells, NumberCells):
         known = cells.values[~cells.is_gap]
         if column.kind is Kind.CATEGORY:

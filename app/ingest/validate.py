@@ -27,7 +27,7 @@ from app.ingest.raw import (
     invalid_rows,
 )
 from app.ingest.table_summary import summarise_table
-from app.ingest.validate_table import validate_table
+from app.ingest.validate_table import validate_table, validate_test_table
 from core.data.dataset import LabelledData
 from core.data.description import describe
 from core.data.reading_hints import reading_hint
@@ -44,7 +44,7 @@ Data: TypeAlias = LabelledData | LabelledTable
 
 def validate(
     raw: RawData, *, unlabelled: Unlabelled | None = None, rare_classes: RareClasses | None = None
-) -> tuple[Data, LabelledData | None]:
+) -> tuple[Data, Data | None]:
     """Training part and test part, checked by core.
 
     unlabelled, rare_classes: what becomes of training rows without a label, and of those of classes that are
@@ -56,7 +56,10 @@ def validate(
     least = 1 if chosen.rare or rare_classes == "keep" else MIN_PER_CLASS
     if isinstance(raw.train.X, RawTable):
         table = validate_table(raw, raw.train.X, unlabelled=keeps, min_per_class=least)
-        return _checked(lambda: without_chosen(table, chosen), part=""), None
+        kept = _checked(lambda: without_chosen(table, chosen), part="")
+        if raw.test is None:
+            return kept, None
+        return kept, _checked(lambda: validate_test_table(raw, kept), part="_test")
     train_labels, order = _named_labels(raw, raw.train, keeps)
     train = _checked(
         lambda: LabelledData.from_arrays(

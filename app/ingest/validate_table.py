@@ -13,6 +13,7 @@ from app.ingest.raw import MAX_FAULTS, RawData, RawTable, in_lines, input_faults
 from core.data.column_kinds import infer_schema
 from core.data.dataset import LabelledData, checked_names
 from core.data.extras import NO_EXTRAS, Extras
+from core.data.labels import encode_with
 from core.data.reading_hints import reading_hint
 from core.data.schema import ColumnSchema, Kind, cells_as
 from core.data.table import Cells, TextCells
@@ -47,6 +48,17 @@ def validate_table(raw: RawData, table: RawTable, *, unlabelled: bool, min_per_c
         error = InvalidProblem(*faults[:MAX_FAULTS])
         raise invalid_rows(in_lines(input_faults(error), raw.lines_of)) from error
     return LabelledTable(table.table, schema, labelled.y, labelled.classes, table.known, table.views, extras)
+
+
+def validate_test_table(raw: RawData, train: LabelledTable) -> LabelledTable:
+    """The test rows of a table, whose columns and classes are those of the training rows.
+
+    Raises InvalidProblem for a label that no training row has, and for missing labels.
+    """
+    if raw.test is None or not isinstance(raw.test.X, RawTable):
+        raise RuntimeError("the test part of a table is a table")
+    codes, _ = encode_with(raw.test.labels, train.classes)
+    return replace(train, table=raw.test.X.table, y=codes, extras=NO_EXTRAS)
 
 
 def _schema(table: RawTable) -> tuple[ColumnSchema, ...]:

@@ -43,6 +43,7 @@ _LIBRARIES: Final = (
     "app.ingest.linear_head",
     "app.ingest.npz",
     "app.ingest.parquet",
+    "app.ingest.picture_archive",
     "app.ingest.revising",
     "app.ingest.svmlight",
     "app.ingest.validate",

@@ -163,7 +163,9 @@ def _encoded_columns(kind: str, distinct: int) -> int:
     """About how many numbers a column of records becomes, without terms of texts."""
     if kind == Kind.CATEGORY:
         return min(distinct, MAX_VALUES) + 2
-    return {Kind.DATE: 8, Kind.TEXT: 0, Kind.IGNORE: 0, Kind.VECTOR: max(1, distinct)}.get(Kind(kind), 2)
+    return {Kind.DATE: 8, Kind.TEXT: 0, Kind.IGNORE: 0, Kind.VECTOR: max(1, distinct), Kind.IMAGE: 3316}.get(
+        Kind(kind), 2
+    )
 
 
 def _held_out_share(dataset: Dataset, spec: TrainingSpec) -> float:

@@ -31,6 +31,7 @@ from app.store.repositories.keys import Keys
 from app.store.repositories.models import Models
 from app.store.repositories.monitors import Monitors
 from app.store.repositories.outbox import Outbox
+from app.store.repositories.picture_vectors import PictureVectors
 from app.store.repositories.quotas import Quotas
 from app.store.repositories.registry import Registry
 from app.store.repositories.remote_scores import RemoteScoreBatches
@@ -61,6 +62,7 @@ class UnitOfWork:
         self.students = Students(connection)
         self.comparisons = Comparisons(connection)
         self.remote_scores = RemoteScoreBatches(connection)
+        self.picture_vectors = PictureVectors(connection, tenant)
         self.units = Units(connection)
         self.events = Events(connection)
         self.models = Models(connection, tenant)

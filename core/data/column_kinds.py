@@ -24,7 +24,7 @@ from core.data.id_names import is_id_name, is_number_name
 from core.data.number_texts import NumberFormat
 from core.data.reading_hints import reading_hint
 from core.data.schema import MAX_NULLS, ColumnSchema, Kind, KindSpec, cells_as
-from core.data.table import Cells, NumberCells, Table, TextCells, Texts, VectorCells
+from core.data.table import Cells, NumberCells, PictureCells, Table, TextCells, Texts, VectorCells
 from core.data.validation import MAX_FAULTS, MAX_MAGNITUDE
 from core.errors import Fault, InvalidProblem
 
@@ -132,6 +132,8 @@ def infer_column(
         distinct = int(np.count_nonzero(cells.counts))
     elif isinstance(cells, NumberCells):
         distinct = len(np.unique(cells.values[~cells.is_gap]))
+    elif isinstance(cells, PictureCells):
+        distinct = len(np.unique(cells.codes[cells.codes >= 0]))
     else:
         distinct = len(cells) - gaps
     if said is not None:
@@ -164,6 +166,8 @@ def _of_cells(name: str, cells: Cells, gaps: int, distinct: int, usage: Collecti
         return _of_texts(name, cells, distinct, usage)
     if isinstance(cells, NumberCells):
         return _of_numbers(name, cells, gaps, distinct)
+    if isinstance(cells, PictureCells):
+        return _Guess(Kind.IMAGE, "pictures", "each cell is the file of a picture")
     return _Guess(Kind.VECTOR, "lists", f"each cell is a list of {cells.values.shape[1]} numbers")
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from core.data.table import Cells, NumberCells, TextCells
+from core.data.table import Cells, NumberCells, PictureCells, TextCells
 from core.types import Matrix
 
 MOST_EXAMPLES: Final = 3
@@ -27,6 +27,8 @@ def cell_examples(cells: Cells, nulls: Collection[str] = ()) -> list[str]:
     if isinstance(cells, NumberCells):
         rows = _first_different(cells.values, cells.is_gap)
         return [_written(float(cells.values[row]), is_truth=cells.is_truth) for row in rows]
+    if isinstance(cells, PictureCells):
+        return []
     vectors = cells.values[~cells.is_gap][:MOST_EXAMPLES]
     return [*dict.fromkeys(map(_vector, vectors))]
 

@@ -21,7 +21,7 @@ from scipy.special import gammaln
 
 from core.data.repeated_rows import Digests, matrix_digests, table_digests
 from core.data.schema import ColumnSchema, Kind
-from core.data.table import GAP, Cells, NumberCells, VectorCells
+from core.data.table import GAP, Cells, NumberCells, PictureCells, VectorCells
 from core.types import IntArray, Matrix
 
 How: TypeAlias = Literal["copy", "values", "order", "words", "one_class", "gaps"]
@@ -181,7 +181,7 @@ def _labels(y: NDArray[np.int32], digests: Digests, classes: Sequence[str], colu
 
 
 def _of_cells(column: ColumnSchema, cells: Cells, labels: _Labels) -> Leak | None:
-    if isinstance(cells, VectorCells):
+    if isinstance(cells, VectorCells | PictureCells):
         return None
     if isinstance(cells, NumberCells):
         return _of_numbers(cells.values, labels)

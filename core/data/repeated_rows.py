@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from core.data.table import GAP, Cells, TextCells
+from core.data.table import GAP, Cells, PictureCells, TextCells
 from core.data.validation import row_blocks
 from core.types import FloatArray, IntArray, Matrix
 
@@ -118,8 +118,9 @@ def table_digests(columns: Sequence[Cells]) -> Digests:
     """The same for the rows of a table, by some of its columns; only rows of one table can be compared."""
     digests = np.zeros(len(columns[0]), dtype=np.uint64)
     for cells, weight in zip(columns, _weights(len(columns)), strict=True):
-        if isinstance(cells, TextCells):
-            of_texts = _mixed(np.arange(GAP, len(cells.texts))) * weight
+        if isinstance(cells, TextCells | PictureCells):
+            different = len(cells.texts if isinstance(cells, TextCells) else cells.pictures)
+            of_texts = _mixed(np.arange(GAP, different)) * weight
             digests += of_texts[cells.codes - GAP]
         elif cells.values.ndim == 1:
             digests += _mixed(cells.values) * weight

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from core.data.cell_values import TRUTH, number_of
 from core.data.repeated_rows import Digests, matrix_digests
-from core.data.table import GAP, Cells, Table, TextCells
+from core.data.table import GAP, Cells, PictureCells, Table, TextCells
 from core.data.validation import QUIET, row_blocks
 from core.errors import InvalidPackage
 from core.types import Matrix
@@ -60,6 +60,12 @@ def identities_from(data: bytes | bytearray | memoryview) -> Digests:
 
 @QUIET
 def _of_cells(cells: Cells) -> Digests:
+    if isinstance(cells, PictureCells):
+        of_pictures = np.full(len(cells.pictures) + 1, _GAP, dtype=np.uint64)
+        for place, picture in enumerate(cells.pictures):
+            of_pictures[place] = _of_bytes(picture)
+        # The code of a gap is −1: the last place.
+        return of_pictures[cells.codes]
     if not isinstance(cells, TextCells):
         values = cells.values.astype(np.float32)
         digests = matrix_digests(values.reshape(len(values), -1))
@@ -84,4 +90,8 @@ def _of_value(text: str) -> int:
 
 
 def _of_text(text: str) -> int:
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+    return _of_bytes(text.encode())
+
+
+def _of_bytes(data: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(data, digest_size=8).digest(), "little")

@@ -6,6 +6,7 @@ category    texts, or numbers that are names, of which there are few
 date        days or moments, ISO 8601 unless a pattern is said
 text        sentences, of which words count
 vector      a list of numbers in each cell
+image       the bytes of a picture, of which an encoder makes numbers
 ignore      nothing that a model could use
 """
 
@@ -24,7 +25,7 @@ import numpy as np
 
 from core.data.cell_values import TRUTH, category_key, microseconds_of, number_of
 from core.data.number_texts import NumberFormat
-from core.data.table import Cells, NumberCells, TextCells, VectorCells
+from core.data.table import Cells, NumberCells, PictureCells, TextCells, VectorCells
 from core.data.validation import MAX_FAULTS
 from core.errors import Fault, InvalidProblem
 
@@ -41,6 +42,7 @@ class Kind(StrEnum):
     DATE = "date"
     TEXT = "text"
     VECTOR = "vector"
+    IMAGE = "image"
     IGNORE = "ignore"
 
 
@@ -138,10 +140,11 @@ def cells_as(name: str, cells: Cells, spec: KindSpec) -> Cells:
     kind = spec.kind
     if kind is Kind.IGNORE:
         return cells
-    if (kind is Kind.VECTOR) != isinstance(cells, VectorCells):
+    is_other = (kind is Kind.VECTOR) != isinstance(cells, VectorCells)
+    if is_other or (kind is Kind.IMAGE) != isinstance(cells, PictureCells):
         message = f"Column {name!r:.80} cannot be of kind {kind}."
         raise InvalidProblem(Fault("columns", "bad_kind", message))
-    if isinstance(cells, VectorCells):
+    if isinstance(cells, VectorCells | PictureCells):
         return cells
     if kind in (Kind.NUMBER, Kind.BOOLEAN):
         return _numbers(name, cells, spec)

@@ -6,8 +6,10 @@ said by a schema (``core.data.schema``), and may be said anew without reading th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from base64 import b64encode
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any, Final, TypeAlias, overload
 
 import numpy as np
@@ -67,6 +69,42 @@ class Texts(Sequence[str]):
     def lengths(self) -> NDArray[np.int64]:
         """Bytes of each, (n,)."""
         return np.diff(self.offsets)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the buffer and its offsets."""
+        return self.data.nbytes + self.offsets.nbytes
+
+
+class ByteStrings(Sequence[bytes]):
+    """n strings of bytes in one buffer ``data``: string i stands from ``offsets[i]`` to ``offsets[i + 1]``."""
+
+    __slots__ = ("data", "offsets")
+
+    def __init__(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> None:
+        self.data, self.offsets = data, offsets
+
+    @classmethod
+    def of(cls, strings: Sequence[bytes]) -> ByteStrings:
+        """The strings in a buffer of their own."""
+        offsets = np.zeros(len(strings) + 1, dtype=np.int64)
+        np.cumsum([*map(len, strings)], out=offsets[1:])
+        return cls(np.frombuffer(b"".join(strings), dtype=np.uint8), offsets)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
+
+    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        place = range(len(self))[index]
+        return self.data[self.offsets[place] : self.offsets[place + 1]].tobytes()
 
     @property
     def nbytes(self) -> int:
@@ -153,7 +191,51 @@ class VectorCells:
         return VectorCells(self.values[rows])
 
 
-Cells: TypeAlias = NumberCells | TextCells | VectorCells
+@dataclass(frozen=True, slots=True, eq=False)
+class PictureCells:
+    """codes: (n,) int32, the place of each cell's picture in ``pictures``, `GAP` for gaps.
+
+    pictures: the bytes of files, all different. vectors: of the pictures, (pictures, w) float32, by the
+    digest of the encoder that made them; none before pictures were encoded. encoders: name and version of the
+    pixels of each of these, by its digest.
+    """
+
+    codes: NDArray[np.int32]
+    pictures: ByteStrings
+    vectors: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    encoders: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, cells: Iterable[bytes | None]) -> PictureCells:
+        """The cells of the bytes of pictures; None for gaps. Equal pictures are kept once."""
+        places: dict[bytes, int] = {}
+        pictures: list[bytes] = []
+        codes = []
+        for cell in cells:
+            if cell is None:
+                codes.append(GAP)
+                continue
+            place = places.setdefault(sha256(cell).digest(), len(places))
+            if place == len(pictures):
+                pictures.append(cell)
+            codes.append(place)
+        return cls(np.array(codes, dtype=np.int32), ByteStrings.of(pictures))
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    @property
+    def is_gap(self) -> NDArray[np.bool_]:
+        """Which cells have no picture, (n,)."""
+        is_gap: NDArray[np.bool_] = self.codes == GAP
+        return is_gap
+
+    def take(self, rows: IntArray) -> PictureCells:
+        """The cells of some rows; the pictures stay, also those that no cell has."""
+        return replace(self, codes=self.codes[rows])
+
+
+Cells: TypeAlias = NumberCells | TextCells | VectorCells | PictureCells
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -200,6 +282,9 @@ def _value(cells: Cells, row: int) -> Any:
     if isinstance(cells, TextCells):
         code = int(cells.codes[row])
         return None if code == GAP else cells.texts[code]
+    if isinstance(cells, PictureCells):
+        code = int(cells.codes[row])
+        return None if code == GAP else {"b64": b64encode(cells.pictures[code]).decode()}
     if isinstance(cells, VectorCells):
         return None if cells.is_gap[row] else cells.values[row].tolist()
     value = float(cells.values[row])

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from core.data.cell_values import microseconds_of
 from core.data.schema import ColumnSchema, Kind, cells_as
-from core.data.table import NumberCells, Table, TextCells, VectorCells
+from core.data.table import NumberCells, PictureCells, Table, TextCells, VectorCells
 from core.encoding.gaps import fit_gap_fill
 from core.encoding.rules import USUAL_RULES, ColumnRules, most_terms
 from core.errors import Fault, InvalidProblem
@@ -25,6 +25,8 @@ from core.packed.encoded_columns import (
     CategoryColumn,
     ColumnEncoder,
     DateColumn,
+    EmbeddedColumn,
+    Floats,
     NumberColumn,
     TextColumn,
     VectorColumn,
@@ -40,6 +42,7 @@ SMALL: Final = 200
 LEAST_ROWS_OF_SMALL: Final = 2
 """Of so few rows, so many with a value are enough for a column."""
 
+_LEAST_DEVIATION: Final = 0.01
 _DAY: Final = 86_400_000_000
 
 
@@ -133,6 +136,8 @@ def _fit(table: Table, column: ColumnSchema, rules: ColumnRules) -> ColumnEncode
     if isinstance(cells, VectorCells):
         known = cells.values[~cells.is_gap]
         return VectorColumn(column.name, required, np.median(known, axis=0), marks_gaps)
+    if isinstance(cells, PictureCells):
+        return _embedded(column, cells, required, marks_gaps)
     if isinstance(cells, NumberCells):
         return _number(column, cells, required, marks_gaps)
     if column.kind is Kind.DATE:
@@ -140,6 +145,32 @@ def _fit(table: Table, column: ColumnSchema, rules: ColumnRules) -> ColumnEncode
     if column.kind is Kind.TEXT:
         return TextColumn(column.name, required, fit_terms(cells, rules.families_of(cells.texts)))
     return _category(column, cells, required, marks_gaps, rules)
+
+
+def _embedded(column: ColumnSchema, cells: PictureCells, required: bool, marks_gaps: bool) -> EmbeddedColumn:
+    """The column of pictures that one encoder has made vectors of. Raises InvalidProblem without these."""
+    if len(cells.vectors) != 1:
+        message = f"The pictures of column {column.name!r:.80} have no vectors of one encoder."
+        raise InvalidProblem(Fault("X", "not_encoded", message))
+    [(encoder, vectors)] = cells.vectors.items()
+    centre, scale = scaling_of_block(vectors[cells.codes[~cells.is_gap]].astype(np.float64))
+    known = cells.encoders.get(encoder, (encoder, "pixels.1"))
+    return EmbeddedColumn(column.name, required, encoder, *known, centre, scale, marks_gaps)
+
+
+def scaling_of_block(vectors: Floats) -> tuple[Floats, Floats]:
+    """Centre and scale, each (w,), by which vectors (n, w) enter as one group.
+
+    Each number is divided by its deviation, and all by √w, so that the group has the variance of one other
+    column. A deviation below a hundredth of the usual one counts as that: a number that hardly varies in
+    training would outweigh all others where it does later.
+    """
+    centre: Floats = vectors.mean(axis=0)
+    deviations = vectors.std(axis=0)
+    least = _LEAST_DEVIATION * float(np.sqrt(np.mean(deviations**2)))
+    floored = np.maximum(deviations, least if least > 0.0 else 1.0)
+    scale: Floats = 1.0 / (floored * np.sqrt(vectors.shape[1]))
+    return centre, scale
 
 
 def _number(column: ColumnSchema, cells: NumberCells, required: bool, marks_gaps: bool) -> NumberColumn:

@@ -18,7 +18,17 @@ from core.data.dataset import LabelledData, check_counts
 from core.data.labels import encode_labels
 from core.data.repeated_rows import Digests, matrix_digests, table_digests
 from core.data.schema import ColumnSchema, Kind, KindSpec, cells_as
-from core.data.table import GAP, Cells, NumberCells, Table, TextCells, Texts, VectorCells
+from core.data.table import (
+    GAP,
+    ByteStrings,
+    Cells,
+    NumberCells,
+    PictureCells,
+    Table,
+    TextCells,
+    Texts,
+    VectorCells,
+)
 from core.encoding.labelled_table import LabelledTable
 from core.errors import Fault, InvalidProblem
 from core.types import IntArray, Matrix
@@ -209,6 +219,8 @@ def _joined(column: ColumnSchema, first: Cells, second: Cells) -> Cells:
         return _joined_texts(first, second)
     if isinstance(first, NumberCells) and isinstance(second, NumberCells):
         return NumberCells(np.concatenate([first.values, second.values]), first.is_truth and second.is_truth)
+    if isinstance(first, PictureCells) and isinstance(second, PictureCells):
+        return _joined_pictures(first, second)
     first, second = cast(VectorCells, first), cast(VectorCells, second)
     width, other = first.values.shape[1], second.values.shape[1]
     if width != other:
@@ -216,6 +228,19 @@ def _joined(column: ColumnSchema, first: Cells, second: Cells) -> Cells:
             f"The lists in column {column.name!r:.80} have {width} numbers, those to append {other}."
         )
     return VectorCells(np.concatenate([first.values, second.values]))
+
+
+def _joined_pictures(first: PictureCells, second: PictureCells) -> PictureCells:
+    """The cells of both; of equal pictures one is kept."""
+    pictures = [*first.pictures, *second.pictures]
+    place = {picture: code for code, picture in reversed([*enumerate(pictures)])}
+    kept = sorted(place.values())
+    new = {old: code for code, old in enumerate(kept)}
+    # The last entry is that of a gap.
+    table = np.array([*(new[place[picture]] for picture in pictures), GAP], dtype=np.int32)
+    shifted = np.where(second.codes == GAP, len(pictures), second.codes + len(first.pictures))
+    codes = np.concatenate([table[first.codes], table[shifted]])
+    return PictureCells(codes, ByteStrings.of([pictures[old] for old in kept]))
 
 
 def _joined_texts(first: TextCells, second: TextCells) -> TextCells:

@@ -331,6 +331,29 @@ def measure_maps(
     return _compare(_kernels(spec, X, rows, wanted), labels[rows], n_classes, run, admits, is_all=is_all)
 
 
+def best_f1_of_block(block: FloatArray, labels: IntArray, run: Run = Run()) -> float:
+    """The largest mean leave-one-out F, in [0, 1], that maps of a block of columns (n, w) give.
+
+    The block is taken as it is, scaled already. labels: class codes (n,). Compared are a linear map and RBF
+    maps, each with several λ, on all rows: the caller has taken few enough. Raises Cancelled.
+    """
+    classes, codes = np.unique(labels, return_inverse=True)
+    distances = cdist(block, block, "sqeuclidean")
+    # γ of ``kernel_standardisation``: the mean squared distance is twice the variance of all columns.
+    usual = 2.0 / max(float(distances.mean()), 1e-12)
+    linear = replace(FeatureSpec(), kind="linear", scaling=Scaling.NONE)
+    maps: list[_Map] = [(linear, _products(block) + 1.0)]
+    if block.shape[1] <= WIDE:
+        # Wider rows get linear features, see ``core.features.choice``.
+        maps += [(linear, np.exp(-factor * usual * distances) + 1.0) for factor in WIDTHS]
+    best = 0.0
+    with one_blas_thread():
+        for one in maps:
+            run.check_cancel()
+            best = max(best, _measured(one, codes, len(classes))[0].f1)
+    return best
+
+
 def _compare(
     maps: Iterable[_Map],
     labels: IntArray,

@@ -20,6 +20,7 @@ from core.packed.encoded_columns import (
     CategoryColumn,
     ColumnEncoder,
     DateColumn,
+    EmbeddedColumn,
     NumberColumn,
     TextColumn,
     VectorColumn,
@@ -83,7 +84,26 @@ def _column(entry: Header, place: int, arrays: Arrays) -> ColumnEncoder:
         if not np.isfinite(fallback).all():
             raise InvalidPackage("A vector in the package is not finite.")
         return VectorColumn(name, required, fallback, take(entry, "marks_gaps", bool))
+    if kind == Kind.IMAGE:
+        return _embedded(name, required, entry, own)
     raise InvalidPackage(f"The package has a column of unknown kind {kind!r:.40}.")
+
+
+def _embedded(name: str, required: bool, entry: Header, own: Arrays) -> EmbeddedColumn:
+    centre, scale = take_array(own, "centre"), take_array(own, "scale")
+    usable = centre.ndim == 1 and centre.shape == scale.shape and 1 <= len(centre) <= MAX_COLUMNS
+    if not usable or any(one.dtype != np.float64 or not np.isfinite(one).all() for one in (centre, scale)):
+        raise InvalidPackage("How pictures are scaled in the package is unusable.")
+    encoder, encoder_name, pixels = (take(entry, key, str) for key in ("encoder", "encoder_name", "pixels"))
+    if (
+        not 0
+        < min(map(len, (encoder, encoder_name, pixels)))
+        <= max(map(len, (encoder, encoder_name)))
+        <= 200
+    ):
+        raise InvalidPackage("The encoder of pictures in the package has no usable name.")
+    marks = take(entry, "marks_gaps", bool)
+    return EmbeddedColumn(name, required, encoder, encoder_name, pixels, centre, scale, marks)
 
 
 def _written(entry: Header, kind: str) -> tuple[str | None, tuple[str, ...]]:

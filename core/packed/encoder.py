@@ -6,6 +6,7 @@
     date        years since the first day, sines and cosines of the hour, the day of the week and of the year
     text        its terms, weighed as ``core.packed.term_table`` says
     vector      its numbers
+    image       the numbers that an encoder makes of the picture, scaled together
 
 A category of many values has the terms of its values, too. Columns of terms stand behind all others. A row is
 encoded to the same bits alone and among others.
@@ -34,6 +35,7 @@ from core.packed.encoded_columns import (
     FILLS,
     MAX_COLUMNS,
     ColumnEncoder,
+    EmbeddedColumn,
     Floats,
     NumberColumn,
 )
@@ -108,6 +110,11 @@ class Encoder:
         """The name of the only column, if it is one of texts."""
         only = self.columns[0]
         return only.name if len(self.columns) == 1 and only.kind is Kind.TEXT else None
+
+    @property
+    def picture_columns(self) -> tuple[EmbeddedColumn, ...]:
+        """The columns of pictures."""
+        return tuple(column for column in self.columns if isinstance(column, EmbeddedColumn))
 
     @property
     def takes_numbers(self) -> bool:

@@ -15,6 +15,7 @@ from core.packed.encoded_columns import (
     CategoryColumn,
     ColumnEncoder,
     DateColumn,
+    EmbeddedColumn,
     NumberColumn,
     TextColumn,
     VectorColumn,
@@ -169,6 +170,9 @@ def _values(column: ColumnEncoder, new: ColumnEncoder) -> Iterator[Any]:
         yield _DAY.strftime(column.pattern or "%Y-%m-%d")
     elif isinstance(column, VectorColumn):
         yield [0.0] * len(column.fallback)
+    elif isinstance(column, EmbeddedColumn) and not isinstance(new, EmbeddedColumn):
+        # A picture suits any encoder, so that a version with another one refuses vectors only.
+        yield [0.0] * column.vector_width
     elif isinstance(column, TextColumn):
         yield from ("some words", "some words " * (MAX_VALUE_BYTES // 8))
     if not column.required:

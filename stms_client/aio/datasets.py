@@ -12,6 +12,7 @@ from stms_client.aio.connection import Connection
 from stms_client.arrays import ClassName, Frame, Table, class_name
 from stms_client.documents import Dataset, DatasetClass, DatasetRow, ListedDataset, Upload
 from stms_client.errors import Problem
+from stms_client.pictures import sendable
 from stms_client.progress import upload_bar
 from stms_client.transport import Progress, async_digest_of, file_size
 
@@ -45,13 +46,15 @@ class Datasets(Connection):
     ) -> Dataset:
         """Upload a file as a data set. ``reading`` in the result says what was taken, and why.
 
+        file: also a folder whose folders have the pictures of a class each, which is sent as one ZIP.
+
         label_column, index_column: name, or number counted from 0, negative from the end; an index column is
         left out, and ``"none"`` keeps all. header: ``"yes"`` or ``"no"``. separator: one character. decimal:
         ``"."`` or ``","``. index_base: first index of sparse rows, 0 or 1. unlabelled: ``"accept"`` keeps
         training rows whose label is missing, ``"drop"`` leaves them out, ``"refuse"`` refuses them; without
         it they are left out where they are at most 1 % of the rows. columns: kinds of columns by name, which
-        are found otherwise: number, boolean, category, date, text, vector, ignore, ``date:`` and a pattern,
-        or ``number:`` and a number such as $1,234.5. null_values: further tokens of missing values.
+        are found otherwise: number, boolean, category, date, text, vector, image, ignore, ``date:`` and a
+        pattern, or ``number:`` and a number such as $1,234.5. null_values: further tokens of missing values.
         skip_lines: lines above the table. column_names: of a file without a header. encoding: ``"latin-1"``
         or ``"windows-1252"``. rare_classes: ``"drop"`` leaves out the rows of classes that have a single one,
         ``"keep"`` keeps them, in a file to test on, ``"refuse"`` refuses them; without it the same 1 % may be
@@ -73,11 +76,17 @@ class Datasets(Connection):
             "rare_classes": rare_classes,
             "unlabelled": unlabelled,
         }
-        call = calls.upload(Path(file), name, file_format, reading)
+        with sendable(Path(file)) as sent:
+            return await self._upload(sent, calls.upload(sent, name, file_format, reading), progress)
+
+    async def _upload(
+        self, file: Path, call: calls.Call[Dataset], progress: Progress | bool | None
+    ) -> Dataset:
+        """Send a file, by way of the object store if that is due."""
         with upload_bar(progress, call.file) as update:
             planned = None
-            if file_size(Path(file)) >= _PAST_THE_API:
-                planned = await self._put_in_store(Path(file), update)
+            if file_size(file) >= _PAST_THE_API:
+                planned = await self._put_in_store(file, update)
             if planned is not None:
                 return await self.do(calls.of_planned(call, planned))
             try:
@@ -86,7 +95,7 @@ class Datasets(Connection):
                 if error.code != "uploads_presigned":
                     raise
             # This service takes small files, too, from its object store only.
-            planned = await self._put_in_store(Path(file), update)
+            planned = await self._put_in_store(file, update)
             return await self.do(calls.of_planned(call, str(planned)))
 
     async def plan_upload(self, size: int, sha256: str) -> Upload:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stms_client import calls
 from stms_client.aio.connection import Connection
 from stms_client.aio.local import AsyncLocal, OnStale
-from stms_client.arrays import ClassName, Row, Rows, in_order
+from stms_client.arrays import ClassName, Image, Row, Rows, in_order
 from stms_client.documents import Version
 from stms_client.errors import InvalidInput
 from stms_client.results import Decision, Decisions, Explain, FaultyRows, Package
@@ -23,7 +23,7 @@ class Queries(Connection):
     row ``{"indices": …, "values": …}``, with ``"index_base": 1`` if its indices count from 1. Rows are a list
     of rows, an array (n, d), or a data frame of pandas or Polars, a table of Arrow or a mapping of columns,
     whose columns are matched by their names. A model whose only column is one of texts is asked with
-    ``text=`` or ``texts=`` in place of rows.
+    ``text=`` or ``texts=`` in place of rows, and one whose only column is one of pictures with ``image=``.
     """
 
     async def is_class(
@@ -40,12 +40,14 @@ class Queries(Connection):
         x: Row | None = None,
         *,
         text: str | None = None,
+        image: Image | None = None,
         explain: Explain = False,
     ) -> Decision:
-        """The decision on one row or text. explain: include the gate, the rejection and its piece; with
+        """The decision on one row, text or picture. image: the path of a JPEG, PNG or WebP, or its bytes, for
+        a model whose only column is one of pictures. explain: include the gate, the rejection and its piece; with
         ``"columns"`` also what each column adds to the score.
         """
-        return await self.do(calls.query(model, label, x, text, explain))
+        return await self.do(calls.query(model, label, x, text, explain, image))
 
     async def query_rows(
         self,
@@ -86,17 +88,20 @@ class Queries(Connection):
         x: Row | None = None,
         *,
         text: str | None = None,
+        image: Image | None = None,
         explain: Explain = False,
     ) -> dict[str, Decision]:
-        """The decision of each class on one row or text, all by the same version of the model.
+        """The decision of each class on one row, text or picture, all by the same version of the model.
 
         The names of the classes are its keys, also of those that were asked about by numbers.
         """
-        return await self.do(calls.query_classes(model, labels, x, text, explain))
+        return await self.do(calls.query_classes(model, labels, x, text, explain, image))
 
-    async def predict(self, model: str, x: Row | None = None, *, text: str | None = None) -> str:
-        """The class that the full teacher assigns to one row or text."""
-        return await self.do(calls.predict(model, x, text))
+    async def predict(
+        self, model: str, x: Row | None = None, *, text: str | None = None, image: Image | None = None
+    ) -> str:
+        """The class that the full teacher assigns to one row, text or picture."""
+        return await self.do(calls.predict(model, x, text, image))
 
     def local(
         self,

@@ -6,13 +6,14 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.input_parameters import InputParameters
 from app.domain.training_spec import LIKE_NOTHING, TrainingSpec
+from app.jobs.solver.picture_vectors import with_vectors
 from app.services.datasets import load_dataset
 from app.services.imported_teacher import teacher_rows
 from app.store.blob_cache import BlobCache
@@ -21,6 +22,7 @@ from core.data.dataset import LabelledData
 from core.data.labels import encode_with
 from core.data.repeated_rows import Digests, shared_rows
 from core.data.row_identity import identity_bytes, matrix_identities, table_identities
+from core.data.schema import Kind
 from core.data.test_part import held_out_rows
 from core.encoding.labelled_table import LabelledTable
 from core.errors import Fault, InvalidProblem
@@ -30,6 +32,9 @@ from core.packed.input_profile import InputProfile
 from core.run import Run
 from core.teachers.linear_head import LinearHead
 from core.types import IntArray, Matrix, ProgressCallback
+
+if TYPE_CHECKING:
+    from core.model_selection.encoder_choice import EncoderChoice
 
 Rows: TypeAlias = LabelledData | LabelledTable
 _OF_KINDS: Final = frozenset({"not_numeric", "not_boolean", "bad_date", "bad_kind"})
@@ -60,7 +65,7 @@ class JobData(NamedTuple):
     where all rows have few different values. identities: the numbers of the training rows before they were
     encoded, `core.data.row_identity.identity_bytes`, if they were asked for. held_out: ascending numbers of
     the rows of the data set that the job has taken out of the training part and made its test rows; None if
-    it has held out none.
+    it has held out none. encoders: how the encoder of each column of pictures was chosen, if it was now.
     """
 
     train: LabelledData
@@ -72,6 +77,7 @@ class JobData(NamedTuple):
     may_repeat: bool = False
     identities: bytes = b""
     held_out: IntArray | None = None
+    encoders: tuple[EncoderChoice, ...] = ()
 
     @property
     def training_numbers(self) -> IntArray:
@@ -99,8 +105,9 @@ def load_job_data(
     encoder: Encoder | None = None,
     *,
     identify: bool = False,
+    run: Run | None = None,
 ) -> JobData:
-    """The rows of a job. identify: with the numbers of the training rows.
+    """The rows of a job. identify: with the numbers of the training rows. run: for comparisons of encoders.
 
     labels: what the job's labelling has found for all training rows of the data set; rows are held out by
     the labels that were given. score: of a remote teacher. encoder: that the job has fitted before; without
@@ -133,7 +140,7 @@ def load_job_data(
         part = TestPart(source, test.n, of, _digest(store, dataset_id, spec, test.n, measured))
     may_repeat = source == "held_out" and spec.evaluation.given_fraction is None
     with _about_kept_kinds(spec.like):
-        encoded = _encoded(train, test, spec.inputs, encoder)
+        encoded = _encoded(train, test, spec.inputs, encoder, run or Run(spec.seed))
     if identify:
         encoded = encoded._replace(identities=identity_bytes(row_identities(train, encoded.encoder)))
     held_out = measured if len(measured) else None
@@ -246,6 +253,10 @@ def _load(
 ) -> tuple[Rows, Rows | None]:
     """Training part and test part of a data set; tables, if anything is said of its columns."""
     train, test = load_dataset(store, files, dataset_id)
+    if isinstance(train, LabelledTable):
+        train = with_vectors(store, dataset_id, "train", train)
+    if isinstance(test, LabelledTable):
+        test = with_vectors(store, dataset_id, "test", test)
     if inputs is None or not inputs.columns:
         return train, test
     kinds = inputs.kinds
@@ -258,7 +269,11 @@ def as_table(rows: Rows) -> LabelledTable:
 
 
 def _encoded(
-    train: Rows, test: Rows | None, inputs: InputParameters | None, encoder: Encoder | None
+    train: Rows,
+    test: Rows | None,
+    inputs: InputParameters | None,
+    encoder: Encoder | None,
+    run: Run = Run(),
 ) -> JobData:
     """Both parts as numbers. Raises InvalidProblem where the test part lacks a column of training."""
     if isinstance(train, LabelledData):
@@ -267,14 +282,19 @@ def _encoded(
             test = test.encoded(LabelledTable.of_numbers(train).encoder())
         return JobData(train, test)
     profile = None
+    choices: tuple[EncoderChoice, ...] = ()
     if encoder is None:
         said = InputParameters() if inputs is None else inputs
+        if any(column.kind is Kind.IMAGE for column in train.schema):
+            from core.model_selection.encoder_choice import choose_encoders  # only jobs on pictures need it
+
+            train, choices = choose_encoders(train, said.encoders, run)
         encoder = train.encoder(
             said.rules, takes_others=said.extra == "ignore", answers_gaps=said.on_missing == "answer"
         )
         profile = train.profile(encoder)
     tested = None if test is None else as_table(test).encoded(encoder)
-    return JobData(train.encoded(encoder), tested, encoder, profile=profile)
+    return JobData(train.encoded(encoder), tested, encoder, profile=profile, encoders=choices)
 
 
 def _known_rows(train: Rows, test: Rows, spec: TrainingSpec) -> Rows:

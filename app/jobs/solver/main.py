@@ -180,6 +180,8 @@ class CommandHandler:
             report = session.teacher_report(command["targets"]) | {"threads": self._threads}
             if rows.test_part is not None:
                 report["test_part"] = rows.test_part._asdict()
+            if rows.encoders:
+                report["encoders"] = [choice.as_dict() for choice in rows.encoders]
             if rows.left_out:
                 report["test_rows_left_out"] = rows.left_out
             if shared := rows.test_rows_in_training:
@@ -333,6 +335,7 @@ class CommandHandler:
             score,
             self._encoder(),
             identify=identify,
+            run=self._run().with_seed(self._spec.seed),
         )
 
     def _stored_labels(self) -> Labelling | None:

@@ -40,6 +40,7 @@ _LIBRARIES: Final = ("numpy", "scipy", "numba", "scikit-learn", "stms")
 _REPORTED: Final = (
     "threads",
     "features",
+    "encoders",
     "search",
     "test_part",
     "test_rows_left_out",

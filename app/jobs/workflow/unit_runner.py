@@ -25,6 +25,7 @@ from app.domain.errors import NotFound, ServiceError
 from app.domain.origins import Origin, token_of
 from app.domain.remote_teacher import RemoteScores
 from app.domain.training_spec import TrainingSpec
+from app.encoders.pool import EncoderPool
 from app.jobs.engine.step_runner import StepRunner
 from app.jobs.errors import AttemptLost, SolverFailed, WorkerStopping
 from app.jobs.solver.messages import (
@@ -39,6 +40,7 @@ from app.jobs.solver.process import Report, Solver
 from app.jobs.solver.retry import failed_results, train_with_retries, with_retries
 from app.jobs.solver.transfer import Transfer
 from app.jobs.workflow import steps
+from app.jobs.workflow.embedding import PictureEmbedding
 from app.jobs.workflow.running_job import CancellationCheck, JobPlans, ProgressReporter
 from app.jobs.workflow.solver_settings import solver_settings
 from app.jobs.workflow.unit_trace import UnitTrace, unit_trace
@@ -61,7 +63,10 @@ _MAX_LOST_FILES: Final = 3
 
 
 class UnitRunner:
-    """Runs one unit on this worker. executor: the worker's name. tracer: None if nothing is traced."""
+    """Runs one unit on this worker. executor: the worker's name. tracer: None if nothing is traced.
+
+    encoders: make vectors of pictures; None where no job has any.
+    """
 
     def __init__(
         self,
@@ -73,6 +78,7 @@ class UnitRunner:
         executor: str,
         running: RunningUnit,
         tracer: Tracer | None = None,
+        encoders: EncoderPool | None = None,
     ) -> None:
         self._runner = runner
         self._store = runner.store
@@ -85,7 +91,7 @@ class UnitRunner:
         self._unit = running.unit
         self._attempt = (running.unit.job_id, running.unit.attempt)
         self._starts = 1
-        self._tracer = tracer
+        self._tracer, self._encoders = tracer, encoders
         self._trace = UnitTrace()
 
     def run(self) -> None:
@@ -105,6 +111,8 @@ class UnitRunner:
         job = self._check.retry_while_unavailable(self._read_job)
         plan = self._check.retry_while_unavailable(partial(self._plans.of_job, unit.job_id))
         is_first = self._starts == 1
+        if unit.number == PREPARE and plan.base is None:
+            self._embed(job)
         with (
             unit_trace(self._tracer, job, unit, self._executor, is_first=is_first) as self._trace,
             self._pool.solver(*self._attempt, self._solver_settings(job), self._check) as solver,
@@ -119,6 +127,18 @@ class UnitRunner:
                 job = self._prepare(solver, job, plan.targets)
             if unit.first < unit.stop:
                 self._train(solver, job, plan.keys(unit.first, unit.stop), plan.classes)
+
+    def _embed(self, job: Job) -> None:
+        """Make the vectors of the pictures of the job that are not stored yet."""
+        if self._encoders is None:
+            return
+        PictureEmbedding(
+            self._store.of_tenant(job.tenant),
+            BlobCache.of(self._settings),
+            self._encoders,
+            self._check,
+            ProgressReporter(self._store, *self._attempt),
+        ).run(job)
 
     def _add(self, solver: Solver, job: Job, base: ModelVersion) -> None:
         """Train and store the student of the class that the job adds."""

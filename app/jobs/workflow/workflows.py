@@ -16,6 +16,7 @@ from dbos import error as dbos_error
 from app.domain.entities import ACTIVE_STATES
 from app.domain.errors import NotFound, ServiceError, Unavailable
 from app.domain.log_context import working_on
+from app.encoders.pool import EncoderPool
 from app.jobs.engine.client import RECORDS_LOST, DbosQueue
 from app.jobs.engine.config import EVALUATE, TRAIN_MODEL, TRAIN_UNIT, UNIT_QUEUE
 from app.jobs.engine.step_runner import StepRunner
@@ -55,6 +56,7 @@ class TrainingWorkflows:
     ) -> None:
         # Only jobs whose request was traced are, so the rate is 0.
         self._tracer = open_tracer(settings.trace_endpoint, 0.0, "worker", metadata.version("stms"))
+        self._encoders = EncoderPool()
         self._settings = settings
         self._store = store
         self._queue = queue
@@ -115,6 +117,7 @@ class TrainingWorkflows:
     def close(self) -> None:
         """End all solvers, and send the last spans."""
         self._pool.close()
+        self._encoders.close_now()
         if self._tracer is not None:
             self._tracer.close()
 
@@ -165,6 +168,7 @@ class TrainingWorkflows:
                     self._executor,
                     running,
                     self._tracer,
+                    self._encoders,
                 ).run()
         except (JobStopped, dbos_error.DBOSWorkflowCancelledError) as stopped:
             logger.info("job %s, unit %d: %s", unit.job_id, unit.number, stopped)

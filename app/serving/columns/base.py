@@ -31,6 +31,7 @@ from app.serving.work import RequestLimits
 from core.errors import InvalidProblem
 from core.packed import PackedStudent
 from core.packed.contributions import Baseline
+from core.packed.encoded_columns import EmbeddedColumn
 from core.packed.record_rows import Values
 
 Block: TypeAlias = tuple[Sequence[int], NDArray[Any]]
@@ -216,6 +217,11 @@ class Columns(ABC):
         return self.baseline is not None
 
     @property
+    def pictures(self) -> Sequence[EmbeddedColumn]:
+        """The columns of pictures, whose values are vectors here."""
+        return ()
+
+    @property
     def encoder_digest(self) -> str | None:
         """Of the encoder in a package, where there is one."""
         return None
@@ -261,6 +267,8 @@ class Columns(ABC):
             return f'{{"x": {[0.0] * min(self.n_columns, _SHOWN_NUMBERS)}}}'
         if named.encoder.text_column is not None:
             return '{"text": "some words"}'
+        if self.pictures and self.n_columns == 1:
+            return '{"image": "<base64>"}'
         return f'{{"record": {named.reader.example}}}'
 
     def order(self, given: Sequence[str], field: str) -> list[int]:

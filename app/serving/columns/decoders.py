@@ -60,6 +60,7 @@ _TYPES: Final[dict[Kind, Any]] = {
     Kind.DATE: str,
     Kind.TEXT: str,
     Kind.VECTOR: list[float],
+    Kind.IMAGE: list[float],
 }
 REFUSED: Final = (*NO_JSON, OverflowError, InvalidProblem)
 """What reading and scoring a record raises that is not as it should be."""

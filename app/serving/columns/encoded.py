@@ -18,6 +18,7 @@ from app.serving.columns.tally import InputTally
 from app.serving.work import RequestLimits
 from core.packed import PackedStudent
 from core.packed.contributions import Baseline
+from core.packed.encoded_columns import EmbeddedColumn
 from core.packed.encoder import Encoder
 from core.packed.record_rows import RecordRows, record_scorers
 
@@ -92,6 +93,10 @@ class Encoded(Columns):
     @property
     def has_effects(self) -> bool:
         return True
+
+    @property
+    def pictures(self) -> Sequence[EmbeddedColumn]:
+        return self.records.encoder.picture_columns
 
     @property
     def encoder_digest(self) -> str | None:

@@ -31,7 +31,14 @@ from app.domain.near_names import listed, near_name
 from app.serving.json_keys import duplicate_key, place_of
 from core.data.validation import MAX_FAULTS, NO_VALUE
 from core.errors import InvalidProblem
-from core.packed.encoded_columns import CategoryColumn, ColumnEncoder, DateColumn, NumberColumn, VectorColumn
+from core.packed.encoded_columns import (
+    CategoryColumn,
+    ColumnEncoder,
+    DateColumn,
+    EmbeddedColumn,
+    NumberColumn,
+    VectorColumn,
+)
 from core.packed.record_rows import RecordRows, Values
 
 MOST_QUOTES: Final = 50_000
@@ -270,6 +277,8 @@ def example_of(column: ColumnEncoder) -> Any:
         return _EXAMPLE.strftime(column.pattern or "%Y-%m-%d")
     if isinstance(column, VectorColumn):
         return [0.0] * min(len(column.fallback), _SHOWN_NUMBERS)
+    if isinstance(column, EmbeddedColumn):
+        return {"b64": "..."}
     return "some words"
 
 

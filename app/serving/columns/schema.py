@@ -21,6 +21,7 @@ from core.packed.encoded_columns import (
     CategoryColumn,
     ColumnEncoder,
     DateColumn,
+    EmbeddedColumn,
     NumberColumn,
     TextColumn,
     VectorColumn,
@@ -144,5 +145,11 @@ def _described(column: ColumnEncoder) -> Json:
             "minItems": width,
             "maxItems": width,
         }
+    if isinstance(column, EmbeddedColumn):
+        text = (
+            "A picture: base64 of a JPEG, PNG or WebP, a data URL, or an object with b64; or the"
+            f" {column.vector_width} numbers of the encoder {column.encoder_name}."
+        )
+        return {"type": ["string", "object", "array"], "description": text}
     assert isinstance(column, TextColumn)  # noqa: S101 - there are no other kinds
     return {"type": "string", "description": "A text, of which the first 64 KiB are read."}

@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from app.domain.errors import ServiceError, TooLarge
+from app.domain.errors import ServiceError, TooLarge, Unavailable
 from app.http.path_prefix import path_as_sent
 from app.http.problem import Problem, ProblemError, method_not_allowed
 from app.http.responses import Response, problem_response
@@ -24,11 +24,19 @@ from app.serving.pipeline import Exchange, QueryPipeline, WireFormat
 from app.serving.prepared import Computed, PreparedRequest, header_lines
 from app.serving.query.arriving import ArrivingRows, are_scored
 from app.serving.query.evaluate import answer_class, answer_classes
-from app.serving.query.negotiation import DEFAULT_FORMAT, OF_CLASSES, OF_ONE_CLASS, RequestFormat, negotiate
+from app.serving.query.negotiation import (
+    DEFAULT_FORMAT,
+    OF_CLASSES,
+    OF_ONE_CLASS,
+    MediaType,
+    RequestFormat,
+    negotiate,
+)
 from app.serving.query.paths import PREFIX, SUFFIXES, ParsedPath, parse_query_path
+from app.serving.query.pictures import Pictures, is_about_pictures
 from app.serving.query.prepared_prediction import SUFFIX as PREDICT
 from app.serving.query.prepared_prediction import PreparedPrediction
-from app.serving.query.requests import parse_classes
+from app.serving.query.requests import check_classes, parse_classes
 from app.serving.query.responses import JSON_HEADERS, Answer, encode_row
 from app.serving.row_decoder import decode_row
 from app.serving.servable import INLINE_BYTES, ServableStudent
@@ -39,10 +47,13 @@ _JSON_LINES: Final = header_lines(JSON_HEADERS)
 
 
 class QueryHandler(WireFormat[Exchange, Receive, Response]):
-    """Parses queries of the native format and encodes their responses."""
+    """Parses queries of the native format and encodes their responses.
 
-    def __init__(self, pipeline: QueryPipeline) -> None:
-        self.pipeline = pipeline
+    pictures: makes vectors of the pictures of queries; None where this process takes none.
+    """
+
+    def __init__(self, pipeline: QueryPipeline, pictures: Pictures | None = None) -> None:
+        self.pipeline, self._pictures = pipeline, pictures
         self._limits = pipeline.limits
         self._inline_limits = replace(
             self._limits, max_work=min(INLINE_WORK, pipeline.max_work), explains_columns=False
@@ -94,7 +105,7 @@ class QueryHandler(WireFormat[Exchange, Receive, Response]):
             return None
         try:
             format_ = negotiate(dict(headers), b"")
-            if format_.encoding is not None:
+            if format_.encoding is not None or format_.body in (MediaType.PICTURE, MediaType.FORM):
                 return None
             if target.endswith(PREDICT):
                 if format_ is not DEFAULT_FORMAT:
@@ -113,6 +124,7 @@ class QueryHandler(WireFormat[Exchange, Receive, Response]):
         cache = self.pipeline.cache
         student = cache.get(reference, label) or await cache.student(reference, label)
         exchange.model, exchange.asked = student.metric_label, [student.loop]
+        data, format_ = await self._without_pictures(student, data, format_, exchange)
         inline = _is_inline(student, len(data), format_)
         return await self._run(exchange, inline, partial(answer_class, student, data, format_))
 
@@ -120,14 +132,38 @@ class QueryHandler(WireFormat[Exchange, Receive, Response]):
         self, reference: str, _label: str, format_: RequestFormat, data: Body, exchange: Exchange
     ) -> Answer:
         pipeline = self.pipeline
+        if self._pictures is not None and self._pictures.may_be_in(data, format_):
+            # The columns are known by any of the classes, and say whether these are pictures.
+            check_classes(named := self._pictures.classes_of(data, format_))
+            if named:
+                [first] = await pipeline.cache.students(reference, named[:1])
+                exchange.model = first.metric_label
+                data, format_ = await self._without_pictures(first, data, format_, exchange)
         inline = len(data) <= INLINE_BYTES and format_.encoding is None
         question = await pipeline.run(exchange, inline, parse_classes, data, format_, self._limits)
         students = await pipeline.cache.students(reference, question.classes)
         exchange.model = students[0].metric_label
+        if students[0].columns.pictures and question.given.form in ("x", "rows"):
+            data, format_ = await self._without_pictures(students[0], data, format_, exchange)
+            question = parse_classes(data, format_, self._limits)
         exchange.asked = [student.loop for student in students]
         size = len(data) * len(students)
         inline = all(_is_inline(student, size, format_) for student in students)
         return await self._run(exchange, inline, partial(answer_classes, students, question, format_))
+
+    async def _without_pictures(
+        self, student: ServableStudent, data: Body, format_: RequestFormat, exchange: Exchange
+    ) -> tuple[Body, RequestFormat]:
+        """The query with vectors in place of pictures; as it is for versions and bodies without any."""
+        pictures = self._pictures
+        if not student.columns.pictures and not is_about_pictures(data, format_):
+            return data, format_
+        if pictures is None:
+            raise Unavailable("This server takes no pictures.", code="encoder_unavailable", retry_after=None)
+        assert exchange.admission is not None  # noqa: S101 - `admit` has set it
+        tenant = exchange.admission.caller.tenant
+        content_type = exchange.headers.get(b"content-type", b"")
+        return await pictures.without(student.columns, data, format_, tenant, content_type)
 
     async def _run(
         self, exchange: Exchange, inline: bool, answer: Callable[[RequestLimits, Noted], Answer]
@@ -164,7 +200,9 @@ class PreparedQuery(PreparedRequest):
 
     def takes(self, size: int) -> bool:
         student = self._student()
-        return student is not None and _is_inline(student, size, self._format)
+        return (
+            student is not None and not student.columns.pictures and _is_inline(student, size, self._format)
+        )
 
     def arriving(self, body: memoryview) -> ArrivingRows | None:
         student = self._student()
@@ -178,7 +216,7 @@ class PreparedQuery(PreparedRequest):
 
     def compute(self, body: Body) -> Computed | None:
         student = self._student()
-        if student is None:
+        if student is None or student.columns.pictures:
             return None
         if student.loop.is_quick:
             return self._answer(student, body)

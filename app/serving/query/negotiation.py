@@ -1,8 +1,9 @@
 """Content negotiation of queries, from the headers and the query string.
 
 Content-Type      application/json, application/octet-stream (with X-Tensor-Shape and X-Tensor-Dtype), or
-                  application/x-npy
-Accept            the same three; JSON by default
+                  application/x-npy; of models of pictures also image/jpeg, image/png, image/webp and
+                  multipart/form-data
+Accept            the first three; JSON by default
 Content-Encoding  gzip or deflate
 ?explain=true     adds the gate, the rejection and its piece to the answer
 ?explain=columns  adds the effects of columns, too
@@ -50,6 +51,8 @@ class MediaType(Enum):
     JSON = b"application/json"
     TENSOR = b"application/octet-stream"
     NPY = b"application/x-npy"
+    PICTURE = b"image/jpeg"
+    FORM = b"multipart/form-data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,15 @@ class RequestFormat:
 DEFAULT_FORMAT: Final = RequestFormat()
 """Plain JSON in both directions, the format of nearly all queries."""
 
-_MEDIA_TYPES: Final = {media_type.value: media_type for media_type in MediaType}
+_OF_ANSWERS: Final = (MediaType.JSON, MediaType.TENSOR, MediaType.NPY)
+_MEDIA_TYPES: Final = {
+    **{media_type.value: media_type for media_type in MediaType},
+    # What a picture is follows from its bytes: those of other formats are refused by name.
+    **dict.fromkeys(
+        (b"image/png", b"image/webp", b"image/jpg", b"image/gif", b"image/heic", b"image/bmp", b"image/tiff"),
+        MediaType.PICTURE,
+    ),
+}
 _JSON_TYPES: Final = frozenset(
     {
         None,
@@ -83,7 +94,11 @@ _JSON_TYPES: Final = frozenset(
     }
 )
 _JSON_ACCEPTS: Final = frozenset({None, MediaType.JSON.value, b"*/*", b"application/json, */*"})
-_RANGES: Final = {**_MEDIA_TYPES, b"*/*": MediaType.JSON, b"application/*": MediaType.JSON}
+_RANGES: Final = {
+    **{media_type.value: media_type for media_type in _OF_ANSWERS},
+    b"*/*": MediaType.JSON,
+    b"application/*": MediaType.JSON,
+}
 
 
 def negotiate(

@@ -83,7 +83,7 @@ class PreparedPrediction(PreparedRequest):
             # For the next one.
             cache.load_small_teacher(self._reference, INLINE_WORK)
             return None
-        if len(body) > INLINE_BYTES:
+        if len(body) > INLINE_BYTES or teacher.columns.pictures:
             return None
         if teacher.loop.is_quick:
             return self._answer(teacher, body)

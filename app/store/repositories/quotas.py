@@ -24,6 +24,7 @@ from app.store.tables import (
     is_unfinished,
     jobs,
     model_versions,
+    picture_vectors,
     remote_scores,
     tenant_quotas,
     webhook_deliveries,
@@ -101,6 +102,9 @@ class Quotas:
         scores = sa.select(_total(remote_scores.c.size)).join(jobs, jobs.c.id == remote_scores.c.job_id)
         sums = [sa.select(_total(column)).where(column.table.c.tenant == tenant) for column in _BYTES]
         sums.append(scores.where(jobs.c.tenant == tenant))
+        vectors = sa.select(_total(picture_vectors.c.size))
+        vectors = vectors.join(datasets, datasets.c.id == picture_vectors.c.dataset_id)
+        sums.append(vectors.where(datasets.c.tenant == tenant))
         totals = self._connection.execute(sa.select(*(one.scalar_subquery() for one in sums))).one()
         return sum(map(int, totals))
 
