@@ -28,6 +28,7 @@ ACCEPTED = {
     "LGPL-3.0-only",
     "MIT",
     "MIT-0",
+    "MIT-CMU",
     "MPL-2.0",
     "PSF-2.0",
     "Zlib",
@@ -56,7 +57,7 @@ def listed() -> dict[str, str]:
 
 def test_every_locked_package_has_an_accepted_licence():
     licences = listed()
-    extras = [locked(LOCKS / f"{extra}.txt") for extra in ("oidc", "grpc", "objects")]
+    extras = [locked(LOCKS / f"{extra}.txt") for extra in ("oidc", "grpc", "objects", "images")]
     assert set(licences) == {name for name, _ in set().union(*extras)}
     parts = {part for licence in licences.values() for part in re.split(" AND | OR ", licence)}
     assert parts <= ACCEPTED
@@ -77,7 +78,10 @@ def test_the_list_agrees_with_what_the_packages_declare():
 
 @pytest.mark.parametrize(
     "lock",
-    [LOCKS / f"{name}.txt" for name in ("runtime", "serving", "oidc", "grpc", "objects", "dev", "docs")],
+    [
+        LOCKS / f"{name}.txt"
+        for name in ("runtime", "serving", "oidc", "grpc", "objects", "images", "dev", "docs")
+    ],
     ids=lambda lock: lock.stem,
 )
 def test_packages_are_locked_with_the_extras_that_others_need(lock: Path):
@@ -102,6 +106,7 @@ def test_packages_are_locked_with_the_extras_that_others_need(lock: Path):
         ("oidc", {"cryptography", "pyjwt"}),
         ("grpc", {"grpcio", "protobuf"}),
         ("objects", {"obstore"}),
+        ("images", {"pillow"}),
     ],
 )
 def test_an_image_with_an_extra_has_these_packages_more_in_the_versions_of_the_tests(extra, packages):

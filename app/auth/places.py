@@ -2,7 +2,7 @@
 
 The levels are the same everywhere: tenants first, and within a tenant its API keys; callers without a key
 count by network, see `without_key`. Only the thread of the event loop may use any of it, and
-`app.processes.fair_queue` is for threads.
+`app.fair_queue` is for threads.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ from typing import Final, TypeVar
 
 from app.domain.entities import Caller
 from app.domain.errors import InvalidRequest, Overloaded, ServiceError, TooLarge, Unavailable
+from app.fair_queue import FairQueue, RecentWork
 from app.ingest.orders import BundleContent, DatasetContent, HeadContent, Order, RevisionContent
 from app.ingest.reading import temporary_paths
-from app.processes.fair_queue import FairQueue, RecentWork
 from app.processes.file_reader_messages import EXIT_MEMORY, EXIT_STORAGE, OUTCOME, Answer, Failure, Job
 from app.processes.os_process import memory_limit
 from app.processes.reader_process import READER_COMMAND, ReaderProcess, Stopped

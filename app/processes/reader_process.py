@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import select
 import subprocess
 import sys
@@ -13,6 +12,7 @@ from typing import IO, Final, cast
 
 import msgspec
 
+from app.child_environment import child_environment
 from app.processes.file_reader_messages import ANSWER, CANCEL, Answer, Job
 
 READER_COMMAND: Final = (sys.executable, "-P", "-m", "app.processes.file_reader_main")
@@ -21,15 +21,9 @@ _POLL_SECONDS: Final = 0.1
 _CANCEL_SECONDS: Final = 2.0
 """Longest time in which the child ends the process of a file, before it is killed itself."""
 _MAX_ANSWER: Final = 4096
-_KEPT_VARIABLES: Final = ("PATH", "PYTHON", "LANG", "LC_", "TMPDIR", "LD_LIBRARY_PATH")
-"""Beginnings of the names of the environment variables that the child gets."""
 _OWN_VARIABLES: Final = {
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
     # Other allocators reserve memory in large pieces, which a limit of the address space would count.
     "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "MALLOC_ARENA_MAX": "2",
     # Its background thread would be lost in a fork.
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
 }
@@ -97,14 +91,13 @@ class ReaderProcess:
         """The child, which is started unless it runs."""
         if self._popen is None or self._popen.poll() is not None:
             self.end()
-            kept = {name: text for name, text in os.environ.items() if name.startswith(_KEPT_VARIABLES)}
-            # No other variable, such as the address of the database, and no open file is inherited. In a new
-            # session Ctrl-C in the terminal reaches only the server, which ends the child.
+            # No open file is inherited. In a new session Ctrl-C in the terminal reaches only the server,
+            # which ends the child.
             self._popen = subprocess.Popen(  # noqa: S603
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env=kept | _OWN_VARIABLES,
+                env=child_environment(_OWN_VARIABLES),
                 start_new_session=True,
             )
             if self._closed:

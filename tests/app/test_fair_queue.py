@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from app.domain.entities import Caller
-from app.processes.fair_queue import FairQueue, RecentWork
+from app.fair_queue import FairQueue, RecentWork
 
 NOBODY = Caller("", "")
 
