@@ -49,7 +49,7 @@ def sendable(path: Path) -> Iterator[Path]:
 
 
 def pack_folder(folder: Path, archive: Path) -> int:
-    """Write the files of a folder to a ZIP archive, which is the same for the same files; returns their count.
+    """Write the files of a folder to a ZIP archive, the same for the same files; returns their count.
 
     They are stored as they are, in the order of their names and without their times. Hidden files and links
     are left out. Raises InvalidInput where no file is left.

@@ -24,6 +24,7 @@ import msgspec
 import numpy as np
 
 from app.domain.errors import InputFault, TooLarge
+from app.encoders.faults import require_images
 from app.ingest import mapped_arrays
 from app.ingest.options import Decision, ReadingOptions
 from app.ingest.other_files import PICTURES
@@ -77,8 +78,10 @@ class _Member:
 def read_pictures(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawData:
     """Read a ZIP of pictures as a table with one column of pictures.
 
-    Raises InvalidRequest that names members and why they are refused, and TooLarge.
+    Raises InvalidRequest that names members and why they are refused, or that the libraries of pictures are
+    missing, and TooLarge.
     """
+    require_images()
     _check_directory(path)
     try:
         with zipfile.ZipFile(path) as archive:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from app.domain.errors import InputFault
 from app.encoders.checks import check_picture
-from app.encoders.faults import PictureFault
+from app.encoders.faults import PictureFault, require_images
 from app.ingest.raw import invalid_file, invalid_rows
 from core.data.table import GAP, ByteStrings, PictureCells
 
@@ -113,6 +113,7 @@ def picture_cells(values: Iterable[Any]) -> PictureCells:
 
     Raises InvalidRequest that names rows and why their pictures are refused.
     """
+    require_images()
     faults: list[InputFault] = []
     cells: list[bytes | None] = []
     for row, value in enumerate(values):

@@ -77,7 +77,7 @@ class Texts(Sequence[str]):
 
 
 class ByteStrings(Sequence[bytes]):
-    """n strings of bytes in one buffer ``data``: string i stands from ``offsets[i]`` to ``offsets[i + 1]``."""
+    """n strings of bytes in one buffer ``data``: i stands from ``offsets[i]`` to ``offsets[i + 1]``."""
 
     __slots__ = ("data", "offsets")
 

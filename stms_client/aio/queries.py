@@ -44,8 +44,8 @@ class Queries(Connection):
         explain: Explain = False,
     ) -> Decision:
         """The decision on one row, text or picture. image: the path of a JPEG, PNG or WebP, or its bytes, for
-        a model whose only column is one of pictures. explain: include the gate, the rejection and its piece; with
-        ``"columns"`` also what each column adds to the score.
+        a model whose only column is one of pictures. explain: include the gate, the rejection and its piece;
+        with ``"columns"`` also what each column adds to the score.
         """
         return await self.do(calls.query(model, label, x, text, explain, image))
 

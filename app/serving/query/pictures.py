@@ -242,10 +242,11 @@ def _from_rows(body: dict[str, Any], columns: Columns, slots: list[_Slot]) -> No
     given = body.get("columns")
     lists: dict[str, Any] = given if isinstance(given, dict) else {}
     for column in columns.pictures:
-        values = lists.get(column.name)
-        for i, one in enumerate(values if isinstance(values, list) else ()):
+        found = lists.get(column.name)
+        cells: list[Any] = found if isinstance(found, list) else []
+        for i, one in enumerate(cells):
             if one is not None and not isinstance(one, list):
-                slots.append(_Slot(one, column, _put_at(values, i), f"columns.{column.name}", i))
+                slots.append(_Slot(one, column, _put_at(cells, i), f"columns.{column.name}", i))
 
 
 def _put_at(values: list[Any], place: int) -> Callable[[list[float]], None]:
