@@ -120,9 +120,6 @@ async def open_query_parts(
         stack.callback(pipeline.tracer.close)
     stack.callback(pipeline.close)
     _register_metrics(metrics, budgets, cache, authenticator.rate_limiter, refresher)
-    pool = EncoderPool()
-    stack.push_async_callback(pool.close)
-    pictures = Pictures(pool, pipeline.limits)
     await refresher.start()
     audit_writer.start()
     stack.push_async_callback(audit_writer.stop)
@@ -141,8 +138,15 @@ async def open_query_parts(
         refresher,
         budgets,
         pipeline,
-        pictures,
+        _open_pictures(pipeline, stack),
     )
+
+
+def _open_pictures(pipeline: QueryPipeline, stack: AsyncExitStack) -> Pictures:
+    """What encodes the pictures of queries, until the stack closes; its children start with the first one."""
+    pool = EncoderPool()
+    stack.push_async_callback(pool.close)
+    return Pictures(pool, pipeline.limits)
 
 
 def _count_queries(

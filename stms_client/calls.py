@@ -22,14 +22,11 @@ from stms_client import cards
 from stms_client.arrays import (
     ClassName,
     Frame,
-    Image,
-    Row,
     Rows,
     archive,
     class_name,
     is_array,
     numbers,
-    question,
     raw_bytes,
     rows_body,
 )
@@ -98,15 +95,8 @@ def model_path(model: str) -> str:
     return f"/v1/models/{segment(model)}"
 
 
-def query(
-    model: str,
-    label: ClassName,
-    x: Row | None,
-    text: str | None,
-    explain: Explain,
-    image: Image | None = None,
-) -> Call[Decision]:
-    """Query of one row, text or picture and one class."""
+def query(model: str, label: ClassName, asked: Json, explain: Explain) -> Call[Decision]:
+    """Query of one row, text or picture, as `question` gives it, and one class."""
 
     def read(response: httpx.Response) -> Decision:
         answer = decoded(response)
@@ -114,16 +104,11 @@ def query(
         sample_id = response.headers.get(SAMPLE_HEADER)
         return decision if sample_id is None else replace(decision, sample_id=sample_id)
 
-    return _post(_query_path(model, label), question(x, text, image) | _explained(explain), read)
+    return _post(_query_path(model, label), asked | _explained(explain), read)
 
 
 def query_classes(
-    model: str,
-    labels: Sequence[ClassName],
-    x: Row | None,
-    text: str | None,
-    explain: Explain,
-    image: Image | None = None,
+    model: str, labels: Sequence[ClassName], asked: Json, explain: Explain
 ) -> Call[dict[str, Decision]]:
     """Query of one row, text or picture and several classes."""
 
@@ -131,7 +116,7 @@ def query_classes(
         answer = decoded(response)
         return {result["class"]: Decision.of(result, answer) for result in answer["classes"]}
 
-    body = {"classes": names_of(labels)} | question(x, text, image) | _explained(explain)
+    body = {"classes": names_of(labels)} | asked | _explained(explain)
     return _post(f"{model_path(model)}:query", body, read)
 
 
@@ -181,10 +166,9 @@ def _decisions(path: str, body: dict[str, Any], explain: Explain, faulty_rows: F
     return _post(path, body | _explained(explain) | said, lambda response: Decisions.of(decoded(response)))
 
 
-def predict(model: str, x: Row | None, text: str | None, image: Image | None = None) -> Call[str]:
+def predict(model: str, asked: Json) -> Call[str]:
     """Prediction of one row, text or picture by the full teacher."""
-    body = question(x, text, image)
-    return _post(f"{model_path(model)}:predict", body, lambda response: str(decoded(response)["label"]))
+    return _post(f"{model_path(model)}:predict", asked, lambda response: str(decoded(response)["label"]))
 
 
 def package(model: str, label: ClassName, etag: str | None, report: str | None) -> Call[Package | None]:

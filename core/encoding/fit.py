@@ -19,13 +19,13 @@ from core.data.table import NumberCells, PictureCells, Table, TextCells, VectorC
 from core.encoding.gaps import fit_gap_fill
 from core.encoding.rules import USUAL_RULES, ColumnRules, most_terms
 from core.errors import Fault, InvalidProblem
+from core.packed.embedded_column import EmbeddedColumn
 from core.packed.encoded_columns import (
     CYCLES,
     MAX_VALUES,
     CategoryColumn,
     ColumnEncoder,
     DateColumn,
-    EmbeddedColumn,
     Floats,
     NumberColumn,
     TextColumn,

@@ -12,6 +12,7 @@ from core.data.table import Texts
 from core.data.validation import MAX_MAGNITUDE
 from core.errors import InvalidPackage
 from core.packed.codec import Arrays, Header, take, take_array
+from core.packed.embedded_column import EmbeddedColumn
 from core.packed.encoded_columns import (
     CYCLES,
     FILLS,
@@ -20,7 +21,6 @@ from core.packed.encoded_columns import (
     CategoryColumn,
     ColumnEncoder,
     DateColumn,
-    EmbeddedColumn,
     NumberColumn,
     TextColumn,
     VectorColumn,

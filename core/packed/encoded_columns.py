@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from core.data.cell_values import NULLS, category_key, microseconds_of
 from core.data.schema import Kind, KindSpec
-from core.data.table import Cells, NumberCells, PictureCells, TextCells, Texts, VectorCells
+from core.data.table import Cells, NumberCells, TextCells, Texts, VectorCells
 from core.data.validation import MAX_MAGNITUDE
 from core.errors import Fault, InvalidProblem
 from core.packed.codec import Arrays, Header
@@ -166,9 +166,9 @@ class NumberColumn(ColumnEncoder):
         if self.is_truth:
             if value is True or value is False:
                 return float(value)
-            raise self._fault("wrong_type", f"must be true or false, not {_described(value)}")
+            raise self._fault("wrong_type", f"must be true or false, not {described(value)}")
         if type(value) is not float and type(value) is not int:
-            raise self._fault("wrong_type", f"must be a number, not {_described(value)}")
+            raise self._fault("wrong_type", f"must be a number, not {described(value)}")
         if not abs(value) <= MAX_MAGNITUDE:
             if isinstance(value, float) and not isfinite(value):
                 raise self._fault("not_finite", "is not a finite number")
@@ -263,7 +263,7 @@ class CategoryColumn(ColumnEncoder):
 
     def checked(self, value: Any) -> str:
         if not isinstance(value, str | float | int) or (isinstance(value, float) and not isfinite(value)):
-            raise self._fault("wrong_type", f"must be a text or a number, not {_described(value)}")
+            raise self._fault("wrong_type", f"must be a text or a number, not {described(value)}")
         key = category_key(value)
         if 4 * len(key) > MAX_VALUE_BYTES and len(key.encode("utf-8", "surrogatepass")) > MAX_VALUE_BYTES:
             raise self._fault("too_long", f"is longer than {MAX_VALUE_BYTES} bytes")
@@ -350,7 +350,7 @@ class DateColumn(ColumnEncoder):
 
     def checked(self, value: Any) -> int | None:
         if not isinstance(value, str):
-            raise self._fault("wrong_type", f"must be a text, not {_described(value)}")
+            raise self._fault("wrong_type", f"must be a text, not {described(value)}")
         if self.nulls and value.strip() in self.nulls:
             if self.required:
                 raise self._fault("missing_value", "has no value")
@@ -423,7 +423,7 @@ class TextColumn(ColumnEncoder):
 
     def checked(self, value: Any) -> str:
         if not isinstance(value, str):
-            raise self._fault("wrong_type", f"must be a text, not {_described(value)}")
+            raise self._fault("wrong_type", f"must be a text, not {described(value)}")
         return value
 
     def row(self, value: str | None) -> list[float]:
@@ -464,10 +464,10 @@ class VectorColumn(ColumnEncoder):
     def checked(self, value: Any) -> list[float]:
         wanted = len(self.fallback)
         if not isinstance(value, list) or len(value) != wanted:
-            raise self._fault("wrong_type", f"must be a list of {wanted} numbers, not {_described(value)}")
+            raise self._fault("wrong_type", f"must be a list of {wanted} numbers, not {described(value)}")
         for number in value:
             if type(number) not in (int, float):
-                raise self._fault("wrong_type", f"must be a list of numbers, and has {_described(number)}")
+                raise self._fault("wrong_type", f"must be a list of numbers, and has {described(number)}")
             if not abs(number) <= MAX_MAGNITUDE:
                 raise self._fault(
                     "not_finite", f"has a number that is not finite or beyond ±{MAX_MAGNITUDE:g}"
@@ -496,92 +496,6 @@ class VectorColumn(ColumnEncoder):
         return {"fallback": self.fallback}
 
 
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class EmbeddedColumn(ColumnEncoder):
-    """Pictures by the vectors that an encoder makes of them; a value is such a vector, never a picture.
-
-    encoder: digest of the encoder. encoder_name: what people call it. pixels: how pictures become pixels,
-    such as ``pixels.1``. centre, scale: (w,), the vector v becomes (v − centre) · scale, so that all its
-    numbers together have a variance of about 1, as one other column has. A gap becomes the centre.
-    """
-
-    kind: ClassVar[Kind] = Kind.IMAGE
-    name: str
-    required: bool
-    encoder: str
-    encoder_name: str
-    pixels: str
-    centre: Floats
-    scale: Floats
-    marks_gaps: bool
-    fills: bool = False
-
-    @property
-    def vector_width(self) -> int:
-        """Numbers of a vector, w."""
-        return len(self.centre)
-
-    @property
-    def width(self) -> int:
-        return len(self.centre) + self.marks_gaps
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        return (*map(str, range(len(self.centre))), *(["missing"] if self.marks_gaps else ()))
-
-    def checked(self, value: Any) -> list[float]:
-        wanted = len(self.centre)
-        if not isinstance(value, list) or len(value) != wanted:
-            what = (
-                f"must be a vector of {wanted} numbers of the encoder {self.encoder_name}, not"
-                f" {_described(value)}; a server makes it of a picture"
-            )
-            raise self._fault("wrong_type", what)
-        for number in value:
-            if type(number) not in (int, float):
-                raise self._fault("wrong_type", f"must be a list of numbers, and has {_described(number)}")
-            if not abs(number) <= MAX_MAGNITUDE:
-                raise self._fault(
-                    "not_finite", f"has a number that is not finite or beyond ±{MAX_MAGNITUDE:g}"
-                )
-        return [*map(float, value)]
-
-    def row(self, value: list[float] | None) -> list[float]:
-        if value is None:
-            numbers = [0.0] * len(self.centre)
-        else:
-            numbers = ((np.array(value, dtype=np.float64) - self.centre) * self.scale).tolist()
-        return [*numbers, float(value is None)] if self.marks_gaps else numbers
-
-    def usual(self, means: Floats) -> list[float]:
-        del means
-        return [0.0] * self.width
-
-    def fill(self, cells: Cells, out: Floats) -> None:
-        assert isinstance(cells, PictureCells)  # noqa: S101 - the caller has converted them
-        vectors, w = cells.vectors.get(self.encoder), len(self.centre)
-        if vectors is None or vectors.shape[1:] != (w,):
-            message = f"The pictures have no vectors of the encoder {self.encoder_name}."
-            raise self._fault("not_encoded", message)
-        known = np.flatnonzero(~cells.is_gap)
-        out[known, :w] = (vectors[cells.codes[known]].astype(np.float64) - self.centre) * self.scale
-        if self.marks_gaps:
-            out[:, w] = cells.is_gap
-
-    def header(self) -> Header:
-        return {
-            "required": self.required,
-            "marks_gaps": self.marks_gaps,
-            "encoder": self.encoder,
-            "encoder_name": self.encoder_name,
-            "pixels": self.pixels,
-        }
-
-    def arrays(self) -> Arrays:
-        return {"centre": self.centre, "scale": self.scale}
-
-
 def _texts_arrays(name: str, texts: Sequence[str]) -> Arrays:
     packed = Texts.of(texts)
     return {name: packed.data, f"{name}.offsets": packed.offsets}
@@ -601,7 +515,7 @@ def _spread(entries: Entries, cells: TextCells) -> Entries:
     return Entries(np.repeat(rows, lengths), entries.columns[places], entries.values[places])
 
 
-def _described(value: Any) -> str:
+def described(value: Any) -> str:
     """A value of JSON in the words of messages."""
     names = {str: "a text", bool: "true or false", list: "a list", dict: "an object"}
     return (

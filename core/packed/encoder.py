@@ -31,11 +31,11 @@ from core.data.validation import MAX_FAULTS
 from core.errors import Fault, InvalidPackage, InvalidProblem
 from core.packed.codec import Arrays, Buffer, Header, decode, encode, package_errors, take_array
 from core.packed.column_packages import column_from
+from core.packed.embedded_column import EmbeddedColumn
 from core.packed.encoded_columns import (
     FILLS,
     MAX_COLUMNS,
     ColumnEncoder,
-    EmbeddedColumn,
     Floats,
     NumberColumn,
 )

@@ -10,12 +10,12 @@ from typing import Any, Final, final
 from core.data.cell_values import number_of
 from core.data.schema import Kind
 from core.errors import InvalidProblem
+from core.packed.embedded_column import EmbeddedColumn
 from core.packed.encoded_columns import (
     MAX_VALUE_BYTES,
     CategoryColumn,
     ColumnEncoder,
     DateColumn,
-    EmbeddedColumn,
     NumberColumn,
     TextColumn,
     VectorColumn,

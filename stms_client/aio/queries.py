@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from stms_client import calls
 from stms_client.aio.connection import Connection
 from stms_client.aio.local import AsyncLocal, OnStale
-from stms_client.arrays import ClassName, Image, Row, Rows, in_order
+from stms_client.arrays import ClassName, Image, Row, Rows, in_order, question
 from stms_client.documents import Version
 from stms_client.errors import InvalidInput
 from stms_client.results import Decision, Decisions, Explain, FaultyRows, Package
@@ -47,7 +47,7 @@ class Queries(Connection):
         a model whose only column is one of pictures. explain: include the gate, the rejection and its piece;
         with ``"columns"`` also what each column adds to the score.
         """
-        return await self.do(calls.query(model, label, x, text, explain, image))
+        return await self.do(calls.query(model, label, question(x, text, image), explain))
 
     async def query_rows(
         self,
@@ -95,13 +95,13 @@ class Queries(Connection):
 
         The names of the classes are its keys, also of those that were asked about by numbers.
         """
-        return await self.do(calls.query_classes(model, labels, x, text, explain, image))
+        return await self.do(calls.query_classes(model, labels, question(x, text, image), explain))
 
     async def predict(
         self, model: str, x: Row | None = None, *, text: str | None = None, image: Image | None = None
     ) -> str:
         """The class that the full teacher assigns to one row, text or picture."""
-        return await self.do(calls.predict(model, x, text, image))
+        return await self.do(calls.predict(model, question(x, text, image)))
 
     def local(
         self,

@@ -31,7 +31,7 @@ from app.serving.work import RequestLimits
 from core.errors import InvalidProblem
 from core.packed import PackedStudent
 from core.packed.contributions import Baseline
-from core.packed.encoded_columns import EmbeddedColumn
+from core.packed.embedded_column import EmbeddedColumn
 from core.packed.record_rows import Values
 
 Block: TypeAlias = tuple[Sequence[int], NDArray[Any]]

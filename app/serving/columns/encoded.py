@@ -18,7 +18,7 @@ from app.serving.columns.tally import InputTally
 from app.serving.work import RequestLimits
 from core.packed import PackedStudent
 from core.packed.contributions import Baseline
-from core.packed.encoded_columns import EmbeddedColumn
+from core.packed.embedded_column import EmbeddedColumn
 from core.packed.encoder import Encoder
 from core.packed.record_rows import RecordRows, record_scorers
 

@@ -31,11 +31,11 @@ from app.domain.near_names import listed, near_name
 from app.serving.json_keys import duplicate_key, place_of
 from core.data.validation import MAX_FAULTS, NO_VALUE
 from core.errors import InvalidProblem
+from core.packed.embedded_column import EmbeddedColumn
 from core.packed.encoded_columns import (
     CategoryColumn,
     ColumnEncoder,
     DateColumn,
-    EmbeddedColumn,
     NumberColumn,
     VectorColumn,
 )

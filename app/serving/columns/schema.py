@@ -17,11 +17,11 @@ from app.domain.near_names import listed
 from app.serving.columns.base import Columns
 from app.serving.lru import LruCache
 from core.data.validation import MAX_MAGNITUDE
+from core.packed.embedded_column import EmbeddedColumn
 from core.packed.encoded_columns import (
     CategoryColumn,
     ColumnEncoder,
     DateColumn,
-    EmbeddedColumn,
     NumberColumn,
     TextColumn,
     VectorColumn,

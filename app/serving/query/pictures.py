@@ -37,7 +37,7 @@ from app.serving.json_keys import NO_JSON, check_once
 from app.serving.query.negotiation import MediaType, RequestFormat
 from app.serving.query.requests import decompressed
 from app.serving.work import RequestLimits
-from core.packed.encoded_columns import EmbeddedColumn
+from core.packed.embedded_column import EmbeddedColumn
 
 MAX_PICTURES: Final = 16
 """Pictures of one query."""
