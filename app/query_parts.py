@@ -113,11 +113,7 @@ async def open_query_parts(
     stack.push_async_callback(refresher.stop)
     budgets = Budgets(settings, lambda: authenticator.has_tenants)
     pipeline = QueryPipeline(settings, authenticator, cache, metrics, audit_writer, budgets)
-    pipeline.tracer = open_tracer(
-        settings.trace_endpoint, settings.trace_rate, "api", metadata.version("stms")
-    )
-    if pipeline.tracer is not None:
-        stack.callback(pipeline.tracer.close)
+    _trace(pipeline, settings, stack)
     stack.callback(pipeline.close)
     _register_metrics(metrics, budgets, cache, authenticator.rate_limiter, refresher)
     await refresher.start()
@@ -140,6 +136,14 @@ async def open_query_parts(
         pipeline,
         _open_pictures(pipeline, stack),
     )
+
+
+def _trace(pipeline: QueryPipeline, settings: Settings, stack: AsyncExitStack) -> None:
+    """Let a pipeline trace its queries until the stack closes, if there is a collector."""
+    version = metadata.version("stms")
+    pipeline.tracer = open_tracer(settings.trace_endpoint, settings.trace_rate, "api", version)
+    if pipeline.tracer is not None:
+        stack.callback(pipeline.tracer.close)
 
 
 def _open_pictures(pipeline: QueryPipeline, stack: AsyncExitStack) -> Pictures:
