@@ -117,11 +117,7 @@ async def open_query_parts(
     stack.callback(pipeline.close)
     _register_metrics(metrics, budgets, cache, authenticator.rate_limiter, refresher)
     await refresher.start()
-    audit_writer.start()
-    stack.push_async_callback(audit_writer.stop)
-    metrics.add_counter(
-        "stms_audit_failures", "Attempts to write the audit log that failed.", lambda: audit_writer.failures
-    )
+    _start_audit(audit_writer, metrics, stack)
     _count_queries(settings, store, cache, metrics, periodic, stack)
     return QueryParts(
         settings,
@@ -135,6 +131,15 @@ async def open_query_parts(
         budgets,
         pipeline,
         _open_pictures(pipeline, stack),
+    )
+
+
+def _start_audit(audit_writer: AuditWriter, metrics: Metrics, stack: AsyncExitStack) -> None:
+    """Write the audit log until the stack closes."""
+    audit_writer.start()
+    stack.push_async_callback(audit_writer.stop)
+    metrics.add_counter(
+        "stms_audit_failures", "Attempts to write the audit log that failed.", lambda: audit_writer.failures
     )
 
 
