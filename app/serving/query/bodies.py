@@ -47,6 +47,8 @@ class QueryBody(msgspec.Struct, forbid_unknown_fields=True):
 
 Decoded = TypeVar("Decoded", bound=QueryBody)
 
+MAX_PICTURES: Final = 16
+"""Pictures of one query, see `app.serving.query.pictures`."""
 FORMS: Final = ("x", "rows", "record", "records", "columns", "text", "texts")
 _OF_LISTS: Final = ("x", "rows")
 _MANY: Final = ("rows", "records", "texts")

@@ -11,7 +11,7 @@ from app.domain.errors import InputFault
 from app.http.json_schema import one_of, ref, schema_of, schemas_of
 from app.serving.columns.table_rows import Number, SparseRow
 from app.serving.decision import COLUMNS
-from app.serving.query.bodies import QueryBody
+from app.serving.query.bodies import MAX_PICTURES, QueryBody
 from app.serving.query.negotiation import DTYPES, MediaType
 from app.serving.query.requests import CLASSES_SCHEMA, EXPLAIN_DOC, ClassesQuery, ClassName, ClassQuery
 
@@ -195,14 +195,30 @@ _REQUEST_DOC: Final = (
     " the numbers of dense rows, which are then put into the order of the model. Models whose columns have"
     " names take `record` or `records`, objects of values by these names, and with columns of texts, dates or"
     " gaps nothing else: `GET /v1/models/{model}/versions/{version}/schema` describes them. Such models also"
-    " take `columns`, lists of values by names, and a model of one column of texts takes `text` or `texts`."
+    " take `columns`, lists of values by names, and a model of one column of texts takes `text` or `texts`, one of"
+    " pictures `image`, `images`, `embedding` or `embeddings`."
 )
+_PICTURE: Final[Json] = {
+    "type": "string",
+    "minLength": 1,
+    "description": "Base64 of a JPEG, PNG or WebP, or a data URL of it.",
+}
+_VECTOR: Final[Json] = {
+    "type": "array",
+    "items": {"type": "number"},
+    "minItems": 1,
+    "description": "The numbers that the encoder of the version makes of a picture.",
+}
 _RECORDS: Final[Json] = {
     "record": ref("Record"),
     "records": {"type": "array", "items": ref("Record"), "minItems": 1},
     "columns": ref("Columns"),
     "text": {"type": "string", "description": "The text that is asked about."},
     "texts": {"type": "array", "items": {"type": "string"}, "minItems": 1},
+    "image": _PICTURE,
+    "images": {"type": "array", "items": _PICTURE, "minItems": 1, "maxItems": MAX_PICTURES},
+    "embedding": _VECTOR,
+    "embeddings": {"type": "array", "items": _VECTOR, "minItems": 1},
 }
 """The further forms of a query, of which a body has exactly one."""
 
@@ -334,11 +350,11 @@ def _bytes(kind: MediaType) -> Json:
 
 
 def body_of(schema: str, examples: Json | None = None) -> Json:
-    """A request body of rows: JSON of ``schema``, a raw tensor, or an .npy file."""
+    """A request body of rows: JSON of ``schema``, a raw tensor, an .npy file, or a picture."""
     content = _json(schema)
     if examples is not None:
         content["application/json"]["examples"] = examples
-    for kind in (MediaType.TENSOR, MediaType.NPY):
+    for kind in (MediaType.TENSOR, MediaType.NPY, MediaType.PICTURE):
         content[kind.value.decode()] = {"schema": _bytes(kind)}
     return {"required": True, "content": content}
 
@@ -356,7 +372,8 @@ _EXPLAINED: Final = _parameter(
 )
 _FORMS_DOC: Final = (
     "Rows come as JSON, as raw little-endian numbers (`application/octet-stream` with `X-Tensor-Shape` and "
-    "`X-Tensor-Dtype`) or as an `.npy` file (`application/x-npy`); `Accept` chooses among the same for the "
+    "`X-Tensor-Dtype`) or as an `.npy` file (`application/x-npy`); a picture comes as it is"
+    " (`image/jpeg`, `image/png`, `image/webp`), or as the file of a form. `Accept` chooses among the same for the "
     "answer. Errors name row and column; no answer contains NaN."
 )
 

@@ -34,13 +34,12 @@ from app.http.types import Body
 from app.serving.columns.base import Columns
 from app.serving.columns.faults import refusal
 from app.serving.json_keys import NO_JSON, check_once
+from app.serving.query.bodies import MAX_PICTURES
 from app.serving.query.negotiation import MediaType, RequestFormat
 from app.serving.query.requests import decompressed
 from app.serving.work import RequestLimits
 from core.packed.embedded_column import EmbeddedColumn
 
-MAX_PICTURES: Final = 16
-"""Pictures of one query."""
 _FORMS: Final = ("image", "images", "embedding", "embeddings")
 _MARKS: Final = (b'"image', b'"b64"', b"data:", b'"embedding', b"\\")
 """What stands in every body of JSON with a picture, or may stand for it."""
