@@ -14,10 +14,11 @@ from app.domain.caller_rules import ProxyRule, TokenIssuer
 from app.domain.object_address import ObjectAddress, checked_bucket, checked_endpoint
 from app.domain.origins import AllowedServers, Origin, allowed_pages
 from app.domain.path_prefix import path_prefix
+from app.encoder_settings import EncoderSettings
 from app.secret_files import SecretFiles
 
 
-class Settings(BaseSettings):
+class Settings(EncoderSettings):
     """All settings of the service."""
 
     model_config = SettingsConfigDict(env_prefix="STMS_", extra="ignore")

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 import PIL
 from numpy.typing import NDArray
-from PIL import Image, ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
+from PIL import ExifTags, Image, ImageFile, JpegImagePlugin, PngImagePlugin, TiffImagePlugin, WebPImagePlugin
 
 from app.encoders.checks import check_picture
 from app.encoders.faults import PictureFault
@@ -28,6 +28,8 @@ _CLASSES: Final[dict[str, type[ImageFile.ImageFile]]] = {
     "png": PngImagePlugin.PngImageFile,
     "webp": WebPImagePlugin.WebPImageFile,
 }
+_READERS_OF_EXIF: Final = (TiffImagePlugin, ExifTags)
+"""Modules that Pillow loads when the first picture has EXIF, which would be too late in a child."""
 _ORIENTATION: Final = 0x0112
 _TURNS: Final = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,

@@ -27,6 +27,7 @@ from app.encoders.rests import Rests
 from app.encoders.sandbox import Sandbox
 from app.encoders.specification import EncoderSpecification
 from app.fair_queue import FairQueue, RecentWork
+from app.settings import Settings
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,16 @@ class EncoderPool:
         most = _MAX_ENCODERS * processes * _MAX_QUESTIONS
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="encoder")
 
+    @classmethod
+    def of(cls, settings: Settings, file: Callable[[str], bytes] = _no_file) -> EncoderPool:
+        """The pool of a process with these settings."""
+        return cls(
+            processes=settings.encoder_processes,
+            cache_bytes=settings.encoder_cache_mb * 1024**2,
+            sandbox=settings.encoder_sandbox,
+            file=file,
+        )
+
     @property
     def pids(self) -> list[int]:
         """Process ids of the children that run."""
@@ -133,7 +144,9 @@ class EncoderPool:
         def answer(picture: bytes) -> Answer:
             check()
             quick = self._quick(encoder, picture)
-            return quick or self._answer(encoder, picture, tenant, check, limited=False)
+            if quick is not None:
+                return quick
+            return self._answer(encoder, picture, tenant, check, limited=False)
 
         if self._processes == 1:
             return [answer(picture) for picture in pictures]

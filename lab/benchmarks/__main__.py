@@ -13,6 +13,7 @@ PROGRAMS: Final = (
         "cluster",
         "dashboard",
         "first_model",
+        "images",
         "inputs",
         "many_classes",
         "memory",

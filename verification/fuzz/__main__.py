@@ -34,6 +34,7 @@ SHARES: Final[Mapping[str, float]] = {
     "encoder": 1.0,
     "profile": 0.5,
     "form": 1.0,
+    "picture": 1.0,
     "npz": 0.7,
     "npz_arrays": 1.0,
     "npy": 0.7,

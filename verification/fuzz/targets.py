@@ -24,6 +24,9 @@ from app.api.multipart import FormReader
 from app.domain.entities import Json, ModelVersion
 from app.domain.errors import ServiceError
 from app.domain.file_formats import FileFormat
+from app.encoders import features, pixels
+from app.encoders.checks import check_picture
+from app.encoders.faults import PictureFault
 from app.http.types import Body
 from app.ingest import dataset_format, formats, linear_head
 from app.ingest.raw import DatasetLimits
@@ -57,17 +60,19 @@ from core.packed.single_text import SingleTexts
 from core.packed.term_table import TermTable, term_entries
 from core.packed.terms import FAMILIES
 from core.packed.trees import TreesBasis
+from tests.pictures import good as good_pictures
 from tests.reference.random_students import FORMS, MAPS, random_student
 from verification.fuzz import known_heads as fuzz_known_heads
 from verification.fuzz import relay as fuzz_relay
 from verification.fuzz.costs import FACTOR, QUESTIONS, nanoseconds
 from verification.fuzz.heads import HEADS, compare_heads
 
-ALLOWED: Final = (ServiceError, InvalidProblem, InvalidPackage)
+ALLOWED: Final = (ServiceError, InvalidProblem, InvalidPackage, PictureFault)
 MAX_BYTES: Final = 8192
 """Longest input."""
 _ROWS, _COLUMNS, _ARRAY_BYTES = 10_000, 2_000, 32 * 1024**2
 _LIMITS: Final = RequestLimits(max_bytes=1024**2, max_rows=1000)
+_PIXELS: Final = 4_000_000
 _HEAD: Final = linear_head.HeadLimits(1000, 200, 1024**2)
 _CSR: Final = ("X_data", "X_indices", "X_indptr", "X_shape")
 _MEMBERS: Final = ("X", "y", "X_test", "y_test", "class_names", "feature_names", *_CSR)
@@ -244,6 +249,13 @@ def _form(data: bytes, _folder: Path) -> None:
     form.feed(data[:half])
     form.feed(data[half:])
     form.finish()
+
+
+def _picture(data: bytes, _folder: Path) -> None:
+    """The header of a picture, and its pixels if they are few: children have a second for many."""
+    header = check_picture(data)
+    if header.width * header.height * header.scans < _PIXELS:
+        features.rnd(pixels.decode(data, features.RND_SIDE))
 
 
 def _npy(array: Any) -> bytes:
@@ -523,6 +535,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "profile": Target(_profile, lambda: [fit_profile(_table(), _encoded()[0].records.encoder).to_bytes()]),
     "encoder": Target(_encoder, lambda: [columns.records.encoder.to_bytes() for columns in _encoded()]),
     "form": Target(_form, lambda: [_FORM]),
+    "picture": Target(_picture, lambda: list(good_pictures().values())),
     "npz": Target(_read_npz, lambda: [_npz(X=_X, y=_Y), _npz(X=_X, y=_Y, class_names=["a", "b"])]),
     "npz_arrays": Target(_packed(_MEMBERS, _read_npz), _npy_members),
     "npy": Target(
