@@ -26,6 +26,7 @@ from app.api import (
     predict,
     presigned_uploads,
     retraining,
+    subjects,
     suspects,
     teachers,
     token_revocations,
@@ -119,6 +120,7 @@ def create_app(
             gates,
             classes,
             retraining,
+            subjects,
             teachers,
         )
         for part in (*training, keys, token_revocations, webhooks):

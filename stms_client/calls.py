@@ -446,6 +446,11 @@ def delete(path: str) -> Call[None]:
     return Call("DELETE", path, lambda _: None, repeatable=False)
 
 
+def erase(path: str, kind: type[T]) -> Call[T]:
+    """Deletion that may be asked for again, and the document of this kind that tells what was deleted."""
+    return Call("DELETE", path, _reader(kind), is_long=True)
+
+
 def page(path: str, **params: str | float | None) -> Call[Page]:
     """Read of one page of a list."""
 

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 from fastapi import APIRouter, Response
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
 from app.api.border import BorderRoute
@@ -16,7 +16,7 @@ from app.api.dependencies import Context, Trainer
 from app.api.jobs import accepted
 from app.api.models import LABELS, BaseVersion, Label, ModelName
 from app.api.schemas import Body, JobView, VersionView
-from app.domain.names import USABLE, AliasName
+from app.domain.names import USABLE, AliasName, DatasetRef
 from app.services import class_additions, class_changes
 from app.services.models import DEFAULT_ALIAS, LISTED_CLASSES
 from app.serving.columns.base import Columns
@@ -48,7 +48,7 @@ class AddClass(Body):
     records: list[dict[str, Any]] | None = Field(None, max_length=class_additions.MOST)
     rows: list[Any] | None = Field(None, max_length=class_additions.MOST)
     texts: list[str] | None = Field(None, max_length=class_additions.MOST)
-    dataset_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    dataset_id: DatasetRef | None = None
     max_false_positive_rate: float = Field(
         0.01,
         gt=0,

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Response
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from app.api.border import BorderRoute
 from app.api.dependencies import Context, Trainer
 from app.api.jobs import IdempotencyKey, accepted, body_digest
 from app.api.models import BaseVersion, ModelName
 from app.api.schemas import Body, JobView
-from app.domain.names import AliasName
+from app.domain.names import AliasName, DatasetRef
 from app.services import retraining
 from app.services.models import DEFAULT_ALIAS
 
@@ -30,7 +30,7 @@ class Retrain(Body):
     """
 
     base: BaseVersion | Annotated[int, Field(ge=1, le=2**31 - 1)] = Field(DEFAULT_ALIAS, alias="from")
-    dataset_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    dataset_id: DatasetRef | None = None
     alias: AliasName | None = None
     hyperparameters: dict[str, Any] = Field({}, max_length=_MOST_FIELDS)
 

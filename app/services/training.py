@@ -33,7 +33,7 @@ from app.domain.errors import (
     Unavailable,
     Unprocessable,
 )
-from app.domain.names import check_model_name
+from app.domain.names import LATEST_SUFFIX, check_model_name
 from app.domain.ports import JobQueue
 from app.domain.training_spec import TrainingSpec
 from app.services import quotas
@@ -90,6 +90,7 @@ def submit_job(
     """
     check_model_name(model)
     check_size(spec)
+    dataset_id, spec = _pin_datasets(store, dataset_id, spec)
     spec = _pin_teacher(store, dataset_id, spec, settings)
 
     admitted: list[tuple[str, int]] = []
@@ -320,6 +321,19 @@ def student_trace(store: Store, job_id: str, class_index: int, method: str) -> J
     trace: Json = json.loads(zlib.decompress(stored))
     student = {"job_id": job_id, "class_index": class_index, "label": row.label, "method": method}
     return student | trace
+
+
+def _pin_datasets(store: Store, dataset_id: str, spec: TrainingSpec) -> tuple[str, TrainingSpec]:
+    """The ids of the newest revisions in place of names that say so. Raises NotFound."""
+    tested = spec.evaluation.dataset_id
+    if not any(name and name.endswith(LATEST_SUFFIX) for name in (dataset_id, tested)):
+        return dataset_id, spec
+    with store.read() as uow:
+        dataset_id = uow.datasets.get(dataset_id).id
+        if tested is not None:
+            pinned = spec.evaluation.model_copy(update={"dataset_id": uow.datasets.get(tested).id})
+            spec = spec.model_copy(update={"evaluation": pinned})
+    return dataset_id, spec
 
 
 def _pin_teacher(store: Store, dataset_id: str, spec: TrainingSpec, settings: Settings) -> TrainingSpec:
