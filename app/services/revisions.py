@@ -163,7 +163,7 @@ def _split(store: Store, source: Dataset) -> tuple[tuple[float | None, int] | No
     has_test_part = source.test_rows > 0
     for spec in specs:
         if spec.evaluation.holds_out(has_test_part=has_test_part):
-            kinds = {name: str(kind) for name, kind in spec.inputs.kinds.items()}
+            kinds = {name: str(kind) for name, kind in spec.inputs.kinds.items()} if spec.inputs else {}
             return (spec.evaluation.given_fraction, spec.seed), kinds
     return (None if has_test_part else (None, 0)), {}
 
@@ -232,14 +232,9 @@ def _twice(changes: Changes) -> list[InputFault]:
 
 
 def _identity(source: Dataset, other: Dataset | None, order: RevisionOrder) -> str:
-    said = [
-        source.digest,
-        None if other is None else other.digest,
-        order.deleted,
-        order.subjects,
-        order.split,
-    ]
-    said += [[(one.row, one.is_id, one.label) for one in order.relabelled], order.kinds, order.min_per_class]
+    labels = [(one.row, one.is_id, one.label) for one in order.relabelled]
+    said: list[object] = [source.digest, None if other is None else other.digest, order.deleted, labels]
+    said += [order.subjects, order.split, order.kinds, order.min_per_class]
     return hashlib.sha256(json.dumps(["revision", *said]).encode()).hexdigest()
 
 

@@ -161,6 +161,7 @@ def _erase_series(
     for dataset, _ in found:
         try:
             delete_dataset(store, dataset.id)
+            files.discard(dataset.blob_digest)
             deleted.append(dataset.id)
         except Conflict:
             in_use.append(dataset.id)
