@@ -373,9 +373,12 @@ def retrain(
     hyperparameters: Mapping[str, Any] | None,
     alias: str | None,
     key: str | None,
+    classes: str | Sequence[str] = "all",
 ) -> Call[Job]:
     """Training of a version again, which its idempotency key makes repeatable."""
     body: dict[str, Any] = {"from": base, "hyperparameters": dict(hyperparameters or {})}
+    if classes != "all":
+        body["classes"] = classes if isinstance(classes, str) else list(classes)
     given = {"dataset_id": dataset_id, "alias": alias}
     body |= {name: value for name, value in given.items() if value is not None}
     path = f"{model_path(model)}/retrain"

@@ -76,10 +76,12 @@ def submit_job(
     priority: Priority = Priority.NORMAL,
     noted: Json | None = None,
     audited: Json | None = None,
+    encoder: tuple[str | None, str | None] | None = None,
 ) -> tuple[Job, bool]:
     """Store a job and enqueue it; returns it and whether it is new.
 
-    noted, audited: what its provenance and its audit record say beside what they say of every job.
+    noted, audited: what its provenance and its audit record say beside what they say of every job. encoder:
+    digests of the encoder of another job, which this one takes, and of its profile; None to fit one.
 
     A repeated idempotency key of the same caller returns the existing job. When the queue cannot be reached,
     the job stays stored as queued, and a worker enqueues it later.
@@ -104,6 +106,8 @@ def submit_job(
                     return _existing_job(uow, known, body_digest), False
             job = _new_job(uow, dataset_id, model, spec, created_by, settings, priority)
             job = dataclasses.replace(job, provenance=job.provenance | (noted or {}))
+            if encoder is not None:
+                job = dataclasses.replace(job, encoder_digest=encoder[0], profile_digest=encoder[1])
             uow.jobs.add(job)
             if idempotency_key is not None:
                 uow.jobs.add_idempotency_key(created_by, idempotency_key, body_digest, job.id)

@@ -224,15 +224,17 @@ class Jobs(Connection):
         base: int | str = "latest",
         hyperparameters: Mapping[str, Any] | None = None,
         alias: str | None = None,
+        classes: str | Sequence[str] = "all",
         idempotency_key: str | None = None,
     ) -> AsyncJob:
         """Train the version ``base`` again, with the specification of the job that trained it.
 
         dataset_id: what to train on; by default the data set of that job. hyperparameters: those that differ.
-        alias: moved to the new version. idempotency_key: repeats with the same key are one job. What is not
-        repeated of a version with other thresholds or classes is in the warnings of the job.
+        alias: moved to the new version. classes: ``"changed"``, or names, for those whose students alone are
+        trained; the others stay as they are. idempotency_key: repeats with the same key are one job. What is
+        not repeated of a version with other thresholds or classes is in the warnings of the job.
         """
-        call = calls.retrain(model, str(base), dataset_id, hyperparameters, alias, idempotency_key)
+        call = calls.retrain(model, str(base), dataset_id, hyperparameters, alias, idempotency_key, classes)
         return AsyncJob(await self.do(call), self)
 
     async def jobs(

@@ -1,4 +1,6 @@
-"""The data of a subject are deleted: no byte of its rows is left, and training goes as if they had never been."""
+"""The data of a subject are deleted: no byte of its rows is left, and training goes as if they had never
+been.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from stms_client import Client
-from tests.system.deployment import QUICK_SOLVERS, Deployment, stms
+from tests.system.deployment import QUICK_SOLVERS, Deployment
 
 QUICK = {"automatic": False, "features": {"kind": "linear"}, "suspects": {"limit": 0}, "alias": None}
 COLUMNS = 4
@@ -48,27 +50,29 @@ def test_a_subject_is_forgotten(tmp_path: Path) -> None:
     needles = [value.tobytes() for value in values] + [repr(float(value)).encode() for value in values]
     needles.append(b"bob")
     data = tmp_path / "data"
-    with Deployment(data, serve=True, is_new=False, settings=QUICK_SOLVERS) as service:
-        with Client(service.url, service.first_key) as client:
-            base = client.upload_dataset(paths["all"], subject_column="who", label_column="label")
-            assert "who" not in [column["name"] for column in base["summary"]["features"]]
-            job = client.wait_for_job(client.submit_job(base["id"], "first", QUICK)["id"])
-            erased = client.erase_subject("bob")
-            [one] = erased["datasets"]
-            assert (one["series"], one["rows"], one["deleted"]) == (base["id"], 30, [base["id"]])
-            [taught] = erased["versions"]
-            assert (taught["model"], taught["trained_with"], taught["contains"]) == ("first", 30, [])
-            assert client.erase_subject("bob")["datasets"] == []
-            after = client.wait_for_job(client.submit_job(f"{base['id']}@latest", "after", QUICK)["id"])
-            assert after["dataset_id"] == one["revision"]
-            other = client.upload_dataset(paths["without"], subject_column="who", label_column="label")
-            never = client.wait_for_job(client.submit_job(other["id"], "never", QUICK)["id"])
-            assert _student_digests(client, after) == _student_digests(client, never)
-            assert _student_digests(client, after) != _student_digests(client, job)
-            for name in ("teacher_digest", "preparation_digest"):
-                assert after["provenance"][name] == never["provenance"][name], name
-            client.delete_version("first", 1)
-            client.delete_job(job["id"])
+    with (
+        Deployment(data, serve=True, is_new=False, settings=QUICK_SOLVERS) as service,
+        Client(service.url, service.first_key) as client,
+    ):
+        base = client.upload_dataset(paths["all"], subject_column="who", label_column="label")
+        assert "who" not in [column["name"] for column in base["summary"]["features"]]
+        job = client.wait_for_job(client.submit_job(base["id"], "first", QUICK)["id"])
+        erased = client.erase_subject("bob")
+        [one] = erased["datasets"]
+        assert (one["series"], one["rows"], one["deleted"]) == (base["id"], 30, [base["id"]])
+        [taught] = erased["versions"]
+        assert (taught["model"], taught["trained_with"], taught["contains"]) == ("first", 30, [])
+        assert client.erase_subject("bob")["datasets"] == []
+        after = client.wait_for_job(client.submit_job(f"{base['id']}@latest", "after", QUICK)["id"])
+        assert after["dataset_id"] == one["revision"]
+        other = client.upload_dataset(paths["without"], subject_column="who", label_column="label")
+        never = client.wait_for_job(client.submit_job(other["id"], "never", QUICK)["id"])
+        assert _student_digests(client, after) == _student_digests(client, never)
+        assert _student_digests(client, after) != _student_digests(client, job)
+        for name in ("teacher_digest", "preparation_digest"):
+            assert after["provenance"][name] == never["provenance"][name], name
+        client.delete_version("first", 1)
+        client.delete_job(job["id"])
     # The search finds what is there: rows about the others.
     assert _found(data, [X[0, 0].tobytes()])
     assert _found(data, needles) == []

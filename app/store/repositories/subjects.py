@@ -64,7 +64,10 @@ class Subjects(Scoped):
             query = sa.select(samples.c.id, samples.c.monitor_id)
             query = query.where(self._owns(samples), samples.c.subject.in_(some))
             found += [(row.id, row.monitor_id) for row in self._connection.execute(query)]
-        said = 0
+        # Reports about answers that were not sampled are about a subject themselves.
+        mine = sa.select(monitors.c.id).where(self._owns(monitors))
+        reports = sa.delete(feedback).where(feedback.c.subject.in_(subjects), feedback.c.monitor_id.in_(mine))
+        said = int(self._connection.execute(reports).rowcount)
         for some in batched([sample for sample, _ in found]):
             about = feedback.c.sample_id.in_(some)
             said += int(self._connection.execute(sa.delete(feedback).where(about)).rowcount)
