@@ -26,6 +26,7 @@ from app.api import (
     predict,
     presigned_uploads,
     retraining,
+    schedules,
     subjects,
     suspects,
     teachers,
@@ -120,6 +121,7 @@ def create_app(
             gates,
             classes,
             retraining,
+            schedules,
             subjects,
             teachers,
         )

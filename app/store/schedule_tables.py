@@ -26,6 +26,7 @@ schedules = Table(
     # The last training, its job, and what became of the last time that it was due.
     Column("started_at", Double, nullable=False, server_default="0"),
     Column("job_id", String(40)),
+    Column("evaluation_id", String(40)),
     Column("outcome", String(100)),
     # Jobs that have failed one after the other; it is stopped after so many as it says.
     Column("failures", Integer, nullable=False, server_default="0"),

@@ -38,6 +38,7 @@ def upgrade() -> None:
         sa.Column("alarm_at", sa.Double, nullable=False, server_default="0"),
         sa.Column("started_at", sa.Double, nullable=False, server_default="0"),
         sa.Column("job_id", sa.String(40), nullable=True),
+        sa.Column("evaluation_id", sa.String(40), nullable=True),
         sa.Column("outcome", sa.String(100), nullable=True),
         sa.Column("failures", sa.Integer, nullable=False, server_default="0"),
         sa.Column("stopped", sa.Boolean, nullable=False, server_default=sa.false()),
