@@ -868,6 +868,58 @@ class Sample(TypedDict):
     correct: bool | None
 
 
+class Schedule(TypedDict):
+    """A schedule of a model, and what it did last.
+
+    next_at: when it is due by time; null without. dataset_id: of the last training, whose rows are not new.
+    started_at: when that began, 0 if never; job_id: its job, evaluation_id: of its version. outcome: what
+    became of it: ``queued``, ``trained``, ``failed``, ``evaluating``, ``promoted``, ``not_promoted`` with a
+    code behind a colon, or ``skipped`` with the code of the error. failures: failed jobs in a row. stopped:
+    whether these were too many; the schedule begins again when it is changed.
+    """
+
+    id: str
+    tenant: str
+    model: str
+    settings: ScheduleSettings
+    revision: int
+    created_by: str
+    created_at: str
+    updated_at: str
+    next_at: str | None
+    dataset_id: str | None
+    alarm_at: float
+    started_at: str
+    job_id: str | None
+    evaluation_id: str | None
+    outcome: str | None
+    failures: int
+    stopped: bool
+
+
+class ScheduleSettings(TypedDict):
+    """When a model is trained again, and what becomes of the new version.
+
+    base: the alias whose version is trained again. dataset_id: any data set of the series whose newest
+    revision is trained on; null: of the series that the version was trained on. every: by time. new_rows:
+    when the newest revision has so many rows more than the data set that was trained on last. alarm: when a
+    monitor of the model has given an alarm. classes: as of a retraining. alias: that the new version is for.
+    promote: ``if_gate_passes`` evaluates the new version as the gate of the alias wants it, and moves the
+    alias if it passes; without a gate, nothing is moved. stop_after_failures: after so many failed jobs in a
+    row it stops.
+    """
+
+    base: NotRequired[str]
+    dataset_id: NotRequired[str | None]
+    every: NotRequired[str | None]
+    new_rows: NotRequired[int | None]
+    alarm: NotRequired[bool]
+    classes: NotRequired[str]
+    alias: NotRequired[str | None]
+    promote: NotRequired[str]
+    stop_after_failures: NotRequired[int]
+
+
 class Server(TypedDict):
     """A group of server processes on one machine. alive: whether it has reported in the last ten seconds.
 

@@ -23,7 +23,7 @@ _Alias = Annotated[str, StringConstraints(pattern=ALIAS)]
 class ScheduleSettings(SpecModel):
     """When a model is trained again, and what becomes of the new version.
 
-    from: the alias whose version is trained again. dataset_id: any data set of the series whose newest
+    base: the alias whose version is trained again. dataset_id: any data set of the series whose newest
     revision is trained on; null: of the series that the version was trained on. every: by time. new_rows:
     when the newest revision has so many rows more than the data set that was trained on last. alarm: when a
     monitor of the model has given an alarm. classes: as of a retraining. alias: that the new version is for.
@@ -52,7 +52,7 @@ class ScheduleSettings(SpecModel):
         }
     )
 
-    source: _Alias = Field("latest", alias="from")
+    base: _Alias = "latest"
     dataset_id: Annotated[str, StringConstraints(pattern=DATASET_REF)] | None = None
     every: Literal["daily", "weekly"] | None = None
     new_rows: int | None = Field(None, ge=1, le=2**31 - 1)

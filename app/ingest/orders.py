@@ -62,7 +62,7 @@ class RevisionOrder(msgspec.Struct, frozen=True, tag="revision"):
     have. max_rows, max_columns, max_bytes: as of `DatasetOrder`. relabelled: numbers of training rows, or
     their ids, with their new labels, None to take one away. subjects: hexadecimal pseudonyms of those all
     rows of which are deleted. split: share and seed by which test rows are held out, kinds: what jobs say of
-    columns where they are; see `core.encoding.revised_rows`. next_id: as there.
+    columns where they are; see `core.encoding.revised_rows`. next_id, renamed: as there.
     """
 
     source: str
@@ -81,6 +81,7 @@ class RevisionOrder(msgspec.Struct, frozen=True, tag="revision"):
     split: tuple[float | None, int] | None = None
     kinds: dict[str, str] = {}
     next_id: int = 0
+    renamed: dict[str, str] = {}
 
 
 class RevisionContent(msgspec.Struct, frozen=True, tag="revision"):

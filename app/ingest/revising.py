@@ -21,6 +21,7 @@ from app.ingest.raw import (
     disk_full_as_unavailable,
     input_faults,
 )
+from app.ingest.subjects import count_subjects
 from app.ingest.validate import Data, summarise
 from core.data.repeated_rows import Digests
 from core.data.row_marks import SUBJECT_BYTES
@@ -54,9 +55,10 @@ def revise(order: RevisionOrder) -> RevisionContent:
             split=None if order.split is None else Split(*order.split),
             digests=_digests_by(order.kinds, train) if order.kinds else None,
             next_id=order.next_id,
+            renamed=order.renamed,
         )
     gone = len(deleted) + len(deleted_test)
-    if not (gone or revised.added or revised.relabelled):
+    if not (gone or revised.added or revised.relabelled or set(order.renamed).intersection(train.classes)):
         text = (
             "The data set has no rows of this subject."
             if order.subjects
@@ -131,6 +133,8 @@ def _content(order: RevisionOrder, train: Data, test: Data | None) -> DatasetCon
         decisions=order.reading,
     )
     summary = summarise(raw, train, test)
+    if train.marks.subjects is not None:
+        summary["subjects"] = count_subjects(train, test)
     rare = int((train.class_counts < MIN_PER_CLASS).sum())
     if rare:
         summary["single_row_classes"] = rare

@@ -12,8 +12,8 @@ import hashlib
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
@@ -53,7 +53,8 @@ class Changes:
     """What is to be changed of a data set.
 
     append: id of another data set. delete: numbers of training rows. relabel: training rows with their new
-    labels. subjects: names of those all rows of which are deleted, in both parts. note: why, for people.
+    labels. subjects: names of those all rows of which are deleted, in both parts. rename: new names of
+    classes by the present ones; classes of one name become one. note: why, for people.
     keeps_small_classes: whether classes of which a single row is left stay, which is no training data.
     """
 
@@ -61,6 +62,7 @@ class Changes:
     delete: Collection[int] = ()
     relabel: Sequence[NewLabel] = ()
     subjects: Sequence[str] = ()
+    rename: Mapping[str, str] = field(default_factory=dict)
     note: str | None = None
     keeps_small_classes: bool = False
 
@@ -146,6 +148,7 @@ def _order(store: Store, source: Dataset, changes: Changes, limits: Settings) ->
         split=split,
         kinds=kinds,
         next_id=source.summary.get("next_row_id", 0),
+        renamed=dict(changes.rename),
     )
 
 
@@ -207,7 +210,7 @@ def _check(source: Dataset, other: Dataset | None, changes: Changes) -> None:
         faults = _twice(changes)
     if faults:
         raise InvalidRequest(faults[0].message, code=faults[0].code, faults=faults[:_MAX_FAULTS])
-    if other is None and not (changes.delete or changes.relabel or changes.subjects):
+    if other is None and not (changes.delete or changes.relabel or changes.subjects or changes.rename):
         text = "There are neither rows to append, to relabel nor to delete."
         raise Unprocessable(text, code="empty_change")
     for dataset in (source, other):
@@ -234,7 +237,7 @@ def _twice(changes: Changes) -> list[InputFault]:
 def _identity(source: Dataset, other: Dataset | None, order: RevisionOrder) -> str:
     labels = [(one.row, one.is_id, one.label) for one in order.relabelled]
     said: list[object] = [source.digest, None if other is None else other.digest, order.deleted, labels]
-    said += [order.subjects, order.split, order.kinds, order.min_per_class]
+    said += [order.subjects, order.split, order.kinds, order.min_per_class, sorted(order.renamed.items())]
     return hashlib.sha256(json.dumps(["revision", *said]).encode()).hexdigest()
 
 

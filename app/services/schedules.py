@@ -60,7 +60,7 @@ def put_schedule(
     version nobody here knows how to train and beyond `MAX_SCHEDULES`, TooLarge beyond the tenant's bytes,
     PreconditionFailed and PreconditionRequired.
     """
-    version = get_version(store, model, wanted.source)
+    version = get_version(store, model, wanted.base)
     if version.job_id is None:
         text = f"Version {version.version} of model {model!r} was imported: nobody here knows its training."
         raise Conflict(text, code="base_without_job")
@@ -99,7 +99,7 @@ def put_schedule(
             uow.schedules.add(schedule)
         else:
             uow.schedules.replace(schedule, expected_revision=present.revision)
-        details = wanted.model_dump(mode="json", by_alias=True)
+        details = wanted.model_dump(mode="json")
         uow.audit.append("schedule.set", model, details=details)
     return schedule
 
@@ -193,7 +193,7 @@ class _Run:
                 self._queue,
                 self._settings,
                 self._model,
-                wanted.source,
+                wanted.base,
                 dataset_id=None if name is None else f"{name.removesuffix('@latest')}@latest",
                 alias=None,
                 hyperparameters={},

@@ -60,6 +60,7 @@ def revised_rows(
     split: Split | None = None,
     digests: Digests | None = None,
     next_id: int = 0,
+    renamed: Mapping[str, str] | None = None,
 ) -> RevisedRows:
     """Some rows get other labels first, some are deleted, then those of another data set are added.
 
@@ -69,14 +70,20 @@ def revised_rows(
     must have; classes that lose all of theirs are gone. relabelled: new labels by numbers of rows of
     ``train``; None takes one away. split: marks the rows that it holds out as such for good, unless ``train``
     has marks already, and deals those that are added; None without such rows. digests: by which the job of
-    the split tells rows apart, (n,); None for `row_digests`. next_id: as of `RevisedRows`.
+    the split tells rows apart, (n,); None for `row_digests`. next_id: as of `RevisedRows`. renamed: new
+    names of classes of both parts, before everything else; classes of one name become one.
 
     Raises InvalidProblem: ``wrong_columns``, ``test_part_without_class``, ``empty``, ``single_class`` and
     ``class_too_small``, and those of `encode_labels` and `Split.rows`.
     """
     rows = _marked(train, split, digests)
     next_id = max(next_id, 1 + int(rows.marks.ids.max(initial=-1)) if rows.marks.ids is not None else 0)
+    given = _names_of(rows, rows.y).intersection(renamed or {})
+    if renamed and given:
+        test = None if test is None else _renamed(test, rows.classes, renamed)
+        rows = _renamed(rows, rows.classes, renamed)
     rows, touched, count = _relabelled(rows, relabelled or {})
+    touched |= given | {(renamed or {})[name] for name in given}
     if test is not None:
         test = _coded(test, rows.classes)
     touched |= _names_of(rows, rows.y[deleted])
@@ -124,6 +131,16 @@ def _marked(rows: Rows, split: Split | None, digests: Digests | None) -> Rows:
         held_out[split.rows(rows.y, rows.row_digests() if digests is None else digests, marks)] = 1
         marks = replace(marks, held_out=held_out)
     return replace(rows, marks=marks)
+
+
+def _renamed(rows: Rows, classes: Sequence[str], renamed: Mapping[str, str]) -> Rows:
+    """The rows with other names of their classes. Raises InvalidProblem for names that no class may have."""
+    new = [renamed.get(name, name) for name in classes]
+    encode_labels(sorted(set(new)))
+    names = _ordered(set(new), list(dict.fromkeys(new)))
+    place = {name: code for code, name in enumerate(names)}
+    table = np.array([*(place[name] for name in new), -1], dtype=np.int32)
+    return replace(rows, y=table[rows.y], classes=names)
 
 
 def _relabelled(rows: Rows, labels: Mapping[int, str | None]) -> tuple[Rows, set[str], int]:

@@ -216,6 +216,24 @@ class Jobs(Connection):
         path = f"{calls.model_path(model)}/classes"
         return AsyncJob(await self.do(calls.post(path, body, documents.Job, repeatable=False)), self)
 
+    async def merge_classes(
+        self,
+        model: str,
+        name: str,
+        classes: Sequence[str],
+        *,
+        base: int | str = "latest",
+        alias: str | None = None,
+    ) -> AsyncJob:
+        """Make one class of some: its student is trained with the rows of all of them; the others stay.
+
+        base: number of the version, or an alias. alias: moved to the new version.
+        """
+        body = calls.without_none({"name": name, "base": str(base), "alias": alias})
+        body["classes"] = list(classes)
+        path = f"{calls.model_path(model)}/classes:merge"
+        return AsyncJob(await self.do(calls.post(path, body, documents.Job, repeatable=False)), self)
+
     async def retrain(
         self,
         model: str,

@@ -84,3 +84,20 @@ def test_nothing_changed_and_no_revision(client: Client, tmp_path: Path) -> None
     with pytest.raises(Problem) as refused:
         client.retrain("letters", stranger["id"], base=1, classes="changed")
     assert refused.value.code == "not_a_revision"
+
+
+def test_two_classes_become_one(client: Client) -> None:
+    before = _digests(client, client.job(client.version("letters", 1)["job_id"]))
+    job = client.merge_classes("letters", "qr", ["q", "r"], base=1).wait()
+    assert job["state"] == "succeeded", job["error"]
+    assert client.version("letters", job["version"])["classes"] == ["p", "qr", "s"]
+    after = _digests(client, job)
+    assert (after["p"], after["s"]) == (before["p"], before["s"])
+    assert after["qr"] not in before.values()
+    merged = client.dataset(job["dataset_id"])
+    assert merged["summary"]["class_counts"] == {"p": 100, "qr": 200, "s": 100}
+    rows = {row["label"]: row for row in client.students(job["id"]) if row["method"] != "teacher"}
+    assert rows["qr"]["metrics"]["f1"] > 0.5
+    with pytest.raises(Problem) as refused:
+        client.merge_classes("letters", "s", ["p", "q"], base=1)
+    assert refused.value.code == "class_exists"

@@ -89,7 +89,7 @@ class Schedules(Scoped):
 
 def _values(schedule: Schedule) -> dict[str, Any]:
     values = {field.name: getattr(schedule, field.name) for field in dataclasses.fields(schedule)}
-    return values | {"settings": schedule.settings.model_dump(mode="json", by_alias=True)}
+    return values | {"settings": schedule.settings.model_dump(mode="json")}
 
 
 def _schedule(row: Any) -> Schedule:
