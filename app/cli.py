@@ -78,6 +78,7 @@ _PANELS: Final = {
         _Entry("classes", "classes", "Add, rename and remove classes of models."),
         _Entry("bundle", "bundles", "Versions as files."),
         _Entry("monitors", "monitors", "What aliases promise in production."),
+        _Entry("schedules", "schedules", "Train models again by themselves."),
         _Entry("feedback", "feedback", "Say of answers whether they were right."),
         _Entry("webhooks", "webhooks", "Events sent to other programs."),
         _Entry("workers", "workers"),

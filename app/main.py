@@ -26,6 +26,8 @@ from app.api import (
     predict,
     presigned_uploads,
     retraining,
+    schedules,
+    subjects,
     suspects,
     teachers,
     token_revocations,
@@ -119,6 +121,8 @@ def create_app(
             gates,
             classes,
             retraining,
+            schedules,
+            subjects,
             teachers,
         )
         for part in (*training, keys, token_revocations, webhooks):

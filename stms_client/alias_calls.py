@@ -10,11 +10,12 @@ from stms_client.calls import (
     condition,
     decoded,
     encoded,
+    model_path,
     segment,
     true_or_none,
     without_none,
 )
-from stms_client.documents import Alias, Gate, Monitor
+from stms_client.documents import Alias, Gate, Monitor, Schedule
 from stms_client.errors import Json
 
 _JSON = {"Content-Type": "application/json"}
@@ -77,4 +78,17 @@ def put_monitor(model: str, alias: str, settings: Json, revision: int | None) ->
 def delete_monitor(model: str, alias: str, revision: int) -> Call[None]:
     """Deletion of a monitor that was read at ``revision``."""
     path = monitor_path(model, alias)
+    return Call("DELETE", path, lambda _: None, {}, condition(revision), repeatable=False)
+
+
+def put_schedule(model: str, settings: Json, revision: int | None) -> Call[Schedule]:
+    """Change of the schedule of a model that was read at ``revision``, or its creation if that is None."""
+    headers = _JSON | condition(revision)
+    path = f"{model_path(model)}/schedule"
+    return Call("PUT", path, decoded, {}, headers, encoded(settings), repeatable=False)
+
+
+def delete_schedule(model: str, revision: int) -> Call[None]:
+    """Deletion of the schedule of a model that was read at ``revision``."""
+    path = f"{model_path(model)}/schedule"
     return Call("DELETE", path, lambda _: None, {}, condition(revision), repeatable=False)

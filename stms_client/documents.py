@@ -266,13 +266,14 @@ class Dataset(TypedDict):
 
 
 class DatasetChange(TypedDict):
-    """What a revision of a data set changed, in numbers of rows. equal_rows_skipped: rows to append that the
-    data set had already. classes_changed: the first 1000 that gained or lost rows. appended: id of the data
-    set whose rows were appended.
+    """What a revision of a data set changed, in numbers of rows. relabelled: training rows that have another
+    label. equal_rows_skipped: rows to append that the data set had already. classes_changed: the first 1000
+    that gained or lost rows. appended: id of the data set whose rows were appended.
     """
 
     added: int
     deleted: int
+    relabelled: NotRequired[int]
     equal_rows_skipped: int
     classes_changed: list[str]
     appended: str | None
@@ -290,13 +291,15 @@ class DatasetClass(TypedDict):
 
 
 class DatasetRow(TypedDict):
-    """A row of a data set. id: its number, counted from 0 in its part. label: null if it has none.
+    """A row of a data set. id: its number, counted from 0 in its part. row_id: a number that it keeps in all
+    revisions of the data set. label: null if it has none.
 
     x: its values, in a form that queries take; of a table of raw cells by the names of the columns, null for
     gaps.
     """
 
     id: int
+    row_id: int
     label: str | None
     x: list[float] | SparseValues | dict[str, Any]
 
@@ -330,6 +333,33 @@ class Delivery(TypedDict):
     status: int | None
     error: str | None
     ended_at: str | None
+
+
+class ErasedDataset(TypedDict):
+    """A series of data sets without the rows of a subject.
+
+    series: id of its first data set. rows: of the subject, in the newest revision that had any. deleted: ids
+    of the data sets that had rows of it, and are deleted. in_use: ids of those that an unfinished job or
+    evaluation reads: they are deleted when this is asked for again. revision: id of the new one without the
+    rows; null where nothing could be trained on without them, which ``reason`` says, or where the newest had
+    none.
+    """
+
+    series: str
+    rows: int
+    deleted: list[str]
+    in_use: list[str]
+    revision: str | None
+    reason: str | None
+
+
+class ErasedSubject(TypedDict):
+    """What was deleted of a subject, and where rows of it may be still."""
+
+    samples: int
+    feedback: int
+    datasets: list[ErasedDataset]
+    versions: list[TaughtVersion]
 
 
 class Error(TypedDict):
@@ -838,6 +868,58 @@ class Sample(TypedDict):
     correct: bool | None
 
 
+class Schedule(TypedDict):
+    """A schedule of a model, and what it did last.
+
+    next_at: when it is due by time; null without. dataset_id: of the last training, whose rows are not new.
+    started_at: when that began, 0 if never; job_id: its job, evaluation_id: of its version. outcome: what
+    became of it: ``queued``, ``trained``, ``failed``, ``evaluating``, ``promoted``, ``not_promoted`` with a
+    code behind a colon, or ``skipped`` with the code of the error. failures: failed jobs in a row. stopped:
+    whether these were too many; the schedule begins again when it is changed.
+    """
+
+    id: str
+    tenant: str
+    model: str
+    settings: ScheduleSettings
+    revision: int
+    created_by: str
+    created_at: str
+    updated_at: str
+    next_at: str | None
+    dataset_id: str | None
+    alarm_at: float
+    started_at: str
+    job_id: str | None
+    evaluation_id: str | None
+    outcome: str | None
+    failures: int
+    stopped: bool
+
+
+class ScheduleSettings(TypedDict):
+    """When a model is trained again, and what becomes of the new version.
+
+    base: the alias whose version is trained again. dataset_id: any data set of the series whose newest
+    revision is trained on; null: of the series that the version was trained on. every: by time. new_rows:
+    when the newest revision has so many rows more than the data set that was trained on last. alarm: when a
+    monitor of the model has given an alarm. classes: as of a retraining. alias: that the new version is for.
+    promote: ``if_gate_passes`` evaluates the new version as the gate of the alias wants it, and moves the
+    alias if it passes; without a gate, nothing is moved. stop_after_failures: after so many failed jobs in a
+    row it stops.
+    """
+
+    base: NotRequired[str]
+    dataset_id: NotRequired[str | None]
+    every: NotRequired[str | None]
+    new_rows: NotRequired[int | None]
+    alarm: NotRequired[bool]
+    classes: NotRequired[str]
+    alias: NotRequired[str | None]
+    promote: NotRequired[str]
+    stop_after_failures: NotRequired[int]
+
+
 class Server(TypedDict):
     """A group of server processes on one machine. alive: whether it has reported in the last ten seconds.
 
@@ -941,6 +1023,22 @@ class Suspect(TypedDict):
     probability_of_suggested: float
     part: str
     x: list[float] | SparseValues | dict[str, Any]
+
+
+class TaughtVersion(TypedDict):
+    """A version that was trained, or measured, on rows of a subject.
+
+    trained_with: how many rows its data set had of the subject. contains: what of its packages may hold
+    values of these rows: ``landmarks`` of a kernel map, ``words`` and categories of an encoder, ``examples``
+    of a class that was added. contains_rows: whether there is any such. Until the version and its job are
+    deleted, these packages stay.
+    """
+
+    model: str
+    version: int
+    trained_with: int
+    contains_rows: bool
+    contains: list[str]
 
 
 class TokenRevocation(TypedDict):

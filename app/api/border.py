@@ -51,8 +51,8 @@ LARGE_BODIES: Final[Mapping[str, int | None]] = {
     # Up to 1000 classes have promises, and up to 1000 answers feedback.
     "/v1/models/{model}/aliases/{alias}/monitor": _SPECIFICATION_BYTES,
     "/v1/feedback": 4 * _SPECIFICATION_BYTES,
-    # Up to 100 000 rows are deleted by their numbers.
-    "/v1/datasets/{dataset_id}/revisions": 4 * _SPECIFICATION_BYTES,
+    # Up to 100 000 rows are deleted by their numbers, or have new labels.
+    "/v1/datasets/{dataset_id}/revisions": None,
     # Tens of thousands of labels may be corrected at once, and a row may have 200 000 characters.
     "/v1/training-jobs/{job_id}/labels": None,
     "/v1/training-jobs/{job_id}/suspects": None,

@@ -6,18 +6,22 @@ from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from numpy.typing import NDArray
-from pydantic import ConfigDict, Field, StringConstraints, model_validator
+from pydantic import ConfigDict, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 
+from app.api import uploads
 from app.api.border import BorderRoute
 from app.api.dependencies import Context, Trainer
 from app.api.jobs import accepted
 from app.api.models import LABELS, BaseVersion, Label, ModelName
 from app.api.schemas import Body, JobView, VersionView
-from app.domain.names import USABLE, AliasName
-from app.services import class_additions, class_changes
+from app.domain.entities import Caller
+from app.domain.installation import require_training
+from app.domain.names import USABLE, AliasName, DatasetRef
+from app.ingest.orders import RevisionContent
+from app.services import class_additions, class_changes, class_merging
 from app.services.models import DEFAULT_ALIAS, LISTED_CLASSES
 from app.serving.columns.base import Columns
 from app.serving.query.bodies import Given
@@ -48,7 +52,7 @@ class AddClass(Body):
     records: list[dict[str, Any]] | None = Field(None, max_length=class_additions.MOST)
     rows: list[Any] | None = Field(None, max_length=class_additions.MOST)
     texts: list[str] | None = Field(None, max_length=class_additions.MOST)
-    dataset_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    dataset_id: DatasetRef | None = None
     max_false_positive_rate: float = Field(
         0.01,
         gt=0,
@@ -169,3 +173,59 @@ async def change_classes(
     await context.refresher.refresh(version.qualified_model)
     response.headers["location"] = f"/v1/models/{model}/versions/{version.version}"
     return VersionView.of(version)
+
+
+class MergeClasses(Body):
+    """Classes of a version that become one.
+
+    name: of the new class, which may be that of one of them. base: number of the version, or an alias. alias:
+    moved to the new version; null: none.
+    """
+
+    name: Annotated[Label, Field(pattern=USABLE)]
+    classes: list[Annotated[Label, Field(pattern=USABLE)]] = Field(
+        min_length=2, max_length=LISTED_CLASSES, json_schema_extra={"uniqueItems": True}
+    )
+    base: BaseVersion = DEFAULT_ALIAS
+    alias: AliasName | None = None
+
+    @model_validator(mode="after")
+    def _once(self) -> MergeClasses:
+        if len(set(self.classes)) < len(self.classes):
+            raise ValueError("name each class once")
+        return self
+
+
+@router.post("/{model}/classes:merge", status_code=202)
+async def merge_classes(
+    model: ModelName,
+    body: MergeClasses,
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Trainer,
+) -> JobView:
+    """Make one class of some: a job trains its student with the rows of all of them, and publishes a version
+    that has the students of all other classes as they are.
+
+    The data set of the version gets a revision in which these rows have the new name.
+    """
+    require_training()
+    context.reader.check_queue(caller.tenant)
+    job = await uploads.while_connected(
+        request,
+        lambda gone: class_merging.merge_classes(
+            context.store_of(caller),
+            context.files,
+            context.queue,
+            context.settings,
+            model,
+            body.base,
+            name=body.name,
+            classes=body.classes,
+            alias=body.alias,
+            created_by=caller.id,
+            read=lambda order: context.reader.read(order, RevisionContent, gone, Caller.of(caller)),
+        ),
+    )
+    return accepted(job, response)

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
-from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.dataclasses import dataclass
 from starlette.concurrency import run_in_threadpool
 
@@ -29,10 +29,18 @@ from app.domain.entities import ApiKey, Caller, Dataset, ListedDataset
 from app.domain.errors import Conflict
 from app.domain.file_formats import MEDIA_TYPES, FileFormat, in_words
 from app.domain.installation import require_training
-from app.domain.names import DISPLAY_NAME, MAX_CLASS_NAME, MAX_DISPLAY_NAME, USABLE
-from app.ingest.orders import DatasetContent, RevisionContent
+from app.domain.names import (
+    DATASET_REF,
+    DISPLAY_NAME,
+    MAX_CLASS_NAME,
+    MAX_DISPLAY_NAME,
+    USABLE,
+    DatasetRef,
+)
+from app.ingest.orders import DatasetContent, NewLabel, RevisionContent
 from app.services import datasets, labels, revisions
 from app.services import uploads as stored_uploads
+from app.services.subject_keys import MAX_SUBJECT
 from app.store.unit_of_work import Store
 
 router = APIRouter(prefix="/v1/datasets", tags=["data sets"], route_class=BorderRoute)
@@ -43,7 +51,7 @@ _LISTED_CLASSES: Final = 1000
 _LISTS = ("columns",)
 """Fields that a form may have several times: one for each column."""
 
-DatasetId = Annotated[str, Path(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+DatasetId = Annotated[str, Path(pattern=DATASET_REF)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -176,6 +184,14 @@ class UploadParameters:
             " refuse: name them; auto, the default: drop them with a warning where they are at most 1 % of"
             " the rows, otherwise refuse.",
             json_schema_extra=uploads.UNLABELLED,
+        ),
+    ] = None
+    subject_column: Annotated[
+        str | None,
+        Query(
+            max_length=400,
+            description="Name or number of the column that tells whom a row is about. It is no feature: rows"
+            " keep a pseudonym, by which all rows about a subject can be deleted.",
         ),
     ] = None
     upload: Annotated[
@@ -364,7 +380,7 @@ def list_dataset_classes(
     store, first = context.store_of(caller), 0 if after is None else after + 1
     dataset = datasets.get_dataset(store, dataset_id)
     counts = dataset.summary.get("class_counts", {})
-    page = datasets.dataset_classes(store, dataset_id, limit=limit, after=first - 1)
+    page = datasets.dataset_classes(store, dataset.id, limit=limit, after=first - 1)
     has_more = first + len(page) < dataset.class_count
     classes = [
         DatasetClassView(id=number, label=label, rows=counts.get(label))
@@ -394,9 +410,11 @@ def list_dataset_rows(
     page, has_more = datasets.stored_rows(
         store, context.files, dataset, part=part, label=label, after=start, limit=limit
     )
-    names = datasets.class_names(store, dataset_id, {row.code for row in page})
+    names = datasets.class_names(store, dataset.id, {row.code for row in page})
     rows = [
-        DatasetRowView.model_validate({"id": row.number, "label": names.get(row.code), "x": row.x})
+        DatasetRowView.model_validate(
+            {"id": row.number, "row_id": row.row_id, "label": names.get(row.code), "x": row.x}
+        )
         for row in page
     ]
     return page_of(request, response, rows, has_more)
@@ -440,14 +458,73 @@ class CorrectLabels(Body):
     name: str | None = Field(None, max_length=100, json_schema_extra={"pattern": DISPLAY_NAME})
 
 
-class DeleteRows(Body):
-    """Training rows of a data set by their numbers, counted from 0."""
+Subject = Annotated[str, StringConstraints(min_length=1, max_length=MAX_SUBJECT, pattern=USABLE)]
 
-    rows: list[RowNumber] = Field(min_length=1, max_length=revisions.MAX_DELETED)
+
+class DeleteRows(Body):
+    """Rows of a data set to delete: training rows by their numbers, counted from 0, and all rows about some
+    subjects.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [
+                {"required": ["rows"], "properties": {"rows": {"minItems": 1}}},
+                {"required": ["subjects"], "properties": {"subjects": {"minItems": 1}}},
+            ]
+        }
+    )
+
+    rows: list[RowNumber] = Field([], max_length=revisions.MAX_DELETED)
+    subjects: list[Subject] = Field([], max_length=revisions.MAX_SUBJECTS)
+
+    @model_validator(mode="after")
+    def _something(self) -> DeleteRows:
+        if not (self.rows or self.subjects):
+            raise ValueError("name rows or subjects")
+        return self
+
+
+RowId = Annotated[int, Field(strict=True, ge=0, le=2**53), BeforeValidator(_whole)]
+
+
+# Not a `Body`, as `Correction`.
+@dataclass(
+    config=ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "oneOf": [
+                {"required": ["row"], "properties": {"row": {"type": "number"}}},
+                {"required": ["id"], "properties": {"id": {"type": "number"}}},
+            ]
+        },
+    ),
+    slots=True,
+)
+class NewRowLabel:
+    """The right label of a training row, by its number or by its id; null takes its label away."""
+
+    label: Annotated[str, Field(min_length=1, max_length=MAX_CLASS_NAME, pattern=USABLE)] | None
+    row: RowNumber | None = None
+    id: RowId | None = None
+
+    @model_validator(mode="after")
+    def _row_or_id(self) -> NewRowLabel:
+        if (self.row is None) == (self.id is None):
+            raise ValueError("give either row or id")
+        return self
+
+    @property
+    def order(self) -> NewLabel:
+        """The same for the order of a revision."""
+        if self.id is not None:
+            return NewLabel(self.id, self.label, is_id=True)
+        return NewLabel(self.row or 0, self.label)
 
 
 class ReviseDataset(Body):
-    """What to change of a data set: rows are deleted first, then those of another data set are appended.
+    """What to change of a data set: labels first, then rows are deleted, then those of another data set are
+    appended.
 
     append_dataset_id: a data set of the same columns, whose training rows are taken, but for those that the
     data set has already. note: why, for the people who read it.
@@ -458,12 +535,14 @@ class ReviseDataset(Body):
             "anyOf": [
                 {"required": ["append_dataset_id"], "properties": {"append_dataset_id": {"type": "string"}}},
                 {"required": ["delete"], "properties": {"delete": {"type": "object"}}},
+                {"required": ["relabel"], "properties": {"relabel": {"minItems": 1}}},
             ]
         }
     )
 
-    append_dataset_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
+    append_dataset_id: DatasetRef | None = None
     delete: DeleteRows | None = None
+    relabel: list[NewRowLabel] = Field([], max_length=revisions.MAX_RELABELLED)
     note: Annotated[str, StringConstraints(pattern=DISPLAY_NAME, max_length=revisions.MAX_NOTE)] | None = None
 
 
@@ -480,22 +559,29 @@ async def revise_dataset(
     context: Context,
     caller: Trainer,
 ) -> DatasetView:
-    """Make a data set of another one with rows appended or deleted; the other one and its test part stay.
+    """Make a data set of another one with other labels, and rows appended or deleted; the other one stays.
 
-    ``change`` in the answer tells what changed; rows keep their order, those appended come last.
+    ``change`` in the answer tells what changed; rows keep their order, those appended come last. The rows
+    that jobs have held out stay test rows, of which no job on a revision learns.
     """
     require_training()
     context.reader.check_queue(caller.tenant)
     store = context.store_of(caller)
+    delete = DeleteRows.model_construct(rows=[], subjects=[]) if body.delete is None else body.delete
+    changes = revisions.Changes(
+        append=body.append_dataset_id,
+        delete=delete.rows,
+        relabel=[one.order for one in body.relabel],
+        subjects=delete.subjects,
+        note=body.note,
+    )
     dataset, created = await uploads.while_connected(
         request,
         lambda gone: revisions.revised_dataset(
             store,
             context.files,
             dataset_id,
-            append=body.append_dataset_id,
-            delete=() if body.delete is None else body.delete.rows,
-            note=body.note,
+            changes,
             created_by=caller.id,
             limits=context.settings,
             read=lambda order: context.reader.read(order, RevisionContent, gone, Caller.of(caller)),

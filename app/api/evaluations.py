@@ -13,7 +13,7 @@ from app.api.etags import etag, unless_known
 from app.api.paging import After, Limit, Page, page_of
 from app.api.schemas import Body
 from app.domain.evaluation import ALPHA, TOLERANCE, Evaluation, ListedEvaluation, Part, UnknownClasses
-from app.domain.names import REFERENCE, Reference
+from app.domain.names import REFERENCE, DatasetRef, Reference
 from app.services import evaluations
 
 router = APIRouter(prefix="/v1/evaluations", tags=["evaluations"], route_class=BorderRoute)
@@ -38,7 +38,7 @@ class CreateEvaluation(Body):
     """
 
     version: Reference
-    dataset_id: Annotated[str, Field(max_length=64)]
+    dataset_id: DatasetRef
     part: Part = "all"
     baseline: Reference | None = None
     tolerance: Tolerance = TOLERANCE

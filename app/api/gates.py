@@ -15,6 +15,7 @@ from app.api.models import AliasText, ModelName
 from app.api.schemas import Body
 from app.auth.authenticator import authorise
 from app.domain.evaluation import ALPHA, LEAST_ROWS, TOLERANCE, Gate, Rule
+from app.domain.names import DatasetRef
 from app.services import gates
 
 router = APIRouter(prefix="/v1/models/{model}/aliases/{alias}/gate", tags=["models"], route_class=BorderRoute)
@@ -29,7 +30,7 @@ class SetGate(Body):
     """
 
     rule: Rule = "not_worse"
-    dataset_id: Annotated[str, Field(max_length=64)]
+    dataset_id: DatasetRef
     tolerance: Tolerance = TOLERANCE
     alpha: Alpha = ALPHA
     least_rows: Annotated[int, Field(ge=LEAST_ROWS, le=2**31 - 1)] = LEAST_ROWS

@@ -14,7 +14,7 @@ from app.domain.entities import Alias, Job, JobState, Json, Priority
 from app.domain.evaluation import MAX_REASON as MAX_OVERRIDE
 from app.domain.job_share import estimated_finish, share_done
 from app.domain.moments import timestamp
-from app.domain.names import DISPLAY_NAME, MODEL_NAME, ModelName
+from app.domain.names import DISPLAY_NAME, MODEL_NAME, DatasetRef, ModelName
 from app.domain.strict_json import StrictModel
 from app.domain.training_spec import TrainingSpec
 from app.services.keys import MAX_MODELS, MAX_OVERLAP_SECONDS, MAX_RATE
@@ -58,13 +58,15 @@ class DecisionView(View):
 
 
 class DatasetChangeView(View):
-    """What a revision of a data set changed, in numbers of rows. equal_rows_skipped: rows to append that the
+    """What a revision of a data set changed, in numbers of rows. relabelled: training rows that have another
+    label. equal_rows_skipped: rows to append that the
     data set had already. classes_changed: the first 1000 that gained or lost rows. appended: id of the data
     set whose rows were appended.
     """
 
     added: int
     deleted: int
+    relabelled: int = 0
     equal_rows_skipped: int
     classes_changed: list[str]
     appended: str | None
@@ -130,13 +132,15 @@ class SparseValues(View):
 
 
 class DatasetRowView(View):
-    """A row of a data set. id: its number, counted from 0 in its part. label: null if it has none.
+    """A row of a data set. id: its number, counted from 0 in its part. row_id: a number that it keeps in all
+    revisions of the data set. label: null if it has none.
 
     x: its values, in a form that queries take; of a table of raw cells by the names of the columns, null for
     gaps.
     """
 
     id: int
+    row_id: int
     label: str | None
     x: list[float] | SparseValues | Json
 
@@ -144,7 +148,7 @@ class DatasetRowView(View):
 class SubmitJob(Body):
     """A training job to submit. model: the name to publish under."""
 
-    dataset_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
+    dataset_id: DatasetRef
     model: ModelName
     hyperparameters: TrainingSpec = TrainingSpec()
     priority: Priority = Field(

@@ -322,6 +322,7 @@ DATASET_BODY: Final = _body(
         "encoding": {"type": "string", **ENCODING},
         "rare_classes": {"type": "string", **RARE_CLASSES},
         "unlabelled": {"type": "string", **UNLABELLED},
+        "subject_column": {"type": "string", **LABEL_COLUMN},
     },
 )
 HEAD_BODY: Final = _body(["application/x-safetensors", "application/x-npz"], {})

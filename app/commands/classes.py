@@ -138,3 +138,21 @@ def _published(model: str, version: Version) -> Answer:
         " `stms models alias` points an alias to it."
     )
     return Answer(version, text)
+
+
+@commands.command()
+@asks_server()
+def merge(
+    client: Client,
+    model: ModelArgument,
+    name: Annotated[str, typer.Argument(help="Name of the class that takes the place of the others.")],
+    classes: Annotated[list[str], typer.Argument(metavar="CLASS...", help="Two classes or more.")],
+    base: BaseOption = "latest",
+    alias: Annotated[str | None, typer.Option("--alias", help="Alias to move to the new version.")] = None,
+) -> Answer:
+    """Make one class of some. A job trains its student with the rows of all of them; the others stay.
+
+    Example:  stms classes merge pets pet cat dog
+    """
+    job = client.merge_classes(model, name, classes, base=base, alias=alias)
+    return Answer(dict(job), f"Job {job.id} trains {name}: stms jobs watch {job.id}")

@@ -168,12 +168,14 @@ def append(
     """Make a data set of the rows of one, followed by the training rows of another one.
 
     Rows that the first one has already are left out. Its test part stays; that of the other one is not used.
-    The options of an upload say how a file is read; in files of a few rows of each class, say
-    --rare-classes keep.
+    The options of an upload say how a file is read; classes may have a single row in it, and it may have a
+    single class. DATASET@latest is the newest revision.
 
-    Example:  stms datasets append ds_0123 more.csv --note "rows of March"
+    Example:  stms datasets append ds_0123@latest more.csv --note "rows of March"
     """
     if Path(other).exists():
+        if reading.said.get("rare_classes") is None:
+            reading = reading.but(rare_classes="keep")
         other = send_file(client, Path(other), reading, file_format=file_format)["id"]
     return _revised(client.revise_dataset(dataset_id, append=other, note=note))
 
@@ -184,18 +186,76 @@ def delete_rows(
     client: Client,
     dataset_id: DatasetArgument,
     row: Annotated[
-        list[int],
+        list[int] | None,
         typer.Argument(
-            metavar="ROW...", min=0, help="Numbers of training rows, as `stms datasets rows` shows them."
+            metavar="[ROW...]", min=0, help="Numbers of training rows, as `stms datasets rows` shows them."
         ),
-    ],
+    ] = None,
+    subject: Annotated[
+        list[str] | None, typer.Option("--subject", help="All rows about this subject. Repeatable.")
+    ] = None,
     note: NoteOption = None,
 ) -> Answer:
-    """Make a data set without some training rows of another one, which stays as it is.
+    """Make a data set without some rows of another one, which stays as it is.
 
     Example:  stms datasets delete-rows ds_0123 17 18
     """
-    return _revised(client.revise_dataset(dataset_id, delete=row, note=note))
+    if not (row or subject):
+        raise CommandFailed("Say which rows to delete, by their numbers or by --subject.")
+    made = client.revise_dataset(dataset_id, delete=row or (), delete_subjects=subject or (), note=note)
+    return _revised(made)
+
+
+@commands.command()
+@asks_server()
+def relabel(
+    client: Client,
+    dataset_id: DatasetArgument,
+    labels: Annotated[
+        list[str], typer.Argument(metavar="ROW=LABEL...", help="Numbers of training rows, and their labels.")
+    ],
+    note: NoteOption = None,
+) -> Answer:
+    """Make a data set with other labels of some training rows of another one, which stays as it is.
+
+    Nothing behind the = takes the label of a row away.
+
+    Example:  stms datasets relabel ds_0123@latest 17=B 18=D
+    """
+    pairs = [one.partition("=") for one in labels]
+    bad = next((one for one in pairs if not (one[0].isascii() and one[0].isdigit() and one[1])), None)
+    if bad is not None:
+        raise CommandFailed(f"{''.join(bad)!r:.80} is not ROW=LABEL, such as 17=B.")
+    said = {int(number): label or None for number, _, label in pairs}
+    return _revised(client.revise_dataset(dataset_id, relabel=said, note=note))
+
+
+@commands.command("erase-subject")
+@asks_server()
+def erase_subject(
+    client: Client, subject: Annotated[str, typer.Argument(help="As the column of subjects has it.")]
+) -> Answer:
+    """Delete all rows about a subject in the data sets of all series, and its samples and feedback.
+
+    Each series gets a revision without them. Versions that were trained on such rows are named.
+
+    Example:  stms datasets erase-subject "case 17"
+    """
+    erased = client.erase_subject(subject)
+    texts = [
+        f"{one['rows']} rows of {one['series']}: "
+        + (f"revision {one['revision']} has none of them." if one["revision"] else "no revision was made.")
+        + (f" {one['reason']}" if one["reason"] else "")
+        + (f" Still in use, ask again later: {', '.join(one['in_use'])}." if one["in_use"] else "")
+        for one in erased["datasets"]
+    ]
+    texts += [
+        f"{one['model']}@{one['version']} was trained with {one['trained_with']} rows"
+        + (f", and may contain some: {', '.join(one['contains'])}." if one["contains_rows"] else ".")
+        for one in erased["versions"]
+    ]
+    texts.append(f"{erased['samples']} samples and {erased['feedback']} feedback were deleted.")
+    return Answer(erased, "\n".join(texts))
 
 
 def _revised(dataset: Dataset) -> Answer:
@@ -204,7 +264,7 @@ def _revised(dataset: Dataset) -> Answer:
         raise RuntimeError("a revision has a change")
     text = (
         f"Data set {dataset['id']} is revision {dataset['revision']} of {dataset['series']}:"
-        f" {change['added']} rows added, {change['deleted']} deleted,"
+        f" {change['added']} rows added, {change['deleted']} deleted, {change['relabelled']} relabelled,"
         f" {change['equal_rows_skipped']} equal ones left out; {dataset['rows']} rows to train."
     )
     return Answer(dataset, text)

@@ -76,8 +76,8 @@ _OPTIONS: Final[Mapping[str, Any]] = {
         str | None,
         typer.Option(
             "--rare-classes",
-            help="Classes of a single row. drop: leave them out; keep: keep them, in a file to test on;"
-            " refuse: name them.",
+            help="Classes of a single row. drop: leave them out; keep: keep them, in a file to test on or to"
+            " append; refuse: name them.",
             show_default="drop at most 1 % of the rows, and say so",
         ),
     ],
@@ -87,6 +87,15 @@ _OPTIONS: Final[Mapping[str, Any]] = {
             "--unlabelled",
             help="Rows without a label. accept: keep them; drop: leave them out; refuse: name them.",
             show_default="drop at most 1 % of the rows, and say so",
+        ),
+    ],
+    "subject_column": Annotated[
+        str | None,
+        typer.Option(
+            "--subject-column",
+            help="Column that tells whom a row is about. It is no feature; rows keep a pseudonym, by which"
+            " `stms datasets erase-subject` finds them.",
+            show_default="none",
         ),
     ],
 }

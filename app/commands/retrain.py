@@ -31,6 +31,14 @@ def retrain(
     assignments: SetOption = [],  # noqa: B006
     params: ParamsOption = None,
     alias: Annotated[str | None, typer.Option("--alias", help="Alias to move to the new version.")] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--class",
+            help="Train the student of this class alone; changed: those of classes whose rows have changed."
+            " The others stay as they are. Repeatable.",
+        ),
+    ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Follow the job to its end.")] = True,
     as_json: JsonOption = False,
     server: ServerOption = DEFAULT_SERVER,
@@ -53,7 +61,12 @@ def retrain(
     hyperparameters = given_hyperparameters(assignments, params)
     with connect(server, api_key, tenant) as client:
         job = client.retrain(
-            model, dataset, base=base or "latest", hyperparameters=hyperparameters, alias=alias
+            model,
+            dataset,
+            base=base or "latest",
+            hyperparameters=hyperparameters,
+            alias=alias,
+            classes="all" if not only else "changed" if only == ["changed"] else only,
         )
         if wait:
             job = followed(client, job.id)

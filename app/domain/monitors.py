@@ -199,6 +199,7 @@ class FeedbackItem(SpecModel):
 
     correct: whether the answer was right. truth: the class that the row is of, which answers every sampled
     class of the row. model, answer: of a report about an answer that was not sampled, which is kept apart.
+    subject: whom the question was about; a pseudonym is stored, by which all about the subject is deleted.
     """
 
     model_config = ConfigDict(
@@ -234,6 +235,7 @@ class FeedbackItem(SpecModel):
     answer: bool | None = None
     correct: bool | None = None
     truth: Label | None = None
+    subject: Label | None = None
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -267,7 +269,9 @@ class FeedbackResults(Document):
 
 
 class Given(NamedTuple):
-    """Feedback to store. correct: whether the answer was right, if it is known which it was."""
+    """Feedback to store. correct: whether the answer was right, if it is known which it was. subject: the
+    pseudonym of whom the question was about, hexadecimal.
+    """
 
     id: str
     monitor_id: str
@@ -280,6 +284,7 @@ class Given(NamedTuple):
     truth: str | None
     at: float
     created_by: str
+    subject: str | None = None
 
 
 def promises_of(classes: Mapping[str, Promises], label: str) -> Promises | None:

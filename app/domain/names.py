@@ -20,6 +20,10 @@ ALIAS: Final = r"^[A-Za-z][A-Za-z0-9._-]{0,99}$"
 REFERENCE: Final = rf"^{MODEL_PART}(@{VERSION_PART})?$"
 """A model: ``name``, ``name@alias`` or ``name@3``."""
 
+DATASET_REF: Final = r"^[A-Za-z0-9_-]{1,64}(@latest)?$"
+"""A data set by its id, or as ``id@latest`` the newest revision of the series in which it is."""
+LATEST_SUFFIX: Final = "@latest"
+
 NAME_RULES: Final[Mapping[str, str]] = {
     MODEL_NAME: "The name of a model or tenant begins with a letter or digit, and has at most 100 letters,"
     " digits, dots, dashes and underscores.",
@@ -31,6 +35,7 @@ ModelName: TypeAlias = Annotated[str, StringConstraints(pattern=MODEL_NAME)]
 AliasName: TypeAlias = Annotated[str, StringConstraints(pattern=ALIAS)]
 TenantName: TypeAlias = Annotated[str, StringConstraints(pattern=MODEL_NAME)]
 Reference: TypeAlias = Annotated[str, StringConstraints(pattern=REFERENCE)]
+DatasetRef: TypeAlias = Annotated[str, StringConstraints(pattern=DATASET_REF)]
 
 DEFAULT_TENANT: Final = "default"
 """The tenant of everything that was not given another one. A tenant's name has the form of a model's name."""

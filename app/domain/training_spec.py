@@ -234,7 +234,7 @@ class EvaluationParameters(SpecModel):
     model_config = _either(_absent("dataset_id"), _NO_FRACTION)
 
     dataset_id: str | None = Field(
-        None, max_length=64, description="A data set to test on; null: the data set's own test part, if any."
+        None, max_length=71, description="A data set to test on; null: the data set's own test part, if any."
     )
     unknown_classes: Literal["refuse", "drop"] = Field(
         "refuse",

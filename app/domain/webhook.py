@@ -33,6 +33,11 @@ EVENTS: Final = (
     "version.published",
     "alias.moved",
     "promise.broken",
+    "evaluation.ended",
+    "schedule.queued",
+    "schedule.skipped",
+    "schedule.evaluated",
+    "schedule.stopped",
     "key.expiring",
     "quota.nearly_used",
 )

@@ -1,9 +1,11 @@
 """The file format of stored data sets: one safetensors file with both parts, written and read without copies.
 
 Arrays ``train.X`` (or ``train.X.data``, ``.indices``, ``.indptr``) and ``train.y``, ``train.privileged`` and
-``train.teacher_scores`` if there are any, the same for ``test`` if there is a test part, and ``names``: UTF-8
-JSON of classes, feature names, the number of columns, and ``extras``, names and views of each part. This is
-format 1, of numbers; tables of raw cells are stored in format 2, see `app.ingest.table_format`.
+``train.teacher_scores`` if there are any, marks of the rows (``train.ids``, I64 (n,), ``train.subjects``, U8
+(n, 16), ``train.held_out``, U8 (n,)) if there are any, the same for ``test`` if there is a test part, and
+``names``: UTF-8 JSON of classes, feature names, the number of columns, and ``extras``, names and views of
+each part. This is format 1, of numbers; tables of raw cells are stored in format 2, see
+`app.ingest.table_format`.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from app.ingest.dataset_rows import DTYPES, FORMAT, TABLE_FORMAT
-from app.ingest.table_format import arrays_of, parts_of
+from app.ingest.table_format import arrays_of, marks_of, parts_of
 from core.data.dataset import LabelledData
 from core.data.extras import Extras, View
 from core.encoding.labelled_table import LabelledTable
@@ -90,7 +92,7 @@ def _arrays(part: str, data: LabelledData) -> Iterator[tuple[str, NDArray[Any]]]
             yield f"{part}.X.{name}", np.ascontiguousarray(getattr(data.X, name))
     else:
         yield f"{part}.X", np.ascontiguousarray(data.X)
-    for name, array in data.extras.arrays.items():
+    for name, array in (data.extras.arrays | data.marks.arrays).items():
         yield f"{part}.{name}", np.ascontiguousarray(array)
 
 
@@ -123,12 +125,13 @@ def _part(part: str, arrays: dict[str, NDArray[Any]], names: dict[str, Any]) -> 
         X.has_canonical_format = True
     features = None if names["feature_names"] is None else tuple(names["feature_names"])
     named = names.get("extras", {}).get(part)
+    marks = marks_of(part, arrays)
     if named is None:
-        return LabelledData(X, y, tuple(names["classes"]), features)
+        return LabelledData(X, y, tuple(names["classes"]), features, marks=marks)
     extras = Extras(
         privileged=arrays.get(f"{part}.privileged"),
         privileged_names=None if named["privileged_names"] is None else tuple(named["privileged_names"]),
         views=tuple(View(*view) for view in named["views"]),
         teacher_scores=arrays.get(f"{part}.teacher_scores"),
     )
-    return LabelledData(X, y, tuple(names["classes"]), features, extras)
+    return LabelledData(X, y, tuple(names["classes"]), features, extras, marks=marks)

@@ -32,13 +32,14 @@ class StoredRow:
 
     x: all values, or of a sparse data set ``indices`` and ``values`` of those that are stored, and
     ``index_base``, 0. is_record: whether x has the cells of a table by the names of its columns instead, None
-    for gaps.
+    for gaps. row_id: that the row keeps in later revisions, its number where it is in none.
     """
 
     number: int
     code: int
     x: list[float] | dict[str, Any]
     is_record: bool = False
+    row_id: int | None = None
 
     @property
     def size(self) -> int:
@@ -126,20 +127,30 @@ class StoredPart:
         """The rows that have a picture, by its number."""
         return np.flatnonzero(self._array(f"c{column}", 0, self.n) == picture).tolist()
 
+    def subjects(self) -> NDArray[np.uint8]:
+        """The pseudonyms of whom the rows are about, (n, 16); (0, 16) where that is not known."""
+        if f"{self._part}.subjects" not in self._index:
+            return np.empty((0, 16), dtype=np.uint8)
+        return self._array("subjects", 0, self.n)
+
     def _row(self, number: int) -> StoredRow:
         code = int(self._array("y", number, number + 1)[0])
+        row_id = number
+        if f"{self._part}.ids" in self._index:
+            row_id = int(self._array("ids", number, number + 1)[0])
         if self._columns:
             cells = {name: self._cell(k, number) for k, name in enumerate(self._columns)}
-            return StoredRow(number, code, cells, is_record=True)
+            return StoredRow(number, code, cells, is_record=True, row_id=row_id)
         if f"{self._part}.X" in self._index:
-            return StoredRow(number, code, self._array("X", number, number + 1)[0].tolist())
+            values = self._array("X", number, number + 1)[0].tolist()
+            return StoredRow(number, code, values, row_id=row_id)
         begin, end = map(int, self._array("X.indptr", number, number + 2))
         stored = {
             "indices": self._array("X.indices", begin, end).tolist(),
             "values": self._array("X.data", begin, end).tolist(),
             "index_base": 0,
         }
-        return StoredRow(number, code, stored)
+        return StoredRow(number, code, stored, row_id=row_id)
 
     def _cell(self, column: int, row: int) -> Any:
         """The value of a cell of a table, ready for JSON; None for a gap."""

@@ -68,7 +68,7 @@ def without_rare(data: AnyData) -> AnyData:
     Raises InvalidProblem where fewer than two classes stay.
     """
     kept = np.flatnonzero(data.class_counts >= MIN_PER_CLASS)
-    if len(kept) == data.K:
+    if len(kept) == data.K != 1:
         return data
     if len(kept) < 2:
         text = f"Of {data.K} classes {len(kept)} have {MIN_PER_CLASS} rows or more; two are needed."

@@ -37,7 +37,7 @@ MAX_SKIPPED: Final = 1000
 """Most lines above a table that can be left out."""
 MAX_SAID: Final = 10_000
 """Most columns or tokens that an option lists."""
-_OF_ALL: Final = frozenset({"rare_classes"})
+_OF_ALL: Final = frozenset({"rare_classes", "subject_column"})
 """What can be said of every file."""
 _SAID_KIND: Final = re.compile(rf"(.+?):((?:{'|'.join(Kind)})(?::.*)?)", re.DOTALL)
 
@@ -62,7 +62,8 @@ class ReadingOptions(msgspec.Struct, frozen=True):
     for a missing value. skip_lines: how many lines stand above the table. column_names: of a file without a
     header, or in place of it. encoding: of a CSV file, UTF-8 by default. rare_classes, unlabelled:
     what becomes of the rows of classes that are too small, and of training rows without a label; None leaves
-    a few of them out; ``"keep"`` is for files to test on.
+    a few of them out; ``"keep"`` is for files to test on, and to append. subject_column: name, or number, of
+    the column that tells whom a row is about, of which pseudonyms are stored beside the rows.
     """
 
     label_column: str | None = None
@@ -78,6 +79,7 @@ class ReadingOptions(msgspec.Struct, frozen=True):
     encoding: Literal["latin-1", "windows-1252"] | None = None
     rare_classes: Literal["drop", "keep", "refuse"] | None = None
     unlabelled: Literal["accept", "drop", "refuse"] | None = None
+    subject_column: str | None = None
 
     @classmethod
     def parse(
@@ -96,6 +98,7 @@ class ReadingOptions(msgspec.Struct, frozen=True):
         encoding: str | None = None,
         rare_classes: str | None = None,
         unlabelled: str | None = None,
+        subject_column: str | None = None,
     ) -> ReadingOptions:
         """Options from text, in which empty and ``auto`` mean that the reader decides.
 
@@ -133,6 +136,7 @@ class ReadingOptions(msgspec.Struct, frozen=True):
                 "encoding": None if not encoding or encoding in ("auto", "utf-8") else encoding,
                 "rare_classes": None if not rare_classes or rare_classes == "auto" else rare_classes,
                 "unlabelled": None if not unlabelled or unlabelled == "auto" else unlabelled,
+                "subject_column": subject_column or None,
             },
             cls,
         )

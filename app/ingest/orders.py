@@ -15,7 +15,7 @@ class DatasetOrder(msgspec.Struct, frozen=True, tag="dataset"):
 
     declared, filename: what the sender said of the format, see `app.ingest.formats.detect`. max_bytes: of the
     arrays in memory. temp_folder: for large arrays. options: what the sender said of the content. is_dry:
-    whether nothing is written.
+    whether nothing is written. subject_key: hexadecimal, by which subjects get their pseudonyms.
     """
 
     source: str
@@ -28,6 +28,7 @@ class DatasetOrder(msgspec.Struct, frozen=True, tag="dataset"):
     temp_folder: str
     options: ReadingOptions = ReadingOptions()
     is_dry: bool = False
+    subject_key: str = ""
 
 
 class DatasetContent(msgspec.Struct, frozen=True, tag="dataset"):
@@ -45,12 +46,23 @@ class DatasetContent(msgspec.Struct, frozen=True, tag="dataset"):
     summary: dict[str, Any]
 
 
+class NewLabel(msgspec.Struct, frozen=True):
+    """The label of a training row, by its number or, where is_id, its id; None takes the label away."""
+
+    row: int
+    label: str | None
+    is_id: bool = False
+
+
 class RevisionOrder(msgspec.Struct, frozen=True, tag="revision"):
     """Write to ``rows`` those of the stored data set in ``source``, without some and followed by others.
 
     deleted: different numbers of training rows. added: path of the rows of another stored data set. kind,
     label_column, reading: of the data set, see `DatasetContent`. min_per_class: rows that each class must
-    have. max_rows, max_columns, max_bytes: as of `DatasetOrder`.
+    have. max_rows, max_columns, max_bytes: as of `DatasetOrder`. relabelled: numbers of training rows, or
+    their ids, with their new labels, None to take one away. subjects: hexadecimal pseudonyms of those all
+    rows of which are deleted. split: share and seed by which test rows are held out, kinds: what jobs say of
+    columns where they are; see `core.encoding.revised_rows`. next_id, renamed: as there.
     """
 
     source: str
@@ -64,15 +76,30 @@ class RevisionOrder(msgspec.Struct, frozen=True, tag="revision"):
     max_rows: int
     max_columns: int
     max_bytes: int
+    relabelled: tuple[NewLabel, ...] = ()
+    subjects: tuple[str, ...] = ()
+    split: tuple[float | None, int] | None = None
+    kinds: dict[str, str] = {}
+    next_id: int = 0
+    renamed: dict[str, str] = {}
 
 
 class RevisionContent(msgspec.Struct, frozen=True, tag="revision"):
-    """What a revision contains besides its rows, and `core.encoding.revised_rows.RevisedRows` of it."""
+    """What a revision contains besides its rows, and `core.encoding.revised_rows.RevisedRows` of it.
+
+    deleted: rows that were deleted, of the training part and the test part together. rows_deleted: ascending
+    numbers of those of the training part. held_out: test rows among the training rows.
+    """
 
     content: DatasetContent
     added: int
     equal: int
     changed: tuple[str, ...]
+    relabelled: int = 0
+    deleted: int = 0
+    rows_deleted: tuple[int, ...] = ()
+    held_out: int = 0
+    next_id: int = 0
 
 
 class HeadOrder(msgspec.Struct, frozen=True, tag="head"):

@@ -18,6 +18,7 @@ from app.ingest.options import Decision
 from core.data.extras import NO_RAW_EXTRAS, RawExtras
 from core.data.labels import alike
 from core.data.reading_hints import reading_hint
+from core.data.row_marks import NO_MARKS, RowMarks
 from core.data.schema import KindSpec
 from core.data.table import Table
 from core.errors import Fault, InvalidProblem
@@ -88,11 +89,12 @@ class RawTable:
 
 @dataclass(frozen=True, slots=True)
 class RawPart:
-    """Rows (n, d), their labels (n,) and extras, not yet validated. X: numbers, or a `RawTable`."""
+    """Rows (n, d), their labels (n,) and extras, not yet validated; marks. X: numbers, or a `RawTable`."""
 
     X: Any
     labels: Any
     extras: RawExtras = NO_RAW_EXTRAS
+    marks: RowMarks = NO_MARKS
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,16 +48,22 @@ def read_dataset(order: DatasetOrder) -> DatasetContent:
     from app.ingest import dataset_format
     from app.ingest.formats import detect, read
     from app.ingest.left_out import MIN_PER_CLASS, left_out_rows
+    from app.ingest.subjects import count_subjects, with_subjects
     from app.ingest.validate import summarise, validate
 
     source = Path(order.source)
     limits = DatasetLimits(order.max_rows, order.max_columns, order.max_bytes, Path(order.temp_folder))
     kind = detect(source, declared=order.declared, filename=order.filename)
     raw = read(source, kind, limits, order.options)
+    if order.options.subject_column is not None:
+        raw = with_subjects(raw, order.options.subject_column, bytes.fromhex(order.subject_key))
     train, test = validate(raw, unlabelled=order.options.unlabelled, rare_classes=order.options.rare_classes)
     _check_names(train.classes)
     _check_names(raw.feature_names or ())
     summary = summarise(raw, train, test)
+    if order.options.subject_column is not None:
+        summary["subject_column"] = order.options.subject_column
+        summary["subjects"] = count_subjects(train, test)
     rare = sum(count < MIN_PER_CLASS for count in train.class_counts.tolist())
     if rare:
         summary["single_row_classes"] = rare

@@ -3,9 +3,9 @@
 Of part ``train`` and column j: ``train.cJ`` is F64 (n,) of numbers, NaN for gaps, or (n, w) of vectors, or
 I32 codes (n,), −1 for gaps, of the texts in ``train.cJ.texts`` (U8) and ``train.cJ.offsets`` (I64); of
 pictures, the bytes of their files are in ``train.cJ.pictures`` in place of texts.
-``train.y``, ``train.privileged`` and ``train.teacher_scores`` are those of format 1. ``names`` is UTF-8 JSON
-of the classes, the names of columns, which of them are true and false, further known names, views and names
-of extras; ``schema`` is UTF-8 JSON of the kinds of the columns.
+``train.y``, ``train.privileged``, ``train.teacher_scores`` and the marks are those of format 1. ``names`` is
+UTF-8 JSON of the classes, the names of columns, which of them are true and false, further known names, views
+and names of extras; ``schema`` is UTF-8 JSON of the kinds of the columns.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.data.extras import Extras
+from core.data.row_marks import RowMarks
 from core.data.schema import ColumnSchema, Kind
 from core.data.table import (
     ByteStrings,
@@ -74,7 +75,7 @@ def _is_truth(cells: Cells) -> bool:
 
 def _part_arrays(part: str, data: LabelledTable) -> Iterator[tuple[str, NDArray[Any]]]:
     yield f"{part}.y", data.y
-    for name, array in data.extras.arrays.items():
+    for name, array in (data.extras.arrays | data.marks.arrays).items():
         yield f"{part}.{name}", np.ascontiguousarray(array)
     for number, cells in enumerate(data.table.cells):
         place = f"{part}.c{number}"
@@ -109,7 +110,13 @@ def _part(
             privileged_names=None if privileged_names is None else tuple(privileged_names),
             teacher_scores=arrays.get(f"{part}.teacher_scores"),
         ),
+        marks_of(part, arrays),
     )
+
+
+def marks_of(part: str, arrays: Mapping[str, NDArray[Any]]) -> RowMarks:
+    """The marks of the rows of a part of a file of either format."""
+    return RowMarks(*(arrays.get(f"{part}.{name}") for name in ("ids", "subjects", "held_out")))
 
 
 def _cells(place: str, arrays: Mapping[str, NDArray[Any]], is_truth: bool) -> Cells:

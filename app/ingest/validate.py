@@ -56,6 +56,7 @@ def validate(
     least = 1 if chosen.rare or rare_classes == "keep" else MIN_PER_CLASS
     if isinstance(raw.train.X, RawTable):
         table = validate_table(raw, raw.train.X, unlabelled=keeps, min_per_class=least)
+        table = replace(table, marks=raw.train.marks)
         kept = _checked(lambda: without_chosen(table, chosen), part="")
         if raw.test is None:
             return kept, None
@@ -74,16 +75,18 @@ def validate(
         part="",
         lines_of=raw.lines_of,
     )
+    train = replace(train, marks=raw.train.marks)
     train = _checked(lambda: without_chosen(train, chosen), part="")
     if raw.test is None:
         return train, None
     test, (test_labels, _) = raw.test, _named_labels(raw, raw.test, False)
-    return train, _checked(
+    tested = _checked(
         lambda: LabelledData.with_codes(
             test.X, test_labels, train.classes, raw.feature_names, n_columns=train.d, extras=test.extras
         ),
         part="_test",
     )
+    return train, replace(tested, marks=test.marks)
 
 
 def summarise(raw: RawData, train: Data, test: Data | None) -> Json:

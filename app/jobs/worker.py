@@ -112,7 +112,7 @@ class Worker:
             is_elected=lambda: self._heartbeat.is_elected,
             check_own_work=self._check_own_work,
         )
-        self._monitors = MonitorWork(self._store, settings, lambda: self._heartbeat.is_elected)
+        self._monitors = MonitorWork(self._store, settings, self._queue, lambda: self._heartbeat.is_elected)
         self._webhooks = WebhookSender(self._store, settings, lambda: self._heartbeat.is_elected)
         self._unstarted: UnstartedWork | None = None
         self._training: TrainingWorkflows | None = None

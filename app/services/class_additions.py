@@ -74,7 +74,11 @@ def submit_addition(
     with store.begin() as uow:
         require_room_for(uow, Caller(store.tenant, created_by), settings)
         source = uow.jobs.lock(str(version.job_id))
-        count = uow.datasets.get(examples).rows if isinstance(examples, str) else len(examples)
+        if isinstance(examples, str):
+            given = uow.datasets.get(examples)
+            examples, count = given.id, given.rows
+        else:
+            count = len(examples)
         _check_count(count)
         _require_rows(uow, source)
         order: Json = {"class": name, "examples": count, "max_false_positive_rate": budget}

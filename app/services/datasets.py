@@ -27,6 +27,7 @@ from app.ingest.raw import disk_full_as_unavailable
 from app.ingest.reading import read_dataset, temporary_paths
 from app.services.quotas import require_room, room_for
 from app.services.retention import delete_unused, discarding_if_refused
+from app.services.subject_keys import key_of
 from app.settings import Settings
 from app.store.blob_cache import BlobCache, FileWriter, open_blob
 from app.store.large_blobs import LARGE_CHUNK_BYTES, put_large
@@ -77,6 +78,8 @@ def register_dataset(
     title = _title(name, filename)
     # The parameters are checked even when the bytes are known and are not parsed again.
     order = _order(files, file, limits, filename, file_format, said)
+    if order.options.subject_column is not None:
+        order = msgspec.structs.replace(order, subject_key=key_of(store).hex())
     known = find_dataset(store, file.digest)
     if known is not None and not order.options.said:
         return known, False
@@ -239,6 +242,17 @@ def row_codes(store: Store, files: BlobCache, dataset: Dataset) -> NDArray[np.in
     digest = dataset.blob_digest
     return _undamaged(
         files, dataset, lambda: StoredPart(open_blob(store, files, digest).read, "train").codes()
+    )
+
+
+def find_subjects(store: Store, files: BlobCache, dataset: Dataset) -> list[NDArray[np.uint8]]:
+    """The pseudonyms of whom the rows of each part are about, (n, 16) each. Raises Unavailable."""
+    digest = dataset.blob_digest
+    parts = ["train", "test"] if dataset.test_rows else ["train"]
+    return _undamaged(
+        files,
+        dataset,
+        lambda: [StoredPart(open_blob(store, files, digest).read, part).subjects() for part in parts],
     )
 
 

@@ -72,7 +72,7 @@ def create_evaluation(
             id=new_id(EVALUATION_ID),
             version=names[0],
             baseline=names[1] if len(names) > 1 else None,
-            dataset_id=dataset_id,
+            dataset_id=dataset.id,
             part=part,
             tolerance=tolerance,
             alpha=alpha,
@@ -83,7 +83,7 @@ def create_evaluation(
             tenant=store.tenant,
         )
         uow.evaluations.add(evaluation)
-        details = {"version": names[0], "baseline": evaluation.baseline, "dataset_id": dataset_id}
+        details = {"version": names[0], "baseline": evaluation.baseline, "dataset_id": dataset.id}
         uow.audit.append("evaluation.create", evaluation.id, details=details)
         turn = uow.units.next_turn_of(store.tenant, created_by)
     enqueue_evaluation(queue, evaluation.id, turn)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from app.domain.entities import new_id
 from app.domain.errors import ServiceError
@@ -17,6 +17,7 @@ from app.domain.monitors import (
     Sample,
 )
 from app.services.quotas import require_bytes
+from app.services.subject_keys import pseudonyms_of
 from app.settings import Settings
 from app.store.unit_of_work import Store, UnitOfWork
 
@@ -39,9 +40,11 @@ def give_feedback(
     which stays. models: the only ones of whose answers the caller may speak; empty for all. Raises TooLarge
     beyond the tenant's quota of bytes.
     """
+    subjects = sorted({item.subject for item in items if item.subject is not None})
+    names = dict(zip(subjects, pseudonyms_of(store, subjects), strict=True))
     with store.begin() as uow:
         require_bytes(uow, settings, store.tenant)
-        taking = _Taking(uow, created_by, frozenset(models))
+        taking = _Taking(uow, created_by, frozenset(models), names)
         known = uow.feedback.samples({item.sample for item in items if item.sample is not None})
         results = [taking.take(item, known) for item in items]
         accepted = [one for one in results if one.id is not None]
@@ -55,8 +58,12 @@ def give_feedback(
 class _Taking:
     """The items of one request, in one transaction."""
 
-    def __init__(self, uow: UnitOfWork, created_by: str, models: frozenset[str]) -> None:
+    def __init__(
+        self, uow: UnitOfWork, created_by: str, models: frozenset[str], subjects: Mapping[str, str]
+    ) -> None:
+        """subjects: the pseudonyms of those that the items name."""
         self._uow, self._created_by, self._models = uow, created_by, models
+        self._subjects = subjects
         self._monitors: dict[str, Sequence[Monitor]] = {}
         self._reports: dict[str, int] = {}
 
@@ -108,6 +115,7 @@ class _Taking:
         given = Given(
             new_id("fb"), sample.monitor_id, sample.id, sample.label, sample.request_id, sample.row,
             sample.answer, correct, item.truth, time.time(), self._created_by,
+            self._subjects.get(item.subject or ""),
         )  # fmt: skip
         self._uow.feedback.add(given, None if present is None else present.id)
         return FeedbackResult(given.id, True, present is not None, None, None)
@@ -130,6 +138,7 @@ class _Taking:
         given = Given(
             new_id("fb"), monitor.id, None, item.label, item.request_id, item.row,
             item.answer, correct, item.truth, time.time(), self._created_by,
+            self._subjects.get(item.subject or ""),
         )  # fmt: skip
         self._uow.feedback.add(given, present)
         return FeedbackResult(given.id, False, present is not None, None, None)

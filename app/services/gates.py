@@ -125,7 +125,8 @@ def set_gate(
     with store.begin() as uow:
         uow.registry.lock()
         uow.models.alias(model, alias)
-        uow.datasets.get(dataset_id)
+        # A gate stays with the revision that is the newest when it is set.
+        dataset_id = uow.datasets.get(dataset_id).id
         if expected_revision is None and uow.gates.find(model, alias) is not None:
             raise _required(model, alias)
         gate = Gate(

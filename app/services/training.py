@@ -33,7 +33,7 @@ from app.domain.errors import (
     Unavailable,
     Unprocessable,
 )
-from app.domain.names import check_model_name
+from app.domain.names import LATEST_SUFFIX, check_model_name
 from app.domain.ports import JobQueue
 from app.domain.training_spec import TrainingSpec
 from app.services import quotas
@@ -76,10 +76,12 @@ def submit_job(
     priority: Priority = Priority.NORMAL,
     noted: Json | None = None,
     audited: Json | None = None,
+    encoder: tuple[str | None, str | None] | None = None,
 ) -> tuple[Job, bool]:
     """Store a job and enqueue it; returns it and whether it is new.
 
-    noted, audited: what its provenance and its audit record say beside what they say of every job.
+    noted, audited: what its provenance and its audit record say beside what they say of every job. encoder:
+    digests of the encoder of another job, which this one takes, and of its profile; None to fit one.
 
     A repeated idempotency key of the same caller returns the existing job. When the queue cannot be reached,
     the job stays stored as queued, and a worker enqueues it later.
@@ -90,6 +92,7 @@ def submit_job(
     """
     check_model_name(model)
     check_size(spec)
+    dataset_id, spec = _pin_datasets(store, dataset_id, spec)
     spec = _pin_teacher(store, dataset_id, spec, settings)
 
     admitted: list[tuple[str, int]] = []
@@ -103,6 +106,8 @@ def submit_job(
                     return _existing_job(uow, known, body_digest), False
             job = _new_job(uow, dataset_id, model, spec, created_by, settings, priority)
             job = dataclasses.replace(job, provenance=job.provenance | (noted or {}))
+            if encoder is not None:
+                job = dataclasses.replace(job, encoder_digest=encoder[0], profile_digest=encoder[1])
             uow.jobs.add(job)
             if idempotency_key is not None:
                 uow.jobs.add_idempotency_key(created_by, idempotency_key, body_digest, job.id)
@@ -320,6 +325,19 @@ def student_trace(store: Store, job_id: str, class_index: int, method: str) -> J
     trace: Json = json.loads(zlib.decompress(stored))
     student = {"job_id": job_id, "class_index": class_index, "label": row.label, "method": method}
     return student | trace
+
+
+def _pin_datasets(store: Store, dataset_id: str, spec: TrainingSpec) -> tuple[str, TrainingSpec]:
+    """The ids of the newest revisions in place of names that say so. Raises NotFound."""
+    tested = spec.evaluation.dataset_id
+    if not any(name and name.endswith(LATEST_SUFFIX) for name in (dataset_id, tested)):
+        return dataset_id, spec
+    with store.read() as uow:
+        dataset_id = uow.datasets.get(dataset_id).id
+        if tested is not None:
+            pinned = spec.evaluation.model_copy(update={"dataset_id": uow.datasets.get(tested).id})
+            spec = spec.model_copy(update={"evaluation": pinned})
+    return dataset_id, spec
 
 
 def _pin_teacher(store: Store, dataset_id: str, spec: TrainingSpec, settings: Settings) -> TrainingSpec:

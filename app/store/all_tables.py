@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import app.store.evaluation_tables
 import app.store.live_tables
-import app.store.monitor_tables  # noqa: F401 - importing them adds their tables
+import app.store.monitor_tables
+import app.store.schedule_tables  # noqa: F401 - importing them adds their tables
 from app.store.tables import metadata
 
 __all__ = ["metadata"]

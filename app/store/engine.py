@@ -183,6 +183,8 @@ def _open_sqlite(url: URL, options: dict[str, Any]) -> Engine:
         # acknowledged, and so that this file is never older than the job engine's, which is written after it.
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")
+        # What is deleted is overwritten: rows of a subject must not stay in free pages.
+        cursor.execute("PRAGMA secure_delete=ON")
         cursor.close()
 
     @event.listens_for(engine, "begin")

@@ -96,6 +96,9 @@ samples = Table(
     Column("q", Double, nullable=False),
     # What people say of it, by its newest feedback; NULL while nobody has.
     Column("correct", Boolean),
+    # The pseudonym of whom the question was about, hexadecimal.
+    Column("subject", String(32)),
+    Index("ix_samples_tenant_subject", "tenant", "subject"),
     Index("ix_samples_monitor_id_run_label_at", "monitor_id", "run", "label", "at"),
     Index("ix_samples_monitor_id_at", "monitor_id", "at"),
     Index("ix_samples_tenant_request_id", "tenant", "request_id"),
@@ -118,6 +121,7 @@ feedback = Table(
     Column("created_by", String(100), nullable=False),
     # The id of the feedback that took its place.
     Column("superseded_by", String(40)),
+    Column("subject", String(32), index=True),
     Index("ix_feedback_monitor_id_label_at", "monitor_id", "label", "at"),
     Index("ix_feedback_monitor_id_request_id", "monitor_id", "request_id"),
 )

@@ -106,6 +106,15 @@ datasets = Table(
     Index("ix_datasets_tenant_series", "tenant", "series", "revision"),
 )
 
+# By which the subjects of rows and of answers get their pseudonyms.
+subject_keys = Table(
+    "subject_keys",
+    metadata,
+    tenant_column(primary_key=True),
+    Column("key", LargeBinary, nullable=False),
+    Column("created_at", Double, nullable=False),
+)
+
 # Files that clients put into the object store at presigned addresses, until they become data sets.
 uploads = Table(
     "uploads",

@@ -36,9 +36,11 @@ from app.store.repositories.quotas import Quotas
 from app.store.repositories.registry import Registry
 from app.store.repositories.remote_scores import RemoteScoreBatches
 from app.store.repositories.retention import Retention
+from app.store.repositories.schedules import Schedules
 from app.store.repositories.servers import Servers
 from app.store.repositories.sessions import Sessions
 from app.store.repositories.students import Students
+from app.store.repositories.subjects import Subjects
 from app.store.repositories.tallies import Tallies
 from app.store.repositories.token_revocations import TokenRevocations
 from app.store.repositories.units import Units
@@ -58,6 +60,8 @@ class UnitOfWork:
         self.tenant = tenant
         self.blobs = Blobs(connection, objects)
         self.datasets = Datasets(connection, tenant)
+        self.schedules = Schedules(connection, tenant)
+        self.subjects = Subjects(connection, tenant)
         self.jobs = Jobs(connection, tenant)
         self.students = Students(connection)
         self.comparisons = Comparisons(connection)

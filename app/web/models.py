@@ -11,17 +11,23 @@ from app.api.border import BorderRoute
 from app.api.bundles import bundle_response
 from app.api.dependencies import AppContext, Context, Downloader, Reader, Trainer
 from app.api.models import AliasText, ModelName, VersionName
+from app.api.uploads import while_connected
 from app.auth.authenticator import authorise
 from app.domain.answers import Answers, ClassAnswers
-from app.domain.entities import Alias, ModelVersion
+from app.domain.entities import Alias, Caller, ModelVersion
 from app.domain.errors import NotFound
 from app.domain.names import check_alias, qualified
 from app.domain.performance import MAX_NOTE
+from app.ingest.orders import RevisionContent
 from app.services import gates, models, monitors
 from app.services.answers import version_answers
+from app.services.class_additions import base_of_addition, submit_addition
+from app.services.class_changes import change_classes
+from app.services.class_merging import merge_classes
 from app.services.comparison import is_noise, mean_errors, same_rows
 from app.services.datasets import dataset_name, list_datasets
 from app.services.performance import acknowledge, performance
+from app.services.retraining import retrain
 from app.services.schema_changes import compare_schemas
 from app.serving.columns.report import Inputs, input_report
 from app.store.unit_of_work import Store
@@ -38,6 +44,8 @@ _DATASETS: Final = 100
 _HOURS: Final = 24
 _ANSWER_DAYS: Final = 7
 _LIVE_DAYS: Final = 28
+_BUDGET: Final = 0.01
+"""Of false positives of a class that is added, where the form says none."""
 _ANSWERED: Final = 20
 """Classes whose answers are shown: those that were asked most often."""
 MEASURES: Final = (("f1", "F"), ("auc", "AUC"), ("accuracy", "Accuracy"), ("brier", "Brier"))
@@ -289,6 +297,122 @@ async def delete_alias(
     )
     await context.refresher.refresh(qualified(caller.tenant, model))
     return see(f"/ui/models/{segment(model)}", tenant=tenant, done="alias-delete")
+
+
+@router.post("/ui/models/{model}/versions/{version}/retrain")
+async def train_again(
+    model: ModelName,
+    version: VersionNumber,
+    request: Request,
+    context: Context,
+    caller: Trainer,
+    tenant: Name = "",
+) -> Response:
+    """Train a version again, on the data set that the form names, and show the job."""
+    form = await read_form(request)
+    job, _ = await run_in_threadpool(
+        retrain,
+        context.store_of(caller),
+        context.queue,
+        context.settings,
+        model,
+        version,
+        dataset_id=form.text("dataset_id") or None,
+        alias=form.text("alias") or None,
+        hyperparameters={},
+        created_by=caller.id,
+        idempotency_key=None,
+        body_digest="",
+        classes="changed" if form.text("classes") == "changed" else "all",
+    )
+    return see(f"/ui/jobs/{job.id}", tenant=tenant)
+
+
+@router.post("/ui/models/{model}/versions/{version}/classes")
+async def change_version_classes(
+    model: ModelName,
+    version: VersionNumber,
+    request: Request,
+    context: Context,
+    caller: Trainer,
+    tenant: Name = "",
+) -> Response:
+    """Rename or remove a class of a version, and show the version that was published."""
+    form = await read_form(request)
+    label, new = form.exact("label"), form.exact("new")
+    made = await run_in_threadpool(
+        change_classes,
+        context.store_of(caller),
+        context.files,
+        context.settings,
+        model,
+        version,
+        rename={label: new} if new else {},
+        remove=[] if new else [label],
+        created_by=caller.id,
+    )
+    await context.refresher.refresh(qualified(caller.tenant, model))
+    return see(f"/ui/models/{segment(model)}/versions/{made.version}", tenant=tenant, done="classes")
+
+
+@router.post("/ui/models/{model}/versions/{version}/classes/add")
+async def add_version_class(
+    model: ModelName,
+    version: VersionNumber,
+    request: Request,
+    context: Context,
+    caller: Trainer,
+    tenant: Name = "",
+) -> Response:
+    """Add a class to a version from the rows of a data set, and show the job."""
+    form = await read_form(request)
+    store, name = context.store_of(caller), form.exact("name")
+    base = await run_in_threadpool(base_of_addition, store, context.files, model, version, name)
+    job = await run_in_threadpool(
+        submit_addition,
+        store,
+        context.queue,
+        context.settings,
+        base,
+        name,
+        form.text("dataset_id"),
+        budget=form.number("budget") or _BUDGET,
+        confidence=None,
+        alias=None,
+        created_by=caller.id,
+    )
+    return see(f"/ui/jobs/{job.id}", tenant=tenant)
+
+
+@router.post("/ui/models/{model}/versions/{version}/classes/merge")
+async def merge_version_classes(
+    model: ModelName,
+    version: VersionNumber,
+    request: Request,
+    context: Context,
+    caller: Trainer,
+    tenant: Name = "",
+) -> Response:
+    """Make one class of two, and show the job that trains it."""
+    form = await read_form(request)
+    context.reader.check_queue(caller.tenant)
+    job = await while_connected(
+        request,
+        lambda gone: merge_classes(
+            context.store_of(caller),
+            context.files,
+            context.queue,
+            context.settings,
+            model,
+            version,
+            name=form.exact("name"),
+            classes=[form.exact("first"), form.exact("second")],
+            alias=None,
+            created_by=caller.id,
+            read=lambda order: context.reader.read(order, RevisionContent, gone, Caller.of(caller)),
+        ),
+    )
+    return see(f"/ui/jobs/{job.id}", tenant=tenant)
 
 
 @router.post("/ui/models/{model}/versions/{version}/delete")

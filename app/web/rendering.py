@@ -83,6 +83,7 @@ NOTICES: Final = {
     "delete": "Deleted.",
     "move": "The alias was moved. This server answers with the new version already.",
     "alias-delete": "The alias was deleted.",
+    "classes": "This version has other classes. Aliases point to those they pointed to.",
     "acknowledge": "The alarms are acknowledged: the evidence begins again with the next hour.",
     "publish": "Published as a new version. Point an alias here to serve it.",
     "revoke": "The key was revoked.",

@@ -16,6 +16,7 @@ from core.data.column_layout import ColumnLayout
 from core.data.extras import NO_EXTRAS, NO_RAW_EXTRAS, Extras, RawExtras, View
 from core.data.labels import Coded, encode_labels, encode_with, missing_labels
 from core.data.repeated_rows import Digests, matrix_digests
+from core.data.row_marks import NO_MARKS, RowMarks
 from core.data.validation import (
     MAX_FAULTS,
     as_dense,
@@ -62,7 +63,8 @@ class LabelledData(LabelledRows):
     a label.
     classes: K names exactly as given, see ``core.data.labels``: numbers by value, other names by code points.
     feature_names: d names, or None. extras: privileged columns, views and scores of a teacher, if any.
-    layout: which columns are numbers, indicators and terms, of rows that an encoder made.
+    layout: which columns are numbers, indicators and terms, of rows that an encoder made. marks: ids,
+    subjects and test rows, which no learner sees.
     """
 
     X: Matrix
@@ -71,6 +73,7 @@ class LabelledData(LabelledRows):
     feature_names: tuple[str, ...] | None = None
     extras: Extras = NO_EXTRAS
     layout: ColumnLayout | None = None
+    marks: RowMarks = NO_MARKS
 
     @classmethod
     def from_arrays(
@@ -146,7 +149,13 @@ class LabelledData(LabelledRows):
 
     def take(self, rows: IntArray) -> LabelledData:
         """Some of the rows, given by their numbers, with their extras; the classes stay."""
-        return replace(self, X=self.X[rows], y=self.y[rows], extras=self.extras.take(rows))
+        return replace(
+            self,
+            X=self.X[rows],
+            y=self.y[rows],
+            extras=self.extras.take(rows),
+            marks=self.marks.take(rows),
+        )
 
     def row_digests(self) -> Digests:
         """A number for each row, (n,), equal for equal rows and almost certainly different for others."""
@@ -298,8 +307,11 @@ def _at_row(fault: Fault, rows: IntArray) -> Fault:
 
 
 def check_counts(y: NDArray[np.int32], classes: Sequence[str], min_per_class: int) -> None:
-    """Raise InvalidProblem for a single class, and for classes of fewer rows. y: codes of labelled rows."""
-    if len(classes) < 2:
+    """Raise InvalidProblem for classes of fewer rows, and for a single class, unless they may have one row.
+
+    y: codes of labelled rows.
+    """
+    if len(classes) < 2 <= min_per_class:
         raise _fault("y", "single_class", f"All rows are of the class {classes[0]!r}; two are needed.")
     counts = np.bincount(y, minlength=len(classes))
     small = np.flatnonzero(counts < min_per_class)[:MAX_FAULTS]

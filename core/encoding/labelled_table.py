@@ -13,6 +13,7 @@ from core.data.column_kinds import infer_column
 from core.data.dataset import LabelledData, LabelledRows
 from core.data.extras import NO_EXTRAS, Extras, View
 from core.data.repeated_rows import Digests, table_digests
+from core.data.row_marks import NO_MARKS, RowMarks
 from core.data.schema import ColumnSchema, Kind, KindSpec
 from core.data.table import NumberCells, Table
 from core.encoding.fit import fit_encoder, matrix_of
@@ -32,7 +33,7 @@ class LabelledTable(LabelledRows):
     codes 0..K−1, −1 for a row without a label. classes: K names, as in `LabelledData`.
     known: names of further columns of the file, such as that of the labels, which rows to be asked about may
     have, too. views: names of the columns of each view by its name; the columns of a view stand side by side.
-    extras: privileged columns and scores of a teacher, if any, without views.
+    extras: privileged columns and scores of a teacher, if any, without views. marks: as in `LabelledData`.
     """
 
     table: Table
@@ -42,6 +43,7 @@ class LabelledTable(LabelledRows):
     known: tuple[str, ...] = ()
     views: tuple[tuple[str, tuple[str, ...]], ...] = ()
     extras: Extras = NO_EXTRAS
+    marks: RowMarks = NO_MARKS
 
     @property
     def n(self) -> int:
@@ -66,11 +68,19 @@ class LabelledTable(LabelledRows):
         schema = tuple(map(infer_column, names, columns, [number] * len(names)))
         views = tuple((view.name, names[view.columns]) for view in data.views)
         extras = replace(data.extras, views=())
-        return cls(Table(names, columns), schema, data.y, data.classes, views=views, extras=extras)
+        return cls(
+            Table(names, columns), schema, data.y, data.classes, views=views, extras=extras, marks=data.marks
+        )
 
     def take(self, rows: IntArray) -> LabelledTable:
         """Some of the rows, given by their numbers, with their extras; classes and schema stay."""
-        return replace(self, table=self.table.take(rows), y=self.y[rows], extras=self.extras.take(rows))
+        return replace(
+            self,
+            table=self.table.take(rows),
+            y=self.y[rows],
+            extras=self.extras.take(rows),
+            marks=self.marks.take(rows),
+        )
 
     def row_digests(self) -> Digests:
         """A number for each row, (n,), equal where all columns in use are; different where none is in use."""

@@ -1,11 +1,11 @@
-"""The rows of a data set without some of them, and followed by those of another one.
+"""The rows of a data set with other labels, without some of them, and followed by those of another one.
 
 Rows that were kept come first, in their order, so that their numbers change by deletions only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, cast
 
@@ -17,6 +17,7 @@ from core.data.column_kinds import infer_column
 from core.data.dataset import LabelledData, check_counts
 from core.data.labels import encode_labels
 from core.data.repeated_rows import Digests, matrix_digests, table_digests
+from core.data.row_marks import RowMarks, nobody
 from core.data.schema import ColumnSchema, Kind, KindSpec, cells_as
 from core.data.table import (
     GAP,
@@ -29,6 +30,7 @@ from core.data.table import (
     Texts,
     VectorCells,
 )
+from core.data.test_part import Split
 from core.encoding.labelled_table import LabelledTable
 from core.errors import Fault, InvalidProblem
 from core.types import IntArray, Matrix
@@ -43,44 +45,78 @@ _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
 @dataclass(frozen=True, slots=True)
 class RevisedRows:
     """train, test: the parts. added: rows of the other data set that were taken. equal: those that were not,
-    because the data set had them. changed: names of the classes that have gained or lost rows, in order.
+    because the data set had them. relabelled: rows whose label has changed. changed: names of the classes
+    that have gained or lost rows, in order. next_id: greater than the ids of all rows that there have been.
     """
 
     train: Rows
     test: Rows | None
     added: int
     equal: int
+    relabelled: int
     changed: tuple[str, ...]
+    next_id: int
 
 
 def revised_rows(
-    train: Rows, test: Rows | None, *, deleted: IntArray, other: Rows | None, min_per_class: int = 2
+    train: Rows,
+    test: Rows | None,
+    *,
+    deleted: IntArray,
+    other: Rows | None,
+    min_per_class: int = 2,
+    relabelled: Mapping[int, str | None] | None = None,
+    deleted_test: IntArray | None = None,
+    split: Split | None = None,
+    digests: Digests | None = None,
+    next_id: int = 0,
+    renamed: Mapping[str, str] | None = None,
 ) -> RevisedRows:
-    """Some rows are deleted first, then those of another data set are added; the test part stays.
+    """Some rows get other labels first, some are deleted, then those of another data set are added.
 
-    deleted: different numbers of rows of ``train``. other: rows of the same columns; those with the values,
-    the label and the extras of a row that was kept are left out. Neither has scores of a teacher, whose
-    columns belong to the classes. min_per_class: rows that each class must have; classes that lose all of
-    theirs are gone.
+    deleted: different numbers of rows of ``train``; deleted_test: of ``test``. other: rows of the same
+    columns; those with the values, the label, the subject and the extras of a row that was kept are left out.
+    Neither has scores of a teacher, whose columns belong to the classes. min_per_class: rows that each class
+    must have; classes that lose all of theirs are gone. relabelled: new labels by numbers of rows of
+    ``train``; None takes one away. split: marks the rows that it holds out as such for good, unless ``train``
+    has marks already, and deals those that are added; None without such rows. digests: by which the job of
+    the split tells rows apart, (n,); None for `row_digests`. next_id: as of `RevisedRows`. renamed: new
+    names of classes of both parts, before everything else; classes of one name become one.
 
     Raises InvalidProblem: ``wrong_columns``, ``test_part_without_class``, ``empty``, ``single_class`` and
-    ``class_too_small``.
+    ``class_too_small``, and those of `encode_labels` and `Split.rows`.
     """
-    rows = train.take(np.delete(np.arange(train.n), deleted)) if len(deleted) else train
-    touched = _names_of(train, train.y[deleted])
+    rows = _marked(train, split, digests)
+    next_id = max(next_id, 1 + int(rows.marks.ids.max(initial=-1)) if rows.marks.ids is not None else 0)
+    given = _names_of(rows, rows.y).intersection(renamed or {})
+    if renamed and given:
+        test = None if test is None else _renamed(test, rows.classes, renamed)
+        rows = _renamed(rows, rows.classes, renamed)
+    rows, touched, count = _relabelled(rows, relabelled or {})
+    touched |= given | {(renamed or {})[name] for name in given}
+    if test is not None:
+        test = _coded(test, rows.classes)
+    touched |= _names_of(rows, rows.y[deleted])
+    if len(deleted):
+        rows = rows.take(np.delete(np.arange(rows.n), deleted))
+    if deleted_test is not None and test is not None and len(deleted_test):
+        test = test.take(np.delete(np.arange(test.n), deleted_test))
+        test = test if test.n else None
     added = equal = 0
     if other is not None and rows.n:
         rows, other, test = _of_one_form(rows, other, test)
         names = _ordered({*rows.classes, *other.classes}, rows.classes)
         rows, other = _coded(rows, names), _coded(other, names)
         test = None if test is None else _coded(test, names)
-        kept, rows = rows.n, _followed_by(rows, other)
+        kept, rows = rows.n, _followed_by(rows, other, next_id)
+        next_id += other.n
         numbers = _numbers(rows)
         is_new = ~np.isin(numbers[kept:], numbers[:kept])
         added, equal = int(is_new.sum()), int((~is_new).sum())
         touched |= _names_of(other, other.y[is_new])
         if equal:
             rows = rows.take(np.concatenate([np.arange(kept), kept + np.flatnonzero(is_new)]))
+        rows = _dealt(rows, kept, split, is_dealt=other.marks.held_out is not None)
     if rows.n == 0:
         raise InvalidProblem(Fault("delete", "empty", "No row would be left."))
     changed = tuple(
@@ -92,7 +128,58 @@ def revised_rows(
     if isinstance(rows, LabelledTable):
         rows = replace(rows, schema=_schema(rows.table, rows.schema))
         test = replace(test, schema=rows.schema) if isinstance(test, LabelledTable) else test
-    return RevisedRows(rows, test, added, equal, changed)
+    return RevisedRows(rows, test, added, equal, count, changed, next_id)
+
+
+def _marked(rows: Rows, split: Split | None, digests: Digests | None) -> Rows:
+    """The rows with ids, and with marks of those that are held out."""
+    marks = rows.marks
+    if marks.ids is None:
+        marks = replace(marks, ids=np.arange(rows.n, dtype=np.int64))
+    if marks.held_out is None and split is not None:
+        held_out = np.zeros(rows.n, dtype=np.uint8)
+        held_out[split.rows(rows.y, rows.row_digests() if digests is None else digests, marks)] = 1
+        marks = replace(marks, held_out=held_out)
+    return replace(rows, marks=marks)
+
+
+def _renamed(rows: Rows, classes: Sequence[str], renamed: Mapping[str, str]) -> Rows:
+    """The rows with other names of their classes. Raises InvalidProblem for names that no class may have."""
+    new = [renamed.get(name, name) for name in classes]
+    encode_labels(sorted(set(new)))
+    names = _ordered(set(new), list(dict.fromkeys(new)))
+    place = {name: code for code, name in enumerate(names)}
+    table = np.array([*(place[name] for name in new), -1], dtype=np.int32)
+    return replace(rows, y=table[rows.y], classes=names)
+
+
+def _relabelled(rows: Rows, labels: Mapping[int, str | None]) -> tuple[Rows, set[str], int]:
+    """The rows with other labels, the names of the classes before and after, and how many have changed."""
+    present = [*rows.classes, None]
+    given = {row: label for row, label in labels.items() if present[int(rows.y[row])] != label}
+    if not given:
+        return rows, set(), 0
+    new = {label for label in given.values() if label is not None}
+    # Raises InvalidProblem for names that no class may have.
+    encode_labels(sorted(new | set(rows.classes)))
+    coded = _coded(rows, _ordered(new | set(rows.classes), rows.classes))
+    place: dict[str | None, int] = {name: code for code, name in enumerate(coded.classes)}
+    place[None] = -1
+    y, numbers = coded.y.copy(), list(given)
+    touched = _names_of(rows, rows.y[numbers]) | new
+    y[numbers] = [place[label] for label in given.values()]
+    return replace(coded, y=y), touched, len(given)
+
+
+def _dealt(rows: Rows, kept: int, split: Split | None, *, is_dealt: bool) -> Rows:
+    """The rows, of which those after the first ``kept`` are dealt to test rows and others, if needed."""
+    marks = rows.marks
+    if split is None or marks.held_out is None or is_dealt or kept == rows.n:
+        return rows
+    held_out = marks.held_out.copy()
+    further = split.further_rows(rows.y, rows.row_digests(), marks, held_out.astype(bool), kept)
+    held_out[further] = 1
+    return replace(rows, marks=replace(marks, held_out=held_out))
 
 
 def _names_of(rows: Rows, codes: NDArray[np.int32]) -> set[str]:
@@ -183,18 +270,35 @@ def _check_names(names: Sequence[str], others: Sequence[str]) -> None:
         raise _wrong(f"The rows to append {what}.")
 
 
-def _followed_by(rows: Rows, other: Rows) -> Rows:
+def _followed_by(rows: Rows, other: Rows, next_id: int) -> Rows:
+    """next_id: the id of the first of the other rows."""
     y = np.concatenate([rows.y, other.y])
+    marks = _marks(rows, other, next_id)
     try:
         extras = rows.extras.followed_by(other.extras)
     except InvalidProblem as error:
         raise _wrong("The two data sets have different privileged columns.") from error
     if isinstance(rows, LabelledData):
         X = _stacked(rows.X, cast(LabelledData, other).X)
-        return replace(rows, X=X, y=y, extras=extras)
+        return replace(rows, X=X, y=y, extras=extras, marks=marks)
     second = cast(LabelledTable, other).table
     cells = tuple(map(_joined, rows.schema, rows.table.cells, second.cells))
-    return replace(rows, table=Table(rows.table.names, cells), y=y, extras=extras)
+    return replace(rows, table=Table(rows.table.names, cells), y=y, extras=extras, marks=marks)
+
+
+def _marks(rows: Rows, other: Rows, next_id: int) -> RowMarks:
+    first, second = rows.marks, other.marks
+    if first.ids is None:
+        raise RuntimeError("the rows of a revision have ids")
+    subjects = held_out = None
+    if first.subjects is not None or second.subjects is not None:
+        both = (nobody(one.n) if one.marks.subjects is None else one.marks.subjects for one in (rows, other))
+        subjects = np.concatenate([*both])
+    if first.held_out is not None:
+        of_other = np.zeros(other.n, dtype=np.uint8) if second.held_out is None else second.held_out
+        held_out = np.concatenate([first.held_out, of_other])
+    ids = np.concatenate([first.ids, np.arange(next_id, next_id + other.n, dtype=np.int64)])
+    return RowMarks(ids, subjects, held_out)
 
 
 def _stacked(first: Matrix, second: Matrix) -> Matrix:
@@ -267,9 +371,11 @@ def _column(cells: Cells, before: ColumnSchema) -> ColumnSchema:
 
 
 def _numbers(rows: Rows) -> Digests:
-    """A number for each row by all its cells, its label and its extras, (n,)."""
+    """A number for each row by all its cells, its label, its subject and its extras, (n,)."""
     numbers = table_digests(rows.table.cells) if isinstance(rows, LabelledTable) else matrix_digests(rows.X)
-    for array in (rows.y[:, None], *rows.extras.arrays.values()):
+    subjects = rows.marks.subjects
+    about = [] if subjects is None else [subjects]
+    for array in (rows.y[:, None], *about, *rows.extras.arrays.values()):
         numbers = numbers * _ODD + matrix_digests(array)
     return numbers
 

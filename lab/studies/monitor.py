@@ -239,10 +239,21 @@ def class_figures(split: Split, label: Any, draws: int) -> list[Json]:
                     "full": measured[1].f1,
                     "auc": [one.auc for one in measured],
                     "false_positive_rate": measured[0].fp / int((~truth).sum()),
+                    "full_false_positive_rate": measured[1].fp / int((~truth).sum()),
+                    "at_budget": [_f1_at_budget(truth, score) for score in scores],
                     "seconds": took,
                 }
             )
     return figures
+
+
+def _f1_at_budget(truth: BoolArray, scores: FloatArray) -> float:
+    """F at the threshold that lets just the promised share of the other test rows pass: two students that are
+    compared there keep the same budget, whatever the rules of their thresholds make of it.
+    """
+    others = np.sort(scores[~truth])[::-1]
+    threshold = others[int(PROMISED * len(others))]
+    return binary_metrics(truth, scores > threshold, scores).f1 or 0.0
 
 
 def added_classes(folder: Path, names: Sequence[str], draws: int) -> Json:
@@ -277,6 +288,12 @@ def _means(figures: Sequence[Json]) -> Json:
         "difference": round(added - full, 2),
         "auc": [round(100.0 * float(one), 2) for one in np.mean([one["auc"] for one in figures], axis=0)],
         "false_positive_rate": round(float(np.mean([one["false_positive_rate"] for one in figures])), 5),
+        "full_false_positive_rate": round(
+            float(np.mean([one["full_false_positive_rate"] for one in figures])), 5
+        ),
+        "at_budget": [
+            round(100.0 * float(one), 2) for one in np.mean([one["at_budget"] for one in figures], axis=0)
+        ],
         "runs": len(figures),
     }
 

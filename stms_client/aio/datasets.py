@@ -10,7 +10,14 @@ from typing import Any, cast
 from stms_client import calls, cards
 from stms_client.aio.connection import Connection
 from stms_client.arrays import ClassName, Frame, Table, class_name
-from stms_client.documents import Dataset, DatasetClass, DatasetRow, ListedDataset, Upload
+from stms_client.documents import (
+    Dataset,
+    DatasetClass,
+    DatasetRow,
+    ErasedSubject,
+    ListedDataset,
+    Upload,
+)
 from stms_client.errors import Problem
 from stms_client.pictures import sendable
 from stms_client.progress import upload_bar
@@ -42,6 +49,7 @@ class Datasets(Connection):
         column_names: Sequence[str] = (),
         encoding: str | None = None,
         rare_classes: str | None = None,
+        subject_column: str | int | None = None,
         progress: Progress | bool | None = None,
     ) -> Dataset:
         """Upload a file as a data set. ``reading`` in the result says what was taken, and why.
@@ -57,9 +65,10 @@ class Datasets(Connection):
         pattern, or ``number:`` and a number such as $1,234.5. null_values: further tokens of missing values.
         skip_lines: lines above the table. column_names: of a file without a header. encoding: ``"latin-1"``
         or ``"windows-1252"``. rare_classes: ``"drop"`` leaves out the rows of classes that have a single one,
-        ``"keep"`` keeps them, in a file to test on, ``"refuse"`` refuses them; without it the same 1 % may be
-        left out. progress: True for a bar in the terminal or notebook, or a function that is called with the
-        bytes sent so far and in total.
+        ``"keep"`` keeps them, in a file to test on or to append, ``"refuse"`` refuses them; without it the
+        same 1 % may be left out. subject_column: the column that tells whom a row is about; it is no feature,
+        and rows keep a pseudonym, by which `erase_subject` finds them. progress: True for a bar in the
+        terminal or notebook, or a function that is called with the bytes sent so far and in total.
         """
         reading = {
             "label_column": label_column,
@@ -75,6 +84,7 @@ class Datasets(Connection):
             "encoding": encoding,
             "rare_classes": rare_classes,
             "unlabelled": unlabelled,
+            "subject_column": subject_column,
         }
         with sendable(Path(file)) as sent:
             return await self._upload(sent, calls.upload(sent, name, file_format, reading), progress)
@@ -214,20 +224,35 @@ class Datasets(Connection):
         *,
         append: str | None = None,
         delete: Sequence[int] = (),
+        delete_subjects: Sequence[str] = (),
+        relabel: Mapping[int, str | None] | None = None,
         note: str | None = None,
     ) -> Dataset:
-        """A new data set: this one without some rows, followed by those of another one.
+        """A new data set: this one with other labels, without some rows, followed by those of another one.
 
-        append: id of a data set of the same columns; its training rows are taken, but for those that equal a
-        row of this one. delete: numbers of training rows, as ``id`` of `dataset_rows` has them; they are
-        deleted first. note: why. ``change`` in the result tells what changed. Raises Problem with the code
-        ``wrong_columns``, ``unknown_row``, ``empty_change``, or another one.
+        dataset_id: ``"ds_…@latest"`` is the newest revision. append: id of a data set of the same columns;
+        its training rows are taken, but for those that equal a row of this one. delete: numbers of training
+        rows, as ``id`` of `dataset_rows` has them. delete_subjects: all rows about these. relabel: labels of
+        training rows by number, None for no label; they come first. note: why. ``change`` in the result tells
+        what changed. Raises Problem with the code ``wrong_columns``, ``unknown_row``, ``empty_change``, or
+        another one.
         """
         body = calls.without_none({"append_dataset_id": append, "note": note})
-        if len(delete):
-            body["delete"] = {"rows": [int(row) for row in delete]}
+        gone = {"rows": [int(row) for row in delete], "subjects": list(delete_subjects)}
+        if any(gone.values()):
+            body["delete"] = {name: some for name, some in gone.items() if some}
+        if relabel:
+            body["relabel"] = [{"row": int(row), "label": label} for row, label in relabel.items()]
         path = f"/v1/datasets/{calls.segment(dataset_id)}/revisions"
         return await self.do(calls.post(path, body, Dataset, is_long=True))
+
+    async def erase_subject(self, subject: str) -> ErasedSubject:
+        """Delete all rows about a subject in the data sets of all series, and its samples and feedback.
+
+        ``versions`` in the result are those that were trained on such rows, and may contain some.
+        """
+        path = f"/v1/subjects/{calls.segment(subject)}"
+        return await self.do(calls.erase(path, ErasedSubject))
 
     async def delete_dataset(self, dataset_id: str) -> None:
         """Delete a data set that no unfinished job uses."""

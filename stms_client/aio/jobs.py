@@ -216,6 +216,24 @@ class Jobs(Connection):
         path = f"{calls.model_path(model)}/classes"
         return AsyncJob(await self.do(calls.post(path, body, documents.Job, repeatable=False)), self)
 
+    async def merge_classes(
+        self,
+        model: str,
+        name: str,
+        classes: Sequence[str],
+        *,
+        base: int | str = "latest",
+        alias: str | None = None,
+    ) -> AsyncJob:
+        """Make one class of some: its student is trained with the rows of all of them; the others stay.
+
+        base: number of the version, or an alias. alias: moved to the new version.
+        """
+        body = calls.without_none({"name": name, "base": str(base), "alias": alias})
+        body["classes"] = list(classes)
+        path = f"{calls.model_path(model)}/classes:merge"
+        return AsyncJob(await self.do(calls.post(path, body, documents.Job, repeatable=False)), self)
+
     async def retrain(
         self,
         model: str,
@@ -224,15 +242,17 @@ class Jobs(Connection):
         base: int | str = "latest",
         hyperparameters: Mapping[str, Any] | None = None,
         alias: str | None = None,
+        classes: str | Sequence[str] = "all",
         idempotency_key: str | None = None,
     ) -> AsyncJob:
         """Train the version ``base`` again, with the specification of the job that trained it.
 
         dataset_id: what to train on; by default the data set of that job. hyperparameters: those that differ.
-        alias: moved to the new version. idempotency_key: repeats with the same key are one job. What is not
-        repeated of a version with other thresholds or classes is in the warnings of the job.
+        alias: moved to the new version. classes: ``"changed"``, or names, for those whose students alone are
+        trained; the others stay as they are. idempotency_key: repeats with the same key are one job. What is
+        not repeated of a version with other thresholds or classes is in the warnings of the job.
         """
-        call = calls.retrain(model, str(base), dataset_id, hyperparameters, alias, idempotency_key)
+        call = calls.retrain(model, str(base), dataset_id, hyperparameters, alias, idempotency_key, classes)
         return AsyncJob(await self.do(call), self)
 
     async def jobs(

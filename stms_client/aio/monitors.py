@@ -8,7 +8,14 @@ from typing import Any
 from stms_client import alias_calls, calls
 from stms_client.aio.connection import Connection
 from stms_client.arrays import ClassName, class_name
-from stms_client.documents import Acknowledged, FeedbackResults, Monitor, Performance, Sample
+from stms_client.documents import (
+    Acknowledged,
+    FeedbackResults,
+    Monitor,
+    Performance,
+    Sample,
+    Schedule,
+)
 from stms_client.errors import NotFound
 
 
@@ -53,6 +60,47 @@ class Monitors(Connection):
         }
         body = {name: value for name, value in settings.items() if value is not None}
         return await self.do(alias_calls.put_monitor(model, alias, body, revision))
+
+    async def schedule(self, model: str) -> Schedule:
+        """When a model is trained again by itself, and what its schedule did last."""
+        return await self.do(calls.get(f"{calls.model_path(model)}/schedule", Schedule))
+
+    async def put_schedule(
+        self,
+        model: str,
+        *,
+        base: str = "latest",
+        dataset_id: str | None = None,
+        every: str | None = None,
+        new_rows: int | None = None,
+        alarm: bool = False,
+        classes: str = "all",
+        alias: str | None = None,
+        promote: str = "never",
+        stop_after_failures: int = 3,
+    ) -> Schedule:
+        """Train a model again by itself: the version of the alias ``base``.
+
+        every: ``"daily"`` or ``"weekly"``. new_rows: when the newest revision of the data set has so many
+        rows more. alarm: when a monitor has given an alarm. dataset_id: of the series; by default that of the
+        version. classes: ``"changed"`` trains the students of changed classes alone. alias, promote:
+        ``"if_gate_passes"`` moves this alias to a version that its gate lets pass. stop_after_failures:
+        failed jobs in a row. Raises Conflict when another client changed it at the same time.
+        """
+        try:
+            revision: int | None = (await self.schedule(model))["revision"]
+        except NotFound:
+            revision = None
+        said = {"dataset_id": dataset_id, "every": every, "new_rows": new_rows, "alias": alias}
+        body: dict[str, Any] = {name: value for name, value in said.items() if value is not None}
+        body |= {"base": base, "alarm": alarm, "classes": classes, "promote": promote}
+        body |= {"stop_after_failures": stop_after_failures}
+        return await self.do(alias_calls.put_schedule(model, body, revision))
+
+    async def delete_schedule(self, model: str) -> None:
+        """Delete the schedule of a model; a job that it has begun goes on."""
+        revision = (await self.schedule(model))["revision"]
+        await self.do(alias_calls.delete_schedule(model, revision))
 
     async def delete_monitor(self, model: str, alias: str = "latest") -> None:
         """Delete a monitor with its samples and all feedback on them."""

@@ -30,7 +30,7 @@ GROUPS: Final[tuple[Callable[[], list[Refusal]], ...]] = (
     *(endpoints.paths, endpoints.aliases, endpoints.pagination, endpoints.idempotency),
     *(endpoints.authentication, endpoints.authorization, endpoints.uploads),
     *(tenants.objects, tenants.names, tenants.keys, quotas.quotas),
-    revisions.revisions,
+    *(revisions.revisions, revisions.subjects, revisions.schedules),
     *(evaluations.evaluations, evaluations.gates),
     *(feedback.monitors, feedback.feedback),
     *borders.GROUPS,

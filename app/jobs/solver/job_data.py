@@ -23,7 +23,7 @@ from core.data.labels import encode_with
 from core.data.repeated_rows import Digests, shared_rows
 from core.data.row_identity import identity_bytes, matrix_identities, table_identities
 from core.data.schema import Kind
-from core.data.test_part import held_out_rows
+from core.data.test_part import Split
 from core.encoding.labelled_table import LabelledTable
 from core.errors import Fault, InvalidProblem
 from core.labelling.base import Labelling
@@ -64,8 +64,9 @@ class JobData(NamedTuple):
     test_part: of the test rows; None without any. may_repeat: whether test rows may equal training rows, as
     where all rows have few different values. identities: the numbers of the training rows before they were
     encoded, `core.data.row_identity.identity_bytes`, if they were asked for. held_out: ascending numbers of
-    the rows of the data set that the job has taken out of the training part and made its test rows; None if
-    it has held out none. encoders: how the encoder of each column of pictures was chosen, if it was now.
+    the rows of the data set that the job has taken out of the training part; None if it has held out none.
+    measures_held_out: whether they are its test rows. encoders: how the encoder of each column of pictures
+    was chosen, if it was now.
     """
 
     train: LabelledData
@@ -78,6 +79,7 @@ class JobData(NamedTuple):
     identities: bytes = b""
     held_out: IntArray | None = None
     encoders: tuple[EncoderChoice, ...] = ()
+    measures_held_out: bool = True
 
     @property
     def training_numbers(self) -> IntArray:
@@ -115,7 +117,8 @@ def load_job_data(
     Raises NotFound, InvalidProblem, and what ``score`` raises.
     """
     train, test = _load(store, files, dataset_id, spec.inputs)
-    measured = _held_out_rows(train, test, spec)
+    held_out = _held_out_rows(train, test, spec)
+    measures_held_out = _measures_held_out(held_out, test, spec)
     left_out = 0
     source = "data_set"
     if labels is not None:
@@ -128,23 +131,31 @@ def load_job_data(
         left_out = given.n - known.n
         test = _with_classes_of(train, known, spec)
     if score is not None:
-        train, test = _scored(score, train, test, wants_test=not len(measured))
+        train, test = _scored(score, train, test, wants_test=not measures_held_out)
     labelled = train.n - train.unlabelled
-    if len(measured):
+    if measures_held_out:
         source = "held_out"
         # The split takes scores along, so that which rows are asked for does not depend on it.
-        train, test = train.take(_others(train, measured)), train.take(measured)
+        test = train.take(held_out)
+    if len(held_out):
+        train = train.take(_others(train, held_out))
     part = None
     if test is not None:
         of = labelled if source == "held_out" else test.n + left_out
-        part = TestPart(source, test.n, of, _digest(store, dataset_id, spec, test.n, measured))
+        numbers = held_out if measures_held_out else held_out[:0]
+        part = TestPart(source, test.n, of, _digest(store, dataset_id, spec, test.n, numbers))
     may_repeat = source == "held_out" and spec.evaluation.given_fraction is None
     with _about_kept_kinds(spec.like):
         encoded = _encoded(train, test, spec.inputs, encoder, run or Run(spec.seed))
     if identify:
         encoded = encoded._replace(identities=identity_bytes(row_identities(train, encoded.encoder)))
-    held_out = measured if len(measured) else None
-    return encoded._replace(left_out=left_out, test_part=part, may_repeat=may_repeat, held_out=held_out)
+    return encoded._replace(
+        left_out=left_out,
+        test_part=part,
+        may_repeat=may_repeat,
+        held_out=held_out if len(held_out) else None,
+        measures_held_out=measures_held_out,
+    )
 
 
 def load_training_rows(
@@ -160,11 +171,11 @@ def load_training_rows(
     encoder: that it has fitted. Raises NotFound, InvalidProblem.
     """
     train, test = _load(store, files, dataset_id, spec.inputs)
-    measured = _held_out_rows(train, test, spec)
+    held_out = _held_out_rows(train, test, spec)
     if labels is not None:
         train = labels.applied_to(train)
-    if len(measured):
-        train = train.take(_others(train, measured))
+    if len(held_out):
+        train = train.take(_others(train, held_out))
     return _encoded(train, None, spec.inputs, encoder).train
 
 
@@ -364,24 +375,22 @@ def _others(data: Rows, rows: IntArray) -> IntArray:
 
 
 def _held_out_rows(data: Rows, test: Rows | None, spec: TrainingSpec) -> IntArray:
-    """Ascending row numbers of a stratified part of the labelled rows, the same for the same seed.
+    """Ascending numbers of the training rows that a job does not learn from, the same for the same seed.
 
-    test: the test part of the data set. Raises InvalidProblem where the share that was given cannot be held
-    out.
+    They are the test rows of a revision, whatever the job says, or else a stratified part of the labelled
+    rows. test: the test part of the data set. Raises InvalidProblem where the share that was given cannot be
+    held out.
     """
-    fraction, seed = spec.evaluation.given_fraction, spec.seed
+    if data.marks.held_out is not None:
+        return data.marks.test_rows
     if not spec.evaluation.holds_out(has_test_part=test is not None):
         return np.empty(0, dtype=np.intp)
-    if fraction is None:
-        return held_out_rows(data.y, data.row_digests(), seed)
-    from sklearn.model_selection import StratifiedShuffleSplit  # a second of start that most jobs do not need
+    return Split(spec.evaluation.given_fraction, spec.seed).rows(data.y, data.row_digests(), data.marks)
 
-    splitter = StratifiedShuffleSplit(n_splits=1, test_size=fraction, random_state=seed)
-    known = np.flatnonzero(data.y >= 0)
-    try:
-        _, held_out = next(splitter.split(np.zeros(len(known)), data.y[known]))
-    except ValueError as error:
-        message = f"{len(known)} rows cannot be split at {fraction} so that both parts have all classes."
-        raise InvalidProblem(Fault("evaluation.test_fraction", "cannot_split", message)) from error
-    rows: IntArray = np.sort(known[held_out])
-    return rows
+
+def _measures_held_out(held_out: IntArray, test: Rows | None, spec: TrainingSpec) -> bool:
+    """Whether students are measured on the rows that are held out, and not on a test part or data set."""
+    has_other = spec.evaluation.dataset_id is not None
+    return (
+        bool(len(held_out)) and not has_other and (test is None or spec.evaluation.given_fraction is not None)
+    )

@@ -133,7 +133,7 @@ class TrainingSession:
             preparation,
             evaluator,
             rows.training_numbers,
-            rows.held_out,
+            rows.held_out if rows.measures_held_out else None,
             rows.encoder,
             rows.profile,
         )

@@ -6,6 +6,7 @@ ends a transaction in which a worker computes for seconds. Only the last step de
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -50,6 +51,7 @@ def finish(
     check raises, and AttemptLost if one is missing nevertheless.
     """
     totals = total_students(runner.store, check, attempt, plan, is_complete=is_complete)
+    totals.add(check.retry_while_unavailable(partial(_kept_students, runner.store, attempt[0], plan)))
     labels = pack_labels(plan.classes) if totals.is_served and plan.spec.publish else None
     runner.run(finish_job, *attempt, plan, totals, labels)
 
@@ -110,6 +112,7 @@ def finish_job(
     if job.attempt != attempt or job.state is not JobState.RUNNING:
         return {"state": job.state.value}
     if totals.is_served and plan.spec.publish:
+        _keep_students(uow, job, plan)
         _publish(uow, job, plan, totals, labels)
     uow.units.forget(job_id, attempt)
     counts = {"students": plan.students - totals.failed, "failed": totals.failed, **totals.warning_fields()}
@@ -196,6 +199,45 @@ def finish_added(uow: UnitOfWork, job_id: str, attempt: int, change: Change, bas
 def _own_students(store: Store, job_id: str, class_index: int) -> list[StudentRow]:
     with store.read() as uow:
         return [row for row in uow.students.own(job_id) if row.class_index == class_index]
+
+
+def _kept_students(store: Store, job_id: str, plan: JobPlan) -> list[StudentRow]:
+    """The students of another version that the job's version has, too, with the numbers of its classes."""
+    with store.read() as uow:
+        return _kept_of(uow, uow.jobs.get(job_id), plan)
+
+
+def _kept_of(uow: UnitOfWork, job: Job, plan: JobPlan) -> list[StudentRow]:
+    source = job.provenance.get("retrained_from", {})
+    if "classes" not in source:
+        return []
+    place = {label: number for number, label in enumerate(plan.classes)}
+    trained = {plan.classes[target] for target in plan.targets}
+    return [
+        replace(row, job_id=job.id, class_index=place[row.label])
+        for row in uow.students.of_job(source["job_id"], method=plan.spec.served_method)
+        if row.label in place and row.label not in trained and row.digest is not None
+    ]
+
+
+def _keep_students(uow: UnitOfWork, job: Job, plan: JobPlan) -> None:
+    """Store the students that the job's version has of another one, with their curves and searches."""
+    kept = _kept_of(uow, job, plan)
+    if not kept:
+        return
+    source = job.provenance["retrained_from"]["job_id"]
+    before = {row.label: row.class_index for row in uow.students.of_job(source, method=kept[0].method)}
+    numbers = {before[row.label]: row.class_index for row in kept}
+    uow.students.save_all(kept)
+    method = kept[0].method
+    curves = uow.students.all_curves(source)
+    uow.students.keep_curves(
+        [((numbers[k], name), one) for (k, name), one in curves.items() if k in numbers and name == method],
+        job.id,
+    )
+    for (number, name), trace in uow.students.all_traces(source).items():
+        if number in numbers and name == method:
+            uow.students.keep_trace(job.id, numbers[number], method, trace)
 
 
 def _error(plan: JobPlan, totals: StudentTotals) -> dict[str, str] | None:

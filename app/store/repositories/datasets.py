@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from app.domain.entities import Dataset, ListedDataset
 from app.domain.errors import NotFound
+from app.domain.names import LATEST_SUFFIX
 from app.store.dialect import batched, insert_once, on_postgresql
 from app.store.repositories.scoped import Scoped
 from app.store.tables import dataset_classes, datasets
@@ -41,11 +42,24 @@ class Datasets(Scoped):
         return True
 
     def get(self, dataset_id: str) -> Dataset:
-        query = sa.select(*_ALL).where(datasets.c.id == dataset_id, self._owns(datasets))
+        """A data set by its id, or the newest revision of its series by ``id@latest``. Raises NotFound."""
+        first = dataset_id.removesuffix(LATEST_SUFFIX)
+        query = sa.select(*_ALL).where(datasets.c.id == first, self._owns(datasets))
         row = self._connection.execute(query).first()
+        if first != dataset_id:
+            # The series outlives its first data set.
+            latest = self.latest(first if row is None else row.series or row.id)
+            return self.get(first if latest is None else latest[0])
         if row is None:
             raise NotFound(f"There is no data set {dataset_id!r}.", code="dataset_not_found")
         return Dataset(**row._mapping)
+
+    def marked(self, *, after: str = "", limit: int) -> Sequence[Dataset]:
+        """Data sets with ids above ``after`` whose rows are about subjects, by their ids."""
+        query = sa.select(*_ALL).where(self._owns(datasets), datasets.c.id > after)
+        query = query.where(datasets.c.summary["subject_column"].as_string().is_not(None))
+        rows = self._connection.execute(query.order_by(datasets.c.id).limit(limit))
+        return [Dataset(**row._mapping) for row in rows]
 
     def name(self, dataset_id: str) -> str | None:
         """The name of a data set; None if there is none with this id."""
@@ -59,6 +73,7 @@ class Datasets(Scoped):
         A job is submitted under a shared lock and a data set is deleted under an exclusive one, so neither
         transaction can miss the other.
         """
+        dataset_id = self.get(dataset_id).id if dataset_id.endswith(LATEST_SUFFIX) else dataset_id
         query = sa.select(datasets.c.id).where(datasets.c.id == dataset_id, self._owns(datasets))
         if on_postgresql(self._connection):
             self._connection.execute(query.with_for_update(read=not exclusive))

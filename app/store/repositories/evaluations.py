@@ -16,6 +16,7 @@ from app.domain.evaluation import Evaluation, ListedEvaluation
 from app.store.dialect import clock_expression, on_postgresql
 from app.store.evaluation_tables import evaluations, is_evaluated
 from app.store.paging import bounded_page
+from app.store.repositories.outbox import Outbox
 from app.store.repositories.scoped import Scoped
 from app.store.row_bytes import set_row_bytes
 
@@ -173,7 +174,16 @@ class Evaluations(Scoped):
         ended = self._change_active(evaluation_id, returning=evaluations.c.starts, **values) is not None
         if ended:
             set_row_bytes(self._connection, evaluations, self._is(evaluation_id))
+            self._announce(evaluation_id)
         return ended
+
+    def _announce(self, evaluation_id: str) -> None:
+        names = ("tenant", "version", "baseline", "dataset_id", "state", "verdict")
+        query = sa.select(*(evaluations.c[name] for name in names)).where(self._is(evaluation_id))
+        row = dict(self._connection.execute(query).one()._mapping)
+        tenant, model = row.pop("tenant"), row["version"].partition("@")[0]
+        data = row | {"links": {"evaluation": f"/v1/evaluations/{evaluation_id}"}}
+        Outbox(self._connection).announce("evaluation.ended", tenant, evaluation_id, data, model=model)
 
     def _change_active(
         self, evaluation_id: str, *, returning: sa.ColumnElement[int] | None = None, **values: Any

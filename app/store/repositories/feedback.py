@@ -71,7 +71,8 @@ class Feedback(Scoped):
             self._connection.execute(old.values(superseded_by=given.id))
         if given.sample_id is not None:
             answered = sa.update(samples).where(samples.c.id == given.sample_id)
-            self._connection.execute(answered.values(correct=given.correct))
+            about = {} if given.subject is None else {"subject": given.subject}
+            self._connection.execute(answered.values(correct=given.correct, **about))
         counted = {
             "feedback_at": given.at,
             "sample_bytes": monitors.c.sample_bytes + rows_size([values], feedback),

@@ -165,6 +165,14 @@ class Jobs(Scoped):
         done, total = self._connection.execute(query).one()
         return int(done), int(total)
 
+    def newest_on(self, dataset_id: str, limit: int) -> Sequence[Job]:
+        """The newest succeeded jobs that were trained on a data set, newest first."""
+        query = sa.select(*_COLUMNS).where(
+            self._owns(jobs), jobs.c.dataset_id == dataset_id, jobs.c.state == JobState.SUCCEEDED.value
+        )
+        rows, _ = bounded_page(self._connection, query.order_by(jobs.c.id.desc()), row_size(jobs), limit)
+        return [_entity(row) for row in rows]
+
     def unfinished_for_dataset(self, dataset_id: str) -> bool:
         """Whether an unfinished job trains or tests on the data set."""
         names_it = sa.or_(jobs.c.dataset_id == dataset_id, jobs.c.test_dataset_id == dataset_id)

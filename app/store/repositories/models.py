@@ -23,6 +23,7 @@ from app.store.repositories.outbox import Outbox
 from app.store.repositories.registry import Registry
 from app.store.repositories.scoped import Scoped
 from app.store.row_bytes import set_row_bytes
+from app.store.schedule_tables import schedules
 from app.store.tables import alias_moves, aliases, model_versions, retired_numbers
 
 MAX_ALIASES: Final = 1000
@@ -413,6 +414,7 @@ class Models(Scoped):
         Of very many such models only the highest numbers of all are kept.
         """
         self._connection.execute(sa.delete(alias_moves).where(self._is(alias_moves, model)))
+        self._connection.execute(sa.delete(schedules).where(self._is(schedules, model)))
         table = retired_numbers.c
         of_tenant = table.tenant == self.tenant
         if self._connection.execute(sa.select(sa.func.count()).where(of_tenant)).scalar_one() <= KEPT_NAMES:

@@ -15,6 +15,7 @@ from app.store.dialect import on_postgresql, upsert
 from app.store.evaluation_tables import evaluations
 from app.store.monitor_tables import monitors
 from app.store.repositories.models import ALIAS_BYTES
+from app.store.schedule_tables import schedules
 from app.store.tables import (
     alias_moves,
     aliases,
@@ -39,7 +40,7 @@ _BYTES: Final = (
     *(
         table.c.row_bytes
         for table in (
-            *(api_keys, datasets, evaluations, jobs, model_versions, monitors),
+            *(api_keys, datasets, evaluations, jobs, model_versions, monitors, schedules),
             *(webhooks, webhook_deliveries),
         )
     ),

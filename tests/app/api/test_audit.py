@@ -209,6 +209,17 @@ def with_rows(world: World) -> dict[str, Any]:
     return {"name": "cow", "rows": [[float(i), 0.0, 1.0] for i in range(5)]}
 
 
+def with_mergeable_rows(world: World) -> None:
+    """Let version 1 of pets be trained on rows of three classes, of which two are to be one."""
+    lines = [f"{i % 5},{i % 7},{i % 3},{('cat', 'dog', 'bird')[i % 3]}" for i in range(60)]
+    content = "\n".join(["a,b,c,label", *lines]).encode()
+    dataset = world.ask("POST", "/v1/datasets?format=csv", content=content).json()["id"]
+    with world.store.begin() as uow:
+        job = uow.models.version("pets", 1).job_id
+        spec = {"student": {"method": "svm"}}
+        uow.connection.execute(jobs.update().where(jobs.c.id == job).values(dataset_id=dataset, spec=spec))
+
+
 def second_version(world: World) -> str:
     world.ask("POST", "/v1/teachers?model=heads&alias=", content=head())
     return "/v1/models/heads/versions/1"
@@ -316,6 +327,21 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
         "feedback.give",
         lambda w: w.monitor() and w.ask("POST", "/v1/feedback", json={"feedback": [REPORT]}),
     ),
+    ("put", "/v1/models/{model}/schedule"): (
+        "schedule.set",
+        lambda w: w.ask("PUT", "/v1/models/pets/schedule", json={"every": "daily"}),
+    ),
+    ("delete", "/v1/models/{model}/schedule"): (
+        "schedule.delete",
+        lambda w: (
+            w.ask("PUT", "/v1/models/pets/schedule", json={"every": "daily"})
+            and w.ask("DELETE", "/v1/models/pets/schedule", headers={"if-match": '"1"'})
+        ),
+    ),
+    ("delete", "/v1/subjects/{subject}"): (
+        "subject.erase",
+        lambda w: w.ask("DELETE", "/v1/subjects/anna"),
+    ),
     ("post", "/v1/models/{model}/versions"): (
         "model.publish",
         lambda w: w.ask("POST", "/v1/models/pets/versions", json={"thresholds": {"cat": 0.5}}),
@@ -323,6 +349,13 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
     ("post", "/v1/models/{model}/classes"): (
         "job.submit",
         lambda w: w.ask("POST", "/v1/models/pets/classes", json=with_rows(w)),
+    ),
+    ("post", "/v1/models/{model}/classes:merge"): (
+        "job.submit",
+        lambda w: (
+            with_mergeable_rows(w)
+            or w.ask("POST", "/v1/models/pets/classes:merge", json={"name": "pet", "classes": ["cat", "dog"]})
+        ),
     ),
     ("post", "/v1/models/{model}/retrain"): (
         "job.submit",

@@ -58,6 +58,7 @@ def test_rows_are_deleted_and_appended_in_a_data_set_of_its_own(
     assert document["change"] == {
         "added": 3,
         "deleted": 2,
+        "relabelled": 0,
         "equal_rows_skipped": 1,
         "classes_changed": ["no", "yes"],
         "appended": other,
@@ -210,3 +211,59 @@ def test_confirmed_rows_keep_their_meaning(client: Any, upload: Any, revise: Any
 
 def _fields(dataset: Any) -> dict[str, Any]:
     return {name: getattr(dataset, name) for name in dataset.__dataclass_fields__}
+
+
+def test_rows_get_other_labels_by_number_and_by_an_id_that_they_keep(
+    client: Any, upload: Any, revise: Any
+) -> None:
+    base = upload(CSV)
+    before = _rows(client, base)
+    first = revise(
+        base, delete={"rows": [0]}, relabel=[{"row": 3, "label": "maybe"}, {"row": 4, "label": "maybe"}]
+    )
+    assert first.status_code == 201, first.text
+    change = first.json()["change"]
+    assert (change["relabelled"], change["deleted"]) == (2, 1)
+    assert "maybe" in change["classes_changed"]
+    rows = _rows(client, first.json()["id"])
+    assert [row["row_id"] for row in rows] == list(range(1, 40))
+    assert [row["label"] for row in rows[2:4]] == ["maybe", "maybe"]
+    back = revise(first.json()["id"], relabel=[{"id": row, "label": before[row]["label"]} for row in (3, 4)])
+    assert back.status_code == 201, back.text
+    assert [(row["label"], row["x"]) for row in _rows(client, back.json()["id"])] == [
+        (row["label"], row["x"]) for row in before[1:]
+    ]
+    same = [{"row": 0, "label": before[1]["label"]}]
+    for body, status, code in [
+        ({"relabel": same}, 422, "empty_change"),
+        ({"relabel": [{"id": 0, "label": "yes"}]}, 400, "unknown_row"),
+        ({"relabel": [{"row": 39, "label": "yes"}]}, 400, "unknown_row"),
+        ({"relabel": same * 2}, 400, "given_twice"),
+        ({"relabel": same, "delete": {"rows": [0]}}, 400, "given_twice"),
+        ({"relabel": [{"row": 0, "label": "alone"}]}, 400, "class_too_small"),
+        ({"relabel": [{"row": 0, "id": 1, "label": "yes"}]}, 422, "invalid_body"),
+    ]:
+        answer = revise(back.json()["id"], **body)
+        assert (answer.status_code, answer.json()["code"]) == (status, code), answer.text
+
+
+def test_the_newest_revision_has_a_name(client: Any, upload: Any, revise: Any) -> None:
+    base = upload(CSV)
+    made = revise(f"{base}@latest", delete={"rows": [3]}).json()
+    last = revise(f"{made['id']}@latest", delete={"rows": [3]}).json()
+    for name in (base, made["id"], last["id"]):
+        assert client.get(f"/v1/datasets/{name}@latest").json()["id"] == last["id"]
+    assert [row["row_id"] for row in _rows(client, f"{base}@latest")][2:5] == [2, 5, 6]
+    job = client.post("/v1/training-jobs", json={"dataset_id": f"{base}@latest", "model": "m"})
+    assert (job.status_code, job.json()["dataset_id"]) == (202, last["id"])
+    none = client.get("/v1/datasets/ds_none@latest")
+    assert (none.status_code, none.json()["code"]) == (404, "dataset_not_found")
+
+
+def test_a_file_to_append_may_have_a_single_class(client: Any, upload: Any, revise: Any) -> None:
+    base, line = upload(CSV), CSV.splitlines()[1]
+    one = upload(b"\n".join([CSV.splitlines()[0], line.replace(b",", b"7,", 1)]) + b"\n", rare_classes="keep")
+    made = revise(base, append_dataset_id=one)
+    assert (made.status_code, made.json()["rows"]) == (201, 41)
+    job = client.post("/v1/training-jobs", json={"dataset_id": one, "model": "m"})
+    assert (job.status_code, job.json()["code"]) == (400, "class_too_small")

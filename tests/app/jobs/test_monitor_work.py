@@ -14,6 +14,7 @@ from app.services.performance import performance
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.unit_of_work import Store
+from tests.app.api.conftest import RememberingQueue
 from tests.app.monitored import SAMPLING, publish_watched, store_samples, watch
 
 
@@ -29,7 +30,9 @@ def test_only_the_elected_worker_gives_alarms_and_deletes_samples(store: Store, 
     old = store_samples(store, monitor, [(True, 0.5)] * 5, asked=10, yes=10, hour=72)
     give_feedback(store, SAMPLING, [FeedbackItem(sample=one, correct=False) for one in ids], "tests")
     elected = [False]
-    work = MonitorWork(store.of_all_tenants(), Settings(data_dir=tmp_path), lambda: elected[0])
+    work = MonitorWork(
+        store.of_all_tenants(), Settings(data_dir=tmp_path), RememberingQueue(), lambda: elected[0]
+    )
     work.run_once()
     assert not broken(store, files)
     elected[0] = True
@@ -51,7 +54,7 @@ def test_a_part_that_fails_does_not_keep_the_others(
     monkeypatch.setattr(monitor_work, "judge_all", fail)
     monkeypatch.setattr(monitor_work, "adapt_slopes", lambda *_: called.append("sampling"))
     monkeypatch.setattr(monitor_work, "forget_old_samples", lambda *_: called.append("samples"))
-    work = MonitorWork(store.of_all_tenants(), Settings(data_dir=tmp_path))
+    work = MonitorWork(store.of_all_tenants(), Settings(data_dir=tmp_path), RememberingQueue())
     work.run_once()
     work.run_once()
     assert called == ["sampling", "samples", "sampling"], "old samples once an hour"
