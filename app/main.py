@@ -26,6 +26,7 @@ from app.api import (
     predict,
     presigned_uploads,
     retraining,
+    shadows,
     suspects,
     teachers,
     token_revocations,
@@ -126,6 +127,7 @@ def create_app(
         app.include_router(datasets.labels_router)
         app.include_router(monitors.router)
         app.include_router(monitors.feedback_router)
+        app.include_router(shadows.router)
     if settings.dashboard:
         app.state.pages = Dashboard()
         app.include_router(app.state.pages.streamed)

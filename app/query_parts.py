@@ -36,6 +36,7 @@ from app.serving.pipeline import QueryPipeline
 from app.serving.refresher import Refresher
 from app.serving.sample_writer import SampleWriter
 from app.serving.servable import make_servable
+from app.serving.shadow_runner import ShadowRunner
 from app.serving.tally_writer import InputWriter
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
@@ -96,6 +97,7 @@ async def open_query_parts(
         serve=make_servable,
         move_seconds=settings.move_seconds,
     )
+    cache.watches.keeps_rows = settings.query_samples == "rows"
     stack.callback(cache.close)
     registry = DatabaseSource(registry_store, files, samples=settings.query_samples != "off")
     stack.callback(registry.close)
@@ -124,6 +126,9 @@ async def open_query_parts(
         "stms_audit_failures", "Attempts to write the audit log that failed.", lambda: audit_writer.failures
     )
     _count_queries(settings, store, cache, metrics, periodic, stack)
+    shadow_runner = ShadowRunner(store, cache, pipeline.limits, periodic)
+    shadow_runner.start()
+    stack.push_async_callback(shadow_runner.stop)
     return QueryParts(
         settings, store, files, authenticator, audit_writer, metrics, cache, refresher, budgets, pipeline
     )
