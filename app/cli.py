@@ -79,6 +79,8 @@ _PANELS: Final = {
         _Entry("bundle", "bundles", "Versions as files."),
         _Entry("monitors", "monitors", "What aliases promise in production."),
         _Entry("feedback", "feedback", "Say of answers whether they were right."),
+        _Entry("review", "review"),
+        _Entry("shadows", "shadows", "Versions that answer as well, unseen."),
         _Entry("webhooks", "webhooks", "Events sent to other programs."),
         _Entry("workers", "workers"),
         _Entry("servers", "servers"),

@@ -6,7 +6,7 @@ import time
 from typing import Final
 
 from app.domain.entities import new_id
-from app.domain.errors import Conflict
+from app.domain.errors import Conflict, InputFault, InvalidRequest
 from app.domain.installation import require_training
 from app.domain.shadows import (
     MAX_SHADOWS,
@@ -84,6 +84,13 @@ def shadow_report(store: Store, model: str, alias: str) -> ShadowReport:
     )
 
 
+def find_report(store: Store, model: str, alias: str) -> ShadowReport | None:
+    """As `shadow_report`; None without a shadow."""
+    with store.read() as uow:
+        known = uow.shadows.find(model, alias)
+    return None if known is None else shadow_report(store, model, alias)
+
+
 def _agreement(one: ShadowCounts) -> ClassAgreement:
     from core.monitoring.intervals import share_interval
 
@@ -102,3 +109,13 @@ def _agreement(one: ShadowCounts) -> ClassAgreement:
 
 def _equal(one: ClassAgreement) -> float:
     return (one.both_yes + one.both_no) / one.asked if one.asked else 1.0
+
+
+def settings_of(version: int, share: float | None, days: float | None) -> ShadowSettings:
+    """The settings that a form says; None for the default. Raises InvalidRequest."""
+    said = {"version": version, "share": share, "days": days}
+    try:
+        return ShadowSettings.model_validate({name: one for name, one in said.items() if one is not None})
+    except ValueError as error:
+        message = "A shadow has a version, a share from 0 to 1 and 1 to 90 days."
+        raise InvalidRequest(message, faults=[InputFault("share", "out_of_range", message)]) from error

@@ -49,8 +49,8 @@ class Monitors(Connection):
         which answers, such as ``{"yes": 0.5, "per_day": 200}``. tolerance: an alarm says that the rate of
         false positives is so many times the promised one. alpha: how likely a false alarm is. retain_days:
         how long samples are kept. store: "rows" to keep the rows of samples, too. on_alarm: "rollback" to let
-        the alias go back to the version before, where no person moved it. What is None has the default of the service. Raises Conflict
-        when another client changed it at the same time.
+        the alias go back to the version before, where no person moved it. What is None has the default of the
+        service. Raises Conflict when another client changed it at the same time.
         """
         try:
             present = await self.monitor(model, alias)

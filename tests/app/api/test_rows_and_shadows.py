@@ -113,8 +113,8 @@ def test_a_key_can_say_that_its_queries_are_never_sampled(make_client: Any, stor
     body = json.dumps(YES).encode()
     for name in ("never", "allowed"):
         head = {"host": "localhost", "content-length": str(len(body)), **sent[name]}
-        fast = fast_answer(client, ONE, head, body, PEER)
         slow = client.post("/v1/models/pets:query", json={**YES, "classes": ["a"]}, headers=sent[name])
+        fast = fast_answer(client, ONE, head, body, PEER)
         assert fast is not None
         assert ("x-sample-id" in fast[0], "x-sample-id" in slow.headers) == ((name == "allowed"),) * 2
 
