@@ -222,10 +222,9 @@ def _gate_and_move(console: Console, client: Client, candidate: int, check: Imag
     client.set_gate(MODEL, ALIAS, dataset, rule="no_class_worse")
     waiting = client.evaluate(f"{MODEL}@{candidate}", dataset, baseline=f"{MODEL}@{ALIAS}")
     found = client.wait_for_evaluation(waiting["id"])
-    before, after = (
-        float(np.mean([one[name] for one in found["classes"]])) for name in ("baseline_f1", "f1")
-    )
-    worse = [one["class"] for one in found["classes"] if one["verdict"] == "worse"]
+    after = float(np.mean([one["f1"] for one in found["classes"]]))
+    before = float(np.mean([one["baseline"]["f1"] for one in found["classes"]]))
+    worse = [one["label"] for one in found["classes"] if one["comparison"]["verdict"] == "worse"]
     console.print(
         f"  On {found['rows_used']} rows, mean F {before:.3f} before and {after:.3f} now; classes worse: {worse}"
     )
