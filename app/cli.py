@@ -80,6 +80,8 @@ _PANELS: Final = {
         _Entry("monitors", "monitors", "What aliases promise in production."),
         _Entry("schedules", "schedules", "Train models again by themselves."),
         _Entry("feedback", "feedback", "Say of answers whether they were right."),
+        _Entry("review", "review"),
+        _Entry("shadows", "shadows", "Versions that answer as well, unseen."),
         _Entry("webhooks", "webhooks", "Events sent to other programs."),
         _Entry("workers", "workers"),
         _Entry("servers", "servers"),

@@ -27,6 +27,7 @@ from app.api import (
     presigned_uploads,
     retraining,
     schedules,
+    shadows,
     subjects,
     suspects,
     teachers,
@@ -130,6 +131,7 @@ def create_app(
         app.include_router(datasets.labels_router)
         app.include_router(monitors.router)
         app.include_router(monitors.feedback_router)
+        app.include_router(shadows.router)
     if settings.dashboard:
         app.state.pages = Dashboard()
         app.include_router(app.state.pages.streamed)

@@ -38,6 +38,7 @@ from app.serving.query.pictures import Pictures
 from app.serving.refresher import Refresher
 from app.serving.sample_writer import SampleWriter
 from app.serving.servable import make_servable
+from app.serving.shadow_runner import ShadowRunner
 from app.serving.tally_writer import InputWriter
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
@@ -99,6 +100,7 @@ async def open_query_parts(
         serve=make_servable,
         move_seconds=settings.move_seconds,
     )
+    cache.watches.keeps_rows = settings.query_samples == "rows"
     stack.callback(cache.close)
     registry = DatabaseSource(registry_store, files, samples=settings.query_samples != "off")
     stack.callback(registry.close)
@@ -119,6 +121,9 @@ async def open_query_parts(
     await refresher.start()
     _start_audit(audit_writer, metrics, stack)
     _count_queries(settings, store, cache, metrics, periodic, stack)
+    shadow_runner = ShadowRunner(store, cache, pipeline.limits, periodic)
+    shadow_runner.start()
+    stack.push_async_callback(shadow_runner.stop)
     return QueryParts(
         settings,
         store,

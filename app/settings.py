@@ -324,10 +324,11 @@ class Settings(EncoderSettings):
     retain_requests_days: float = Field(
         7.0, ge=0, description="Days after which idempotency keys of submitted jobs are deleted; 0: never."
     )
-    query_samples: Literal["off", "ids"] = Field(
+    query_samples: Literal["off", "ids", "rows"] = Field(
         "off",
         description="What monitors may keep of the answers that they choose. ids: their scores, times and"
-        " request ids, never a row; off: no alias can have a monitor.",
+        " request ids, never a row; rows: also the rows, where a monitor says so; off: no alias can have a"
+        " monitor.",
     )
     retain_samples_days: float = Field(
         90.0, ge=0, description="Days that a monitor may keep such samples and feedback; 0: as it says."

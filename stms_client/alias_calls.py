@@ -15,7 +15,7 @@ from stms_client.calls import (
     true_or_none,
     without_none,
 )
-from stms_client.documents import Alias, Gate, Monitor, Schedule
+from stms_client.documents import Alias, Gate, Monitor, Schedule, Shadow
 from stms_client.errors import Json
 
 _JSON = {"Content-Type": "application/json"}
@@ -92,3 +92,19 @@ def delete_schedule(model: str, revision: int) -> Call[None]:
     """Deletion of the schedule of a model that was read at ``revision``."""
     path = f"{model_path(model)}/schedule"
     return Call("DELETE", path, lambda _: None, {}, condition(revision), repeatable=False)
+
+
+def shadow_path(model: str, alias: str) -> str:
+    """Path of the shadow of an alias."""
+    return f"{alias_path(model, alias)}/shadow"
+
+
+def put_shadow(model: str, alias: str, settings: Json) -> Call[Shadow]:
+    """A shadow in place of the present one of an alias."""
+    path = shadow_path(model, alias)
+    return Call("PUT", path, decoded, {}, _JSON, encoded(settings), repeatable=False)
+
+
+def delete_shadow(model: str, alias: str) -> Call[None]:
+    """Deletion of a shadow."""
+    return Call("DELETE", shadow_path(model, alias), lambda _: None, repeatable=False)

@@ -148,6 +148,22 @@ class Class(TypedDict):
     label: str
 
 
+class ClassAgreement(TypedDict):
+    """How often two versions gave the same answer about a class.
+
+    asked: answers of both. agreement: {estimate, low, high} of the share of equal ones, with 95 %; null
+    without any.
+    """
+
+    label: str
+    asked: int
+    both_yes: int
+    only_present: int
+    only_candidate: int
+    both_no: int
+    agreement: dict[str, Any] | None
+
+
 class ClassAnswers(TypedDict):
     """The answers of queries to a class. asked: all of them. yes: those that were yes.
 
@@ -589,6 +605,7 @@ class Key(TypedDict):
     expires_at: str | None
     rate_limit: float | None
     rate_burst: int | None
+    samples: str
     rotated_at: str | None
     previous_until: str | None
     last_used_at: str | None
@@ -739,8 +756,10 @@ class MonitorSettings(TypedDict):
 
     classes: the promises of each by label; those of ``*`` are of all classes without their own. tolerance:
     an alarm says that the false-positive rate is above so many times the promised one. alpha: how likely a
-    monitor ever gives a false alarm, at most. store: what is kept of a sample: everything but its row.
-    on_alarm: who is told. retain_days: how long samples and what people said of them are kept.
+    monitor ever gives a false alarm, at most. store: what is kept of a sample: everything but its row (ids),
+    or its row as well (rows). on_alarm: whether people are told, or the alias also goes back to the version
+    before, where that undoes no move of a person. retain_days: how long samples and what people said of them
+    are kept.
     """
 
     classes: dict[str, Any]
@@ -849,6 +868,30 @@ class Reading(TypedDict):
     summary: dict[str, Any]
 
 
+class Review(TypedDict):
+    """What to look at next, in this order. waiting: samples that nobody has answered or skipped."""
+
+    model: str
+    alias: str
+    version: int
+    waiting: int
+    items: list[ReviewItem]
+
+
+class ReviewItem(TypedDict):
+    """A sample to look at. row: the body of a query that asks about the row alone; null if it is not kept."""
+
+    sample: Sample
+    row: dict[str, Any] | None
+
+
+class ReviewedDataset(TypedDict):
+    """A data set of reviewed rows. left_out: how many rows were not taken, by reason."""
+
+    dataset: Dataset
+    left_out: dict[str, int]
+
+
 class Sample(TypedDict):
     """A sample. request_id, row: of the query and its row, from 0. answer: whether it was yes. correct: what
     people said of it; null while nobody has.
@@ -954,6 +997,39 @@ class Server(TypedDict):
     unanswered: dict[str, float]
     buckets: list[float]
     models: list[Traffic]
+
+
+class Shadow(TypedDict):
+    """A shadow of an alias. version: of the candidate. until: when it ends by itself."""
+
+    model: str
+    alias: str
+    version: int
+    share: float
+    started_at: str
+    until: str
+    created_by: str
+    tenant: str
+
+
+class ShadowReport(TypedDict):
+    """A shadow and what was counted beside the version that answers now.
+
+    present: that version. active: whether it is asked now. asked: its own traffic, answers of all classes.
+    failed: that it could not answer. dropped: for which there was no room, for example under load.
+    last_asked_at: the start of the last hour with traffic; null without any. classes: those with the largest
+    share of different answers first. left_out: further classes.
+    """
+
+    shadow: Shadow
+    present: int
+    active: bool
+    asked: int
+    failed: int
+    dropped: int
+    last_asked_at: str | None
+    classes: list[ClassAgreement]
+    left_out: int
 
 
 class SizePoint(TypedDict):

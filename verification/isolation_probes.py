@@ -321,6 +321,11 @@ def _monitor_routes() -> Routes:
         ),
         "GET /v1/models/{model}/aliases/{alias}/samples": _one(f"{alias}/samples?class={{label}}"),
         "GET /v1/models/{model}/aliases/{alias}/performance": _one(f"{alias}/performance"),
+        "GET /v1/models/{model}/aliases/{alias}/review": _one(f"{alias}/review?class={{label}}"),
+        "POST /v1/models/{model}/aliases/{alias}/review:dataset": _one(f"{alias}/review:dataset", body={}),
+        "GET /v1/models/{model}/aliases/{alias}/shadow": _one(f"{alias}/shadow"),
+        "PUT /v1/models/{model}/aliases/{alias}/shadow": _one(f"{alias}/shadow", body={"version": 2}),
+        "DELETE /v1/models/{model}/aliases/{alias}/shadow": _one(f"{alias}/shadow"),
         "POST /v1/feedback": [
             Probe(
                 "/v1/feedback",

@@ -22,9 +22,9 @@ from app.processes.tick import Tick
 from app.serving.open_inference import openapi as inference_openapi
 from app.settings import Settings
 
-_PARTS: Final = ("certificate", "connections", "figures", "heap", "inputs", "metrics", "samples")
+_PARTS: Final = ("certificate", "connections", "figures", "heap", "inputs", "metrics", "samples", "shadows")
 """The periodic work of a server process: timeouts of clients, `ServerBeats`, `InputWriter`,
-`SampleWriter` and `StmsApi.tick`.
+`SampleWriter`, `ShadowRunner` and `StmsApi.tick`.
 """
 
 

@@ -42,6 +42,7 @@ async def create_key(body: CreateKey, context: Context, caller: Administrator) -
         expires_at=None if seconds is None else time.time() + seconds,
         rate_limit=body.rate_limit,
         rate_burst=body.rate_burst,
+        samples=body.samples,
         settings=context.settings,
         by_operator=_is_operator(caller),
     )

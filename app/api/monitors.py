@@ -9,12 +9,16 @@ from pydantic import Field
 from starlette.concurrency import run_in_threadpool
 
 from app.api.border import BorderRoute
+from app.api.datasets import registered_view
 from app.api.dependencies import Context, Reader, Trainer
 from app.api.etags import CONDITIONS, etag, expected_revision
 from app.api.models import AliasText, ModelName
 from app.api.paging import After, Limit, Page, page_of
-from app.api.schemas import Body
+from app.api.schemas import Body, DatasetView, View
+from app.api.uploads import while_connected
 from app.auth.authenticator import authorise
+from app.domain.entities import Caller
+from app.domain.installation import require_training
 from app.domain.monitors import (
     MAX_FEEDBACK,
     FeedbackItem,
@@ -24,9 +28,11 @@ from app.domain.monitors import (
     MonitorSettings,
     SampleView,
 )
-from app.domain.names import qualified
+from app.domain.names import DISPLAY_NAME, qualified
 from app.domain.performance import Acknowledged, Acknowledgement, Performance
-from app.services import monitors, performance
+from app.domain.review import MAX_REVIEWED, Review
+from app.ingest.orders import DatasetContent
+from app.services import monitors, performance, review
 from app.services.feedback import give_feedback as store_feedback
 
 router = APIRouter(prefix="/v1/models", tags=["monitors"], route_class=BorderRoute)
@@ -114,6 +120,75 @@ def list_samples(
         context.store_of(caller), model, alias, label, limit=limit, after=after
     )
     return page_of(request, response, page, has_more)
+
+
+@router.get("/{model}/aliases/{alias}/review")
+def get_review(
+    model: ModelName,
+    alias: AliasText,
+    context: Context,
+    caller: Reader,
+    label: OfClass = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_REVIEWED, description="Most samples.")] = 20,
+) -> Review:
+    """What people should look at next: the samples whose labels make the rates exact soonest come first.
+
+    Samples of equal answers and similar probabilities come in an order that has nothing to do with what they
+    are, so that rates stay right wherever people stop. ``row`` is there where the monitor stores rows.
+    """
+    authorise(caller, "query", model)
+    return review.review(context.store_of(caller), model, alias, label, limit)
+
+
+class ReviewDataset(Body):
+    """A data set to make of reviewed rows."""
+
+    name: str | None = Field(None, max_length=100, json_schema_extra={"pattern": DISPLAY_NAME})
+
+
+class ReviewedDatasetView(View):
+    """A data set of reviewed rows. left_out: how many rows were not taken, by reason."""
+
+    dataset: DatasetView
+    left_out: dict[str, int]
+
+
+@router.post("/{model}/aliases/{alias}/review:dataset", status_code=201)
+async def make_review_dataset(
+    model: ModelName,
+    alias: AliasText,
+    body: ReviewDataset,
+    request: Request,
+    response: Response,
+    context: Context,
+    caller: Trainer,
+) -> ReviewedDatasetView:
+    """Make a data set of the rows of samples of which people said the class.
+
+    To append it to another one, revise that one with it (``POST /v1/datasets/{dataset_id}/revisions``). The
+    rows that were chosen for their answers are not distributed as queries are: do not measure on them.
+    ``left_out`` counts rows of which nobody said the class (``class_unknown``), of which people said several
+    (``contradiction``), that do not fit the columns of the others (``other_form``), and beyond 20 000 rows or
+    256 MiB (``too_many``).
+    """
+    require_training()
+    context.reader.check_queue(caller.tenant)
+    store = context.store_of(caller)
+    dataset, created, left_out = await while_connected(
+        request,
+        lambda gone: review.dataset_of_review(
+            store,
+            context.files,
+            model,
+            alias,
+            name=body.name,
+            created_by=caller.id,
+            limits=context.settings,
+            read=lambda order: context.reader.read(order, DatasetContent, gone, Caller.of(caller)),
+        ),
+    )
+    view = await registered_view(response, store, dataset, created=created)
+    return ReviewedDatasetView(dataset=view, left_out=left_out)
 
 
 @router.get("/{model}/aliases/{alias}/performance")

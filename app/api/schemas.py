@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Sequence
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
@@ -351,6 +351,9 @@ class CreateKey(Body):
     rate_burst: int | None = Field(
         None, ge=1, le=MAX_RATE, description="Requests at once; null: those of one second."
     )
+    samples: Literal["allowed", "never"] = Field(
+        "allowed", description="Whether monitors may choose answers to queries with the key, or never do."
+    )
 
 
 class RotateKey(Body):
@@ -371,6 +374,7 @@ class KeyView(View):
     expires_at: Time | None
     rate_limit: float | None
     rate_burst: int | None
+    samples: str
     rotated_at: Time | None
     previous_until: Time | None
     last_used_at: Time | None

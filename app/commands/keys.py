@@ -51,6 +51,10 @@ def create(
         int | None,
         typer.Option("--rate-burst", help="Requests in a burst.", show_default="those of one second"),
     ] = None,
+    samples: Annotated[
+        bool,
+        typer.Option("--samples/--no-samples", help="Whether monitors may choose its answers, see the docs."),
+    ] = True,
     offline: Annotated[
         Path | None,
         typer.Option(
@@ -72,6 +76,7 @@ def create(
         "expires_at": None if expires_in_days is None else time.time() + 86400 * expires_in_days,
         "rate_limit": rate_limit,
         "rate_burst": rate_burst,
+        "samples": "allowed" if samples else "never",
     }
     if offline is None:
         with open_store(data_dir) as store:

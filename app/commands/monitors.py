@@ -44,10 +44,17 @@ def set_(
         bool, typer.Option("--uniform", help="Ask about all no answers alike: without probabilities.")
     ] = False,
     retain_days: Annotated[int, typer.Option("--retain-days", help="Days to keep samples.")] = 30,
+    rows: Annotated[
+        bool, typer.Option("--rows", help="Keep the rows of samples, too (STMS_QUERY_SAMPLES=rows).")
+    ] = False,
+    rollback: Annotated[
+        bool,
+        typer.Option("--rollback", help="On an alarm go back to the version before, if no person moved it."),
+    ] = False,
 ) -> Answer:
     """Choose answers of an alias that people are asked about, and name what it promises.
 
-    The server needs STMS_QUERY_SAMPLES=ids. Setting another monitor begins anew.
+    The server needs STMS_QUERY_SAMPLES=ids, or rows. Setting another monitor begins anew.
 
     Example:  stms monitors set letters --alias production --max-fpr promised --min-precision 0.9
     """
@@ -63,6 +70,8 @@ def set_(
         classes=dict.fromkeys(labels or ["*"], promises),
         ask=ask,
         retain_days=retain_days,
+        store="rows" if rows else None,
+        on_alarm="rollback" if rollback else None,
     )
     return Answer(monitor, f"Answers of {model}@{alias} are sampled from now on.")
 

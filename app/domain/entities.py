@@ -449,6 +449,7 @@ class ApiKey:
         server's setting.
     previous_digest: of the secret before the last rotation, valid until previous_until; None if invalid.
     last_used_at: accurate to about a minute.
+    samples: "never" if monitors may choose none of its answers, "allowed" otherwise.
     cell: where its rate limit is counted, see `app.auth.rate_limit`.
     """
 
@@ -467,6 +468,7 @@ class ApiKey:
     rotated_at: float | None = None
     last_used_at: float | None = None
     tenant: str = DEFAULT_TENANT
+    samples: str = "allowed"
     cell: int | None = field(default=None, compare=False)
 
     @property

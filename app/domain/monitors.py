@@ -26,6 +26,8 @@ MAX_SAMPLES: Final = 1_000_000
 """Most samples that a monitor keeps; further ones are not stored until older ones are deleted."""
 MAX_FEEDBACK: Final = 1000
 """Most items of one request with feedback."""
+MAX_ROW_BYTES: Final = 64 * 1024
+"""Most bytes of the row of a sample; of a larger one only the sample is kept."""
 MAX_REPORTS: Final = 100_000
 """Most reports of volunteers that a monitor keeps."""
 LEAST_Q: Final = 1e-6
@@ -73,8 +75,10 @@ class MonitorSettings(SpecModel):
 
     classes: the promises of each by label; those of ``*`` are of all classes without their own. tolerance: an
     alarm says that the false-positive rate is above so many times the promised one. alpha: how likely a
-    monitor ever gives a false alarm, at most. store: what is kept of a sample: everything but its row.
-    on_alarm: who is told. retain_days: how long samples and what people said of them are kept.
+    monitor ever gives a false alarm, at most. store: what is kept of a sample: everything but its row (ids),
+    or its row as well (rows). on_alarm: whether people are told, or the alias also goes back to the version
+    before, where that undoes no move of a person. retain_days: how long samples and what people said of them
+    are kept.
     """
 
     classes: dict[Label, Promises] = Field(
@@ -84,9 +88,9 @@ class MonitorSettings(SpecModel):
     )
     tolerance: float = Field(1.25, ge=1, le=10)
     alpha: float = Field(0.05, ge=1e-6, le=0.5)
-    store: Literal["ids"] = "ids"
+    store: Literal["ids", "rows"] = "ids"
     ask: Asking = Asking()
-    on_alarm: Literal["notify"] = "notify"
+    on_alarm: Literal["notify", "rollback"] = "notify"
     retain_days: int = Field(30, ge=1, le=365)
 
 
@@ -125,7 +129,10 @@ class Monitor(Document):
 
 
 class ActiveMonitor(NamedTuple):
-    """What a server process knows of a monitor. version: to which its alias points now. run: its number."""
+    """What a server process knows of a monitor.
+
+    version: to which its alias points now. run: its number. keeps_rows: whether samples have their rows.
+    """
 
     id: str
     run: int
@@ -134,6 +141,7 @@ class ActiveMonitor(NamedTuple):
     version: int
     plan: SamplingPlan
     labels: frozenset[str]
+    keeps_rows: bool = False
 
     def covers(self, label: str) -> bool:
         """Whether it looks at a class."""
@@ -144,7 +152,8 @@ class Sample(NamedTuple):
     """An answer that people are asked about.
 
     hour: since the epoch, in which it was counted. row: its number in the request. q: the probability that
-    it was chosen with. probability: of the class; None if the student is not calibrated.
+    it was chosen with. probability: of the class; None if the student is not calibrated. content: the body of
+    a query in JSON that asks about the row alone; None if it was not kept.
     """
 
     id: str
@@ -162,6 +171,7 @@ class Sample(NamedTuple):
     score: float
     probability: float | None
     q: float
+    content: bytes | None = None
 
 
 class Trials(NamedTuple):
@@ -198,8 +208,9 @@ class FeedbackItem(SpecModel):
     """What somebody says of an answer: of a sample, or of a row of a request and a class.
 
     correct: whether the answer was right. truth: the class that the row is of, which answers every sampled
-    class of the row. model, answer: of a report about an answer that was not sampled, which is kept apart.
-    subject: whom the question was about; a pseudonym is stored, by which all about the subject is deleted.
+    class of the row. skip: that somebody has looked at a sample and does not know. model, answer: of a report
+    about an answer that was not sampled, which is kept apart. subject: whom the question was about; a
+    pseudonym is stored, by which all about the subject is deleted.
     """
 
     model_config = ConfigDict(
@@ -221,6 +232,10 @@ class FeedbackItem(SpecModel):
                     "anyOf": [
                         {"required": ["correct"], "properties": {"correct": {"type": "boolean"}}},
                         {"required": ["truth"], "properties": {"truth": _TEXT}},
+                        {
+                            "required": ["skip", "sample"],
+                            "properties": {"skip": {"const": True}, "sample": _TEXT},
+                        },
                     ]
                 },
             ]
@@ -236,6 +251,7 @@ class FeedbackItem(SpecModel):
     correct: bool | None = None
     truth: Label | None = None
     subject: Label | None = None
+    skip: bool = False
 
     @model_validator(mode="after")
     def _is_whole(self) -> Self:
@@ -243,7 +259,9 @@ class FeedbackItem(SpecModel):
             raise ValueError("give the id of a sample, or a request_id with the class")
         if self.request_id is not None and self.label is None:
             raise ValueError("say of which class the answer was")
-        if self.correct is None and self.truth is None:
+        if self.skip and (self.sample is None or self.correct is not None or self.truth is not None):
+            raise ValueError("skip a sample by its id, without saying anything of its answer")
+        if not self.skip and self.correct is None and self.truth is None:
             raise ValueError("say whether the answer was correct, or of which class the row is")
         return self
 

@@ -164,4 +164,7 @@ def _as_service_error() -> Iterator[None]:
         faults = input_faults(error)
         if faults[0].code == "test_part_without_class":
             raise Unprocessable(faults[0].message, code="test_part_without_class") from error
+        if faults[0].code == "wrong_columns":
+            # Both data sets are well formed, and do not suit each other.
+            raise Unprocessable(faults[0].message, code="wrong_columns", faults=faults) from error
         raise InvalidRequest(faults[0].message, code=faults[0].code, faults=faults) from error

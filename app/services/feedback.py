@@ -73,6 +73,9 @@ class _Taking:
             samples = self._samples(item, known)
             if not samples:
                 return self._report(item)
+            if item.skip:
+                self._uow.reviews.skip(samples[0].id)
+                return FeedbackResult(samples[0].id, True, False, None, None)
             results = [self._of_sample(item, sample) for sample in samples]
             if item.truth is not None:
                 others = self._uow.feedback.samples_of_request(samples[0].request_id, samples[0].row)

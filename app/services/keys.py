@@ -14,7 +14,7 @@ import re
 import secrets
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from app.domain.entities import ApiKey, new_id
 from app.domain.errors import (
@@ -62,15 +62,16 @@ def create_key(
     expires_at: float | None = None,
     rate_limit: float | None = None,
     rate_burst: int | None = None,
+    samples: Literal["allowed", "never"] = "allowed",
     settings: Settings | None = None,
     by_operator: bool = True,
 ) -> tuple[ApiKey, str]:
     """Create a key; returns it and its text, which is not stored and cannot be shown again.
 
-    models: the models that a query key may query; empty means all. expires_at, rate_limit, rate_burst: as in
-    `ApiKey`. settings: those of the installation, whose quota of keys then holds, and whose rate limit is the
-    highest that a key may have unless ``by_operator`` is true. Raises InvalidRequest, Overloaded after too
-    many keys in a day, Conflict and TooLarge beyond the tenant's quota.
+    models: the models that a query key may query; empty means all. expires_at, rate_limit, rate_burst,
+    samples: as in `ApiKey`. settings: those of the installation, whose quota of keys then holds, and whose
+    rate limit is the highest that a key may have unless ``by_operator`` is true. Raises InvalidRequest,
+    Overloaded after too many keys in a day, Conflict and TooLarge beyond the tenant's quota.
     """
     key, text = make_key(
         name,
@@ -79,6 +80,7 @@ def create_key(
         expires_at=expires_at,
         rate_limit=rate_limit,
         rate_burst=rate_burst,
+        samples=samples,
         tenant=store.tenant,
     )
     check_key(key, None if by_operator else settings)

@@ -29,6 +29,7 @@ _CHANGEABLE: Final = (
     "expires_at",
     "rate_limit",
     "rate_burst",
+    "samples",
     "revoked_at",
 )
 
@@ -48,6 +49,7 @@ class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expires_at: float | None = None
     rate_limit: float | None = None
     rate_burst: int | None = None
+    samples: Literal["allowed", "never"] = "allowed"
 
 
 class KeysFile:

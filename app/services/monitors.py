@@ -56,13 +56,19 @@ def put_monitor(
 
     expected_revision: that the caller read; 0 to create one; None for either, which an existing monitor does
     not allow. Raises NotFound for unknown aliases and classes, PreconditionFailed, PreconditionRequired,
-    TooLarge beyond the quota of bytes, and Conflict: where the server keeps no samples, beyond
+    TooLarge beyond the quota of bytes, and Conflict: where the server keeps no samples or rows, beyond
     `MAX_MONITORS`, for a class whose false positives were not limited in training and are ``promised``, and
     for one without probabilities that is asked about by them.
     """
     if settings.query_samples == "off":
         text = (
             "This server keeps no samples of answers. Its operator can change that: STMS_QUERY_SAMPLES=ids."
+        )
+        raise Conflict(text, code="samples_off")
+    if wanted.store == "rows" and settings.query_samples != "rows":
+        text = (
+            "This server keeps no rows of queries. Its operator can change that: STMS_QUERY_SAMPLES=rows."
+            ' Or keep the ids alone: "store": "ids".'
         )
         raise Conflict(text, code="samples_off")
     with store.read() as uow:

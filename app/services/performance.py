@@ -33,6 +33,7 @@ from app.domain.performance import (
 from app.services.answers import estimated_rates
 from app.services.models import find_unknown_class
 from app.services.monitors import promised_rate
+from app.services.rollback import Rollback, roll_back
 from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.repositories.evidence import EvidenceRow, SampledAnswer
@@ -139,19 +140,30 @@ def _judge_one(store: Store, model: str, alias: str, now: float) -> int:
         until = uow.evidence.feedback_at(monitor.id)
         version = uow.models.version(model, uow.models.alias(model, alias).version)
         judge = _Judge(uow, monitor, version)
-        alarms = 0
-        for label in uow.evidence.wrong_labels(monitor):
-            for found in judge.evidence(label):
-                if found.alarm_since is None and found.largest >= found.alarm_at:
-                    uow.evidence.save(dataclasses.replace(judge.row(label, found.promise), alarm_at=now))
-                    _announce(uow, monitor, version, label, found)
-                    alarms += 1
+        alarms = [
+            (label, found)
+            for label in uow.evidence.wrong_labels(monitor)
+            for found in judge.evidence(label)
+            if found.alarm_since is None and found.largest >= found.alarm_at
+        ]
+        for label, found in alarms:
+            uow.evidence.save(dataclasses.replace(judge.row(label, found.promise), alarm_at=now))
         uow.evidence.judged(monitor.id, until)
-    return alarms
+        moved = None
+        if alarms and monitor.settings.on_alarm == "rollback":
+            moved = roll_back(uow, monitor, version, now)
+        for label, found in alarms:
+            _announce(uow, monitor, version, label, found, moved)
+    return len(alarms)
 
 
 def _announce(
-    uow: UnitOfWork, monitor: Monitor, version: ModelVersion, label: str, found: PromiseEvidence
+    uow: UnitOfWork,
+    monitor: Monitor,
+    version: ModelVersion,
+    label: str,
+    found: PromiseEvidence,
+    moved: Rollback | None,
 ) -> None:
     data = {
         "model": monitor.model,
@@ -162,6 +174,8 @@ def _announce(
         "limit": found.limit,
         "evidence": min(found.largest, 1e300),
         "alarm_at": found.alarm_at,
+        "rolled_back_to": None if moved is None else moved.version,
+        "not_rolled_back": None if moved is None else moved.reason,
         "links": {"performance": f"/v1/models/{monitor.model}/aliases/{monitor.alias}/performance"},
     }
     subject = f"{monitor.model}@{monitor.alias}"

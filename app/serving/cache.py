@@ -317,7 +317,9 @@ class ModelCache:
     def _read(self, version: ModelVersion, label: str, columns: Columns) -> tuple[ServableStudent, int]:
         """A student and its size. It blocks, also to prepare one of very many rejections."""
         student, size = self._source.student(version, label)
-        return self._serve(student, version, columns, self.watches.of(version, student)), size
+        watch = self.watches.of(version, student)
+        watch.columns = columns
+        return self._serve(student, version, columns, watch), size
 
     def _get_if_local(self, version: ModelVersion, label: str) -> ServableStudent | None:
         """A student that is cheaper to build here from a local file than to load in a thread."""
@@ -326,7 +328,8 @@ class ModelCache:
             return None
         student, size = entry
         watch = self.watches.of(version, student)
-        served = self._serve(student, version, self._columns_of(version), watch)
+        watch.columns = columns = self._columns_of(version)
+        served = self._serve(student, version, columns, watch)
         return self._keep(version, label, served, size)
 
     def _keep(self, version: ModelVersion, label: str, served: ServableStudent, size: int) -> ServableStudent:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Final, Protocol, TypeAlias, TypeVar
@@ -17,6 +18,7 @@ from app.domain.entities import ApiKey, ModelVersion, TokenRevocation
 from app.domain.errors import NotFound, Unavailable
 from app.domain.monitors import ActiveMonitor
 from app.domain.names import split_qualified
+from app.domain.shadows import ActiveShadow
 from app.services import models
 from app.serving.lru import LruCache
 from app.store.blob_cache import BlobCache, open_blob
@@ -48,7 +50,8 @@ class RegistryChanges:
 
     keys: the API keys that are new or changed. models: names of the models whose versions or aliases changed;
     None if that is not known: then ``keys`` are all keys, and every reference must be resolved again.
-    revocations: of tokens, the new ones or likewise all. monitors: of the changed models, or likewise all.
+    revocations: of tokens, the new ones or likewise all. monitors, shadows: of the changed models, or
+    likewise all.
     """
 
     revision: int
@@ -56,6 +59,7 @@ class RegistryChanges:
     models: Collection[str] | None
     revocations: Sequence[TokenRevocation] = ()
     monitors: Sequence[ActiveMonitor] = ()
+    shadows: Sequence[ActiveShadow] = ()
 
 
 class ModelSource(Protocol):
@@ -120,10 +124,12 @@ class DatabaseSource(ModelSource):
             changed = None if after is None else uow.registry.changes(after, revision)
             if changed is None:
                 known = uow.keys.known(), None, uow.token_revocations.known()
-                return RegistryChanges(revision, *known, self._monitors(uow, None))
+                shadows = uow.shadows.active(None, time.time())
+                return RegistryChanges(revision, *known, self._monitors(uow, None), shadows)
             revocations = uow.token_revocations.some(changed.token_revocations)
             keys, monitors = uow.keys.some(changed.keys), self._monitors(uow, changed.models)
-            return RegistryChanges(revision, keys, changed.models, revocations, monitors)
+            shadows = uow.shadows.active(changed.models, time.time())
+            return RegistryChanges(revision, keys, changed.models, revocations, monitors, shadows)
 
     def _monitors(self, uow: UnitOfWork, models: Collection[str] | None) -> Sequence[ActiveMonitor]:
         return uow.monitors.active(models) if self._follows_monitors else ()

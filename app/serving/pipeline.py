@@ -30,6 +30,7 @@ from app.http.types import Body, HeaderList, Receive, Scope, Send
 from app.processes.metrics import Metrics
 from app.serving.cache import ModelCache
 from app.serving.loop_time import LoopTime, timed
+from app.serving.row_source import RowSource
 from app.serving.watch import SAMPLE_HEADER, Noted, refuses_samples
 from app.serving.work import RequestLimits
 from app.settings import Settings
@@ -50,7 +51,8 @@ class Exchange:
     headers: by name. model: label of its metrics, empty until the model is found. asked: whose answer it is,
     once they are found. started: perf_counter in seconds. admission: what it holds of the budgets, from the
     moment that the caller is known. noted: scores to note once it is answered. samples: ids of its
-    answers that people are asked about, see `SAMPLE_HEADER`.
+    answers that people are asked about, see `SAMPLE_HEADER`. refuses_samples: whether the key of the caller
+    wants none of them to be chosen.
     """
 
     __slots__ = (
@@ -59,6 +61,7 @@ class Exchange:
         "headers",
         "model",
         "noted",
+        "refuses_samples",
         "request_id",
         "samples",
         "scope",
@@ -74,6 +77,7 @@ class Exchange:
         self.asked: Sequence[LoopTime] = ()
         self.admission: Admission | None = None
         self.noted: Noted = []
+        self.refuses_samples = False
         self.samples = b""
 
     @property
@@ -181,6 +185,7 @@ class QueryPipeline:
         """
         key = self.authenticator.authenticate(exchange.scope, exchange.headers)
         authorise(key, required_scope, model)
+        exchange.refuses_samples = key.samples == "never"
         # Without a place for the query its body need not be read.
         exchange.admission = self.budgets.of_query(key)
         return key
@@ -223,15 +228,16 @@ class QueryPipeline:
         async with self.budgets.query_threads.turn(exchange.admission.caller):
             return await asyncio.get_running_loop().run_in_executor(self._threads, work, *arguments)
 
-    def note(self, exchange: Exchange) -> HeaderList:
-        """Note the answers of a query that has just been answered.
+    def note(self, exchange: Exchange, source: Callable[[], RowSource | None]) -> HeaderList:
+        """Note the answers of a query that has just been answered. source: of its rows, see
+        `AnswerWatches.note`.
 
         Returns the header that names those of them that people are asked about, if there are any.
         """
         if exchange.noted:
-            is_refused = refuses_samples(exchange.headers)
+            is_refused = exchange.refuses_samples or refuses_samples(exchange.headers)
             exchange.samples = self.cache.watches.note(
-                exchange.noted, exchange.request_id, refused=is_refused
+                exchange.noted, exchange.request_id, refused=is_refused, source=source
             )
         return [(SAMPLE_HEADER, exchange.samples)] if exchange.samples else []
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from time import perf_counter, time
 from typing import ClassVar, TypeAlias
 
@@ -19,6 +20,7 @@ from app.http.request_id import HEADER, request_id_for
 from app.http.types import Body, HeaderList
 from app.serving.loop_time import SLOW_SECONDS, LoopTime
 from app.serving.pipeline import QueryPipeline
+from app.serving.row_source import RowSource
 from app.serving.watch import SAMPLE_HEADER, Noted, refuses_samples
 from core.errors import InvalidProblem
 
@@ -64,7 +66,7 @@ class PreparedRequest(ABC):
         origin_headers = () if cross_origin is None else cross_origin.headers(by_name.get(b"origin"))
         self._more = header_lines(origin_headers)
         self.noted: Noted = []
-        self._refuses_samples = refuses_samples(by_name)
+        self._refuses_samples = key.samples == "never" or refuses_samples(by_name)
 
     @property
     def tenant(self) -> str:
@@ -92,6 +94,10 @@ class PreparedRequest(ABC):
     @abstractmethod
     def compute(self, body: Body) -> Computed | None:
         """The answer to a body, or None if it takes long. Raises the errors of the pipeline."""
+
+    def source(self, body: Body) -> RowSource | None:  # noqa: ARG002 - most requests have no rows to keep
+        """What the rows of an answered body can be read from later."""
+        return None
 
     def asked(self) -> Sequence[LoopTime]:
         """Of those whose answer the last one was, as far as they are loaded."""
@@ -143,7 +149,9 @@ class PreparedRequest(ABC):
         content, lines, model, rows = computed
         request_id = request_id_for(self._requested_id)
         if noted:
-            samples = self.pipeline.cache.watches.note(noted, request_id, refused=self._refuses_samples)
+            samples = self.pipeline.cache.watches.note(
+                noted, request_id, refused=self._refuses_samples, source=partial(self.source, body)
+            )
             noted.clear()
             if samples:
                 lines = b"%s%s: %s\r\n" % (lines, SAMPLE_HEADER, samples)

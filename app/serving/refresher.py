@@ -191,7 +191,7 @@ class Refresher:
                 self._authenticator.replace(changes.keys, changes.revocations)
             elif changes.keys or changes.revocations:
                 self._authenticator.update(changes.keys, changes.revocations)
-            self._cache.watches.follow(changes.models, changes.monitors)
+            self._cache.watches.follow(changes.models, changes.monitors, changes.shadows)
             references = self._cache.begin_refresh(changes.models)
             if references:
                 self._cache.follow(references, await self._resolve(references), before)

@@ -16,7 +16,7 @@ from app.store.unit_of_work import Store
 
 WRITE_SECONDS: Final = 1.0
 _ROOM_SECONDS: Final = 60.0
-"""How long a tenant's quota is not asked for again."""
+"""How long a tenant's quota is not asked for again, unless rows are written meanwhile."""
 
 
 class SampleWriter:
@@ -67,6 +67,9 @@ class SampleWriter:
             samples, dropped = [], dropped + len(samples)
             self._watches.dropped += len(noted.samples)
         hour = int(time.time() // HOUR)
+        if any(sample.content is not None for sample in samples):
+            # Rows may be large: the quota is asked for at each write.
+            self._rooms.pop(samples[0].tenant, None)
         # In a transaction of their own, so that no two processes wait for each other's monitors.
         with self._store.begin() as uow:
             uow.monitors.add_samples(monitor_id, samples, noted.trials, hour, dropped)

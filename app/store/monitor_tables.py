@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlalchemy as sa
 from sqlalchemy import (
     JSON,
     BigInteger,
@@ -12,6 +13,7 @@ from sqlalchemy import (
     ForeignKeyConstraint,
     Index,
     Integer,
+    LargeBinary,
     String,
     Table,
 )
@@ -96,6 +98,10 @@ samples = Table(
     Column("q", Double, nullable=False),
     # What people say of it, by its newest feedback; NULL while nobody has.
     Column("correct", Boolean),
+    # Whether somebody has looked at it and does not know.
+    Column("skipped", Boolean, nullable=False, server_default=sa.false()),
+    # The body of a query in JSON that asks about the row alone; NULL if it was not kept.
+    Column("content", LargeBinary),
     # The pseudonym of whom the question was about, hexadecimal.
     Column("subject", String(32)),
     Index("ix_samples_tenant_subject", "tenant", "subject"),
@@ -145,4 +151,41 @@ promise_evidence = Table(
     # What was said of the last alarm when it was acknowledged.
     Column("note", String(1000)),
     Index("ix_promise_evidence_alarm_at", "alarm_at"),
+)
+
+# Another version that is asked about a share of an alias's answers, too. It ends with its alias.
+shadows = Table(
+    "shadows",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("tenant", String(100), nullable=False),
+    Column("model", String(100), nullable=False),
+    Column("alias", String(100), nullable=False),
+    Column("version", Integer, nullable=False),
+    Column("share", Double, nullable=False),
+    Column("started_at", Double, nullable=False),
+    Column("until", Double, nullable=False),
+    Column("created_by", String(100), nullable=False),
+    ForeignKeyConstraint(
+        ["tenant", "model", "alias"],
+        ["aliases.tenant", "aliases.model", "aliases.alias"],
+        ondelete="CASCADE",
+    ),
+    Index("ix_shadows_tenant_model_alias", "tenant", "model", "alias", unique=True),
+)
+
+# Answers of both by class, beside the version that the alias pointed to.
+shadow_counts = Table(
+    "shadow_counts",
+    metadata,
+    Column("shadow_id", String(40), ForeignKey("shadows.id", ondelete="CASCADE"), primary_key=True),
+    Column("present", Integer, primary_key=True),
+    Column("label", String(400), primary_key=True),
+    Column("both_yes", BigInteger, nullable=False),
+    Column("only_present", BigInteger, nullable=False),
+    Column("only_candidate", BigInteger, nullable=False),
+    Column("both_no", BigInteger, nullable=False),
+    Column("failed", BigInteger, nullable=False),
+    Column("dropped", BigInteger, nullable=False),
+    Column("last_at", Double, nullable=False),
 )

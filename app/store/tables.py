@@ -456,6 +456,8 @@ api_keys = Table(
     Column("previous_until", Double),
     Column("rotated_at", Double),
     Column("last_used_at", Double),
+    # Whether monitors may choose its answers: allowed or never.
+    Column("samples", String(8), nullable=False, server_default="allowed"),
     # Where the rate limit of the key is counted, see `app.auth.rate_limit`.
     Column("cell", Integer),
     # Size of the names of its models.

@@ -36,9 +36,11 @@ from app.store.repositories.quotas import Quotas
 from app.store.repositories.registry import Registry
 from app.store.repositories.remote_scores import RemoteScoreBatches
 from app.store.repositories.retention import Retention
+from app.store.repositories.reviews import Reviews
 from app.store.repositories.schedules import Schedules
 from app.store.repositories.servers import Servers
 from app.store.repositories.sessions import Sessions
+from app.store.repositories.shadows import Shadows
 from app.store.repositories.students import Students
 from app.store.repositories.subjects import Subjects
 from app.store.repositories.tallies import Tallies
@@ -75,6 +77,8 @@ class UnitOfWork:
         self.evidence = Evidences(connection)
         self.evaluations = Evaluations(connection, tenant)
         self.gates = Gates(connection, tenant)
+        self.shadows = Shadows(connection, tenant)
+        self.reviews = Reviews(connection, tenant)
         self.keys = Keys(connection, tenant)
         self.sessions = Sessions(connection)
         self.token_revocations = TokenRevocations(connection, tenant)

@@ -19,7 +19,7 @@ from app.domain.errors import NotFound
 from app.domain.names import check_alias, qualified
 from app.domain.performance import MAX_NOTE
 from app.ingest.orders import RevisionContent
-from app.services import gates, models, monitors
+from app.services import gates, models, monitors, shadows
 from app.services.answers import version_answers
 from app.services.class_additions import base_of_addition, submit_addition
 from app.services.class_changes import change_classes
@@ -28,6 +28,8 @@ from app.services.comparison import is_noise, mean_errors, same_rows
 from app.services.datasets import dataset_name, list_datasets
 from app.services.performance import acknowledge, performance
 from app.services.retraining import retrain
+from app.services.review import review
+from app.services.rollback import rolled_back_from
 from app.services.schema_changes import compare_schemas
 from app.serving.columns.report import Inputs, input_report
 from app.store.unit_of_work import Store
@@ -189,10 +191,13 @@ def live_page(
     authorise(caller, "query", model)
     store = context.store_of(caller)
     version = models.get_alias(store, model, alias).version
-    found, alpha = None, 0.0
+    found, alpha, waiting = None, 0.0, 0
+    with store.read() as uow:
+        moved_back = rolled_back_from(uow, model, alias)
     try:
         alpha = monitors.get_monitor(store, model, alias).settings.alpha
         found = performance(store, context.files, model, alias, _LIVE_DAYS)
+        waiting = review(store, model, alias, None, 0).waiting
     except NotFound as error:
         if error.reason != "monitor_not_found":
             raise
@@ -205,6 +210,10 @@ def live_page(
         found=found,
         broken=[one for one in found.classes if one.broken] if found else [],
         alpha=alpha,
+        waiting=waiting,
+        moved_back=moved_back,
+        shadow=shadows.find_report(store, model, alias),
+        versions=[number for number in models.version_numbers(store, model) if number != version],
     )
 
 

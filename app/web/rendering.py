@@ -85,6 +85,8 @@ NOTICES: Final = {
     "alias-delete": "The alias was deleted.",
     "classes": "This version has other classes. Aliases point to those they pointed to.",
     "acknowledge": "The alarms are acknowledged: the evidence begins again with the next hour.",
+    "reviewed": "The reviewed rows are stored: this is their data set. Train on it.",
+    "shadow": "The shadow of the alias was changed.",
     "publish": "Published as a new version. Point an alias here to serve it.",
     "revoke": "The key was revoked.",
     "import": "Imported. Ask it, or point an alias here to serve it.",

@@ -13,8 +13,12 @@ from stms_client.documents import (
     FeedbackResults,
     Monitor,
     Performance,
+    Review,
+    ReviewedDataset,
     Sample,
     Schedule,
+    Shadow,
+    ShadowReport,
 )
 from stms_client.errors import NotFound
 
@@ -36,6 +40,8 @@ class Monitors(Connection):
         tolerance: float | None = None,
         alpha: float | None = None,
         retain_days: int | None = None,
+        store: str | None = None,
+        on_alarm: str | None = None,
     ) -> Monitor:
         """Say what an alias promises in production, and which answers people are asked about.
 
@@ -43,8 +49,9 @@ class Monitors(Connection):
         ``{"*": {"max_false_positive_rate": "promised", "min_precision": 0.9}}``; by default none. ask: about
         which answers, such as ``{"yes": 0.5, "per_day": 200}``. tolerance: an alarm says that the rate of
         false positives is so many times the promised one. alpha: how likely a false alarm is. retain_days:
-        how long samples are kept. What is None has the default of the service. Raises Conflict
-        when another client changed it at the same time.
+        how long samples are kept. store: "rows" to keep the rows of samples, too. on_alarm: "rollback" to let
+        the alias go back to the version before, where no person moved it. What is None has the default of the
+        service. Raises Conflict when another client changed it at the same time.
         """
         try:
             present = await self.monitor(model, alias)
@@ -57,6 +64,8 @@ class Monitors(Connection):
             "tolerance": tolerance,
             "alpha": alpha,
             "retain_days": retain_days,
+            "store": store,
+            "on_alarm": on_alarm,
         }
         body = {name: value for name, value in settings.items() if value is not None}
         return await self.do(alias_calls.put_monitor(model, alias, body, revision))
@@ -118,10 +127,50 @@ class Monitors(Connection):
         only = None if label is None else class_name(label)
         return self._listed(path, Sample, **{"class": only})
 
+    async def review(
+        self, model: str, alias: str = "latest", *, label: ClassName | None = None, limit: int = 20
+    ) -> Review:
+        """What people should look at next: those samples first whose labels make the rates exact soonest.
+
+        label: of the only class. limit: most samples, at most 100.
+        """
+        only = {} if label is None else {"class": class_name(label)}
+        path = f"{calls.alias_path(model, alias)}/review"
+        return await self.do(calls.get(path, Review, limit=limit, **only))
+
+    async def review_dataset(
+        self, model: str, alias: str = "latest", *, name: str | None = None
+    ) -> ReviewedDataset:
+        """Make a data set of the rows of samples of which people said the class.
+
+        name: of the data set. To append it to another one, see ``revise_dataset``.
+        """
+        path = f"{calls.alias_path(model, alias)}/review:dataset"
+        return await self.do(calls.post(path, calls.without_none({"name": name}), ReviewedDataset))
+
+    async def shadow(self, model: str, alias: str = "latest") -> ShadowReport:
+        """How often the shadow of an alias gave the same answers, and how much traffic it got."""
+        return await self.do(calls.get(alias_calls.shadow_path(model, alias), ShadowReport))
+
+    async def put_shadow(
+        self, model: str, alias: str, version: int, *, share: float = 0.1, days: float = 7.0
+    ) -> Shadow:
+        """Let another version answer a share of the queries to an alias as well; nobody sees its answers.
+
+        days: until it ends by itself, at most 90. Another shadow of the alias begins anew.
+        """
+        body = {"version": version, "share": share, "days": days}
+        return await self.do(alias_calls.put_shadow(model, alias, body))
+
+    async def delete_shadow(self, model: str, alias: str = "latest") -> None:
+        """Delete the shadow of an alias with its counts."""
+        await self.do(alias_calls.delete_shadow(model, alias))
+
     async def give_feedback(self, feedback: Sequence[Mapping[str, Any]]) -> FeedbackResults:
         """Say of at most 1000 answers whether they were right. Doing so again changes nothing.
 
-        feedback: such as ``{"sample": "smp_…", "correct": False}``, ``{"sample": "smp_…", "truth": "B"}`` or
+        feedback: such as ``{"sample": "smp_…", "correct": False}``, ``{"sample": "smp_…", "truth": "B"}``,
+        ``{"sample": "smp_…", "skip": True}`` or
         ``{"request_id": "order-17", "label": "A", "correct": True}``. What becomes of each is in ``results``.
         """
         body = {"feedback": [dict(item) for item in feedback]}

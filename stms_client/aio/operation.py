@@ -33,11 +33,13 @@ class Operation(Connection):
         expires_in_seconds: float | None = None,
         rate_limit: float | None = None,
         rate_burst: int | None = None,
+        samples: str | None = None,
     ) -> NewKey:
         """Create an API key. Its text, ``key`` of the result, is shown only here.
 
         scopes: operator, admin, train or query. models: that a query key may ask; empty for all. rate_limit:
         requests a second, 0 for no limit. rate_burst: requests at once. None: the default of the server.
+        samples: "never" if monitors may choose none of its answers.
         """
         body = {
             "name": name,
@@ -46,6 +48,7 @@ class Operation(Connection):
             "expires_in_seconds": expires_in_seconds,
             "rate_limit": rate_limit,
             "rate_burst": rate_burst,
+            "samples": samples,
         }
         return await self.do(calls.post("/v1/keys", calls.without_none(body), NewKey, repeatable=False))
 

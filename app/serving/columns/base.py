@@ -98,6 +98,10 @@ class Rows(ABC):
         """How many rows there are."""
 
     @abstractmethod
+    def body_of(self, i: int) -> bytes:
+        """The body of a query in JSON that asks about row ``i`` alone."""
+
+    @abstractmethod
     def work(self, students: Students, explain: Explain) -> int:
         """Multiply-adds of each row."""
 

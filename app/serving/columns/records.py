@@ -136,6 +136,9 @@ class RawRecords(RecordRows):
 class JsonRecords(RawRecords):
     """Records that are objects of JSON."""
 
+    def body_of(self, i: int) -> bytes:
+        return b'{"record":%s}' % bytes(self._raws[i])
+
     def quick(self, i: int) -> Values:
         if self._quoted:
             raise InvalidProblem
@@ -153,6 +156,9 @@ class JsonRecords(RawRecords):
 
 class TextRecords(RawRecords):
     """Texts of models whose only column is one of texts."""
+
+    def body_of(self, i: int) -> bytes:
+        return b'{"text":%s}' % bytes(self._raws[i])
 
     def quick(self, i: int) -> Values:
         if self._quoted:
@@ -198,6 +204,9 @@ class CellRecords(RecordRows):
 
     def __len__(self) -> int:
         return self._n
+
+    def body_of(self, i: int) -> bytes:
+        return msgspec.json.encode({"record": {name: values[i] for name, values in self._cells.items()}})
 
     def quick(self, i: int) -> Values:
         if not self._typed:

@@ -100,6 +100,17 @@ class TableRows(Rows):
     def __len__(self) -> int:
         return len(self._given)
 
+    def body_of(self, i: int) -> bytes:
+        row = self._given[i]
+        if isinstance(row, msgspec.Raw):
+            if self._names is None:
+                return b'{"x":%s}' % bytes(row)
+            row = _ROW.decode(row)
+        numbers = row.tolist() if isinstance(row, np.ndarray) else row
+        if self._names is not None and isinstance(numbers, list):
+            return msgspec.json.encode({"record": dict(zip(self._names, numbers, strict=True))})
+        return msgspec.json.encode({"x": numbers})
+
     def work(self, students: Students, explain: Explain) -> int:
         return students_work([served.student for served in students], explain=bool(explain))
 

@@ -20,6 +20,7 @@ from app.serving.open_inference.repository import Repository
 from app.serving.open_inference.requests import Inference, RequestedOutput
 from app.serving.open_inference.statistics import Durations, Statistics, Version
 from app.serving.pipeline import Exchange, QueryPipeline
+from app.serving.row_source import RowSource
 from app.serving.servable import INLINE_BYTES, ServableStudent
 from app.serving.work import INLINE_WORK
 from app.store.blob_cache import BlobCache
@@ -156,7 +157,7 @@ class Operations:
         response, took.compute_output = await self._timed(
             exchange, took, inline, form.encode, inference, *answered, path, student
         )
-        pipeline.note(exchange)
+        pipeline.note(exchange, lambda: RowSource(form.size, lambda _columns: rows))
         pipeline.metrics.answered(exchange.model, len(rows), exchange.seconds)
         pipeline.trace(exchange, len(rows))
         self.statistics.succeeded(_version(student), len(rows), exchange.nanoseconds, took)

@@ -13,6 +13,7 @@ from app.domain.errors import InvalidRequest
 from app.http.headers import MIN_COMPRESSED_BYTES, preferred_coding
 from app.http.problem import NO_STORE
 from app.http.types import Body, Header, HeaderList
+from app.serving.columns.base import Columns, Rows
 from app.serving.loop_time import LoopTime, timed
 from app.serving.open_inference.evaluate import answer, encode
 from app.serving.open_inference.one_row import OneRowReader, RowEncoder
@@ -21,6 +22,7 @@ from app.serving.open_inference.requests import parse_inference
 from app.serving.open_inference.statistics import Statistics
 from app.serving.pipeline import QueryPipeline
 from app.serving.prepared import Computed, PreparedRequest, header_lines
+from app.serving.row_source import MAX_SOURCE_BYTES, RowSource
 from app.serving.servable import INLINE_BYTES, ServableStudent
 from app.serving.work import INLINE_WORK
 
@@ -62,6 +64,17 @@ class PreparedInference(PreparedRequest):
     def asked(self) -> Sequence[LoopTime]:
         encoder = self._encoder
         return self._asked or (() if encoder is None else [encoder.served.loop])
+
+    def source(self, body: Body) -> RowSource | None:
+        if len(body) > MAX_SOURCE_BYTES:
+            return None
+        kept = bytes(body)
+
+        def read(columns: Columns) -> Rows:
+            inference = parse_inference(kept, self._json_length, self._path)
+            return inference.rows(columns, self.pipeline.max_rows)
+
+        return RowSource(len(kept), read)
 
     def compute(self, body: Body) -> Computed | None:
         if len(body) > INLINE_BYTES:

@@ -36,9 +36,10 @@ from app.serving.query.paths import PREFIX, SUFFIXES, ParsedPath, parse_query_pa
 from app.serving.query.pictures import Pictures, is_about_pictures
 from app.serving.query.prepared_prediction import SUFFIX as PREDICT
 from app.serving.query.prepared_prediction import PreparedPrediction
-from app.serving.query.requests import check_classes, parse_classes
+from app.serving.query.requests import Question, check_classes, parse_class, parse_classes
 from app.serving.query.responses import JSON_HEADERS, Answer, encode_row
 from app.serving.row_decoder import decode_row
+from app.serving.row_source import MAX_SOURCE_BYTES, RowSource
 from app.serving.servable import INLINE_BYTES, ServableStudent
 from app.serving.watch import Noted
 from app.serving.work import INLINE_WORK, TOO_MUCH_WORK, RequestLimits
@@ -85,7 +86,8 @@ class QueryHandler(WireFormat[Exchange, Receive, Response]):
         evaluate = self._evaluate_classes if path.label is None else self._evaluate_class
         reference = _reference(tenant, path)
         body, rows, headers = await evaluate(reference, path.label or "", format_, data, exchange)
-        more = self.pipeline.note(exchange)
+        parse = parse_classes if path.label is None else parse_class
+        more = self.pipeline.note(exchange, partial(_source, data, format_, parse, self._limits))
         self.pipeline.metrics.answered(exchange.model, rows, exchange.seconds)
         self.pipeline.trace(exchange, rows)
         return Response(body, (*headers, *more))
@@ -222,6 +224,9 @@ class PreparedQuery(PreparedRequest):
             return self._answer(student, body)
         return timed([student.loop], self._answer, student, body) if student.loop.is_allowed else None
 
+    def source(self, body: Body) -> RowSource | None:
+        return _source(body, self._format, parse_class, self._limits)
+
     def _answer(self, student: ServableStudent, body: Body) -> Computed | None:
         if self._format is DEFAULT_FORMAT and len(body) <= student.inline_bytes:
             # One dense row, record or text is the most frequent query.
@@ -239,6 +244,21 @@ class PreparedQuery(PreparedRequest):
         content, rows, headers = answer_class(student, body, self._format, self._limits, self.noted)
         lines = _JSON_LINES if headers is JSON_HEADERS else header_lines(headers)
         return content, lines, student.metric_label, rows
+
+
+def _source(
+    data: Body,
+    format_: RequestFormat,
+    parse: Callable[[Body, RequestFormat, RequestLimits], Question],
+    limits: RequestLimits,
+) -> RowSource | None:
+    """What the rows of a body can be read from when it is gone from where it arrived; None of a large one."""
+    if len(data) > MAX_SOURCE_BYTES:
+        return None
+    kept = bytes(data)
+    return RowSource(
+        len(kept), lambda columns: parse(kept, format_, limits).given.of(columns, limits.max_rows)
+    )
 
 
 def _reference(tenant: str, path: ParsedPath) -> str:

@@ -125,10 +125,17 @@ class Evidences:
         query = query.where(promise_evidence.c.alarm_at.is_not(None))
         return int(self._connection.execute(query).scalar_one())
 
+    def had_alarm(self, monitor: Monitor) -> bool:
+        """Whether an earlier run of a monitor, of which something is kept, has given an alarm."""
+        table = promise_evidence.c
+        where = (table.monitor_id == monitor.id) & (table.run < monitor.run) & table.alarm_at.is_not(None)
+        return self._connection.execute(sa.select(table.run).where(where).limit(1)).first() is not None
+
     def forget_runs(self, monitor: Monitor) -> None:
-        """Delete the evidence of earlier runs."""
+        """Delete the evidence of earlier runs. Alarms of the last one stay: a rollback asks for them."""
         table = promise_evidence
-        old = (table.c.monitor_id == monitor.id) & (table.c.run < monitor.run)
+        is_needed = (table.c.run == monitor.run - 1) & table.c.alarm_at.is_not(None)
+        old = (table.c.monitor_id == monitor.id) & (table.c.run < monitor.run) & sa.not_(is_needed)
         self._connection.execute(sa.delete(table).where(old))
 
     @staticmethod

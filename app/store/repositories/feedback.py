@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 
@@ -13,6 +13,9 @@ from app.store.monitor_tables import feedback, monitors, samples
 from app.store.repositories.scoped import Scoped
 from app.store.row_bytes import rows_size
 
+_SAMPLE: Final = [samples.c[name] for name in Sample._fields if name != "content"]
+"""The columns of a sample without its row."""
+
 
 class Feedback(Scoped):
     """Queries on the feedback of a tenant."""
@@ -20,9 +23,8 @@ class Feedback(Scoped):
     def samples(self, ids: Collection[str]) -> dict[str, Sample]:
         """The samples with these ids, locked until the end; those that do not exist are left out."""
         found: dict[str, Sample] = {}
-        columns = [samples.c[name] for name in Sample._fields]
         for some in batched(ids):
-            query = sa.select(*columns).where(self._owns(samples), samples.c.id.in_(some))
+            query = sa.select(*_SAMPLE).where(self._owns(samples), samples.c.id.in_(some))
             # In one order, so that no two requests wait for each other.
             rows = self._connection.execute(query.order_by(samples.c.id).with_for_update())
             found |= {row.id: Sample(*row) for row in rows}
@@ -30,9 +32,8 @@ class Feedback(Scoped):
 
     def samples_of_request(self, request_id: str, row: int) -> Sequence[Sample]:
         """The samples of a row of a request, of all classes, by their ids; locked until the end."""
-        columns = [samples.c[name] for name in Sample._fields]
         of_row = (samples.c.request_id == request_id, samples.c.row == row)
-        query = sa.select(*columns).where(self._owns(samples), *of_row).order_by(samples.c.id)
+        query = sa.select(*_SAMPLE).where(self._owns(samples), *of_row).order_by(samples.c.id)
         return [Sample(*one) for one in self._connection.execute(query.with_for_update())]
 
     def report(self, monitor_id: str, request_id: str, row: int, label: str) -> str | None:

@@ -339,6 +339,17 @@ class Models(Scoped):
         self._move(model, alias, version, present, by_hand=False)
         return True
 
+    def was_moved_by_hand(self, model: str, alias: str) -> bool:
+        """Whether a person made the last move of an alias."""
+        where = self._is(aliases, model) & (aliases.c.alias == alias)
+        query = sa.select(aliases.c.revision, aliases.c.manual_revision).where(where)
+        row = self._connection.execute(query).first()
+        return row is not None and row.manual_revision >= row.revision
+
+    def roll_back(self, model: str, alias: str, version: int) -> Alias:
+        """Move an existing alias back to a version, as a program does. The caller has locked the registry."""
+        return self._move(model, alias, version, self.alias_revision(model, alias), by_hand=False)
+
     def _move(self, model: str, alias: str, version: int, present: int, *, by_hand: bool) -> Alias:
         """Point an alias to a version. present: its revision, 0 if it does not exist."""
         self._note_move(model, alias, version)

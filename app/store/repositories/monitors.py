@@ -141,7 +141,7 @@ class Monitors(Scoped):
         if after is not None:
             where &= table.id > after
         rows = self._connection.execute(sa.select(samples).where(where).order_by(table.id).limit(limit + 1))
-        page = [_view(row, monitor.alias) for row in rows]
+        page = [view_of(row, monitor.alias) for row in rows]
         return page[:limit], len(page) > limit
 
     def labelled(
@@ -248,10 +248,17 @@ def _active(row: Any) -> ActiveMonitor:
     settings = settings_of(row.settings)
     plan = SamplingPlan(settings.ask.yes, settings.ask.floor, row.slope)
     return ActiveMonitor(
-        row.id, row.run, row.tenant, row.model, row.version, plan, frozenset(settings.classes)
+        row.id,
+        row.run,
+        row.tenant,
+        row.model,
+        row.version,
+        plan,
+        frozenset(settings.classes),
+        settings.store == "rows",
     )
 
 
-def _view(row: Any, alias: str) -> SampleView:
+def view_of(row: Any, alias: str) -> SampleView:
     names = [field.name for field in dataclasses.fields(SampleView) if field.name != "alias"]
     return SampleView(alias=alias, **{name: getattr(row, name) for name in names})

@@ -109,9 +109,10 @@ def test_monitors_are_made_changed_and_deleted_by_revision(client: Any, problem:
         ({"classes": {}}, 422, "invalid_request"),
         ({"classes": {"a": {"min_recall": 1.5}}}, 422, "invalid_request"),
         ({"classes": {"a": {"recall": 0.5}}}, 422, "invalid_request"),
-        ({"classes": {"a": {}}, "store": "rows"}, 422, "invalid_request"),
+        ({"classes": {"a": {}}, "store": "rows"}, 409, "samples_off"),
+        ({"classes": {"a": {}}, "store": "all"}, 422, "invalid_request"),
         ({"classes": {"a": {}}, "ask": {"yes": 0.0}}, 422, "invalid_request"),
-        ({"classes": {"a": {}}, "on_alarm": "rollback"}, 422, "invalid_request"),
+        ({"classes": {"a": {}}, "on_alarm": "retrain"}, 422, "invalid_request"),
         ({"classes": {f"c{number}": {} for number in range(1001)}}, 422, "invalid_request"),
     ],
 )

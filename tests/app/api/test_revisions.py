@@ -142,7 +142,7 @@ def test_what_is_refused(client: Any, upload: Any, revise: Any) -> None:
         ({"note": "nothing"}, 422, "empty_change"),
         ({"append_dataset_id": same}, 422, "empty_change"),
         ({"append_dataset_id": base}, 422, "empty_change"),
-        ({"append_dataset_id": other}, 400, "wrong_columns"),
+        ({"append_dataset_id": other}, 422, "wrong_columns"),
         ({"append_dataset_id": "ds_none"}, 404, "dataset_not_found"),
         ({"delete": {"rows": [1, 40]}}, 400, "unknown_row"),
         ({"delete": {"rows": [*range(40)]}}, 400, "empty"),

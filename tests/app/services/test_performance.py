@@ -377,3 +377,68 @@ def test_classes_and_aliases_without_a_monitor_have_no_performance(store: Store,
     assert (
         codes == ["monitor_not_found", "class_not_monitored", "class_not_monitored"] + ["class_not_found"] * 2
     )
+
+
+def moved_by_a_job(store: Store, version: int) -> None:
+    """As a job does that publishes a version."""
+    with store.begin() as uow:
+        seen = uow.models.alias_revision("pets", "latest")
+        assert uow.models.advance("pets", "latest", version, seen=seen)
+
+
+def alias_of(store: Store) -> int:
+    with store.read() as uow:
+        return uow.models.alias("pets", "latest").version
+
+
+def second_version(store: Store, files: BlobCache, **settings: Any) -> list[str]:
+    """Samples of version 2, to which a program has moved the alias."""
+    publish_watched(store)
+    hook(store)
+    publish_watched(store, alias=None)
+    watch(store, files, PROMISE, tolerance=1.0, **settings)
+    moved_by_a_job(store, 2)
+    monitor = get_monitor(store, "pets", "latest")
+    return store_samples(store, monitor, [(True, 0.5)] * 40, asked=2000, yes=80)
+
+
+def test_an_alarm_moves_the_alias_back_once_where_the_monitor_says_so(store: Store, files: BlobCache):
+    say(store, second_version(store, files, on_alarm="rollback"), correct=False)
+    assert judge_all(store.of_all_tenants(), time.time()) == 1
+    assert alias_of(store) == 1
+    [event] = events(store)
+    assert (event["version"], event["rolled_back_to"], event["not_rolled_back"]) == (2, 1, None)
+    with store.read() as uow:
+        [move, *_], _ = uow.models.moves("pets", "latest", limit=3)
+        actions = {row.action for row in uow.connection.execute(sa.text("SELECT action FROM audit_log"))}
+    assert (move.version, move.previous, move.actor_name) == (1, 2, "rollback")
+    assert "alias.rollback" in actions
+    # Version 1 breaks its promise as well: it does not go to version 2 again.
+    monitor = get_monitor(store, "pets", "latest")
+    say(store, store_samples(store, monitor, [(True, 0.5)] * 40, asked=2000, yes=80), correct=False)
+    assert judge_all(store.of_all_tenants(), time.time()) == 1
+    assert alias_of(store) == 1
+    assert events(store)[-1]["not_rolled_back"] == "after_rollback"
+
+
+def test_an_alarm_alone_moves_nothing(store: Store, files: BlobCache):
+    say(store, second_version(store, files), correct=False)
+    assert judge_all(store.of_all_tenants(), time.time()) == 1
+    assert alias_of(store) == 2
+    [event] = events(store)
+    assert (event["rolled_back_to"], event["not_rolled_back"]) == (None, None)
+
+
+def test_a_rollback_goes_not_past_a_person_nor_on_missing_feedback(store: Store, files: BlobCache):
+    ids = second_version(store, files, on_alarm="rollback")
+    assert judge_all(store.of_all_tenants(), time.time()) == 0, "nobody has said anything"
+    assert alias_of(store) == 2
+    with store.begin() as uow:
+        uow.models.point("pets", "latest", 1)
+        uow.models.point("pets", "latest", 2)
+    monitor = get_monitor(store, "pets", "latest")
+    ids = store_samples(store, monitor, [(True, 0.5)] * 40, asked=2000, yes=80)
+    say(store, ids, correct=False)
+    assert judge_all(store.of_all_tenants(), time.time()) == 1
+    assert alias_of(store) == 2
+    assert events(store)[-1]["not_rolled_back"] == "moved_by_hand"
