@@ -230,9 +230,8 @@ def tune_teacher(
     """The specification with the best multi-class accuracy on held-out rows; among equal ones the first.
 
     In each fold the teachers are fitted in the order of ``specs``, each starting from the one before. The
-    first
-    starts from zero: the dual variables of a teacher of all rows depend on the labels of the held-out rows,
-    so a fold's teacher that starts from them would depend on these labels, too, within the tolerance.
+    first starts from zero: the dual variables of a teacher of all rows depend on the labels of the held-out
+    rows, so a fold's teacher that starts from them would depend on these labels, too, within the tolerance.
     run: folds are fitted in its threads; reports stage ``"tuning_teacher"`` in folds.
 
     Raises InvalidProblem, Cancelled.

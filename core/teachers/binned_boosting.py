@@ -15,8 +15,7 @@ class BinnedBoosting(HistGradientBoostingClassifier):  # type: ignore[misc]
 
     scikit-learn sorts every column in every fit, even with a warm start, which takes longer than growing
     trees on a few hundred rows. Here the bins that scikit-learn would find are computed once for all fits of
-    the
-    same rows: every number that occurs has its own bin, and thresholds are half-way between neighbours.
+    the same rows: every number that occurs has its own bin, and thresholds are half-way between neighbours.
     """
 
     def _bin_data(self, X: FloatArray, sample_weight: None, is_training_data: bool) -> Any:
