@@ -121,7 +121,7 @@ class TiledCholesky:
         return panel
 
     def _largest_row_sum(self) -> float:
-        """Each panel adds to its rows and, without its diagonal tile, to its columns; no entry is negative."""
+        """Each panel adds to its rows and, without the diagonal tile, to its columns."""
         sums = np.zeros(self.n)
         for panel, rows in zip(self._panels, self._blocks, strict=True):
             self._run.check_cancel()

@@ -83,7 +83,7 @@ def margin_sweep(
     beta: FloatArray,
     W: FloatArray,
 ) -> int:
-    """Exact block steps for the examples in ``order``, keeping W = W(α, β). Returns the number of row products.
+    """Exact block steps for the examples in ``order``, keeping W = W(α, β). Returns the row products.
 
     weight: c. rivals: M (n,). classes (n, K) and counts (n,): the active classes l ≠ y of each example;
     classes with a_l = 0 and B_l below ν by more than ``slack`` are removed.
