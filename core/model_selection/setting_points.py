@@ -69,8 +69,8 @@ class StudentPoints:
     def of(self, student: StudentSpec, share: float) -> tuple[JointlyTuned | None, list[dict[str, Any]]]:
         """The best point for the part, and all that were tried; None for a student without a grid.
 
-        It is the student with the teacher's C unless another point has a clearly larger mean F. Values of C in
-        the list are those for ``share`` times as many rows.
+        It is the student with the teacher's C unless another point has a clearly larger mean F. Values of C
+        in the list are those for ``share`` times as many rows.
         """
         C = self._entry.C_per_row * self._part.n
         points: Sequence[Any] = points_near(loose(student), C)
