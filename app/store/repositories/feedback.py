@@ -1,4 +1,4 @@
-"""What people say of answers: of samples, and reports about answers that were not sampled."""
+"""People's feedback about answers: about samples, and reports about answers that were not sampled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Feedback(Scoped):
     """Queries on the feedback of a tenant."""
 
     def samples(self, ids: Collection[str]) -> dict[str, Sample]:
-        """The samples with these ids, locked until the end; those that do not exist are left out."""
+        """The samples with these ids, locked until the end; missing ones are left out."""
         found: dict[str, Sample] = {}
         columns = [samples.c[name] for name in Sample._fields]
         for some in batched(ids):
@@ -29,7 +29,7 @@ class Feedback(Scoped):
         return found
 
     def samples_of_request(self, request_id: str, row: int) -> Sequence[Sample]:
-        """The samples of a row of a request, of all classes, by their ids; locked until the end."""
+        """The samples of a row of a request, for all classes, by their ids; locked until the end."""
         columns = [samples.c[name] for name in Sample._fields]
         of_row = (samples.c.request_id == request_id, samples.c.row == row)
         query = sa.select(*columns).where(self._owns(samples), *of_row).order_by(samples.c.id)
@@ -79,7 +79,7 @@ class Feedback(Scoped):
         self._connection.execute(sa.update(monitors).where(monitors.c.id == given.monitor_id).values(counted))
 
     def reports(self, monitor_id: str, label: str, since: float) -> tuple[int, int]:
-        """Reports about yes answers of a class that were not sampled, and those that say it was wrong."""
+        """Numbers of reports about unsampled yes answers of a class, in total and that they were wrong."""
         table = feedback.c
         wrong = sa.func.sum(sa.case((table.correct, 0), else_=1))
         query = sa.select(sa.func.count(), wrong).where(
