@@ -1,7 +1,7 @@
-"""Turns of threads that wait for one place: whose work took the least processor time goes first.
+"""Turns of threads that wait for one place: the one whose owner used the least processor time goes first.
 
 Requests that wait in the event loop take turns by `app.auth.places`, one after the other. The order here is
-another one, since one file may take a thousand times as long as the next, and the waiting threads block.
+different, because one file may take a thousand times as long as the next, and the waiting threads block.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RecentWork:
                 self._seconds[name] = self._seconds.get(name, 0.0) + seconds
 
     def of(self, name: str | Caller) -> float:
-        """What a tenant (text) or one of its keys took, as it counts relative to that of others."""
+        """The recent work of a tenant (text) or of one of its keys, for comparison with that of others."""
         return self._seconds.get(name, 0.0)
 
     def tenants(self) -> set[str]:
@@ -68,9 +68,9 @@ class _Waiting:
 class FairQueue:
     """One place for work, which waiting threads get in turn. Thread-safe.
 
-    Among those that wait, the tenant with the least recent work comes first, within it the key with the
-    least, and within that who came first. Many waiting callers therefore delay one of another tenant by the
-    work that runs, and not by theirs. is_taken: whether work runs.
+    Among the waiting threads, the tenant with the least recent work comes first, within it the key with the
+    least, and within that the earliest thread. So many waiting callers delay a caller of another tenant by
+    the running work only, not by all of theirs. is_taken: whether work runs.
     """
 
     work: RecentWork

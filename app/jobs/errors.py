@@ -17,14 +17,15 @@
     ├── WorkerStopping        the worker shuts down; DBOS recovers the work later
     └── WorkflowOver          DBOS has ended this workflow already; there is nothing left to record
 
-They live beside the packages that raise them, since `engine`, `solver` and `workflow` all use them.
+These exceptions are outside of the packages that raise them, because `engine`, `solver` and `workflow` use
+them.
 """
 
 from __future__ import annotations
 
 
 class JobError(Exception):
-    """The job cannot go on. code: for programs. message: for its user."""
+    """The job cannot continue. code: for programs. message: for its user."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)
@@ -45,7 +46,7 @@ class TimeLimitReached(JobError):
 
 
 class AttemptLost(JobError):
-    """This attempt cannot go on, but another one may: the job goes back to the queue, a few times at most."""
+    """This attempt cannot continue, but another may: the job returns to the queue, a few times at most."""
 
 
 class SolverInterrupted(Exception):
@@ -56,7 +57,7 @@ class SolverDied(SolverInterrupted):
     """The solver process ended in the middle of its work.
 
     how: the end of the sentence "The solver process …". in_flight: (class index, method) of the students that
-    it was training. hung: whether it did nothing any more and was killed for that.
+    it was training. hung: whether it was killed because it did nothing any more.
     """
 
     def __init__(self, how: str, in_flight: frozenset[tuple[int, str]], *, hung: bool = False) -> None:
@@ -78,7 +79,7 @@ class SolverBlocked(SolverInterrupted):
 
     @property
     def by_cache(self) -> bool:
-        """Whether it is the local cache that cannot be written."""
+        """Whether the local cache cannot be written."""
         return self.code.startswith("cache_")
 
 

@@ -1,15 +1,14 @@
-"""Heartbeats of a worker, and detection of dead peers by theirs.
+"""Sends heartbeats of a worker, and detects dead peers by their heartbeats.
 
-The times of heartbeats are the database's, so that all processes agree on who is alive. A peer is dead when
-its heartbeat has not changed for a while on this process's own clock; of what happened before this process
-looked, at most half of that time counts, by the database's clock. A worker looks at its peers only after a
-heartbeat of its own. If its own heartbeats pause (a freeze, a database outage), it starts the observation
-again, so that it never mistakes its own silence for theirs; a peer that was late before has half of the time
-left.
+The database sets the times of heartbeats, so that all processes agree on who is alive. A peer is dead if its
+heartbeat has not changed for a while on this process's own clock. Of the time before this process looked, at
+most half of the timeout counts, by the database's clock. A worker checks its peers only after a heartbeat of
+its own. If its own heartbeats pause (a freeze, a database outage), it restarts the observation, so that it
+never mistakes its own silence for theirs; a peer that was late before then has half of the timeout left.
 Heartbeats have their own thread: a worker that blocks on a lock during a takeover must still look alive.
 
-An idle worker needs one statement a heartbeat: it also returns whether any peer is late or lost, and whether
-this worker is elected. The rows of the peers are read only if one is.
+An idle worker needs one statement for each heartbeat: the statement also returns whether any peer is late or
+lost, and whether this worker is elected. The rows of the peers are read only if one of them is late or lost.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ logger = logging.getLogger(__name__)
 
 _JOIN_SECONDS = 5.0
 RETRIES_PER_INTERVAL: Final = 4
-"""How often a heartbeat that fails is repeated in one interval."""
+"""How often a failing heartbeat is retried in one interval."""
 
 
 class Peers:
-    """When the heartbeat of each other worker last changed, on this process's clock.
+    """Times, on this process's clock, at which the heartbeat of each other worker last changed.
 
-    timeout: seconds without a change after which a worker is dead. late: after which it is late.
+    timeout: seconds without a change after which a worker is dead. late: seconds after which it is late.
     """
 
     def __init__(self, timeout: float, late: float) -> None:
@@ -47,11 +46,11 @@ class Peers:
         self._looked_at = float("-inf")
 
     def forget(self) -> None:
-        """Start the observation again: every worker counts as just seen."""
+        """Restart the observation: every worker counts as just seen."""
         self._seen.clear()
 
     def resume(self, now: float) -> None:
-        """Start the observation again after a pause. Workers that were late before it still are.
+        """Restart the observation after a pause. Workers that were late before the pause are still late.
 
         now: monotonic seconds.
         """
@@ -87,10 +86,11 @@ class Peers:
 class Heartbeat:
     """Two threads: one sends heartbeats, one looks at the peers after each.
 
-    store: best one of its own, since a heartbeat must never wait for a connection. clock: monotonic seconds.
+    store: preferably one of its own, because a heartbeat must not wait for a connection. clock: monotonic
+    seconds.
     interval: seconds between heartbeats; a failed one is repeated sooner. timeout: of the peers, in seconds.
     units: returns the running units, reported with every heartbeat. take_over: called with the names of lost
-    workers, again as long as they are listed as lost. on_lost: called once, when the peers have marked this
+    workers, repeatedly while they are listed as lost. on_lost: called once, when the peers have marked this
     worker as lost and do its work.
     """
 
@@ -130,7 +130,10 @@ class Heartbeat:
 
     @property
     def is_elected(self) -> bool:
-        """Whether this worker does what only one needs to do. For seconds there may be two, or none."""
+        """Whether this worker does the work that only one worker needs to do.
+
+        For seconds two may be elected, or none.
+        """
         return self._summary is not None and self._summary.is_first
 
     def beat(self) -> None:
@@ -138,13 +141,13 @@ class Heartbeat:
         me = dataclasses.replace(self._worker, units=self._units())
         if self._summary is None:
             with self._store.begin() as uow:
-                # A worker that ends before its first heartbeat must not look silent for long.
+                # A worker that ends before its first heartbeat must not count as silent for long.
                 uow.workers.beat(dataclasses.replace(me, beat_at=uow.workers.clock()))
         with self._store.single() as uow:
             summary = uow.workers.renew(me, late=self._late, dead=self._timeout)
         now = self._clock()
         if now - self._beat_at > self._pause:
-            # Without an answer of the database nothing was learned about the peers meanwhile.
+            # The database has not answered, so nothing is known about the peers since then.
             self._paused = True
         self._observing_since = min(self._observing_since, now)
         self._beat_at = now
@@ -157,7 +160,7 @@ class Heartbeat:
     def check_peers(self) -> None:
         """Mark dead workers as lost, and take over the work of lost ones. Raises Unavailable.
 
-        Call it after a heartbeat: the database has answered then.
+        Call it after a heartbeat, because the database has then answered.
         """
         now = self._clock()
         if self._paused:
@@ -167,7 +170,7 @@ class Heartbeat:
             self._observing_since = now
         summary = self._summary
         if summary is None or not (summary.late or (summary.lost and summary.is_first)):
-            # If no worker is late there is nothing to observe: every heartbeat has changed.
+            # If no worker is late, every heartbeat has changed, and there is nothing to observe.
             self._peers.forget()
             return
         with self._store.read() as uow:
@@ -185,7 +188,7 @@ class Heartbeat:
             self._take_over(lost)
 
     def _credit(self, workers: Sequence[Worker], now: float, database_time: float) -> dict[str, float]:
-        """How long each heartbeat was unchanged before it was first looked at, but not before a pause."""
+        """How long each heartbeat was unchanged before the first observation, without time before a pause."""
         most = min(self._late, now - self._observing_since)
         return {worker.executor_id: max(0.0, min(most, database_time - worker.beat_at)) for worker in workers}
 
@@ -203,7 +206,7 @@ class Heartbeat:
                 thread.join(_JOIN_SECONDS)
 
     def _mark_lost(self, dead: Sequence[Worker]) -> list[str]:
-        """Names of the workers that this one marked; for each only one of several peers succeeds."""
+        """Names of the workers that this worker marked; only one of several peers succeeds for each."""
         with self._store.begin() as uow:
             return [
                 worker.executor_id

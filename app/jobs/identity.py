@@ -1,4 +1,4 @@
-"""The name of a worker process, its executor id for DBOS. Two live processes never share one."""
+"""The name of a worker process, which is its executor id in DBOS. Two live processes never share a name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from app.store.private_files import make_private
 
 _MAX_EMBEDDED_WORKERS = 64
 _RESERVED_BYTES = 512 * 1024**2
-"""For the worker itself."""
+"""Memory that is reserved for the worker itself."""
 _LEAST_BYTES = 512 * 1024**2
 
 

@@ -17,7 +17,7 @@ from app.settings import Settings
 from app.store.unit_of_work import Store
 
 SECONDS: Final = 10.0
-"""How soon after feedback an alarm is given."""
+"""How soon after feedback an alarm is raised."""
 _FORGET_SECONDS: Final = 3600.0
 _SCHEDULE_SECONDS: Final = 60.0
 _JOIN_SECONDS: Final = 5.0
@@ -32,8 +32,8 @@ _ALARMS, _SAMPLING, _SCHEDULES, _RETENTION = PARTS = (
 class MonitorWork:
     """A thread that works while this worker is elected.
 
-    Two workers that are elected for a moment do no harm: an alarm is given in the transaction that finds that
-    there is none yet.
+    It does no harm if two workers are elected for a moment: an alarm is raised in the transaction that finds
+    that there is none yet.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class MonitorWork:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread after what it is doing."""
+        """End the thread after its current work."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(_JOIN_SECONDS)
 
     def run_once(self) -> None:
-        """Everything that is due, if this worker is elected. Raises nothing."""
+        """Do all work that is due, if this worker is elected. Raises nothing."""
         if not self._is_elected():
             return
         self.periodic.run(_ALARMS, lambda: judge_all(self._store, time.time()))

@@ -1,6 +1,6 @@
 """Reconciles jobs and evaluations with DBOS's workflows, so that none stays in progress for ever.
 
-They live in two databases, and a process can die between writing to the one and to the other.
+Jobs and workflows are in two databases, and a process can die between writing to them.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _OWN_WORK_SECONDS = 10.0
 class Reconciler:
     """A thread that checks every admitted job once a second, in one elected worker.
 
-    Jobs that wait for their admission have no workflow yet. So a pass costs what the coordinated jobs cost,
+    Jobs that wait for admission have no workflow yet. So a pass costs as much as the coordinated jobs,
     however many jobs a tenant has submitted and however long their specifications are.
 
-    is_elected: whether that is this one. Two that are elected for a moment do no harm: every change locks the
-    job and reads it again. recover_orphans: called every five seconds, to take over work of workers that are
-    no longer listed. clean_up: called once an hour, to delete expired rows. check_own_work: called in every
-    worker, every ten seconds.
+    is_elected: whether this worker is elected. It does no harm if two are elected for a moment, because every
+    change locks the job and reads it again. recover_orphans: called every five seconds, to take over work of
+    workers that are no longer listed. clean_up: called once an hour, to delete expired rows. check_own_work:
+    called in every worker, every ten seconds.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Reconciler:
     def check_jobs(self) -> None:
         """Settle every job that disagrees with its workflow, once. Raises Unavailable.
 
-        A job that cannot be settled does not keep the others from it.
+        A job that cannot be settled does not prevent this for the others.
         """
         with self._store.peek() as uow:
             if not uow.admission.any_unfinished():
@@ -114,7 +114,7 @@ class Reconciler:
                     turn = uow.units.next_turn_of(one.tenant, one.created_by)
                 self._queue.enqueue_evaluation(one.id, turn)
             elif workflow.ended:
-                # If it has stored its end since it was read, this changes nothing.
+                # If the evaluation has stored its end since it was read, this changes nothing.
                 with self._store.begin() as uow:
                     uow.evaluations.fail(one.id, *why_ended(workflow))
 
@@ -138,14 +138,14 @@ class Reconciler:
         if job.state is JobState.CANCELLING:
             self._settle_cancelling(job, workflow)
         elif workflow is None:
-            # An API process committed it and could not reach the queue, or DBOS's database was lost.
+            # An API process committed the job but could not reach the queue, or DBOS's database was lost.
             logger.info("job %s: enqueueing it", job.id)
             self._queue.enqueue(job.id, job.workflow_id)
         elif workflow is not None and workflow.ended:
             self._settle_ended(job, workflow)
 
     def _settle_cancelling(self, job: AdmittedJob, workflow: WorkflowState | None) -> None:
-        """The job's worker has two seconds to end its solver and set the final state itself."""
+        """Settle a cancelled job after two seconds, in which its worker may end the solver and settle it."""
         since = self._cancelling_since.setdefault(job.id, self._clock())
         if workflow is not None and not workflow.ended:
             self._queue.cancel(job.workflow_id)
@@ -154,7 +154,10 @@ class Reconciler:
                 steps.settle_cancelled(uow, job.id, job.attempt)
 
     def _settle_ended(self, job: AdmittedJob, workflow: WorkflowState) -> None:
-        """The job was read before its workflow and may have ended in between, so the steps read it again."""
+        """Settle a job whose workflow ended.
+
+        The job may have ended since it was read, so steps read it again.
+        """
         with self._store.begin() as uow:
             if workflow.status == "CANCELLED":
                 current = uow.jobs.status(job.id, lock=True)
@@ -162,16 +165,16 @@ class Reconciler:
                     uow.jobs.move(job.id, JobState.CANCELLING)
                 steps.settle_cancelled(uow, job.id, job.attempt)
             elif workflow.status == "SUCCESS":
-                # The engine's database is newer than the service's: the next attempt repeats what is missing.
+                # DBOS's database is newer than the service's, so the next attempt repeats what is missing.
                 steps.restart_job(uow, job.id, job.attempt, *RECORDS_LOST)
             else:
                 if workflow.error is not None:
-                    # For operators only: the text of an exception may name anything.
+                    # This is for operators only, because the text of an exception may name anything.
                     logger.error("the workflow of job %s failed: %s", job.id, workflow.error)
                 steps.fail_job(uow, job.id, job.attempt, *why_ended(workflow))
 
     def run_once(self) -> None:
-        """Everything that is due; most of it only if this worker is elected. Raises Unavailable."""
+        """Do all work that is due; most of it only if this worker is elected. Raises Unavailable."""
         if self._clock() - self._own_work_checked_at > _OWN_WORK_SECONDS:
             self._own_work_checked_at = self._clock()
             self._check_own_work()

@@ -1,4 +1,4 @@
-"""Takes over the work of lost workers: puts it into the queue again, and stores an event of each job."""
+"""Takes over the work of lost workers: queues it again, and stores an event for each job."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Takeover:
             for workflow_id in requeue_work_of(self._queue, executor_id):
                 has_requeued = True
                 if is_evaluation(workflow_id):
-                    # It has no events.
+                    # Evaluations have no events.
                     continue
                 self._unrecorded.add((workflow_id.partition(".")[0], executor_id))
             if has_requeued:
@@ -57,7 +57,7 @@ class Takeover:
             self.take_over(sorted(busy - known))
 
     def _record(self) -> None:
-        """Store an event a takeover; the next time, if the lost worker still has the job's row locked."""
+        """Store an event of each takeover; retry later if the lost worker still has the job's row locked."""
         for pair in sorted(self._unrecorded):
             self._unrecorded.discard(pair)
             job_id, executor_id = pair
@@ -71,10 +71,10 @@ class Takeover:
 
 
 class UnstartedWork:
-    """Queues work again that the engine has given to this worker, and that does not run here.
+    """Queues work again that DBOS has assigned to this worker but that does not run here.
 
-    That happens when the connection is lost while a claim commits. No other worker would take the work over,
-    since this worker is alive. running_here: ids of the workflows that run in this process.
+    That happens if the connection is lost while a claim commits. No other worker would take the work over,
+    because this worker is alive. running_here: ids of the workflows that run in this process.
     """
 
     def __init__(self, queue: DbosQueue, executor_id: str, running_here: Callable[[], set[str]]) -> None:
@@ -84,8 +84,8 @@ class UnstartedWork:
         self._seen: set[str] = set()
 
     def check(self) -> None:
-        """Queue what was found the last time, too. Call it every few seconds. Raises Unavailable."""
-        # Some of these begin or end at this moment.
+        """Queue work that was also found at the last check. Call it every few seconds. Raises Unavailable."""
+        # Some of it begins or ends at this moment.
         unstarted = self._queue.work_of(self._executor_id) - self._running_here()
         for workflow_id in sorted(unstarted & self._seen):
             logger.warning("workflow %s was claimed and never started: queueing it again", workflow_id)

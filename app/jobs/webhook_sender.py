@@ -1,10 +1,10 @@
 """Sends the deliveries of webhooks from the elected worker.
 
-One thread reads what is due and stores what became of it. Each request has a thread of its own, of which few
-run at a time. They are given to tenants by turns, and within a tenant to its webhooks by turns: a receiver
-that never answers holds two of them until its time is over, and delays no other tenant and no other origin.
-An outcome that cannot be stored is kept until it can, and its delivery is not sent again meanwhile. A worker
-that dies in between leaves deliveries that the next one sends again: the receivers know them by their ids.
+One thread reads the due deliveries and stores their outcomes. Each request has its own thread, and few run at
+a time. Tenants take turns, and the webhooks of a tenant take turns: a receiver that never answers blocks two
+threads until its time is over, and delays no other tenant and no other origin. An outcome that cannot be
+stored is kept until it can, and its delivery is not sent again meanwhile. If a worker dies in between, the
+next one sends its deliveries again: receivers recognise them by their ids.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from app.store.unit_of_work import Store, UnitOfWork
 logger = logging.getLogger(__name__)
 
 MAX_REQUESTS: Final = 16
-"""Requests at a time."""
+"""Largest number of requests at a time."""
 MAX_OF_TENANT: Final = 8
-"""Of one tenant."""
+"""Largest number of requests of one tenant."""
 MAX_BESIDE_OTHERS: Final = MAX_REQUESTS // 3
-"""Of one tenant while deliveries of others are due."""
+"""Largest number of requests of one tenant while deliveries of others are due."""
 MAX_OF_ORIGIN: Final = 2
-"""Of one tenant to one scheme, host and port."""
+"""Largest number of requests of one tenant to one scheme, host and port."""
 REQUEST_SECONDS: Final = 10.0
 """Longest time of a request."""
 _POLL_SECONDS: Final = 1.0
@@ -52,7 +52,7 @@ _OUTCOMES, _REQUESTS, _EVENTS, _COUNTS = WORKER_PARTS
 
 @dataclass(slots=True)
 class _Request:
-    """A delivery that is being sent, or whose outcome is to be stored. at: when the attempt ended."""
+    """A delivery that is being sent, or whose outcome must still be stored. at: when the attempt ended."""
 
     webhook: Webhook
     delivery: Delivery
@@ -107,7 +107,8 @@ class WebhookSender:
     resolve: Resolve | None = None
     periodic: PeriodicWork = field(default_factory=lambda: PeriodicWork(WORKER_PARTS))
     _running: dict[str, _Request] = field(default_factory=dict, init=False)
-    # The tenant whose delivery was sent last, and of each tenant the webhook: the next one has the next turn.
+    # The tenant, and the webhook of each tenant, whose delivery was sent last; the next one has the
+    # next turn.
     _last_tenant: str = field(default="", init=False)
     _last_webhooks: dict[str, str] = field(default_factory=dict, init=False)
     _counted: Counter[str] = field(default_factory=Counter, init=False)
@@ -122,14 +123,14 @@ class WebhookSender:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. Requests that are being made are not waited for; they are sent again."""
+        """End the thread. It does not wait for running requests; they are sent again."""
         self._stopping.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join(_JOIN_SECONDS)
 
     def run_once(self) -> None:
-        """Store outcomes, and if this worker is elected send what is due. Raises nothing."""
+        """Store outcomes and, if this worker is elected, send due deliveries. Raises nothing."""
         self._store_outcomes()
         self.periodic.run(_COUNTS, self._count_failures)
         if not self.is_elected():
@@ -141,11 +142,11 @@ class WebhookSender:
 
     @property
     def running(self) -> int:
-        """Requests that are being made, or whose outcomes are to be stored."""
+        """Number of requests that are running, or whose outcomes must still be stored."""
         return len(self._running)
 
     def _store_outcomes(self) -> None:
-        """Store the outcomes of requests that have ended, each for itself."""
+        """Store the outcome of each request that has ended."""
         for request in list(self._running.values()):
             if request.outcome is None:
                 continue
@@ -154,7 +155,7 @@ class WebhookSender:
                 del self._running[request.delivery.id]
 
     def _count_failures(self) -> None:
-        """Store how often the periodic work has failed since the last time."""
+        """Store how often the periodic work has failed since the last call."""
         new = Counter(self.periodic.failures) - self._counted
         if new:
             with self.store.begin() as uow:
@@ -172,13 +173,14 @@ class WebhookSender:
         with self.store.read() as uow:
             allowed = AllowedServers.of(self.settings.webhooks)
             signer = Signer(root_secret(self.settings), allowed, self.clock, self.resolve)
-            # A tenant of which nothing may be sent has a request running: one of so many has its turn.
+            # A tenant without free requests has one running, so this number of tenants includes
+            # the next in turn.
             tenants = uow.webhooks.tenants_due(now, after=self._last_tenant, limit=MAX_REQUESTS)
             most = MAX_OF_TENANT if len(tenants) == 1 else MAX_BESIDE_OTHERS
             due = {tenant: self._due_of(uow, tenant, now) for tenant in tenants}
             while due and len(self._running) < MAX_REQUESTS:
                 running = Counter(request.webhook.tenant for request in self._running.values())
-                # Of those with the fewest, the first in turn.
+                # Among the tenants with the fewest running requests, the first in turn.
                 tenant = min(due, key=running.__getitem__)
                 request = next(due[tenant], None) if running[tenant] < most else None
                 if request is None:
@@ -187,7 +189,10 @@ class WebhookSender:
                     self._begin(request, signer)
 
     def _due_of(self, uow: UnitOfWork, tenant: str, now: float) -> Iterator[_Request]:
-        """What may be sent of a tenant, its webhooks by turns. Each is begun before the next is asked for."""
+        """Deliveries of a tenant that may be sent; its webhooks take turns.
+
+        Each begins before the next is read.
+        """
         last = self._last_webhooks.get(tenant, "")
         webhooks = uow.webhooks.of_tenant(tenant).with_due(now)
         turns = sorted(webhooks, key=lambda webhook: (webhook.id <= last, webhook.id))
@@ -200,7 +205,7 @@ class WebhookSender:
                     waiting.append((webhook, target))
 
     def _number_running(self, tenant: str, target: Target) -> int:
-        """How many requests of a tenant go to an origin."""
+        """Number of running requests of a tenant to an origin."""
         return sum(
             request.webhook.tenant == tenant and request.target.origin == target.origin
             for request in self._running.values()

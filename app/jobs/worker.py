@@ -1,4 +1,4 @@
-"""A worker process: it takes jobs from the queue and runs them until it is stopped."""
+"""A worker process, which takes jobs from the queue and runs them until it is stopped."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ logger = logging.getLogger(__name__)
 
 _DRAIN_SECONDS = 5.0
 _SPARE_CONNECTIONS = 12
-"""For heartbeat, reconciler and coordinators, whose transactions are short."""
+"""Connections for heartbeat, reconciler and coordinators, whose transactions are short."""
 _NOTIFICATION_SECONDS = 0.5
 _NICENESS = 2
-"""API processes beside it have priority, but not much: a worker whose heartbeat is late counts as dead."""
+"""API processes have slightly higher priority, not more: a worker with late heartbeats counts as dead."""
 
 
 class Worker:
@@ -79,12 +79,12 @@ class Worker:
         self._identity = claim_identity(settings)
         me = self._identity.worker
         # Each running workflow may use a connection, and the heartbeat must never wait for one. The database
-        # ends idle transactions: frozen in one, this worker must not block the rows for its successor.
+        # ends idle transactions, so that a frozen worker does not block rows for its successor.
         pool_size = 2 * settings.worker_concurrency + _SPARE_CONNECTIONS
         self._store = open_store(
             settings, "worker", pool_size=pool_size, idle=settings.takeover_seconds
         ).of_all_tenants()
-        # As many again may be opened.
+        # The pool may open as many again.
         self._jobs_database = open_jobs_database(settings, pool_size // 2, self._stopping)
         self._queue = DbosQueue(settings)
         self._wakeups = Wakeups(
@@ -123,7 +123,7 @@ class Worker:
         return self._identity.worker.executor_id
 
     def start(self) -> None:
-        """Prepare DBOS's database and take work, first what a former process of this name left.
+        """Prepare DBOS's database and take work, first the work that an earlier process of this name left.
 
         Raises Unavailable if the service's own tables are missing or of another version.
         """
@@ -136,7 +136,7 @@ class Worker:
         quiet_engine_log()
         DBOS.migrate(engine_url(settings), schema=SCHEMA)
         self._queue.register_queues()
-        # The peers must see this worker alive before it takes up what its name left.
+        # The peers must see this worker alive before it resumes the earlier work of its name.
         self._heartbeat.beat()
         for workflow_id in requeue_work_of(self._queue, self.executor_id):
             logger.info("workflow %s of a former process of this worker is queued again", workflow_id)
@@ -149,7 +149,7 @@ class Worker:
                 executor_id=self.executor_id,
                 serializer=serializer(),
                 log_level="WARNING",
-                # No workflow waits for notifications; the default polls for them 100 times a second.
+                # No workflow waits for notifications, for which the default would poll 100 times a second.
                 notification_coalesce_sec=_NOTIFICATION_SECONDS,
             )
         )
@@ -210,7 +210,7 @@ class Worker:
             self._unstarted.check()
 
     def _deregister(self) -> None:
-        """Leave the list of workers, or mark this one as lost if it has work, which peers then take over."""
+        """Remove this worker from the list or, if it has work, mark it as lost, so that peers take over."""
         if self._is_lost:
             return
         try:
@@ -223,7 +223,7 @@ class Worker:
             logger.warning("worker %s: could not deregister: %s", self.executor_id, error)
 
     def _end_as_lost(self) -> None:
-        """Kill the solvers, since the peers do this worker's work; its name is not used again."""
+        """Kill the solvers, because the peers do this worker's work; its name is not used again."""
         self._is_lost = True
         logger.error(
             "worker %s was marked as lost by its peers after %.0f s of silence: it kills its solvers",
@@ -271,7 +271,7 @@ def run_worker(settings: Settings) -> int:
 
 
 def _reexec(settings: Settings) -> None:
-    """Replace this process by a new worker, which takes another name."""
+    """Replace this process by a new worker, which gets another name."""
     logger.warning("restarting under another name")
     logging.shutdown()
     environment = os.environ | {"STMS_DATA_DIR": str(settings.data_dir.absolute())}
@@ -279,7 +279,7 @@ def _reexec(settings: Settings) -> None:
 
 
 def _exit_despite_threads() -> None:
-    """Exit even if a thread hangs in DBOS, as one does that waits for a workflow that a peer took over."""
+    """Exit even if a thread hangs in DBOS, for example because a peer took over its workflow."""
     deadline = time.monotonic() + 2.0
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:

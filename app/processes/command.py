@@ -27,7 +27,7 @@ _HANDLED: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 class Command:
     """A command of this program in a child process. files: file descriptors that it inherits.
 
-    fork: does the same in a fork of this process, which has loaded most of it, and returns its exit code;
+    fork: does the same in a fork of this process, which has imported most of it, and returns its exit code;
     None: the child is a new program. others: sockets of this process that a fork closes.
     """
 

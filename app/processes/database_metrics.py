@@ -1,6 +1,6 @@
-"""Metrics of the whole installation from the database, the same at every server process.
+"""Metrics of the whole installation from the database, which are the same in every server process.
 
-Sums over several servers would count them as many times: queries use ``max by (state)`` and the like.
+Sums over several servers would count them several times, so queries use ``max by (state)`` and the like.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ Health: TypeAlias = tuple[Mapping[str, bool], DatabaseFigures | None]
 
 
 class DatabaseMetrics(Collector):
-    """Renders what ``read`` returns, which must not block."""
+    """Renders the result of ``read``, which must not block."""
 
     def __init__(self, read: Callable[[], Health]) -> None:
         self._read = read
 
     def collect(self) -> Iterable[Metric]:
-        """All metrics; of the figures none while the database cannot be read."""
+        """All metrics; figures are left out while the database cannot be read."""
         checks, figures = self._read()
         up = figures is not None
         yield GaugeMetricFamily("stms_database_up", "1 while the database answers.", float(up))
@@ -85,7 +85,7 @@ def _gauges_of(figures: DatabaseFigures) -> Iterable[Metric]:
 
 
 def _counters_of(tallies: Mapping[tuple[str, str], float]) -> Iterable[Metric]:
-    """Every series, from the start: ``increase`` does not see the event with which a series appears."""
+    """Every series from the start, because ``increase`` misses the event with which a series appears."""
     for name, text, label, tally, values in (
         (
             "job_events",

@@ -23,9 +23,9 @@ class ModelCounts:
 
     statuses: requests by HTTP status, without statuses that never occurred. rows: rows decided.
     predictions: answers of the full teacher. seconds: total time of the requests in ``buckets``.
-    buckets: requests by time, not cumulative; one more entry than `BUCKETS` for slower ones. Of a model they
-    are the successful queries, of a route all requests. Rows and predictions of a route are 0.
-    unusual: values of records by kind, see `UNUSUAL`. local: queries that clients say they have answered.
+    buckets: requests by time, not cumulative; the last entry beyond `BUCKETS` is for slower ones. For a model
+    they are the successful queries, for a route all requests. Rows and predictions of a route are 0.
+    unusual: values of records by kind, see `UNUSUAL`. local: queries that clients report to have answered.
     """
 
     statuses: dict[str, float]
@@ -107,7 +107,7 @@ def _histogram(name: str, labels: str, counts: ModelCounts) -> list[str]:
 
 
 def _suffix(open_metrics: bool) -> str:
-    """What the name of a counter's family ends with; its series end with ``_total`` in both formats."""
+    """The suffix of the name of a counter's family; its series end with ``_total`` in both formats."""
     return "" if open_metrics else "_total"
 
 

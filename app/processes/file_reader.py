@@ -41,12 +41,12 @@ _MAX_OUTCOME: Final = 1024**3
 _SMALL_BYTES: Final = 2 * 1024**2
 """Largest file that need not wait for large ones."""
 _SMALL_SECONDS: Final = 1.0
-"""Processor time that a small file may take before it has to wait with the large ones."""
+"""Processor time that a small file may use before it has to wait with the large ones."""
 _TENANT_SHARE: Final = 0.25
 """Part of the waiting files that may be of one tenant while others send files."""
 _OF_LIMITS: Final = frozenset({"memory", "time"})
 REASONS: Final = ("memory", "time", "crash", "killed", "storage", "cancelled", "queue")
-"""Why files were not read although nothing is known to be wrong with them."""
+"""Reasons for which a file was not read although no fault of the file is known."""
 
 
 @dataclass(slots=True)
@@ -63,9 +63,9 @@ class _Lane:
 class FileReader:
     """Reads one small and one large file at a time; others wait for their turn. Thread-safe.
 
-    Turns go by the processor time that a tenant's files took lately, see `FairQueue`; files that turn out to
-    be invalid count like others. A small file that takes more processor time or memory than small files
-    should is read again among the large ones.
+    Turns depend on the processor time that a tenant's files used recently, see `FairQueue`; invalid files
+    count like others. A small file that needs more processor time or memory than small files may use
+    is read again among the large ones.
 
     memory: limit of the private memory of the process of one file, in bytes; for a small file 256 MiB, if
     that is less. seconds: longest processor time for one file; it may take three times as long by the clock.
@@ -98,7 +98,7 @@ class FileReader:
     def of(cls, settings: Settings) -> FileReader:
         """The reader of one server process.
 
-        By default its memory is a third of what the container or the machine has, shared by the processes.
+        By default its memory is a third of that of the container or machine, shared by the processes.
         """
         share = memory_limit() // 3
         return cls(
@@ -135,7 +135,7 @@ class FileReader:
 
         cancelled: returns whether the result is no longer wanted; the process of the file is then ended.
 
-        Raises what the order raises, TooLarge when the file takes too much memory or processor time,
+        Raises the errors of the order; TooLarge if the file needs too much memory or processor time;
         InvalidRequest when it makes the reader crash, Overloaded when too many files of the tenant wait
         already, and Unavailable when the reading was cancelled or the child was killed.
         """
@@ -181,7 +181,7 @@ class FileReader:
             finally:
                 with self._lock:
                     self._waiting[caller.tenant] -= 1
-                    # Without the tenants of which no file waits.
+                    # Tenants without waiting files are removed.
                     self._waiting = +self._waiting
             self._check_wanted(cancelled)
             yield
@@ -215,7 +215,7 @@ class FileReader:
             self._check_wanted(cancelled)
             return "killed", Unavailable("The process that reads files was killed.", code="reader_killed")
         finally:
-            # Without an answer only the time by the clock is known.
+            # Without an answer only the elapsed time is known.
             self.work.add(caller, time.monotonic() - start if seconds is None else seconds)
         if answer.exit_code == 0:
             return None

@@ -64,10 +64,10 @@ def main() -> int:
     deprioritise(_NICENESS)
     for library in _FOR_BUNDLES if only_serves() else (*_FOR_BUNDLES, *_LIBRARIES):
         importlib.import_module(library)
-    # The forked processes share these objects; the collector would copy their pages.
+    # The forked processes share these objects, and the garbage collector would copy their pages.
     gc.collect()
     gc.freeze()
-    # Without a buffer, in which a line could wait that `select` does not know of.
+    # Unbuffered, because a line could wait in a buffer where `select` does not see it.
     commands = io.FileIO(sys.stdin.fileno())
     decoder = msgspec.json.Decoder(Job)
     while select.select([commands], [], [], _IDLE_SECONDS)[0] and (line := commands.readline()):
@@ -83,9 +83,9 @@ def main() -> int:
 
 
 def _fork(job: Job, commands: io.FileIO) -> Answer | None:
-    """Carry out a job in a process of its own, which is killed at the next line or end of the commands.
+    """Carry out a job in a separate process, which is killed at the next line or end of the commands.
 
-    None if they ended: the server does not wait.
+    None if the commands ended, because the server then does not wait.
     """
     running, ended = os.pipe()
     parent = os.getpid()
@@ -118,7 +118,7 @@ def _work(job: Job, parent: int) -> int:
     parent: process id of the parent, taken before the fork: it may have ended since.
     """
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    # Standard output belongs to the answers.
+    # Standard output is only for the answers.
     os.dup2(2, 1)
     _limit(job)
     # After the limits, because it starts a thread.
@@ -150,8 +150,8 @@ def _work(job: Job, parent: int) -> int:
 def _limit(job: Job) -> None:
     """Limit memory, time, files and their size.
 
-    Files mapped into memory do not count as data: the kernel writes their pages to disk when memory is short.
-    They count towards the address space, so its limit is larger by what they may take.
+    Files mapped into memory do not count as data, because the kernel writes their pages to disk when memory
+    is short. They count towards the address space, so its limit is larger by the size that they may have.
     """
     seconds, most = math.ceil(job.seconds), _mapped_bytes(job.order)
     for kind, limit in (

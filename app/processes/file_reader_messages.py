@@ -1,4 +1,4 @@
-"""What a server process and the process that reads its files send each other: one line of JSON each way."""
+"""Messages between a server process and the process that reads its files: one line of JSON each way."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EXIT_MEMORY: Final = 3
 EXIT_STORAGE: Final = 5
 """Exit code of a child that could not write its result."""
 CANCEL: Final = b"\n"
-"""Line to the child: the process of the present job is to be killed. It means nothing without one."""
+"""Line that tells the child to kill the process of the present job; without a job it has no effect."""
 
 _ERRORS: Final[dict[str, type[ServiceError]]] = {
     "InvalidRequest": InvalidRequest,

@@ -1,15 +1,15 @@
 """The manager of query processes, which share the listening socket, of the control process, and of a worker.
 
-`stms api` and `stms serve` become this program once the database is ready; `stms serve` has the worker. Query
-processes reach the control process by a Unix socket in a folder that only this user can open. The
+`stms api` and `stms serve` become this program once the database is ready; only `stms serve` has the worker.
+Query processes reach the control process through a Unix socket in a folder that only this user can open. The
 manager keeps both sockets open, so that no connection is refused while processes are replaced. A process
 that dies, or whose event loop hangs, is restarted with exponential back-off. SIGHUP is a rolling restart:
 each process is stopped only after its successor serves, and the restart is abandoned when a successor fails
-to start. SIGTERM drains and stops the query processes and the worker, and then the control process. All end
-with this process even when it is killed (on Linux, by PR_SET_PDEATHSIG).
+to start. SIGTERM drains and stops the query processes and the worker, and then the control process. All
+processes end with this process even if it is killed (on Linux, by PR_SET_PDEATHSIG).
 
-The processes are forks of this one, which has loaded what they share: they start fast, and have this memory
-in common. After SIGHUP they are new programs, with the code that is installed then.
+The processes are forks of this process, which has imported their common code: they start fast and share this
+memory. After SIGHUP they are new programs, with the code that is installed then.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from app.processes.scoreboard import Scoreboard, Slot, State
 _POLL_SECONDS: Final = 0.05
 """While a process starts or ends."""
 _LONG_POLL_SECONDS: Final = 1.0
-"""While all serve: the end of a process and signals are noticed at once, this finds hung event loops."""
+"""Poll interval while all serve: ends of processes and signals are noticed at once, hung loops by polls."""
 _START_SECONDS: Final = 180.0
-"""Longest time from the start of a process until it serves: a busy machine imports it for over a minute."""
+"""Longest time from the start of a process until it serves; on a busy machine imports take over a minute."""
 _HANG_SECONDS: Final = 30.0
 """Longest time without a heartbeat of the event loop."""
 _WORKER_SECONDS: Final = 10.0
 """The same for the worker."""
 _FIRST_PAUSE: Final = 0.25
 FOLDER_PREFIX: Final = "stms-c-"
-"""Of the folder with the socket of the control process."""
+"""Prefix of the folder with the socket of the control process."""
 _AT_ONCE: Final = 2
 """So many signals to stop end everything without delay."""
 
 
 class Forks(Protocol):
-    """What the processes do; each returns the exit code. They run in forks of the manager."""
+    """The functions of the processes; each returns an exit code. They run in forks of the manager."""
 
     def load(self) -> None:
-        """Load what the control process and the worker share; called in the manager before they start."""
+        """Import what the control process and the worker share; called in the manager before they start."""
         ...
 
     def serve(self, context: str, control: Path | None) -> int:
@@ -111,8 +111,8 @@ class Manager:
     """Runs ``size`` query processes and the control process.
 
     report: called with messages for the operator. grace: drain period of a process in seconds. worker:
-    whether a worker runs beside them. address: of the service, reported once it serves. forks: what they do
-    in forks of this process; None: all are new programs.
+    whether to run a worker. address: of the service, reported once it serves. forks: functions that run
+    in forks of this process; None: all processes are new programs.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class Manager:
         return worker and all(child.slot.state is State.SERVING for child in self._children)
 
     def _restart_dead(self) -> None:
-        """Kill hung processes and restart dead ones. One that cannot even be started counts as dead."""
+        """Kill hung processes and restart dead ones. A process that cannot be started counts as dead."""
         self._stopping = [child for child in self._stopping if not child.has_ended()]
         if not self._scoreboard.has_started:
             controls = (child for child in self._children if child.is_control)
@@ -285,7 +285,8 @@ class Manager:
             self._successor = None
             self._children[self._children.index(old)] = new
             self._stopping.append(old)
-            # Not SIGTERM: others listen at the same socket, so that this one need not go on.
+            # Not SIGTERM, because others listen on the same socket, so this process need not
+            # continue to accept.
             old.stop(self._grace, signal.SIGHUP)
             self._report(f"Process {new.command.pid} has replaced process {old.command.pid}.")
         elif self._successor.is_hung() or not self._successor.command.running:
@@ -327,7 +328,7 @@ class Manager:
 
     def _on_stop(self, number: int, _frame: FrameType | None) -> None:
         if not self._stop_signals:
-            # After Ctrl-C the processes need not go on listening, as they do after SIGTERM.
+            # After Ctrl-C the processes need not continue to accept, as they do after SIGTERM.
             self._stop_signal = signal.SIGTERM if number == signal.SIGTERM else signal.SIGHUP
         self._stop_signals += 1
 
@@ -337,7 +338,7 @@ class Manager:
 
 @contextmanager
 def _woken_by_signals() -> Iterator[Callable[[float], None]]:
-    """Yields what sleeps for so many seconds, or until this process gets a signal that it handles."""
+    """Yields a function that sleeps for some seconds, or until this process gets a signal that it handles."""
     reader, writer = os.pipe()
     for end in (reader, writer):
         os.set_blocking(end, False)

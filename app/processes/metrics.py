@@ -103,9 +103,9 @@ class ProcessCounts:
 class _Registered:
     """A gauge or counter whose value is read by a call of ``value``.
 
-    index: where the value is published in the slot. base: what previous owners of the slot counted; None for
-    a gauge. reason: value of the label ``reason``; no label if empty. combine: makes one value of the values
-    of all processes.
+    index: where the value is published in the slot. base: counts of previous owners of the slot; None for
+    a gauge. reason: value of the label ``reason``; no label if empty. combine: computes one value from the
+    values of all processes.
     """
 
     name: str
@@ -127,9 +127,9 @@ class Metrics:
 
     A model's name becomes a label only after the model was loaded, so callers cannot invent labels.
 
-    scoreboard: of all processes. slot: of this one. shows_models: whether `render` tells names of models; if
-    not, all of them share `OVERFLOW_LABEL`. count_noted: counts what is counted elsewhere, before all counts
-    are published.
+    scoreboard: of all processes. slot: of this process. shows_models: whether `render` shows names of models;
+    if not, all of them share `OVERFLOW_LABEL`. count_noted: adds counts that are kept elsewhere, before all
+    counts are published.
     """
 
     def __init__(self, scoreboard: Scoreboard | None = None, slot: Slot | None = None) -> None:
@@ -168,7 +168,7 @@ class Metrics:
             values[record + _BUCKETS + bisect_left(BUCKETS, seconds)] += 1.0
 
     def answered_row(self, model: str, seconds: float) -> None:
-        """As `answered`, for one row: it is counted when the counts are next read or published."""
+        """Like `answered`, for one row, which is counted when the counts are next read or published."""
         try:
             self._times[model].append(seconds)
         except KeyError:
@@ -189,13 +189,13 @@ class Metrics:
             self._values[record + _PREDICTIONS] += 1.0
 
     def asked_locally(self, model: str, number: int) -> None:
-        """Count queries that a client says it has answered itself."""
+        """Count queries that a client reports to have answered itself."""
         record = self._records.get(model) or self.record(model)
         with self._lock:
             self._values[record + _LOCAL] += number
 
     def unusual(self, model: str, numbers: Mapping[str, int]) -> None:
-        """Count values of records by what is unusual about them, see `UNUSUAL`."""
+        """Count unusual values of records by kind, see `UNUSUAL`."""
         record = self._records.get(model) or self.record(model)
         with self._lock:
             for kind, number in numbers.items():
@@ -233,7 +233,7 @@ class Metrics:
             start = _FIRST_RECORD + count * _RECORD
             self.slot.memory[8 * start : 8 * start + 1 + len(encoded)] = bytes([len(encoded)]) + encoded
             self._records[name] = start + _NAME
-            # Last, since it makes the record visible to other processes.
+            # This comes last, because it makes the record visible to other processes.
             self._values[0] = count + 1
             return start + _NAME
 
@@ -278,7 +278,7 @@ class Metrics:
             raise error
 
     def _write_values(self) -> Exception | None:
-        """Write all values that can be read; returns the first error of the others, which are left alone."""
+        """Write all values that can be read; values with errors stay, and the first error is returned."""
         first: Exception | None = None
         for metric in self._registered:
             try:
@@ -295,9 +295,9 @@ class Metrics:
         return ProcessCounts(serving, target, draining)
 
     def is_first(self) -> bool:
-        """Whether no process of a lower slot serves, so that this one does what only one needs to do.
+        """Whether no process of a lower slot serves, so that this process does the work of only one process.
 
-        Where there is a control process, it does.
+        If there is a control process, it does that work.
         """
         if self.slot.is_control:
             return True
@@ -305,7 +305,7 @@ class Metrics:
         return not serving or serving[0].index >= self.slot.index
 
     def counts(self) -> dict[str, ModelCounts]:
-        """Counters by model over all processes; "" stands for queries of models that were not loaded."""
+        """Counters by model over all processes; "" is for queries of models that were not loaded."""
         shows_models = self.shows_models()
         sums: dict[str, NDArray[np.float64]] = {}
         for name, row in self._rows():
@@ -327,7 +327,7 @@ class Metrics:
         """Count the queries that `answered_row` has noted."""
         with self._lock:
             for model, times in list(self._times.items()):
-                # Another thread may append meanwhile, behind these.
+                # Another thread may append more times meanwhile.
                 number = len(times)
                 seconds = times[:number]
                 del times[:number]
@@ -384,7 +384,7 @@ class Metrics:
         return text.encode() + rest(self._registry)
 
     def _published(self, name: str, *, counter: bool) -> list[float]:
-        """The values of all slots, or 0; of a gauge only those of running processes."""
+        """The values of all slots, or 0; for a gauge only those of running processes."""
         key, values = _key(name), [0.0]
         for slot in self._slots():
             if counter or slot.state is not State.FREE:
@@ -399,7 +399,7 @@ class Metrics:
         return [slot for slot in self.scoreboard.slots if slot.layout == _LAYOUT]
 
     def _index(self, name: str) -> int:
-        """Index of a registered value: that of the previous owner of the slot, or the next free one."""
+        """Index of a registered value: the one of the previous owner of the slot, or the next free one."""
         key = _key(name)
         for index in range(1, _FIRST_RECORD, 2):
             if self._values[index] in (key, 0.0):

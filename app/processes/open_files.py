@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 HARD_LIMIT: Final = 1.25
-"""A server accepts connections up to this multiple of its limit: those beyond the limit get 429."""
+"""A server accepts up to this multiple of its limit of connections; those beyond the limit get 429."""
 FILES_PER_CONNECTION: Final = HARD_LIMIT + 1
 """Files for each connection within the limit. A query process has one more while it relays a request, and the
 control process one more while it sends or receives a file."""
@@ -38,15 +38,15 @@ def raise_open_files() -> int:
 def affordable_connections(limit: int, pool_size: int, beside: float = 0.0) -> int:
     """The most client connections, see `FILES_PER_CONNECTION`, that ``limit`` open files allow.
 
-    What everything else needs is left free, but never more than half of the files. beside: files of something
-    else for each connection.
+    Files for everything else are reserved, but never more than half of the files. beside: number of other
+    files for each connection.
     """
     reserved = min(_RESERVED + _PER_POOLED * pool_size, int(limit * _RESERVED_SHARE))
     return max(1, int((limit - reserved) / (FILES_PER_CONNECTION + beside)))
 
 
 def open_files() -> int:
-    """The number of open files of this process, counted without opening one where Linux can; else 0."""
+    """The number of open files of this process, counted on Linux without opening one; elsewhere 0."""
     if sys.platform != "linux":
         return 0
     # From Linux 6.2 this is the size of the folder; before that it is 0.

@@ -57,7 +57,7 @@ def die_with_parent(parent: int) -> None:
 def terminate_with_parent() -> Callable[[], None] | None:
     """Return a `preexec_fn` that sends the child SIGTERM when its parent ends, even by SIGKILL.
 
-    More precisely, the signal is sent when the thread that started the child ends. None where the system has
+    More precisely, the signal is sent when the thread that started the child ends. None if the system has
     no such signal.
     """
     if sys.platform != "linux":
@@ -74,7 +74,7 @@ def terminate_with_parent() -> Callable[[], None] | None:
 
 
 class ProcessName(StrEnum):
-    """What `ps` and `top` call the processes of the service, whose command lines may be that of their parent.
+    """Names of the service's processes in `ps` and `top`, where command lines may be those of their parent.
 
     The system keeps 15 bytes.
     """
@@ -141,8 +141,8 @@ def deprioritise(niceness: int) -> None:
 def set_session_niceness(niceness: int) -> bool:
     """Set the weight of this process's session, 0 to 19; returns whether it could.
 
-    With autogroups the kernel shares the processor between sessions, by a niceness of their own. Unlike that
-    of a process it may be lowered again.
+    With autogroups the kernel divides the processor between sessions by a niceness of the session. Unlike the
+    niceness of a process it may be lowered again.
     """
     for _ in range(_SESSION_ATTEMPTS):
         try:
@@ -158,9 +158,9 @@ def set_session_niceness(niceness: int) -> bool:
 
 
 def processor_times() -> dict[int, tuple[int, int]]:
-    """Nanoseconds that each thread of this process has run, and has waited for the processor, by its id.
+    """Nanoseconds that each thread of this process has run, and has waited for the processor, by thread id.
 
-    Empty where the system does not count them.
+    Empty if the system does not count them.
     """
     times: dict[int, tuple[int, int]] = {}
     if sys.platform == "linux":
@@ -173,10 +173,10 @@ def processor_times() -> dict[int, tuple[int, int]]:
 
 
 def compute_in_background(niceness: int) -> None:
-    """Let other threads preempt the calling thread as soon as they wake, and never the reverse.
+    """Let other threads preempt the calling thread as soon as they wake, but never the reverse.
 
-    As the initializer of a pool of threads that compute, it keeps them from delaying the event loop.
-    niceness: of the thread; a priority that is lower already stays.
+    As the initializer of a pool of computing threads, it prevents them from delaying the event loop.
+    niceness: of the thread; if its priority is already lower, it stays.
     """
     if sys.platform == "linux":
         thread = threading.get_native_id()
@@ -186,9 +186,9 @@ def compute_in_background(niceness: int) -> None:
 
 
 def set_time_slice(seconds: float) -> bool:
-    """Set how long the calling thread may compute before another one has its turn; returns whether it could.
+    """Set how long the calling thread may compute before another thread runs; returns whether it could.
 
-    From Linux 6.12 a thread preempts the ones with longer slices as soon as it wakes, without a larger share
+    From Linux 6.12 a waking thread preempts threads with longer slices immediately, without a larger share
     of the processor; earlier versions ignore the slice. Threads and processes that the thread starts have the
     usual slice, and no negative niceness.
     """
@@ -199,11 +199,11 @@ def set_time_slice(seconds: float) -> bool:
 
 
 def let_others_first() -> None:
-    """Let the calling thread, and what it starts, preempt no other one, and others preempt it as they wake.
+    """Make the calling thread, and what it starts, preempt no other, and let waking threads preempt it.
 
-    SCHED_BATCH of sched(7) does the first, and a time slice that is longer than usual the second: the kernel
-    still counts a thread that has just gone to sleep. If the slice of that thread ends before the one of the
-    thread that wakes, nothing is preempted until the next tick (4 ms).
+    SCHED_BATCH of sched(7) does the first, and a time slice that is longer than usual does the second. The
+    kernel still counts a thread that has just gone to sleep: if the slice of that thread ends before that of
+    the waking thread, nothing is preempted until the next tick (4 ms).
     """
     if sys.platform == "linux" and not _set_slice(os.SCHED_BATCH, _LONG_SLICE_SECONDS):
         with suppress(OSError):
@@ -211,7 +211,7 @@ def let_others_first() -> None:
 
 
 def has_idle_core() -> bool:
-    """Whether fewer threads are runnable than the machine has cores; False where this is not known."""
+    """Whether fewer threads are runnable than the machine has cores; False if that is unknown."""
     if sys.platform != "linux":
         return False
     runnable = Path("/proc/loadavg").read_text(encoding="ascii").split()[3].partition("/")[0]
@@ -246,7 +246,7 @@ def _end_with(parent: int) -> None:
 
 
 def _wait_for_end_of(parent: int) -> None:
-    """Return when this process has another parent than ``parent``: at once on Linux, else by polling."""
+    """Return when this process has another parent than ``parent``: at once on Linux, otherwise by polling."""
     if sys.platform == "linux":
         # Without permission in a sandbox, or if the parent has ended already.
         with suppress(OSError):
@@ -267,17 +267,17 @@ def _exit_if_orphaned(parent: int) -> None:
 
 
 def memory_limit(cgroups: Path = _CGROUPS, own: Path = _OWN_CGROUPS) -> int:
-    """The smallest memory limit of this process's cgroup and of those above it, in bytes.
+    """The smallest memory limit of this process's cgroup and of its ancestors, in bytes.
 
-    Without a limit, or without cgroups (version 1 or 2), the memory of the machine. cgroups: where they are
-    mounted. own: file that names the process's cgroups.
+    Without a limit, or without cgroups (version 1 or 2), it is the memory of the machine. cgroups: where they
+    are mounted. own: file that names the process's cgroups.
     """
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min([machine, *_limits(cgroups, own)])
 
 
 def memory_bytes() -> tuple[int, int]:
-    """Virtual size and resident set size of this process in bytes; zeros where that is not known."""
+    """Virtual size and resident set size of this process in bytes; zeros if unknown."""
     if sys.platform != "linux":
         return 0, 0
     virtual, resident = os.pread(_statm(os.getpid()), _STATM_BYTES, 0).split()[:2]
@@ -361,7 +361,7 @@ class StallDetector:
 
 
 def cpu_seconds(pid: int) -> float | None:
-    """Processor time that all threads of a process have used; None if that is not known."""
+    """Processor time that all threads of a process have used; None if unknown."""
     if sys.platform != "linux":
         return None
     try:

@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 def until_beat(seconds: float) -> float:
     """Seconds until the next multiple of an interval on the monotonic clock of the machine.
 
-    What waits in this way wakes up together, so that an idle machine is woken less often.
+    Tasks that wait in this way wake up together, so that an idle machine is woken less often.
     """
     return seconds - time.monotonic() % seconds
 
@@ -44,13 +44,13 @@ class BackgroundTask:
                 await self._task
 
     async def in_thread(self, call: Callable[[], Result]) -> Result:
-        """The result of a call in the thread, which waits for those before."""
+        """The result of a call in the thread, which runs after earlier calls."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     async def stop(self, last: Callable[[], Awaitable[object]] | None = None, seconds: float = 2.0) -> bool:
-        """End the task, do what is left, and close. last: what is left, for so many seconds at most.
+        """End the task, run ``last``, and close. last: final work, for ``seconds`` at most.
 
-        Returns whether it was done in that time.
+        Returns whether it finished in that time.
         """
         await self.cancel()
         is_done = True
@@ -64,7 +64,7 @@ class BackgroundTask:
         return is_done
 
     def close(self) -> None:
-        """Let the thread end after the call that it is in; those that wait are cancelled."""
+        """Let the thread end after its current call; waiting calls are cancelled."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
 

@@ -19,7 +19,7 @@ READER_COMMAND: Final = (sys.executable, "-P", "-m", "app.processes.file_reader_
 
 _POLL_SECONDS: Final = 0.1
 _CANCEL_SECONDS: Final = 2.0
-"""Longest time in which the child ends the process of a file, before it is killed itself."""
+"""Longest time in which the child may end the process of a file; then the child is killed."""
 _MAX_ANSWER: Final = 4096
 _OWN_VARIABLES: Final = {
     # Other allocators reserve memory in large pieces, which a limit of the address space would count.

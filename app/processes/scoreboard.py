@@ -26,7 +26,7 @@ _SALT: Final = 3
 _STOPPING: Final = 4
 _STARTED: Final = 5
 RATE_LIMIT_CELLS: Final = 1 << 18
-"""Float64 cells of `app.auth.rate_limit`; they belong to no slot, and all processes write them."""
+"""Number of float64 cells of `app.auth.rate_limit`; they belong to no slot, and all processes write them."""
 _SLOT_HEAD: Final = 8
 SLOT_VALUES: Final = 120_000
 """Float64 values in a slot after its head; a page uses memory only once it was written."""
@@ -199,7 +199,7 @@ class Scoreboard:
 
     @property
     def crash_count(self) -> int:
-        """Processes that ended without a request to do so, since the parent started."""
+        """Number of processes that ended without a request to do so, since the parent started."""
         return int(self._head[1])
 
     @crash_count.setter

@@ -1,4 +1,4 @@
-"""What every server process does twice a second: it publishes its metrics and trims its heap."""
+"""The work of every server process twice a second: it publishes its metrics and trims its heap."""
 
 from __future__ import annotations
 

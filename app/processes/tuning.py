@@ -38,8 +38,8 @@ _M_MMAP_THRESHOLD: Final = -3
 def limit_blas_threads() -> None:
     """Limit BLAS to one thread for the rest of the process.
 
-    A query is some microseconds of arithmetic: waking a second thread costs more than it saves, and on a busy
-    machine the other cores belong to the other server processes.
+    A query is some microseconds of arithmetic, so waking a second thread costs more than it saves. On a busy
+    machine the other cores are used by the other server processes.
     """
     threadpool_limits(limits=1, user_api="blas")
 
@@ -48,8 +48,8 @@ def favour_event_loop() -> bool:
     """Let the calling thread, that of the event loop, run soon after it wakes while other threads compute.
 
     Another thread of this process releases the interpreter lock after `SWITCH_SECONDS`; Python's default is
-    5 ms. By its short time slice it preempts other threads as soon as it wakes, see `set_time_slice`.
-    Returns whether the slice could be set.
+    5 ms. With its short time slice the thread preempts other threads as soon as it wakes, see
+    `set_time_slice`. Returns whether the slice could be set.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     return set_time_slice(SLICE_SECONDS)
@@ -62,19 +62,19 @@ def favour_others() -> None:
 
 
 def leave_out_of_collections() -> None:
-    """Let the garbage collector look at no object that exists now: the program stays as long as the process.
+    """Exclude all existing objects from garbage collections, because the program stays in memory anyway.
 
-    A full collection otherwise looks at several hundred thousand of them, and holds the interpreter lock for
-    some 50 ms; the objects of a large request cause such collections.
+    Otherwise a full collection visits several hundred thousand of them, and holds the interpreter lock for
+    about 50 ms; the objects of a large request cause such collections.
     """
     gc.collect()
     gc.freeze()
 
 
 def keep_freed_memory() -> bool:
-    """Let glibc keep freed heap for reuse. Returns False where `mallopt` is missing.
+    """Let glibc keep freed heap for reuse. Returns False if `mallopt` is missing.
 
-    Otherwise a query of some megabytes pays page faults for its whole body: a third of its cost.
+    Otherwise a query of some megabytes causes page faults for its whole body, a third of its cost.
     """
     if sys.platform != "linux":
         return False
@@ -87,9 +87,10 @@ def keep_freed_memory() -> bool:
 class MallocTrimmer:
     """Returns freed heap to the system by `malloc_trim`, a few seconds after the process has grown.
 
-    This bounds what `keep_freed_memory` keeps: without it a few large requests would leave the process at
-    their size for good. Only when next to nothing can be returned is the larger size taken for what the
-    process needs: a trim in the middle of a large request does not see what the request is about to free.
+    This bounds the memory that `keep_freed_memory` keeps; otherwise a few large requests would leave the
+    process at their size for ever. Only if almost nothing can be returned is the larger size taken as the
+    size that the process needs, because a trim during a large request does not know what the request will
+    free.
     """
 
     def __init__(self) -> None:

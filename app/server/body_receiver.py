@@ -33,14 +33,14 @@ class Owner(Protocol):
 class BodyReceiver(asyncio.BufferedProtocol):
     """The protocol of a connection while a body of known length arrives.
 
-    owner: gets all other events. head: of the request. body: its memory, of which the first ``filled`` bytes
-    have arrived. answerer: of the body, once all of it has.
+    owner: gets all other events. head: of the request. body: memory for the body, whose first ``filled``
+    bytes have arrived. answerer: answers the body once all of it has arrived.
     """
 
     def __init__(self, owner: Owner, prepared: Prepared, head: bytes, first: bytes) -> None:
         self._owner = owner
         self.prepared, self.head = prepared, head
-        # Not zeroed, since all of it is written.
+        # The memory is not zeroed, because all of it is written.
         self.body = np.empty(prepared.length, np.uint8).data
         self.filled = len(first)
         self.body[: self.filled] = first

@@ -1,7 +1,7 @@
 """One client connection: limits, timeouts, the fast path, ASGI for all other requests, and a graceful drain.
 
-Requests are answered one after another. What a client sends before its last request has been answered waits,
-and beyond a limit it is not read.
+Requests are answered one after another. Input that a client sends before its last request has been answered
+waits, and beyond a limit it is not read.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from app.server.tls import subject_of
 logger = logging.getLogger("uvicorn.error")
 
 FAST_BODY_BYTES: Final = 32 * 1024
-"""The largest body of a query that the fast path answers once all has come: most clients write head and body
-apart. One that is incomplete at two checks of the timeouts is left to ASGI."""
+"""The largest body of a query that the fast path answers once it has arrived, because most clients write head
+and body separately. A body that is incomplete at two checks of the timeouts is left to ASGI."""
 _END_OF_HEAD: Final = b"\r\n\r\n"
 LINGER_SECONDS: Final = 1.0
-"""After an error input is read and dropped for so long; a reset could overtake the response otherwise."""
+"""After an error, input is read and dropped for this long; otherwise a reset could overtake the response."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class HttpConnection(asyncio.Protocol):
     """The protocol of a connection.
 
     state: of uvicorn's server; has all connections, the tasks of requests, and the headers of all responses.
-    application_state: what the lifespan of the application has put into ``scope["state"]``.
+    application_state: values that the lifespan of the application put into ``scope["state"]``.
     client: address and port. fast_responses: number of responses by the fast path.
     """
 
@@ -79,18 +79,18 @@ class HttpConnection(asyncio.Protocol):
         self._closing = False
         """Further input is ignored."""
         self._request: _Request | None = None
-        """What is in progress; None between two requests."""
+        """The request in progress; None between two requests."""
         self._input = b""
-        """Input that is kept: a request with a known head, or the body of an awaited one, as far as it has
-        come, or what follows the request that is being answered."""
+        """Input that is kept: a request with a known head, or the part of an awaited body that has arrived,
+        or the input after the request that is being answered."""
         self._is_late = False
         """Whether the body of a query was incomplete at the last check."""
         self._receiver: BodyReceiver | None = None
-        """Receives a large body behind a known head."""
+        """Receives a large body after a known head."""
         self._received = 0
         """Bytes of requests that were not answered as soon as they came."""
         self._last: bytes | HeaderList | Scope | None = None
-        """The newest request: its head if that was known, its headers, or its scope if it went to ASGI."""
+        """The newest request: its head if known, otherwise its headers, or its scope if ASGI handled it."""
         self._quiet_since = 0.0
         """When a request was answered last, the connection was made, or the server began to drain."""
         self.client: tuple[str, int] | None = None
@@ -104,7 +104,7 @@ class HttpConnection(asyncio.Protocol):
         self.client = _address(transport.get_extra_info("peername"))
         self._server = _address(transport.get_extra_info("sockname"))
         self._scheme = "https" if transport.get_extra_info("sslcontext") else "http"
-        # At a Unix socket a query process relays what has passed the rules of heads.
+        # On a Unix socket, a query process relays requests whose heads it has already checked.
         self._relayed = self.client is None
         self._quiet_since = self._loop.time()
         context = self._context
@@ -130,7 +130,7 @@ class HttpConnection(asyncio.Protocol):
             )
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """Release what the connection holds, and tell the application."""
+        """Release the resources of the connection, and tell the application."""
         self._closing = True
         self._end_receiving()
         self._connections.discard(self)
@@ -162,7 +162,7 @@ class HttpConnection(asyncio.Protocol):
         self._abort()
 
     def pause_writing(self) -> None:
-        """Note that the client does not read what is written."""
+        """Note that the client is not reading the output."""
         self.flow.set_writable(is_writable=False)
 
     def resume_writing(self) -> None:
@@ -172,7 +172,7 @@ class HttpConnection(asyncio.Protocol):
     # Input
 
     def data_received(self, data: bytes) -> None:
-        """Answer what is understood already, and parse all other input."""
+        """Answer requests with known heads, and parse all other input."""
         if self._closing:
             return
         if self._request is None and self._fast_path is not None:
@@ -183,7 +183,7 @@ class HttpConnection(asyncio.Protocol):
         self._guard(self._parse, data)
 
     def _answer_known(self, fast_path: FastPath, data: bytes) -> bytes:
-        """Answer the requests at the start of ``data`` whose heads are known; returns what is left of it.
+        """Answer the requests at the start of ``data`` whose heads are known; returns the remaining input.
 
         No request is in progress.
         """
@@ -238,7 +238,7 @@ class HttpConnection(asyncio.Protocol):
             self._send_fast_response(response, receiver.head)
 
     def _end_receiving(self) -> BodyReceiver | None:
-        """Take input again; returns what was receiving a body, if it was."""
+        """Take input again; returns the receiver of a body, if there was one."""
         receiver, self._receiver = self._receiver, None
         if receiver is not None:
             receiver.prepared.release()
@@ -273,7 +273,7 @@ class HttpConnection(asyncio.Protocol):
                     data = self._continue_head(HeadReader(relayed=self._relayed), data, is_first=True)
 
     def _continue_head(self, reader: HeadReader, data: bytes, *, is_first: bool) -> bytes:
-        """Read a head, and begin with its request; returns what is left of the input."""
+        """Read a head, and begin its request; returns the remaining input."""
         used = reader.feed(data)
         if used < 0:
             self._request = reader
@@ -302,7 +302,7 @@ class HttpConnection(asyncio.Protocol):
         )
 
     def _continue_body(self, awaited: AwaitedBody, data: bytes) -> bytes:
-        """Answer a request once its small body is complete; returns what is left of the input."""
+        """Answer a request once its small body is complete; returns the remaining input."""
         if self._input:
             data, self._input = self._input + data, b""
         head = awaited.head
@@ -323,7 +323,7 @@ class HttpConnection(asyncio.Protocol):
         return data
 
     def _continue_exchange(self, exchange: Exchange, data: bytes) -> bytes:
-        """Pass a part of the body on; what follows it waits for the response."""
+        """Pass on a part of the body; later input waits for the response."""
         if exchange.is_received:
             self._input += data
             if len(self._input) > HIGH_WATER_BYTES:
@@ -467,8 +467,8 @@ class HttpConnection(asyncio.Protocol):
     def check_timeouts(self, now: float, keep_alive_seconds: float) -> None:
         """Close the connection of a client that is too slow; called about once a second.
 
-        The clients of relayed requests are watched by the query process, which ends the connection with them:
-        here only the pace of that process would be seen.
+        The query process watches the clients of relayed requests, and ends the connection with them; only its
+        own pace would be visible here.
 
         now: `time.monotonic`. keep_alive_seconds: how long a connection may be open without a request.
         """
@@ -513,9 +513,9 @@ class HttpConnection(asyncio.Protocol):
         return None
 
     def _unsent_bytes(self) -> int:
-        """Bytes of responses that this process holds; with TLS also those that the kernel holds, if any.
+        """Bytes of responses in this process; with TLS also those in the kernel, if any.
 
-        asyncio tells the size of only one of the two buffers that it has then.
+        With TLS there are two buffers, and asyncio reports the size of only one.
         """
         unsent = self.transport.get_write_buffer_size()
         if not unsent and self._scheme == "https":

@@ -48,7 +48,7 @@ class Connection(Protocol):
         ...
 
     def evict(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
         ...
 
 
@@ -56,16 +56,16 @@ class Connection(Protocol):
 class ServerContext:
     """Limits and counters of one server process.
 
-    A full server closes the oldest connection without a valid key, or of a key or tenant that has more than
-    its share, for a new one: connections of clients without a key keep no caller out. Those with a request in
-    progress come last. max_per_key: that share of a key; the caller of a server without keys may have all.
-    A tenant has half if there are others. unproven: connections in the order of their arrival, without those
-    that `evict` has found to have a key. proven: the keys of those.
+    To make room for a new connection, a full server closes the oldest connection without a valid key, or of a
+    key or tenant that exceeds its share: connections of clients without a key keep no caller out. Connections
+    with a request in progress come last. max_per_key: share of a key; the caller of a server without keys may
+    have all. A tenant has half if there are others. unproven: connections in the order of their arrival,
+    without those for which `evict` has found a key. proven: keys of the latter.
 
-    max_connections: open connections beyond which new ones get 429. max_per_address: the same for one
+    max_connections: further open connections get 429. max_per_address: the same for one
     address, without loopback and trusted proxies; 0 means no limit. connections: open ones by network of the
-    client, see `network_of`. handshakes: those that still agree on keys for TLS, likewise, and "" for the
-    exempt ones. refused: numbers of refused connections and requests by reason.
+    client, see `network_of`. handshakes: those that still agree on keys for TLS, also by network, and "" for
+    the exempt ones. refused: numbers of refused connections and requests by reason.
     """
 
     slot: Slot
@@ -127,7 +127,7 @@ class ServerContext:
 
     @contextmanager
     def handshake(self, address: str) -> Iterator[bool]:
-        """Count a connection while its client agrees on keys; False if its network has too many of them."""
+        """Count a connection while its client agrees on TLS keys; False if its network has too many."""
         network = "" if self._is_exempt(address) else network_of(address)
         self.handshakes[network] += 1
         try:
@@ -149,7 +149,7 @@ class ServerContext:
         self.release_network(network)
 
     def release_network(self, network: str | None) -> None:
-        """Count one connection less of what `add_connection` returned."""
+        """Subtract one from the count that `add_connection` returned."""
         if network is not None:
             _subtract(self.connections, network)
 

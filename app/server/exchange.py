@@ -18,7 +18,7 @@ from app.server.heads import HEAD_BYTES, BadRequest, EmptyLine, Head
 logger = logging.getLogger("uvicorn.error")
 
 HIGH_WATER_BYTES: Final = 64 * 1024
-"""Input beyond so many bytes is read only when it is asked for."""
+"""Input beyond this many bytes is read only on request."""
 CLIENT_GONE: Final = "stms.client_gone"
 """Key of a scope whose value is a future that is done as soon as the client can be sent nothing any more."""
 _FRAMING_PER_BYTE: Final = 16
@@ -64,13 +64,13 @@ class Flow:
             self._writable.clear()
 
     async def until_writable(self) -> None:
-        """Wait until the client has read most of what was written."""
+        """Wait until the client has read most of the output."""
         if not self.is_writable:
             await self._writable.wait()
 
 
 class ChunkedBody:
-    """Decodes a chunked body; trailer fields are dropped, since the application has the headers already."""
+    """Decodes a chunked body; trailer fields are dropped, because the application already has the headers."""
 
     def __init__(self) -> None:
         self._pieces: list[bytes] = []
@@ -83,7 +83,7 @@ class ChunkedBody:
     def feed(self, data: bytes) -> tuple[bytes, int]:
         """Decode a part of the body.
 
-        Returns its content, and how many bytes of it belong to the body, -1 if more are missing. Raises
+        Returns its content, and how many bytes belong to the body, or −1 if more are missing. Raises
         BadRequest.
         """
         start = 0
@@ -119,12 +119,12 @@ class ChunkedBody:
 
 
 class Exchange:
-    """A request at the application.
+    """A request in the application.
 
     scope: of ASGI, with `CLIENT_GONE`. is_received: whether all of its body has arrived. is_started,
-    is_complete: whether its response is. keeps_alive: whether the connection is open for another request.
-    is_last: whether the connection is to end with this response, asked when it begins. on_complete: called
-    with the end of the response. expects_continue: whether the client waits to be asked for the body.
+    is_complete: state of its response. keeps_alive: whether the connection is open for another request.
+    is_last: whether the connection shall end with this response, asked when it begins. on_complete: called
+    with the end of the response. expects_continue: whether the client waits for a request to send the body.
     """
 
     def __init__(
@@ -152,14 +152,14 @@ class Exchange:
         if self.is_received:
             self._changed.set()
         self._start = b""
-        """Of the response, if it is sent together with the first part of its body."""
+        """Start of the response, if it is sent together with the first part of its body."""
         self._unsent: int | None = None
         """Bytes of the body that Content-Length has announced; None for a chunked response."""
 
     # Request
 
     def feed(self, data: bytes) -> bytes:
-        """Take the body's part of ``data``; returns what follows the body. Raises BadRequest."""
+        """Take the body's part of ``data``; returns the input after the body. Raises BadRequest."""
         if self._chunks is None:
             content, rest = data[: self._missing], data[self._missing :]
             self._missing -= len(content)
@@ -215,7 +215,7 @@ class Exchange:
             await self.send({"type": "http.response.body", "body": b"Internal Server Error"})
 
     async def send(self, message: Message) -> None:
-        """Send the beginning or a part of the response. Raises RuntimeError for what is none."""
+        """Send the start or a part of the response. Raises RuntimeError for any other message."""
         if not (self._flow.is_writable or self._gone.done()):
             await self._flow.until_writable()
         if self._gone.done():

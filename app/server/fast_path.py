@@ -1,13 +1,13 @@
 """The synchronous fast path: a response without a task, for requests that can be answered immediately.
 
-An ASGI request costs a task, an iteration of the event loop, an event, two messages and two system calls:
-more than a warm query. The protocol therefore offers an eligible request, once all of it has arrived, to a
-`FastPath` first. Where that returns a response, it is written in one piece; otherwise the request takes the
-usual way through ASGI as if nothing had happened.
+An ASGI request costs a task, an iteration of the event loop, an event, two messages and two system calls,
+which is more than a warm query. The protocol therefore offers an eligible request, once all of it has
+arrived, to a `FastPath` first. If that returns a response, it is written in one piece; otherwise ASGI handles
+the request as usual.
 
-The heads of a client's requests repeat byte for byte. What the parser, the rules and the application made of
-a head is a function of its bytes, and is kept for the heads that were seen before: such a request is neither
-parsed nor authenticated anew. It all ends at once when keys change.
+The heads of a client's requests repeat byte for byte. The result of parser, checks and application for a head
+depends on its bytes only, and is cached for heads that were seen before: such a request is neither parsed nor
+authenticated again. The cache is cleared when keys change.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _MAX_HEADS: Final = 4096
 
 
 class Answerer(Protocol):
-    """What answers a body. status: code and phrase of its responses."""
+    """Answers a body. status: code and phrase of its responses."""
 
     @property
     def status(self) -> bytes: ...
@@ -41,8 +41,8 @@ class Answerer(Protocol):
     def answer(self, body: Body) -> tuple[bytes, bytes] | None:
         """Header lines, each with its line end, and body of a response.
 
-        None, without a side effect, where the response has another status or takes longer to compute than a
-        few microseconds. The lines are those besides Content-Length and the headers of all responses. Must
+        None, without a side effect, if the response has another status or takes longer to compute than a
+        few microseconds. The lines do not include Content-Length and the headers of all responses. Must
         not raise.
         """
         ...
@@ -52,15 +52,15 @@ class Arriving(Answerer, Protocol):
     """A request whose body is worked on while it arrives."""
 
     def progress(self, filled: int) -> None:
-        """Work on what is there when ``filled`` bytes have arrived. Must not raise."""
+        """Process the body's first ``filled`` bytes, which have arrived. Must not raise."""
         ...
 
 
 class Prepared(Answerer, Protocol):
-    """A request whose head is understood.
+    """A request whose head has been processed.
 
-    length: of its body, as the head declares it. caller: id of the API key; None if the head means different
-    things on different connections.
+    length: of its body, as declared in the head. caller: id of the API key; None if the meaning of the head
+    depends on the connection.
     """
 
     @property
@@ -74,7 +74,7 @@ class Prepared(Answerer, Protocol):
         ...
 
     def release(self) -> None:
-        """Give back what `reserve` has reserved."""
+        """Release the resources that `reserve` has reserved."""
         ...
 
     def arriving(self, body: memoryview) -> Arriving | None:
@@ -83,7 +83,7 @@ class Prepared(Answerer, Protocol):
 
 
 Prepare: TypeAlias = Callable[[bytes, HeaderList, Client], Prepared | None]
-"""(target, headers with names in lower case, client) of a request to what its head means.
+"""A function from (target, headers with names in lower case, client) of a request to its prepared form.
 
 None for a request that is left to ASGI. Must not raise.
 """
@@ -92,9 +92,9 @@ None for a request that is left to ASGI. Must not raise.
 class FastPath:
     """Answers requests; shared by all connections of a process.
 
-    prepare: None until the application has started; every request then takes the usual way. caller_of:
-    returns the API key in headers, None without a valid one. has_tenants: whether keys of several tenants
-    exist. known: what the heads mean that are kept, by their bytes up to the empty line.
+    prepare: None until the application has started; ASGI then handles every request. caller_of:
+    returns the API key in headers, None without a valid key. has_tenants: whether keys of several tenants
+    exist. known: cached prepared requests, by the bytes of their heads up to the empty line.
     """
 
     def __init__(self, prepare: Prepare | None = None) -> None:
@@ -142,7 +142,7 @@ class FastPath:
         return response
 
     def respond(self, prepared: Answerer, body: Body, common_headers: HeaderList) -> bytes | None:
-        """As a call, for a request whose head is understood and whose body is complete."""
+        """Like a call, for a request whose head has been processed and whose body is complete."""
         answer = prepared.answer(body)
         if answer is None:
             return None
@@ -157,19 +157,19 @@ class FastPath:
         return b"%scontent-length: %d\r\n%s\r\n%s" % (start, len(content), lines, content)
 
     def learn(self, target: bytes, headers: HeaderList, client: Client, head: bytes) -> None:
-        """Note what the head of a large request means, so that the next one need not be parsed."""
+        """Cache the head of a large request, so that the next such request need not be parsed."""
         prepared = None if self.prepare is None or not head else self.prepare(target, headers, client)
         if prepared is not None:
             self._keep(head, prepared)
 
     def forget(self) -> None:
-        """Forget all heads, because what they mean may have changed."""
+        """Forget all heads, because their meaning may have changed."""
         self.known = {}
         self._of_keys.clear()
         self._seen.clear()
 
     def _keep(self, head: bytes, prepared: Prepared) -> None:
-        """Keep what a head means from its second appearance on."""
+        """Cache a prepared request when its head appears for the second time."""
         caller = prepared.caller
         if caller is None or len(head) > _MAX_HEAD:
             return

@@ -1,8 +1,8 @@
-"""What clients of gRPC connect to: it limits their connections, and relays bytes to gRPC itself.
+"""The socket for clients of gRPC: it limits their connections, and relays bytes to gRPC itself.
 
-gRPC has a limit for all connections together only, and each call that begins costs the event loop some tenths
-of a millisecond. Here a network has a share of the connections, and new ones wait for their turn; only then
-gRPC, which listens at a Unix socket, learns of them.
+gRPC only has a limit for all connections together, and each new call costs the event loop some tenths
+of a millisecond. Here each network has a share of the connections, and new connections wait for their turn.
+Only then does gRPC, which listens on a Unix socket, see them.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ logger = logging.getLogger("uvicorn.error")
 """The log that the server sets up."""
 
 FILES_OF_CONNECTION: Final = 3
-"""Open files of one connection: that of the client, and both ends of the one to gRPC."""
+"""Open files of one connection: that of the client, and both ends of the connection to gRPC."""
 
 
 class GrpcFront:
     """Accepts connections of clients, and relays them to gRPC.
 
-    path: of the Unix socket of gRPC, in a folder that no other user may enter; sockets of the relay get names
-    beside it. context: the limits, which counts what is refused. wait: returns when it is the turn of a
-    connection from an address. connections: open ones. waiting: those before their turn, the oldest first.
+    path: of the Unix socket of gRPC, in a folder that no other user may enter; sockets of the relay are in
+    the same folder. context: the limits; it counts refused connections. wait: returns when a connection from
+    an address has its turn. connections: open ones. waiting: those before their turn, the oldest first.
     """
 
     def __init__(self, path: Path, context: ServerContext, wait: Callable[[str], Awaitable[None]]) -> None:
@@ -41,13 +41,13 @@ class GrpcFront:
         self.waiting: dict[ClientSide, None] = {}
 
     async def start(self, host: str, port: int) -> None:
-        """Listen at a port, which other processes of the service may do, too. Raises CannotListen."""
+        """Listen on a port, which other processes of the service may share. Raises CannotListen."""
         listener = listen(host, port, is_shared=True)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: ClientSide(self), sock=listener)
 
     def stop(self) -> None:
-        """Accept no more connections; those that are relayed go on, and those that wait are closed."""
+        """Accept no more connections; relayed ones continue, and waiting ones are closed."""
         if self._server is not None:
             self._server.close()
         for connection in list(self.waiting):
@@ -56,7 +56,7 @@ class GrpcFront:
     def make_room(self) -> None:
         """If there are too many connections, close the one that has waited longest.
 
-        Networks take turns, so it is most likely of one that has many.
+        Networks take turns, so it probably belongs to a network with many connections.
         """
         if len(self.connections) > self.context.max_connections:
             self.context.refused["connections"] += 1
@@ -83,7 +83,7 @@ class GrpcFront:
 
 
 class _Side(asyncio.Protocol):
-    """One side of a relayed connection. other: where what it receives is sent; None unless that is open."""
+    """One side of a relayed connection. other: receives its data; None unless it is open."""
 
     transport: asyncio.Transport
 
@@ -95,7 +95,7 @@ class _Side(asyncio.Protocol):
         self.transport = transport
 
     def data_received(self, data: bytes) -> None:
-        """Send on what was received."""
+        """Send on the received data."""
         if self.other is not None:
             self.other.transport.write(data)
 
@@ -110,7 +110,7 @@ class _Side(asyncio.Protocol):
             self.other.transport.resume_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
-        """End the other side, too, as soon as it has sent what it was given."""
+        """End the other side, too, as soon as it has sent its data."""
         if self.other is not None:
             self.other.other = None
             self.other.transport.close()
@@ -137,7 +137,7 @@ class ClientSide(_Side):
         """Apply the limits, and let the client wait for its turn."""
         super().connection_made(transport)
         front, context = self._front, self._front.context
-        # It is unknown if the client has left already.
+        # The address is unknown if the client has left already.
         host, port = (transport.get_extra_info("peername") or ("", 0))[:2]
         self._network = context.add_connection(host)
         front.connections.add(self)
@@ -150,7 +150,7 @@ class ClientSide(_Side):
             self._connecting = asyncio.get_running_loop().create_task(self._connect(host, port))
 
     def data_received(self, data: bytes) -> None:
-        """Send on what was received, or keep it until it can be sent."""
+        """Send on the received data, or keep it until it can be sent."""
         if self.other is None:
             self._early += data
             self.transport.pause_reading()
@@ -158,14 +158,14 @@ class ClientSide(_Side):
             self.other.transport.write(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Release what the connection holds."""
+        """Release the resources of the connection."""
         self._end_waiting()
         self._front.connections.discard(self)
         self._front.context.release_network(self._network)
         super().connection_lost(exc)
 
     def close(self) -> None:
-        """Close the connection at once."""
+        """Close the connection immediately."""
         self._end_waiting()
         self.transport.abort()
 

@@ -18,9 +18,9 @@ from app.server.grpc_front import GrpcFront
 from app.server.tls import HANDSHAKE_SECONDS, Certificate, PemFiles
 
 MAX_STREAMS: Final = 64
-"""Calls of one connection at the same time; further ones wait in the client."""
+"""Largest number of simultaneous calls of one connection; further ones wait in the client."""
 CONNECTION_SECONDS: Final = 300
-"""After so long a connection takes no more calls, so that balancers of connections distribute them anew."""
+"""After this time a connection takes no more calls, so that load balancers redistribute connections."""
 CALL_SECONDS: Final = 3600
 """How long the calls of such a connection may still last."""
 _IDLE_SECONDS: Final = 75
@@ -30,9 +30,9 @@ _WINDOW_BYTES: Final = 64 * 1024
 
 
 class GrpcListener:
-    """Listens at ``host`` and ``port``, which other processes of the service may do, too (SO_REUSEPORT).
+    """Listens on ``host`` and ``port``, which other processes of the service may share (SO_REUSEPORT).
 
-    folder: for Unix sockets, in a folder of their own; only this user may enter it. largest: bytes of a
+    folder: for Unix sockets, in a folder of their own that only this user may enter. largest: bytes of a
     message. certificate: for TLS; new connections get the newest one.
     """
 
@@ -72,13 +72,13 @@ class GrpcListener:
         await self._front.start(self._host, self._port)
 
     async def stop(self, grace: float) -> None:
-        """Take no more connections and calls, tell clients so (GOAWAY), and wait for those in progress.
+        """Take no more connections and calls, tell clients so (GOAWAY), and wait for calls in progress.
 
         grace: seconds after which they are cancelled. A second call waits for the first.
         """
         if self._stopping is None:
             self._stopping = asyncio.create_task(self._stop(grace))
-        # It goes on when the caller is cancelled.
+        # The stop continues when the caller is cancelled.
         await asyncio.shield(self._stopping)
 
     async def _stop(self, grace: float) -> None:
@@ -117,7 +117,7 @@ def options(largest: int) -> list[tuple[str, int]]:
         ("grpc.max_concurrent_streams", MAX_STREAMS),
         ("grpc.max_metadata_size", _METADATA_BYTES),
         ("grpc.absolute_max_metadata_size", _METADATA_BYTES),
-        # So little of a message is received before its caller is known.
+        # Only this much of a message is received before its caller is authenticated.
         ("grpc.http2.lookahead_bytes", _WINDOW_BYTES),
         ("grpc.http2.bdp_probe", 0),
         ("grpc.server_handshake_timeout_ms", int(HANDSHAKE_SECONDS * 1000)),

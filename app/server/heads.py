@@ -1,7 +1,7 @@
 """Heads of requests: httptools parses them, and rules check their sizes and their framing.
 
-httptools checks the syntax strictly, but it has no limits, and a server needs further rules: a request that a
-proxy in front of it could frame differently is refused (request smuggling, RFC 9112 section 11.2).
+httptools checks the syntax strictly but has no limits, and a server needs further checks: a request that a
+proxy in front of the server could frame differently is refused (request smuggling, RFC 9112 section 11.2).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from app.http.problem import Problem, ProblemError
 from app.http.types import Header
 
 HEAD_BYTES: Final = 64 * 1024
-"""Longest request line with headers, and the most bytes of chunk framing and trailers around a body."""
+"""Longest request line with headers, and the largest total of a body's chunk framing and trailers."""
 TARGET_BYTES: Final = 16 * 1024
 """Longest request target."""
 MAX_HEADERS: Final = 100
@@ -27,7 +27,7 @@ RELAYED_HEADERS: Final = 4
 
 _END: Final = b"\r\n\r\n"
 _SINGLE: Final = {b"authorization": "Authorization", b"host": "Host", b"x-api-key": "X-API-Key"}
-"""Headers that a request may have only once, as two readers could take different ones."""
+"""Headers that a request may have only once, because two readers could take different ones."""
 _CHECKED: Final = frozenset({*_SINGLE, b"transfer-encoding"})
 
 
@@ -42,11 +42,11 @@ class BadRequest(ProblemError):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What the head of a request says.
+    """The contents of a request's head.
 
     headers: with names in lower case. length: of the body in bytes; None if it is chunked. keeps_alive:
     whether another request may follow on the connection. expects_continue: whether the client sends the body
-    after an interim response only.
+    only after an interim response.
     """
 
     method: str
@@ -65,7 +65,7 @@ class EmptyLine:
         self._tail = b""
 
     def end(self, data: bytes, start: int = 0) -> int:
-        """The position in ``data`` behind the first empty line from ``start`` on; -1 if none ends in it."""
+        """The position in ``data`` after the first empty line from ``start`` on; −1 if there is none."""
         if self._tail:
             found = (self._tail + data[start : start + len(_END) - 1]).find(_END)
             if found >= 0:
@@ -97,7 +97,7 @@ class HeadReader:
         self._keeps_alive = False
 
     def feed(self, data: bytes) -> int:
-        """Parse what has arrived; returns how many bytes of it belong to the head, -1 if more are missing.
+        """Parse the input; returns how many bytes belong to the head, or −1 if more are missing.
 
         ``data`` must not begin with a line end if it is the first piece. Raises BadRequest.
         """
@@ -114,7 +114,7 @@ class HeadReader:
                 self._parser.feed_data(data[: min(size, room)])
         except httptools.HttpParserError as error:
             if self._version:
-                # The rules say more about it.
+                # The checks give a more precise error.
                 self._check()
             raise BadRequest.malformed() from error
         if size > room:
@@ -128,7 +128,7 @@ class HeadReader:
         if self._parser is None:
             raise ValueError("The head has been taken.")
         method = self._parser.get_method().decode("ascii")
-        # The parser refers to its callbacks: without this each request would leave a cycle behind.
+        # The parser refers to its callbacks; without this each request would leave a reference cycle.
         self._parser = None
         if method == "CONNECT":
             raise BadRequest.malformed("This server opens no tunnels.")
@@ -163,7 +163,7 @@ class HeadReader:
         self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """Note what is only known now."""
+        """Store what is known only at the end of the headers."""
         if self._parser is not None:
             self._version = self._parser.get_http_version()
             self._keeps_alive = self._parser.should_keep_alive()
@@ -172,7 +172,7 @@ class HeadReader:
 def check_head(
     target: bytes, headers: Sequence[Header], version: str, most_headers: int = MAX_HEADERS
 ) -> bool:
-    """Check a complete head, of which the names of headers are in lower case.
+    """Check a complete head, whose header names are in lower case.
 
     Returns whether the body is chunked. Raises BadRequest.
     """

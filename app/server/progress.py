@@ -18,12 +18,12 @@ READ_SECONDS: Final = 120.0
 """How long a client that reads a waiting response at MIN_RATE or faster may pause.
 
 The kernel of a client acknowledges bytes while it has room for them, and again once the client has read a
-sixteenth of what it holds, which is up to 2 MB: at 20 kB/s no byte is acknowledged for 100 seconds.
+sixteenth of its buffer, which is up to 2 MB: at 20 kB/s no byte is acknowledged for 100 seconds.
 """
 MIN_RATE: Final = 500
 """Bytes per second."""
 WHOLE_BODY_SECONDS: Final = 30.0
-"""Time for a whole body, without the time in which the server did not read; and a second more for each
+"""Time for a whole body, without the time in which the server did not read, plus one second for each
 `WHOLE_BODY_RATE` bytes that have arrived. A megabyte takes 62 s at most, 16 MiB nine minutes."""
 WHOLE_BODY_RATE: Final = 32 * 1024
 UNREAD_SECONDS: Final = 10.0
@@ -41,9 +41,9 @@ class WaitingFor(Enum):
 
 @dataclass(frozen=True, slots=True)
 class _ProgressWindow:
-    """A period of waiting. size: as `ProgressClock.is_too_slow` takes it, at its start.
+    """A period of waiting. size: as for `ProgressClock.is_too_slow`, at the start of the period.
 
-    since: when it began; of READ later by the time for which the bytes read since then suffice at MIN_RATE.
+    since: when it began; for READ it is later by the time that the bytes read since then take at MIN_RATE.
     """
 
     waiting_for: WaitingFor

@@ -1,11 +1,11 @@
 """The HTTP server of one process: uvicorn with fair sharing of connections and a graceful drain.
 
-uvicorn closes idle connections as soon as it is asked to stop, when a client may just be sending on one, and
+uvicorn closes idle connections as soon as it is asked to stop, even if a client is just sending on one, and
 the process that wakes up first takes all waiting connections. Here a process accepts connections only while
-it has no more than its share. It shuts down in this order: report that it is draining; go on accepting for a
-while, since balancers learn late that it ends; accept what waits in the socket's queue and close the socket;
-exit with the last connection. From the first moment on every response has ``Connection: close``, so that
-clients reconnect elsewhere, and connections that stay idle for a while are closed.
+it has no more than its share. It shuts down in this order: report that it is draining; continue to accept for
+a while, because load balancers notice its end late; accept the connections in the socket's queue and close
+the socket; exit with the last connection. From the beginning of the shutdown every response has ``Connection:
+close``, so that clients reconnect elsewhere, and connections that stay idle for a while are closed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ logger = logging.getLogger("uvicorn.error")
 """The log that uvicorn sets up."""
 
 QUIET_SECONDS: Final = 1.0
-"""Without a new connection for so long a draining server accepts no more."""
+"""After this time without a new connection, a draining server accepts no more."""
 IDLE_SECONDS: Final = 2.0
 """How long a draining server keeps an idle connection open for its next request."""
 TIMEOUT_CHECK_SECONDS: Final = 1.0
@@ -53,7 +53,7 @@ KEEP_ALIVE_SECONDS: Final = 75.0
 _SECURITY_HEADERS: Final = [("X-Content-Type-Options", "nosniff"), ("Referrer-Policy", "no-referrer")]
 """Headers of every response."""
 TICK_SECONDS: Final = 0.5
-"""How often the periodic work is done while the server serves."""
+"""Interval of the periodic work while the server serves."""
 _POLL_SECONDS: Final = 0.02
 _POLLS_PER_TICK: Final = 5
 _YIELD_SECONDS: Final = 0.001
@@ -63,7 +63,7 @@ _LOG_SECONDS: Final = 60.0
 _ENDING_SECONDS: Final = 1.0
 """Time within which a connection that gives way has ended."""
 _MARGIN_SECONDS: Final = 0.2
-"""What listens beside the server is cancelled by this many seconds earlier than requests."""
+"""Other listeners are cancelled this many seconds earlier than requests."""
 _PARTS: Final = ("connections", "certificate")
 
 
@@ -71,15 +71,16 @@ class Server(uvicorn.Server):
     """Serves an application on a listening socket that other processes may share.
 
     grace: seconds that a shutdown may take after SIGTERM. listen_seconds: for how many of them the server
-    goes on accepting connections at most; after other signals it does not. tick: called twice a second, and
-    ten times while it shuts down; must not raise.
-    max_connections: open connections beyond which new ones get 429; max_connections_per_address: the same for
-    one address other than loopback and ``proxies``; 0 means no limit. key_share: the part that the
-    connections of one API key keep when the server is full. fast_path: responds to some requests
+    continues to accept connections at most; after other signals it does not. tick: called twice a second, and
+    ten times a second during the shutdown; must not raise.
+    max_connections: further open connections get 429; max_connections_per_address: the same for
+    one address other than loopback and ``proxies``; 0 means no limit. key_share: the share of connections
+    that one API key keeps when the server is full. fast_path: responds to some requests
     before they reach the application. periodic: runs the part "connections", the timeouts of clients, and
-    "certificate", which looks for a new one. certificate: for TLS; without one connections are not encrypted.
-    beside: stops what listens beside this server within the seconds that it is called with, once the server
-    accepts no more connections.
+    "certificate", which checks for a new one. certificate: for TLS; without one connections are not
+    encrypted.
+    beside: stops other listeners within the seconds that it is called with, once the server accepts no more
+    connections.
     context: counts refused connections and requests.
     """
 
@@ -113,7 +114,7 @@ class Server(uvicorn.Server):
 
         config = uvicorn.Config(
             app,
-            # uvicorn creates no connections here, and loads none of its own protocols.
+            # uvicorn creates no connections here, and imports none of its own protocols.
             http=HttpConnection,
             ws="none",
             interface="asgi3",
@@ -154,7 +155,7 @@ class Server(uvicorn.Server):
         logger.info("Process %d listens at %s port %d.", os.getpid(), *self._acceptor.address)
 
     async def main_loop(self) -> None:
-        """Run the periodic work until the server shall end; then return at once."""
+        """Run the periodic work until the server shall end; then return immediately."""
         # With 0 uvicorn brings the header Date up to date.
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
@@ -185,7 +186,7 @@ class Server(uvicorn.Server):
         listens_until = began + (self._listen_seconds if self._goes_on_listening else 0.0)
         for count in itertools.count(1):
             now = time.monotonic()
-            # What listens beside this server does not say when it has accepted a connection.
+            # Other listeners do not report when they have accepted a connection.
             is_quiet = self._beside is None and now - max(began, self._acceptor.accepted_at) >= QUIET_SECONDS
             if self._acceptor.is_open and (now >= listens_until or is_quiet or self.force_exit):
                 await self._acceptor.stop()
@@ -220,7 +221,7 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """The first signal starts the shutdown; a second SIGINT ends it without delay."""
-        # SIGHUP too: the parent of several processes replaces one of them without losing requests.
+        # SIGHUP too, because the parent of several processes replaces one of them without losing requests.
         numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
         before = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
@@ -253,13 +254,13 @@ class Server(uvicorn.Server):
                     ssl_shutdown_timeout=CLOSING_SECONDS,
                 )
             except OSError:
-                # What is not TLS, a certificate that is refused, a client that leaves or is too slow.
+                # The client does not use TLS, refuses the certificate, leaves, or is too slow.
                 self.context.refused["tls_handshake"] += 1
                 return False
         return True
 
     def _stop_beside(self, seconds: float) -> None:
-        """Stop what listens beside this server; the shutdown waits for that as for a request."""
+        """Stop other listeners; the shutdown waits for this as for a request."""
         if self._beside is None or self.force_exit:
             return
         task = asyncio.get_running_loop().create_task(self._beside(max(0.0, seconds - _MARGIN_SECONDS)))
@@ -283,9 +284,9 @@ class Acceptor:
     """Accepts connections from a shared socket; a process with more than its share lets others go first.
 
     accepted_at: when the last one was accepted, on the monotonic clock. is_open: whether it may accept more.
-    has_capacity: whether another connection may be held at all. make_room: closes a connection that has to
-    give way to a new one; returns whether there was one. Without capacity and room, and without file
-    descriptors, connections wait in the kernel's queue. connect: sets a connection up, given its socket and
+    has_capacity: whether another connection is possible at all. make_room: closes a connection to make room
+    for a new one; returns whether there was one. Without capacity and room, and without file
+    descriptors, connections wait in the kernel's queue. connect: sets up a connection, given its socket and
     the address of its client; returns whether it could.
     """
 
@@ -308,7 +309,7 @@ class Acceptor:
         self.accepted_at = -math.inf
         self.is_open = True
         self._connecting: dict[asyncio.Task[bool], float] = {}
-        """When they were accepted, in the order of that."""
+        """Times at which they were accepted, in rising order."""
         self._pause: asyncio.TimerHandle | None = None
 
     @property
@@ -346,7 +347,7 @@ class Acceptor:
         if not self._has_capacity():
             self._wait_for_room()
         elif self._has_more_than_its_share():
-            # The other processes are awake too. If all of them are busy, this one accepts after the pause.
+            # The other processes are awake, too. If all of them are busy, this one accepts after the pause.
             self._pause_for(_YIELD_SECONDS)
         else:
             self._accept()
@@ -380,7 +381,7 @@ class Acceptor:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return False
         except OSError as error:
-            # Out of file descriptors or memory: open connections are served, new ones wait.
+            # Without file descriptors or memory, open connections are served and new ones wait.
             now = time.monotonic()
             if now - self._failure_logged_at >= _LOG_SECONDS:
                 self._failure_logged_at = now

@@ -23,7 +23,7 @@ _LONG_LENGTH: Final = 0x80
 
 
 class PemFiles(NamedTuple):
-    """What the files of a certificate contain: its chain, its private key, and the authorities of clients."""
+    """The contents of a certificate's files: its chain, its private key, and the authorities of clients."""
 
     chain: bytes
     key: bytes
@@ -35,13 +35,13 @@ class BadCertificate(SetupError):
 
 
 class Certificate:
-    """A certificate with its chain and private key, in files of PEM.
+    """A certificate with its chain and private key, in PEM files.
 
-    file, key: their paths. client_ca: certificates of the authorities of clients, each of which must then
-    show a certificate of its own; None asks them for none. context: for new connections. pem: the same for
-    programs with TLS of their own; a new object when the files have changed. expires_at: when the certificate
-    ends, in seconds since the epoch. Raises BadCertificate, and BadSecretFile for a key that other users can
-    read.
+    file, key: their paths. client_ca: certificates of the authorities of clients; each client must then
+    present a certificate. With None, clients are not asked for one. context: for new connections. pem: the
+    same for programs with their own TLS; a new object when the files have changed. expires_at: when the
+    certificate ends, in seconds since the epoch. Raises BadCertificate, and BadSecretFile for a key that
+    other users can read.
     """
 
     def __init__(self, file: Path, key: Path, client_ca: Path | None = None) -> None:
@@ -50,7 +50,7 @@ class Certificate:
         self.context, self.pem, self.expires_at = self._read()
 
     def refresh(self) -> None:
-        """Read the files again if one of them has changed; connections keep what they have agreed on.
+        """Read the files again if one of them has changed; existing connections keep their TLS state.
 
         Raises as the constructor does; the last certificate stays in use, and the next call tries again.
         """
@@ -65,7 +65,8 @@ class Certificate:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
         try:
-            # Without a password an encrypted key would make OpenSSL ask for one at the terminal.
+            # Without a password argument, OpenSSL would ask for the password of an encrypted
+            # key at the terminal.
             context.load_cert_chain(self._file, self._key, password="")
             if self._client_ca is not None:
                 context.verify_mode = ssl.CERT_REQUIRED
@@ -81,7 +82,7 @@ class Certificate:
         return context, pem, expires_at
 
     def _versions_of_files(self) -> list[tuple[int, int, int]]:
-        """What differs once a file was replaced or changed. Raises BadCertificate."""
+        """Properties that differ once a file was replaced or changed. Raises BadCertificate."""
         try:
             states = [path.stat() for path in (self._file, self._key, self._client_ca) if path is not None]
         except OSError as error:
@@ -105,7 +106,7 @@ def subject_of(certificate: Mapping[str, Any]) -> str:
 def expiry(text: str) -> float:
     """When the first certificate of a PEM file ends, in seconds since the epoch. Raises ValueError.
 
-    RFC 5280, section 4.1: the end of the validity stands behind the version, which may be absent, the serial
+    RFC 5280, section 4.1: the end of the validity comes after the version, which may be absent, the serial
     number, the algorithm and the issuer.
     """
     end = text.find(ssl.PEM_FOOTER) + len(ssl.PEM_FOOTER)
@@ -126,7 +127,7 @@ def expiry(text: str) -> float:
 
 
 def _element(data: bytes) -> tuple[int, bytes, bytes]:
-    """The tag and the content of the first element of DER, and what follows it. Raises IndexError."""
+    """The tag and the content of the first DER element, and the data after it. Raises IndexError."""
     start, length = 2, data[1]
     if length > _LONG_LENGTH:
         start += length - _LONG_LENGTH

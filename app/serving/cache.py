@@ -3,10 +3,10 @@
 Every structure here belongs to the event loop; only loading runs in threads. So a lookup takes no lock, and
 two requests that miss at the same time share one load. A published version never changes, so a loaded one
 never becomes stale. Only the version that a reference resolves to can change: `refresh` preloads from the new
-version what was loaded of the old one, and switches queries over afterwards.
+version what was loaded from the old one, and then switches queries over.
 
-Tenants have shares: one that has more than half of the budget loses its own students first, and loads take
-turns by tenant.
+Tenants have shares: a tenant that uses more than half of the budget loses its own students first, and tenants
+take turns with loads.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MOVE_SECONDS = 1.5
 _MAX_MISSING = 4096
 _MAX_PRELOADED = 256
 _MAX_SCANNED = 20_000
-"""Entries of a tenant, the most recently used ones, among which a move looks for the classes to preload."""
+"""Number of a tenant's most recently used entries that a move searches for classes to preload."""
 _LOADERS = 5
 _LOADERS_OF_TENANT = _LOADERS - 1
 """So that a load of another tenant finds a thread."""
@@ -60,14 +60,14 @@ _NO_STUDENT = ("class_not_found", "student_not_found")
 _MAX_NAMED = 10
 
 _Key: TypeAlias = tuple[str, str, int, str | None]
-"""(tenant, model, version, class); no class stands for the teacher."""
+"""(tenant, model, version, class); no class means the teacher."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServableTeacher:
-    """A loaded teacher. codes: number of each class by name. metric_label: of its model in the metrics.
+    """A loaded teacher. codes: number of each class by name. metric_label: label of its model in the metrics.
 
-    columns: of its version. loop: what is known of its answers in the event loop.
+    columns: of its version. loop: times of its answers in the event loop.
     """
 
     teacher: Teacher
@@ -84,8 +84,8 @@ class ModelCache:
 
     A reference begins with its tenant: ``tenant/name``, ``tenant/name@alias`` or ``tenant/name@3``.
 
-    serve: makes a `ServableStudent` of a loaded student. budget: bytes kept. move_seconds: longest preloading
-    of a moved reference. hits: lookups of students that were loaded. misses: loads.
+    serve: makes a `ServableStudent` from a loaded student. budget: bytes to keep. move_seconds: longest
+    preloading of a moved reference. hits: lookups of loaded students. misses: loads.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class ModelCache:
         self._inflight: dict[object, asyncio.Task[Any]] = {}
         self._generation = 0
         self._turns = Turns(_LOADERS, _LOADERS_OF_TENANT)
-        # Of all loaders, and of those of a tenant, one stays free of preloading, for queries.
+        # Preloading leaves one loader free for queries, both in total and for each tenant.
         self._preloading = Turns(_LOADERS - 1, _LOADERS_OF_TENANT - 1)
         self._threads = ThreadPoolExecutor(_LOADERS, thread_name_prefix="stms-load")
         self.hits = self.misses = 0
@@ -139,7 +139,7 @@ class ModelCache:
         return self._moves.since
 
     def get(self, reference: str, label: str) -> ServableStudent | None:
-        """The student of a class if it is loaded or in a local file; neither waits nor asks the database."""
+        """The student of a class if it is loaded or in a local file; does not wait or read the database."""
         version = self._recent.get(reference)
         if version is None:
             version = self._references.get(reference)
@@ -236,10 +236,10 @@ class ModelCache:
         return self._references.of_models(models)
 
     def follow(self, references: Sequence[str], versions: Mapping[str, ModelVersion], since: float) -> None:
-        """Let references follow the versions that they resolve to now; those without one are removed.
+        """Let references follow the versions that they resolve to now; references without one are removed.
 
         since: the last moment at which their present versions were known to be current, in seconds of the
-        monotonic clock. Moves go on side by side after this call.
+        monotonic clock. Moves continue in parallel after this call.
         """
         for reference in references:
             self._moves.follow(reference, versions.get(reference), since)
@@ -253,7 +253,7 @@ class ModelCache:
         self._references.evict_unused()
 
     def close(self) -> None:
-        """Start no more loads; running ones end on their own."""
+        """Start no more loads; running loads end by themselves."""
         self._moves.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
@@ -402,7 +402,7 @@ class ModelCache:
 
 
 def _turn_of(tenant: str) -> Caller:
-    """Loads take turns by tenant, whichever key asks."""
+    """The caller for taking turns: tenants take turns, for all of their keys."""
     return Caller(tenant, tenant)
 
 

@@ -2,7 +2,7 @@
 
 score = v·φ(x)      match = score ≥ threshold      S^y(x) = score + θ·φ(x)  (gated SVM, Eq. 8)
 
-Of a student with several rejections θ_j, the one with the largest θ_j·φ(x) decides; an explained answer has
+If a student has several rejections θ_j, the one with the largest θ_j·φ(x) decides; an explained answer has
 its number j.
 """
 
@@ -25,7 +25,7 @@ Floats = NDArray[np.float64]
 _Number = TypeVar("_Number", np.float64, np.int64)
 
 Explain: TypeAlias = bool | Literal["columns"]
-"""What a query wants to know besides the decision: nothing, its parts, or also the effects of columns."""
+"""What a query requests besides the decision: nothing, its parts, or also the effects of columns."""
 COLUMNS: Final = "columns"
 MAX_CLASSES: Final = 256
 """Largest number of classes in one query."""
@@ -36,8 +36,8 @@ class Decisions:
     """Decisions of one student on n rows; arrays are (n,).
 
     probabilities: None if the student is not calibrated. gate: S^y(x), the teacher's score of the class.
-    rejection: θ·φ(x), which the gate is compared with: their difference is the score. pieces: the numbers of
-    the rejections that decide, from 0; None if the student has only one. All three are None unless requested.
+    rejection: θ·φ(x), which is compared with the gate: gate minus rejection is the score. pieces: numbers of
+    the deciding rejections, from 0; None if the student has only one. All three are None unless requested.
     """
 
     scores: Floats

@@ -1,4 +1,4 @@
-"""Keys of JSON that are there twice, of which decoders keep the last value, and bodies that are no JSON."""
+"""Repeated keys in JSON, of which decoders keep the last value, and bodies that are not JSON."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from app.domain.errors import InputFault, InvalidRequest
 
 _QUICKLY_SEARCHED: Final = 4096
 NO_JSON: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoders raise for a text that they cannot read."""
+"""Errors that decoders raise for a text that they cannot read."""
 
 
 class _Key:
@@ -32,20 +32,20 @@ _KEYS: Final = msgspec.json.Decoder(dict[_Key, msgspec.Raw], dec_hook=_new_key)
 
 
 def count_keys(text: bytes) -> int:
-    """Keys of an object of JSON and of the objects in it, those that are there twice counted twice."""
+    """Number of keys of a JSON object and of the objects in it; repeated keys count each time."""
     keys = _KEYS.decode(text)
     return len(keys) + sum(count_keys(bytes(value)) for value in keys.values() if bytes(value)[:1] == b"{")
 
 
 def pairs_of(text: bytes) -> list[tuple[str, msgspec.Raw]]:
-    """Keys and values of an object of JSON in order, also those that are there twice. Raises DecodeError."""
+    """Keys and values of a JSON object in order, including repeated keys. Raises DecodeError."""
     return [(key.text, value) for key, value in _KEYS.decode(text).items()]
 
 
 def may_repeat(text: bytes, names: tuple[str, ...]) -> bool:
-    """Whether an object of JSON with nothing but these keys may have one of them twice: a quick look.
+    """Whether a JSON object with only these keys may repeat one of them, by a quick check.
 
-    Long texts, through which these looks take as long as reading it, may.
+    True for long texts, for which this check would take as long as reading them.
     """
     if len(text) > _QUICKLY_SEARCHED or b"\\" in text:
         return True
@@ -58,10 +58,10 @@ def _quoted(names: tuple[str, ...]) -> tuple[bytes, ...]:
 
 
 def check_once(text: bytes, field: str = "body", i: int | None = None) -> None:
-    """Raise InvalidRequest for a key of an object that is there twice.
+    """Raise InvalidRequest if an object repeats a key.
 
-    field, i: of the object in the request. Decoders pass over what is no UTF-8 in fields that they do not
-    know; here it is an error.
+    field, i: position of the object in the request. Decoders ignore invalid UTF-8 in unknown fields; here it
+    is an error.
     """
     try:
         names = [name for name, _ in pairs_of(text)]
@@ -82,8 +82,8 @@ def malformed(error: Exception) -> InvalidRequest:
 def constants_as_text(data: bytes) -> bytes:
     """``data`` with NaN and infinities in quotes; unchanged if it contains quoted ones already.
 
-    JSON has neither, but clients write them (Python's ``json.dumps`` does). In quotes, the rest of a body can
-    be decoded, and an error can name their row and column.
+    JSON has neither, but clients write them (Python's ``json.dumps`` does). With quotes, the rest of a body
+    can be decoded, and an error can name their row and column.
     """
     if (b"NaN" not in data and b"Infinity" not in data) or b'"NaN"' in data or b'Infinity"' in data:
         return data

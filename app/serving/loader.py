@@ -39,14 +39,14 @@ _OBJECT_BYTES: Final = 2048
 """Memory of a student besides its arrays, in bytes."""
 
 _MAX_HEADS: Final = 64
-"""Largest number of open heads, in which tenants have shares. A mapped file takes address space and a
+"""Largest number of open heads; tenants have shares of it. A mapped file takes address space and a
 descriptor, but no memory.
 """
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RegistryChanges:
-    """What changed up to a revision of the registry.
+    """The changes up to a revision of the registry.
 
     keys: the API keys that are new or changed. models: names of the models whose versions or aliases changed;
     None if that is not known: then ``keys`` are all keys, and every reference must be resolved again.
@@ -86,7 +86,7 @@ class ModelSource(Protocol):
         ...
 
     def profile(self, version: ModelVersion, encoder: Encoder) -> InputProfile | None:
-        """The profile of a version that has one; None if it cannot be read, since queries do not need it."""
+        """The profile of a version; None if it cannot be read, because queries do not need it."""
         ...
 
 
@@ -115,7 +115,7 @@ class DatabaseSource(ModelSource):
         self._revision.close()
 
     def changes(self, after: int | None) -> RegistryChanges | None:
-        """What changed after a revision; None if nothing did. after: None to read everything."""
+        """The changes after a revision; None if there are none. after: None to read everything."""
         with self._store.peek() as uow:
             if uow.registry.revision() == after:
                 return None
@@ -140,7 +140,7 @@ class DatabaseSource(ModelSource):
             return models.resolve(uow.models, name)
 
     def resolve_all(self, references: Collection[str]) -> dict[str, ModelVersion]:
-        """As `resolve` for many references, in a few queries; without those that no longer exist."""
+        """Like `resolve` for many references, in a few queries; without references that no longer exist."""
         with self._store.read() as uow:
             return models.resolve_all(uow.models, references)
 
@@ -252,7 +252,7 @@ class DatabaseSource(ModelSource):
             raise _damaged(version, what) from error
 
     def _map(self, version: ModelVersion, digest: str) -> PackedMap:
-        """The map that packages of students name, once in memory for all of them."""
+        """The map that packages of students name; it is in memory once for all of them."""
         with self._lock:
             shared = self._maps.get(digest)
         if shared is None:
@@ -273,7 +273,7 @@ class DatabaseSource(ModelSource):
         calibration = student.calibration
         if isinstance(calibration, IsotonicCalibration):
             calibration = IsotonicCalibration(calibration.knots.copy(), calibration.values.copy())
-        # Copies, since a view would keep the memory of the whole package, including its map.
+        # Copies, because a view would keep the memory of the whole package, including its map.
         return dataclasses.replace(
             student,
             map=shared,

@@ -1,7 +1,7 @@
-"""How long answers keep the event loop, of which all other requests wait for the end.
+"""Measures how long answers occupy the event loop, because all other requests wait meanwhile.
 
-What an answer costs is counted before it is computed. Should a count be wrong, this finds it out: a student
-that has once kept the loop for too long is answered in a thread from then on.
+The work of an answer is estimated before it is computed. This module finds wrong estimates: after a student
+has once occupied the loop for too long, its answers are computed in a thread.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 SLOW_SECONDS: Final = 0.005
-"""An answer in the event loop may take so long; by the count it takes about half of it."""
+"""Longest acceptable time of an answer in the event loop; by the estimate it takes about half of it."""
 _MEASURED: Final = 100
 """Answers whose processor time is measured after one that was slow by the clock."""
 
 
 class LoopTime:
-    """What is known of the answers of one student or teacher in the event loop.
+    """Times of the answers of one student or teacher in the event loop.
 
-    name: of the model and class in the log. is_quick: whether no answer was slow lately, so that none is
-    measured. is_allowed: whether answers may be computed in the event loop.
+    name: of the model and class in the log. is_quick: whether no answer was slow recently, so that no more
+    are measured. is_allowed: whether answers may be computed in the event loop.
     """
 
     __slots__ = ("_to_measure", "is_allowed", "is_quick", "name")
@@ -52,7 +52,7 @@ class LoopTime:
 
 
 def timed(asked: Sequence[LoopTime], work: Callable[..., Result], *arguments: Any) -> Result:
-    """The result of ``work`` in the event loop. asked: of all whose answer it is."""
+    """The result of ``work`` in the event loop. asked: all students and teachers that give the answer."""
     if all(one.is_quick for one in asked):
         began = perf_counter()
         try:

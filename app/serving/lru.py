@@ -1,4 +1,4 @@
-"""A least-recently-used cache with a budget for the total size of its values, in which owners have shares."""
+"""A least-recently-used cache with a budget for the total size of its values, of which owners have shares."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Part(NamedTuple):
 
 
 class _Sizes:
-    """A sum of sizes, of which shared parts count once."""
+    """A sum of sizes in which shared parts count once."""
 
     __slots__ = ("_users", "total")
 
@@ -46,7 +46,7 @@ class _Sizes:
 
 @dataclass(slots=True, eq=False)
 class _Owner(Generic[Key, Value]):
-    """What one owner has. entries: the least recently used first."""
+    """The values of one owner. entries: the least recently used first."""
 
     name: str
     entries: OrderedDict[Key, _Entry[Key, Value]] = field(default_factory=OrderedDict)
@@ -69,10 +69,10 @@ class LruCache(Generic[Key, Value]):
 
     budget: largest sum of sizes; the newest value stays even if it alone exceeds it.
 
-    The values of an owner that has more than half of the budget are evicted before those of others. So one
-    owner uses all of the budget while nobody else needs it, and one that puts values without end evicts its
-    own beyond its half, not those of others. Within this order the least recently used value is evicted
-    first. An eviction looks at one entry, and now and then at one of each owner.
+    The values of an owner with more than half of the budget are evicted before those of others. So one owner
+    can use all of the budget while no other needs it, and an owner that adds values without end evicts its
+    own values beyond its half, not those of others. Otherwise the least recently used value is evicted first.
+    An eviction reads one entry, and occasionally one of each owner.
     """
 
     def __init__(self, budget: int) -> None:
@@ -98,7 +98,7 @@ class LruCache(Generic[Key, Value]):
         return key in self._entries
 
     def get(self, key: Key) -> Value | None:
-        """The value, marked as the most recently used one, or None."""
+        """The value, marked as most recently used, or None."""
         entry = self._entries.get(key)
         if entry is None:
             return None

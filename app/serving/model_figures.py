@@ -1,4 +1,4 @@
-"""Live figures of the models that are asked most, made of their counters at successive times."""
+"""Live figures of the most queried models, computed from their counters at successive times."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from app.domain.entities import Json
 from app.processes.exposition import BUCKETS, ModelCounts
 
 HISTORY: Final = 60
-"""Figures have so many past values at most."""
+"""Largest number of past values of a figure."""
 _MODELS: Final = 10
 _RATE_STEPS: Final = 5
 _PART_SECONDS: Final = 10.0
@@ -25,7 +25,7 @@ Counters = NDArray[np.float64]
 
 
 class ModelFigures:
-    """Makes figures of the changes between steps, which it keeps, and of their sums over ten seconds."""
+    """Computes figures from changes between steps, which it keeps, and from their sums over ten seconds."""
 
     def __init__(self) -> None:
         self._before: tuple[float, dict[str, Counters]] | None = None
@@ -33,7 +33,7 @@ class ModelFigures:
         self._parts: deque[tuple[float, dict[str, Counters]]] = deque(maxlen=_PARTS + 1)
 
     def step(self, now: float, models: Mapping[str, ModelCounts]) -> list[Json]:
-        """The ten models with the most queries in the last minute, as JSON, the most asked first.
+        """The ten models with the most queries in the last minute, as JSON, most queries first.
 
         queries_per_second, refused_per_second: of the last five steps. latency, buckets: of the last minute,
         as in `latency_of` and `ModelCounts`. history: queries per second at each step, oldest first.

@@ -1,8 +1,8 @@
 """Moves of references to another version: the new version is preloaded, then queries use it.
 
-A move has a time limit. At its end, or when the preloading fails, the reference switches without it, and
-what is not loaded yet is loaded by the first query for it. So an alias that was moved away from a bad version
-is followed within a bound, and a version that cannot be loaded is the failure of its own queries alone.
+A move has a time limit. At its end, or when the preloading fails, the reference switches anyway, and the
+first query loads what is missing. So queries leave a bad version of an alias within a time limit, and a
+version that cannot be loaded affects only its own queries.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _Move:
 class Moves:
     """The moves in progress of one server process. Belongs to the event loop.
 
-    preload: loads of the second version what is in use of the first; returns what failed. seconds: longest
-    duration of a move. failed: moves whose preloading did not succeed, by reason.
+    preload: loads from the second version what is in use from the first; returns what failed. seconds:
+    longest duration of a move. failed: numbers of moves whose preloading failed, by reason.
     """
 
     def __init__(self, references: References, preload: Preload, seconds: float) -> None:
@@ -62,9 +62,9 @@ class Moves:
     def follow(self, reference: str, new: ModelVersion | None, since: float) -> None:
         """Start the move of a reference to the version that it resolves to now; None if there is none.
 
-        since: the last moment at which it is known to have resolved to the version that is in use, in
-        monotonic seconds. A move in progress to another version is cancelled, but its time limit stays:
-        however often an alias moves, the reference does not stay behind for longer.
+        since: the last moment at which it is known to have resolved to the version in use, in monotonic
+        seconds. A move in progress to another version is cancelled, but its time limit stays: however often
+        an alias moves, the reference is never late by more than the limit.
         """
         old, present = self._references.peek(reference), self._moves.get(reference)
         target = old if present is None else present.new
@@ -82,7 +82,7 @@ class Moves:
             task.add_done_callback(lambda task: self._ended(reference, task))
 
     async def settle(self, references: Sequence[str]) -> None:
-        """Wait until the present moves of some references have ended, and those that replace them."""
+        """Wait until the present moves of some references, and moves that replace these, have ended."""
         limit = asyncio.get_running_loop().time() + self._seconds
         while True:
             present = [move for name in references if (move := self._moves.get(name)) is not None]

@@ -1,6 +1,6 @@
 """The steps of a query that all wire formats share.
 
-The caller is known from the headers before anything is held for it (authentication, rate limit,
+The caller is identified from the headers before any resource is used (authentication, rate limit,
 authorisation). Then the body is read within bounds, the query takes its place among those in progress, its
 rows are decided inline or in a thread, the response is sent, and the query is counted. The handlers in
 `query` and `open_inference` are adapters: they parse a request and encode its response.
@@ -97,7 +97,7 @@ Answer = TypeVar("Answer")
 
 
 class WireFormat(ABC, Generic[State, Source, Answer]):
-    """An adapter of one protocol to the pipeline. Source: where a request comes from. Answer: a response."""
+    """An adapter of one protocol to the pipeline. Source: origin of a request. Answer: a response."""
 
     @abstractmethod
     async def answer(self, exchange: State, source: Source) -> Answer:
@@ -193,8 +193,9 @@ class QueryPipeline:
     async def read_body(self, exchange: Exchange, receive: Receive, *, compressed: bool) -> Body:
         """The whole body, still compressed; then the query takes its place among those in progress.
 
-        Bodies that arrive in one piece take no further memory, unless they are compressed: only the others
-        count in the byte budget, until the request ends; a body without a declared length as it arrives.
+        Bodies that arrive in one piece take no further memory unless they are compressed. Only other bodies
+        count in the byte budget, until the request ends; a body without a declared length counts as it
+        arrives.
 
         Raises Overloaded, TooLarge and InvalidRequest.
         """
@@ -232,7 +233,7 @@ class QueryPipeline:
         """Note the answers of a query that has just been answered. source: of its rows, see
         `AnswerWatches.note`.
 
-        Returns the header that names those of them that people are asked about, if there are any.
+        Returns the header with the ids of answers that people are asked about, if there are any.
         """
         if exchange.noted:
             is_refused = exchange.refuses_samples or refuses_samples(exchange.headers)

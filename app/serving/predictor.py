@@ -25,10 +25,10 @@ _NICENESS: Final = 15
 
 
 class Predictor:
-    """Computes predictions in two threads of their own, of which one key takes one, a block at a time.
+    """Computes predictions in two own threads, of which one key uses one at a time, for a block of work.
 
-    The blocks of different tenants, and of their keys, alternate, so that one with much work delays another
-    one by about one block. Between two blocks a prediction ends if its client is gone or its task was
+    Blocks of different tenants, and of their keys, alternate, so that a key with much work delays another
+    by about one block. Between two blocks a prediction ends if its client is gone or its task was
     cancelled, which the server does at the end of a drain.
     """
 

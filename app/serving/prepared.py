@@ -1,7 +1,7 @@
-"""Requests whose head is understood: who asks, whether they may, and what is left to do for each body.
+"""Requests whose head has been processed: the caller, its permission, and the remaining work for each body.
 
 The server keeps them by the bytes of their head, see `app.server.fast_path`, and forgets them when keys
-change. A request that cannot be answered at once is not answered here at all: the pipeline handles it again,
+change. A request that cannot be answered at once is not answered here: the pipeline handles it again,
 from its head on, and reports its errors.
 """
 
@@ -34,11 +34,11 @@ def header_lines(headers: HeaderList) -> bytes:
 
 
 class PreparedRequest(ABC):
-    """A request for the answer of a model, which the caller may ask for.
+    """A request for the answer of a model, for which the caller is authorised.
 
     pipeline: of all queries. headers: with names in lower case. client: (host, port). model: whose scope the
-    caller needs. Raises ServiceError, also where the length of the body is not declared.
-    status: of its immediate responses. scope: what the caller needs. has_body: whether a length is required.
+    caller needs. Raises ServiceError, also if the length of the body is not declared.
+    status: of its immediate responses. scope: that the caller needs. has_body: whether a length is required.
     noted: scores to note once a body is answered.
     """
 
@@ -88,7 +88,7 @@ class PreparedRequest(ABC):
         return True
 
     def release(self) -> None:
-        """Give back what was reserved."""
+        """Release reserved resources."""
         self.pipeline.budgets.body_bytes.release(self._holder, self.length)
 
     @abstractmethod
@@ -100,7 +100,7 @@ class PreparedRequest(ABC):
         return None
 
     def asked(self) -> Sequence[LoopTime]:
-        """Of those whose answer the last one was, as far as they are loaded."""
+        """The loop times of the students and teachers of the last answer, if they are loaded."""
         return ()
 
     def count(self, model: str, rows: int, seconds: float) -> None:
@@ -115,7 +115,7 @@ class PreparedRequest(ABC):
         return None
 
     def admit(self) -> bool:
-        """Charge a request, if the caller may have an answer at once."""
+        """Charge a request, if the caller may have an immediate answer."""
         quota, places = self._quota, self._places
         if places.used and not places.is_available(self._holder):
             return False
@@ -124,7 +124,7 @@ class PreparedRequest(ABC):
         return quota is None or not quota.take()
 
     def refund(self) -> None:
-        """Take back what `admit` has charged: the pipeline handles the request again."""
+        """Undo the charge of `admit`, because the pipeline handles the request again."""
         if self._quota is not None:
             self._quota.refund()
 
@@ -176,11 +176,11 @@ class ArrivingRequest(ABC):
 
     @abstractmethod
     def advance(self, filled: int) -> None:
-        """Work on what is there. Raises InvalidProblem."""
+        """Process the received part. Raises InvalidProblem."""
 
     @abstractmethod
     def compute(self, body: Body) -> Computed | None:
-        """As that of a `PreparedRequest`."""
+        """Like `PreparedRequest.compute`."""
 
     def progress(self, filled: int) -> None:
         """Work on the first ``filled`` bytes, unless there was something wrong in them already."""
@@ -193,7 +193,7 @@ class ArrivingRequest(ABC):
         self._spent += perf_counter() - started
 
     def answer(self, body: Body) -> tuple[bytes, bytes] | None:
-        """As that of a `PreparedRequest`, which was charged already."""
+        """Like `PreparedRequest.answer`, after the charge."""
         return self._prepared.respond(body, self._computed, self._spent)
 
     def _computed(self, body: Body) -> Computed | None:

@@ -1,4 +1,4 @@
-"""Whether queries should be sent to this process: what `/readyz/queries` and `/v2/health/ready` say."""
+"""Whether queries should be sent to this process, for `/readyz/queries` and `/v2/health/ready`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.settings import Settings
 
 
 class Process(Protocol):
-    """What the checks look at."""
+    """The state that the checks read."""
 
     @property
     def settings(self) -> Settings: ...
@@ -24,7 +24,7 @@ class Process(Protocol):
 
 
 def query_checks(process: Process) -> list[Check]:
-    """The results of the checks that queries of loaded models depend on; none of them waits."""
+    """Results of the checks on which queries of loaded models depend; no check waits."""
     return [
         check("keys", lambda: _keys(process)),
         check("registry", lambda: _registry_age(process)),

@@ -9,7 +9,7 @@ from typing import Final
 from app.domain.entities import ModelVersion
 
 UNUSED_SECONDS: Final = 3600.0
-"""A reference that was not used for this long is forgotten, at the latest after twice this time."""
+"""A reference that was not used for this long is forgotten, after twice this time at the latest."""
 
 MAX_RECENT: Final = 200_000
 """References used since the last eviction, beyond which it is time for the next one."""
@@ -18,8 +18,8 @@ MAX_RECENT: Final = 200_000
 class References:
     """A bounded dictionary of references with an index by model. Belongs to the event loop.
 
-    recent: versions by reference, of those used since the last eviction. A reader may look here first. `get`
-    brings a reference back that was last used before, so that a look-up costs no bookkeeping.
+    recent: versions by reference, for those used since the last eviction. Readers may look here first. `get`
+    moves an older reference back here, so that look-ups need no bookkeeping.
     """
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class References:
         return len(self.recent) + len(self._older)
 
     def get(self, reference: str) -> ModelVersion | None:
-        """The version that a reference resolves to; None if it is not known."""
+        """The version that a reference resolves to; None if it is unknown."""
         version = self.recent.get(reference)
         if version is None:
             version = self._older.pop(reference, None)

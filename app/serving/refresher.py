@@ -26,32 +26,32 @@ Read = TypeVar("Read")
 CHANGED: Final = signal.SIGUSR1
 """Tells a query process that the registry has changed."""
 OTHERS_SECONDS: Final = 1.5
-"""How long a change waits for the query processes to serve it."""
+"""How long a change waits until the query processes serve it."""
 _OTHERS_POLL_SECONDS: Final = 0.002
 
 
 class Registry(Protocol):
-    """What the refresher reads; `changes` and `resolve_all` block."""
+    """The registry that the refresher reads; `changes` and `resolve_all` block."""
 
     def is_at(self, revision: int) -> bool:  # noqa: ARG002 - for those that can tell
         """Whether this is certainly the registry's revision, so that nothing has changed since."""
         return False
 
     def changes(self, after: int | None) -> RegistryChanges | None:
-        """What changed after a revision; None if nothing did. after: None to read everything."""
+        """The changes after a revision; None if there are none. after: None to read everything."""
         ...
 
     def resolve_all(self, references: Collection[str]) -> Mapping[str, ModelVersion]:
-        """The versions that references resolve to, without those that no longer exist."""
+        """The versions that references resolve to, without references that no longer exist."""
         ...
 
 
 class Refresher:
-    """Reads what changed in the registry every ``seconds``, and passes it to authenticator and cache.
+    """Reads the changes of the registry every ``seconds``, and passes them to authenticator and cache.
 
     While the database cannot be read, both keep their state. failing_since: start of the failure in seconds
     since the epoch; None without one. slot, scoreboard: where this process writes the revision that it
-    serves, and reads that of the others.
+    serves, and reads the revisions of the others.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Refresher:
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
         self._next_look: asyncio.TimerHandle | None = None
-        # A separate thread: a read that hangs must not delay loads, nor loads these reads.
+        # A separate thread, so that a read that hangs does not delay loads, nor loads these reads.
         self._background = BackgroundTask("stms-revision")
         self.failing_since: float | None = None
 
@@ -109,9 +109,9 @@ class Refresher:
         self._background.start(self._run())
 
     async def follow_signals(self) -> None:
-        """Poll now, and at once when another process sends the signal `CHANGED`. Only in the main thread.
+        """Poll now, and immediately when another process sends the signal `CHANGED`. Only in the main thread.
 
-        Changes from now on wait for this process, and what was changed before is read here.
+        Changes from now on wait for this process; earlier changes are read here.
         """
         asyncio.get_running_loop().add_signal_handler(CHANGED, self._changed.set)
         if self._slot is not None:
@@ -123,10 +123,10 @@ class Refresher:
         await self._background.stop()
 
     async def refresh(self, model: str | None = None) -> None:
-        """Follow the registry now, so that this process serves every change that is committed already.
+        """Read the registry now, so that this process serves every change that is already committed.
 
-        model: also wait until the references to this model have moved, which is bounded in time. Raises
-        Unavailable if the registry cannot be read, so that a change is not confirmed that is not served yet.
+        model: also wait, for a limited time, until the references to this model have moved. Raises
+        Unavailable if the registry cannot be read, so that no change is confirmed before it is served.
         """
         error = await self._poll()
         if error is not None:
@@ -139,9 +139,9 @@ class Refresher:
         await self._wait_for_others()
 
     async def _wait_for_others(self) -> None:
-        """Have the query processes follow the registry, and wait until they serve what this one does.
+        """Signal the query processes to read the registry, and wait until they serve the same revision.
 
-        After `OTHERS_SECONDS` it returns, and those that did not answer follow with their next poll.
+        It returns after `OTHERS_SECONDS`; processes that did not answer follow with their next poll.
         """
         wanted = float(self._revision or 0)
         behind = self._behind(wanted)
@@ -154,9 +154,9 @@ class Refresher:
             behind = self._behind(wanted)
 
     def _behind(self, revision: float) -> list[Slot]:
-        """The slots of other processes that follow signals, and serve an older revision.
+        """The slots of other processes that react to signals and serve an older revision.
 
-        Those that start are about to answer queries, and those that shut down may still do so.
+        Starting processes are about to answer queries, and processes that shut down may still do so.
         """
         if self._scoreboard is None or self._slot is None:
             return []
@@ -260,7 +260,7 @@ class Refresher:
         try:
             is_current = self.failing_since is None and self._is_current()
         finally:
-            # What fails here probably fails in the poll, too, which tries again.
+            # An error here probably also occurs in the poll, which tries again.
             if is_current:
                 self._look_later()
             else:

@@ -1,8 +1,8 @@
 """Lists of numbers in JSON, decoded into packed float64: the rows of most queries.
 
-By compiled code where the package was built with a C compiler, else by Python; both give the same bits. What
-is no list of exactly so many usable numbers gives None: the decoders of `query.rows` and of
-`open_inference.requests` take it, or say what is wrong.
+Compiled code does this if the package was built with a C compiler, otherwise Python; both give the same bits.
+For anything that is not a list of exactly n usable numbers the result is None: the decoders of `query.rows`
+and of `open_inference.requests` then accept it or report its faults.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def decode_row_in_python(body: Body, n: int) -> bytes | None:
 
 
 def decode_list_in_python(text: Body, start: int, n: int) -> tuple[bytes, int] | None:
-    """The list of ``n`` numbers that begins at ``start``, packed, and where it ends."""
+    """The list of ``n`` numbers that begins at ``start``, packed, and its end."""
     end = bytes(text).find(b"]", start) + 1
     if not 0 <= start < end or text[start : start + 1] != b"[":
         return None

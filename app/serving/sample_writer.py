@@ -22,9 +22,9 @@ _ROOM_SECONDS: Final = 60.0
 class SampleWriter:
     """The background task of one process. periodic: runs the part "samples".
 
-    has_room: whether the tenant of a monitor may store more bytes; it may raise Unavailable. While it may
-    not, chosen answers are dropped and counted. seconds: between two writes. A process that dies loses what
-    was chosen since the last one, with the count of answers that it was chosen from.
+    has_room: whether the tenant of a monitor may store more bytes; it may raise Unavailable. Otherwise chosen
+    answers are dropped and counted. seconds: between two writes. A process that dies loses what was chosen
+    since the last write, with the count of the answers that it was chosen from.
     """
 
     def __init__(
@@ -46,11 +46,11 @@ class SampleWriter:
         self._background.start(self._run())
 
     async def stop(self) -> None:
-        """Stop the task, and write what was chosen last."""
+        """Stop the task, and write the last chosen answers."""
         await self._background.stop(self._write)
 
     def write(self) -> None:
-        """Write what was noted since the last call. Blocks. Raises Unavailable; then it is tried again."""
+        """Write what was noted since the last call. Blocks. Raises Unavailable; the next call tries again."""
         error: Unavailable | None = None
         for monitor_id, noted in self._watches.take_samples().items():
             try:

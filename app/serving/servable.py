@@ -23,7 +23,7 @@ from core.packed.record_rows import Values
 from core.packed.student import packed_row_scorer, row_scorer, sparse_scorer
 
 INLINE_BYTES: Final = 32 * 1024
-"""Larger JSON bodies are handled in a thread; for smaller ones a thread switch costs more than the work."""
+"""Larger JSON bodies are handled in a thread; for smaller ones a thread switch takes longer than the work."""
 
 INLINE_TENSOR_BYTES: Final = 4 * 1024**2
 """The same for raw numbers and a linear map, whose decisions cost less than receiving the numbers."""
@@ -38,25 +38,25 @@ class ServableStudent:
 
     n_columns: numbers of a row.
     score: function from one row, a list of numbers, to its score, see `PackedStudent.score`.
-    score_packed: the same of a row of `row_decoder`.
+    score_packed: the same for a row of `row_decoder`.
     score_sparse: the same from columns and values of stored entries; None unless the map is linear.
-    metric_label: of the model in the metrics.
+    metric_label: label of the model in the metrics.
     json_threshold: ``,"threshold":…``. json_model_fields: ``,"model":…,"version":…}``.
     json_suffix: both, the end of the answer for one row of a student without probabilities.
-    json_pieces: ``,"piece":…`` for each of several rejections, with ``,"rival":…`` where it is the score of a
+    json_pieces: ``,"piece":…`` for each of several rejections, with ``,"rival":…`` if it is the score of a
         class of a head.
     json_class: ``{"class":…,``, the beginning of one entry of an answer for several classes.
     work, explained_work: multiply-adds for a row or record, the second also for its gate and the number of
         the rejection.
-    loop: what is known of its answers in the event loop.
+    loop: times of its answers in the event loop.
     inline_bytes: bodies up to this size are answered in the event loop, larger ones in a thread. A map with
         many basis values per column makes the same number of bytes more work, so its limit is lower.
     inline_tensor_bytes: the same for raw numbers in both directions.
-    score_body: function from the body of a query in JSON to the score, if it has one record or text and
-        nothing else; otherwise, also for what is at fault, to None. None unless the version has an encoder.
+    score_body: function from the body of a query in JSON to the score, if it has only one record or text;
+        it returns None otherwise, and for faulty records. None unless the version has an encoder.
     columns: of its version. score_record: function from the values of a record to their score;
         None unless its version has an encoder. score_columns: the same for many records by columns, with the
-        same bits; None unless this is quicker.
+        same bits; None unless this is faster.
     watch: notes its answers.
     """
 
@@ -87,7 +87,7 @@ class ServableStudent:
 
 
 def metric_label(version: ModelVersion) -> str:
-    """The model in the metrics: its name, after that of its tenant if this is not the default one."""
+    """The model in the metrics: its name, preceded by that of its tenant unless this is the default one."""
     return version.model if version.tenant == DEFAULT_TENANT else version.qualified_model
 
 

@@ -1,6 +1,6 @@
 """Writes the live figures of this group of server processes into one row of the database every two seconds.
 
-One process of the group writes for all: the first one that serves. Readers of any other process see what all
+One process of the group writes for all: the first one that serves. Any other process can thus read what all
 machines do, without Prometheus.
 """
 
@@ -28,15 +28,15 @@ from app.store.unit_of_work import Store
 
 BEAT_SECONDS: Final = 2.0
 RATE_SECONDS: Final = 10.0
-"""Rates are those of the last so many seconds."""
+"""Rates are computed over this many last seconds."""
 LATENCY_SECONDS: Final = 60.0
-"""Latencies are those of the queries of the last so many seconds."""
+"""Latencies are those of the queries of this many last seconds."""
 FORGET_SECONDS: Final = 3600.0
-"""Rows of servers that have been silent for so long are deleted."""
+"""Rows of servers that have been silent for this long are deleted."""
 
 
 class Figures:
-    """Live figures made of the counters of all processes at successive times.
+    """Live figures computed from the counters of all processes at successive times.
 
     `step` returns JSON. Totals since the group started: queries, rows, failed_queries, refused (queries with
     a status from 400 to 499), requests, errors (responses of all requests from 500). queries_per_second,
@@ -111,7 +111,7 @@ def _totals(models: Sequence[ModelCounts], routes: Sequence[ModelCounts]) -> Jso
 class ServerBeats:
     """The background task of one process, which writes if it is the first of its group.
 
-    store: best with a connection of its own. group: id that all processes of the group share. periodic: runs
+    store: preferably with its own connection. group: id that all processes of the group share. periodic: runs
     the part "figures".
     """
 

@@ -1,4 +1,4 @@
-"""Writes what this process has counted of queries, inputs and answers, into the database once a minute."""
+"""Writes this process's counts of queries, inputs and answers into the database once a minute."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _Row: TypeAlias = InputRow | AnswerHour
 
 
 class _Waiting:
-    """Rows that are not written yet, by tenant. given_up: rows beyond `_MOST_WAITING`.
+    """Rows that are not written yet, by tenant. given_up: number of dropped rows beyond `_MOST_WAITING`.
 
-    The oldest row of the tenant with the most is given up for a new one.
+    For a new row, the oldest row of the tenant with the most rows is dropped.
     """
 
     def __init__(self) -> None:
@@ -99,11 +99,11 @@ class InputWriter:
         self._background.start(self._run())
 
     async def stop(self) -> None:
-        """Stop the task, and write what was counted last."""
+        """Stop the task, and write the last counts."""
         await self._background.stop(self._write)
 
     def write(self) -> None:
-        """Write what was counted since the last call. Blocks. Raises Unavailable; then it is tried again."""
+        """Write the counts since the last call. Blocks. Raises Unavailable; the next call tries again."""
         hour = int(time.time() // HOUR)
         rooms: dict[str, bool] = {}
         given_up = self._waiting.given_up
@@ -121,7 +121,7 @@ class InputWriter:
             raise error
 
     def _write_waiting(self, rooms: dict[str, bool]) -> Unavailable | None:
-        """Write what waits, and return the error if that fails. rooms: of the tenants that were asked for."""
+        """Write the waiting rows, and return the error if that fails. rooms: room of the checked tenants."""
         while self._waiting:
             version, row = self._waiting.take()
             try:

@@ -1,4 +1,4 @@
-"""What is noted of the answers of students, in this process, until it is written to the database.
+"""Notes about the answers of students, in this process, until they are written to the database.
 
 Of each calibrated student the answers are counted: how many, how many were yes, and their probabilities, in
 sums and bins. Where the alias of a version has a monitor, some answers are chosen as samples that people are
@@ -39,7 +39,7 @@ SAMPLE_HEADER: Final = b"x-sample-id"
 """Ids of the answers of a response that people are asked about, each with row and class if there are several.
 """
 REFUSAL_HEADER: Final = b"x-sample"
-"""With the value ``no`` none of the answers is chosen."""
+"""With the value ``no``, none of the answers is chosen."""
 _FOLDED: Final = 256
 """Scores of single answers that wait until their probabilities are computed together."""
 _MOST_WAITING: Final = 4096
@@ -168,7 +168,7 @@ class AnswerWatch:
             self._tally.one(score)
 
     def count(self, scores: float | Floats) -> None:
-        """Count the answer with a score, or those with scores (n,)."""
+        """Count the answer with this score, or the answers with scores (n,)."""
         if self._tally is None:
             return
         if isinstance(scores, float):
@@ -181,7 +181,7 @@ class AnswerWatch:
         return score >= self._threshold
 
     def choose(self, monitor: ActiveMonitor, scores: float | Floats) -> tuple[int, int, list[Chosen]]:
-        """Answers, yes answers, and those that a monitor chooses, of a score or scores (n,)."""
+        """Number of answers, of yes answers, and the answers that a monitor chooses, from scores (n,)."""
         if isinstance(scores, float):
             return self._choose_row(monitor.plan, scores)
         is_yes = scores >= self._threshold
@@ -207,10 +207,10 @@ class AnswerWatch:
 
     def _choose_row(self, plan: SamplingPlan, score: float) -> tuple[int, int, list[Chosen]]:
         accepted = score >= self._threshold
-        # Not for secrets: nobody outside sees the draws of the process.
+        # This draw needs no secrecy, because nobody outside sees the draws of the process.
         draw = random.random()  # noqa: S311
         if draw >= (plan.yes if accepted else plan.floor + plan.slope):
-            # Most answers, whose probabilities need not be known.
+            # This holds for most answers, whose probabilities are then not computed.
             return 1, accepted, []
         p = None if self._calibration is None else self._calibration.probability(score)
         q = plan.probability(accepted, p or 0.0)
@@ -218,7 +218,7 @@ class AnswerWatch:
 
 
 class TrialCount:
-    """Answers to a class that a monitor could have chosen, and those of them that were yes."""
+    """Answers to a class that a monitor could have chosen, and how many of them were yes."""
 
     __slots__ = ("asked", "yes")
 
@@ -237,8 +237,8 @@ class Chosen(NamedTuple):
 
 
 Noted: TypeAlias = list[tuple[AnswerWatch, float | Floats, Sequence[int] | None]]
-"""What a query has to note: scores of a student, of one row or (n,), and the numbers of their rows; None for
-the first ones in order.
+"""Answers to note for a query: scores of a student, of one row or (n,), and the numbers of their rows; None
+for the first rows in order.
 """
 
 
@@ -254,7 +254,7 @@ class Shadowed(NamedTuple):
 
 
 class ForMonitor(NamedTuple):
-    """What was noted for a monitor. dropped: chosen answers that could not be kept."""
+    """Notes for a monitor. dropped: number of chosen answers that could not be kept."""
 
     samples: list[Sample]
     trials: list[Trials]
@@ -289,7 +289,7 @@ class AnswerWatches:
     def of(self, version: ModelVersion, student: PackedStudent) -> AnswerWatch:
         """The watch of a student of a version; it counts if the student is calibrated.
 
-        Of a version `MOST_COUNTED_CLASSES` classes are counted at most: those that were asked first.
+        At most `MOST_COUNTED_CLASSES` classes of a version are counted: the first ones that were queried.
         """
         key = version.tenant, version.model, version.version, student.label
         with self._lock:
@@ -368,7 +368,7 @@ class AnswerWatches:
         rows_of: _Once,
     ) -> list[Sample]:
         asked, yes, chosen = watch.choose(monitor, scores)
-        # Before the samples are kept, so that none is ever written without the answers that it is of.
+        # This comes before the samples are kept, so that no sample is written without its answers.
         with self._lock:
             count.asked += asked
             count.yes += yes
@@ -497,7 +497,7 @@ class AnswerWatches:
             del self._trials[name]
 
     def put_back(self, monitor_id: str, noted: ForMonitor) -> None:
-        """Keep what could not be written: the counts, and as many samples as there is room for."""
+        """Keep notes that could not be written: the counts, and as many samples as there is room for."""
         with self._lock:
             self.has_samples = True
             for one in noted.trials:
@@ -525,7 +525,7 @@ class AnswerWatches:
         return tally
 
     def take_counts(self) -> list[tuple[ModelVersion, tuple[ClassCounts, ...]]]:
-        """What has been counted since the last call, by version."""
+        """Counts since the last call, by version."""
         with self._lock:
             tallies = [*self._tallies.items()]
         versions: dict[_Version, ModelVersion] = {}
@@ -543,7 +543,7 @@ class AnswerWatches:
 
     def _forget(self, key: _Key) -> None:
         with self._lock:
-            # It may have been loaded again meanwhile.
+            # It may have been loaded again in the meantime.
             if key not in self._live and self._tallies.pop(key, None) is not None:
                 self._counted[key[:3]] -= 1
                 if not self._counted[key[:3]]:
@@ -579,11 +579,11 @@ class _Content(NamedTuple):
 
 
 def refuses_samples(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether a query wants none of its answers to be chosen. headers: by name."""
+    """Whether a query forbids choosing its answers. headers: by name."""
     return headers.get(REFUSAL_HEADER, b"").strip().lower() == b"no"
 
 
 def _described(sample: Sample, *, named: bool) -> str:
-    """The id of a sample in the header, with its row and, of several, its class."""
+    """The id of a sample in the header, with its row and, for several classes, its class."""
     text = f"{sample.id};row={sample.row}"
     return f'{text};class="{quote(sample.label)}"' if named else text

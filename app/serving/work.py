@@ -29,7 +29,7 @@ TOO_MUCH_WORK: Final = "too_much_work"
 class RequestLimits:
     """max_bytes: of a decompressed body. max_rows: of a query. max_work: multiply-adds, see `check_work`.
 
-    explains_columns: whether rows are explained by columns, which the event loop leaves to a thread.
+    explains_columns: whether to explain rows by columns, which is always done in a thread.
     """
 
     max_bytes: int
@@ -39,7 +39,10 @@ class RequestLimits:
 
 
 def prediction_work(packed: PackedMap, n_classes: int, *, target: bool = False) -> int:
-    """For a row and the scores of all classes of a teacher. target: one after the other, for one class."""
+    """Work of a row and the scores of all classes of a teacher.
+
+    target: for one class, one score at a time.
+    """
     return row_work(packed, n_classes) + (n_classes * _OF_CLASS if target else 0)
 
 

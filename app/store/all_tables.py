@@ -1,4 +1,4 @@
-"""The metadata of the whole database, whose tables stand in several modules."""
+"""The metadata of the whole database, whose tables are declared in several modules."""
 
 from __future__ import annotations
 

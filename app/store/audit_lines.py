@@ -12,13 +12,13 @@ from app.domain.moments import timestamp
 from app.logs import json_line
 
 LOGGER = "stms.audit"
-"""What tells these lines from those of the log."""
+"""The logger name that distinguishes these lines from those of the log."""
 
 
 def write_lines(records: Iterable[AuditRecord]) -> None:
     """Write the fields of the records as ``GET /v1/audit`` shows them, without those that are null.
 
-    What cannot be written is left out: the table has it.
+    Records that cannot be written are left out, because the table has them.
     """
     for record in records:
         line = json_line({"logger": LOGGER} | asdict(record) | {"at": timestamp(record.at)})

@@ -43,11 +43,11 @@ class BackupFile(msgspec.Struct, frozen=True):
 
 
 class Restored(NamedTuple):
-    """What `restore` did.
+    """The result of `restore`.
 
     ended: keys that were revoked or rotated after the backup, and stay so; None if that is unknown.
     valid: the keys that the restored database accepts. missing: digests of blobs in the object store that
-    are not there, or have another size.
+    are missing, or have another size.
     """
 
     manifest: Manifest
@@ -96,11 +96,12 @@ def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Res
 
     The whole backup is verified before any database is replaced, and each is replaced by renaming: after a
     crash in between, one or both databases are still the old ones, and the restore can be repeated.
-    No session comes back, and no text of a key that the replaced database knows as revoked or rotated.
-    Objects of an object store are no part of a backup; those that the restored database needs and that are
-    gone are named. Raises InvalidRequest if the backup is incomplete, damaged, or made by a newer program or
-    one of before 1.0.0, or needs an object store that the settings do not name, Unavailable if that cannot
-    be asked, and Conflict if databases exist and ``overwrite`` is false or another process has them open.
+    Sessions are not restored, nor texts of keys that the replaced database knows as revoked or rotated.
+    A backup does not contain objects of an object store; those that the restored database needs and that are
+    missing are named. Raises InvalidRequest if the backup is incomplete, damaged, made by a newer program or
+    by one before 1.0.0, or needs an object store that the settings do not name; Unavailable if the object
+    store cannot be reached; Conflict if databases exist and ``overwrite`` is false or another process has
+    them open.
     """
     targets = sqlite_files(settings, must_exist=False)
     manifest = _read(folder)
@@ -126,8 +127,9 @@ def restore(settings: Settings, folder: Path, *, overwrite: bool = False) -> Res
         ended = end_what_was_ended(restored, main)
         _describe(restored)
         for path in targets.values():
-            # `check_not_in_use` has merged the write-ahead log of a healthy database, so only damaged ones
-            # have a log left, which must not be applied to the restored file.
+            # `check_not_in_use` has merged the write-ahead log of a healthy database, so only
+            # damaged databases
+            # still have a log, which must not be applied to the restored file.
             for suffix in ("-wal", "-shm"):
                 path.with_name(path.name + suffix).unlink(missing_ok=True)
         for temporary, target in copies:

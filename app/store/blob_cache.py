@@ -5,13 +5,14 @@ File format:
     data | MAC of each 4 KiB block of the data | footer
 
 The footer holds magic, size, SHA-256 of the data, and a MAC of the table and the footer itself. MACs are
-BLAKE2b with a key that is kept outside of the cache: a file that another program wrote counts as damaged.
+BLAKE2b with a key that is stored outside of the cache, so a file that another program wrote counts as
+damaged.
 
 A file is written under a temporary name and renamed, so it is either complete or absent, and its SHA-256 was
-verified when it was written. Later damage is detected: a small file is hashed each time it is opened, and so
-need not be synced; a large file is synced, and each 4 KiB block of it is verified before its first use, so
-that one row does not cost reading 2 GB. Remove files, but never truncate them: a process that has one mapped
-would get SIGBUS.
+verified when it was written. Later damage is detected: a small file is hashed each time it is opened, so it
+need not be synced. A large file is synced, and each 4 KiB block is verified before its first use, so that
+reading one row does not need reading 2 GB. Remove files, but never truncate them: a process that has mapped
+the file would get SIGBUS.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _DISK_FULL: Final = {errno.ENOSPC, errno.EDQUOT}
 
 
 class DamagedFile(Exception):
-    """A file of the cache differs from what was written."""
+    """A file of the cache differs from the bytes that were written."""
 
 
 class CacheFull(Unavailable):
@@ -78,8 +79,8 @@ class _Descriptor:
 class CachedFile:
     """The bytes of one blob. `read`, `view` and `whole` verify each block once.
 
-    file, key, macs, verified: only of a large file: its descriptor, the key of the MACs, those of its blocks
-    one after the other, and a flag of each block.
+    file, key, macs, verified: set for a large file only: its descriptor, the key of the MACs, the MACs of its
+    blocks one after the other, and a flag for each block.
     """
 
     data: memoryview
@@ -144,7 +145,7 @@ class BlobCache:
     def of(cls, settings: Settings) -> BlobCache:
         """The cache of an installation. Raises Unavailable if its key can neither be read nor made.
 
-        A cache inside the data folder becomes private; another folder must already be.
+        A cache folder inside the data folder is made private; any other folder must already be private.
         """
         with _os_errors_as_unavailable():
             key = installation_key(settings.data_dir)
@@ -156,8 +157,8 @@ class BlobCache:
         """Open the blob ``digest``. A file that is missing or damaged is first fetched and written.
 
         fetch: returns the bytes in chunks. One process of the machine fetches while the others wait.
-        If the disk is full, half of the cache is removed and the fetch is repeated. Raises what ``fetch``
-        raises, and Unavailable if it returns other bytes or if they cannot be stored.
+        If the disk is full, half of the cache is removed and the fetch is repeated. Raises the errors of
+        ``fetch``, and Unavailable if it returns other bytes or if they cannot be stored.
         """
         with _os_errors_as_unavailable():
             with suppress(DamagedFile, FileNotFoundError):

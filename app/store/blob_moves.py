@@ -20,7 +20,7 @@ _CHUNKS_PER_TRANSACTION: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What a move has done so far, and its total. Blobs that were deleted meanwhile count, too."""
+    """Numbers of moved blobs so far, and in total. Blobs that were deleted in the meantime count, too."""
 
     blobs: int
     bytes: int
@@ -38,11 +38,11 @@ class MissingBlob:
 
 
 def move_blobs(store: Store, to: Place, report: Callable[[Moved], None]) -> Moved:
-    """Move all blobs that belong into a place; the service may be running, and has the same object store.
+    """Move all blobs that belong into a place; the service may be running with the same object store.
 
-    Each is copied, read back and compared with its digest, and then its row says the new place. What is left
-    in the old one is deleted: chunks at once, objects by the retention job. A move that was interrupted goes
-    on where it broke off. Raises Unavailable, also for a blob that is damaged where it is.
+    Each blob is copied, read back and compared with its digest, and then its row gets the new place. The old
+    bytes are deleted: chunks at once, objects by the retention job. An interrupted move continues where it
+    stopped. Raises Unavailable, also for a blob that is damaged in its old place.
     """
     if store.objects is None:
         raise without_store()
@@ -59,7 +59,7 @@ def move_blobs(store: Store, to: Place, report: Callable[[Moved], None]) -> Move
         if not page:
             return Moved(done, size_done, total_blobs, total_bytes)
         for digest, size in page:
-            # It may be deleted meanwhile.
+            # The blob may be deleted in the meantime.
             with suppress(NotFound):
                 _move(store, digest, size, to)
             done, size_done = done + 1, size_done + size
@@ -90,7 +90,10 @@ def all_objects(objects: BlobBodies) -> dict[str, int]:
 
 
 def _move(store: Store, digest: str, size: int, to: Place) -> None:
-    """Copy, verify and flip one blob. Raises NotFound if it is deleted meanwhile, Unavailable."""
+    """Copy and verify one blob, and change its place.
+
+    Raises NotFound if it was deleted meanwhile, Unavailable.
+    """
     if store.objects is None:
         raise without_store()
     if to is Place.OBJECTS:

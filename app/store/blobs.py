@@ -34,8 +34,8 @@ class Blobs:
     """Blobs, identified by their SHA-256, in one transaction.
 
     objects: the object store, which has the bytes of blobs of at least `OBJECT_BYTES`. An object is put
-    before its row is visible. A row that is hidden stays until its object has been deleted: whoever stores
-    the same bytes meanwhile waits for the lock of the row, and so never refers to an object that goes.
+    before its row is visible. A hidden row stays until its object has been deleted: a transaction that stores
+    the same bytes waits for the lock of the row, and so never refers to an object that is being deleted.
     """
 
     def __init__(self, connection: Connection, objects: BlobBodies | None = None) -> None:
@@ -66,7 +66,7 @@ class Blobs:
         return Place.OBJECTS if self._objects is not None and size >= OBJECT_BYTES else Place.DATABASE
 
     def _bodies(self, place: Place) -> BlobBodies:
-        """Raises Unavailable for the object store where the settings name none."""
+        """The bytes in a place. Raises Unavailable for the object store if the settings name none."""
         if place is Place.DATABASE:
             return self._database
         if self._objects is None:
@@ -148,9 +148,9 @@ class Blobs:
         until: str | None = None,
         among: Collection[str] | None = None,
     ) -> Sequence[tuple[str, int]]:
-        """(digest, size) of unreferenced blobs that were not used since ``before``, unfinished ones included.
+        """(digest, size) of unreferenced blobs that were not used since ``before``, also unfinished ones.
 
-        after, until: only digests behind the first, and up to the second. among: only these.
+        after, until: only digests after the first, and up to the second. among: only these digests.
         """
         query = (
             sa.select(blobs.c.digest, blobs.c.size)
@@ -195,7 +195,7 @@ class Blobs:
         return False
 
     def hide_objects(self, digests: Collection[str], before: float) -> None:
-        """Hide those of some blobs that are in the object store, unreferenced, and not used since ``before``.
+        """Hide those of ``digests`` that are in the object store, unreferenced, and unused since ``before``.
 
         `remove_hidden` deletes them later. Storing the same bytes again makes a blob complete again.
         """
@@ -209,9 +209,9 @@ class Blobs:
             )
 
     def remove_hidden(self, digests: Collection[str], before: float) -> set[str]:
-        """Delete object and row of those of some blobs that were hidden or abandoned before ``before``.
+        """Delete objects and rows of those of ``digests`` that were hidden or abandoned before ``before``.
 
-        The rows are locked until the objects are deleted. Returns which were deleted. Raises Unavailable.
+        The rows are locked until the objects are deleted. Returns the deleted digests. Raises Unavailable.
         """
         removed: set[str] = set()
         for some in batched(digests):
@@ -226,7 +226,7 @@ class Blobs:
         return removed
 
     def among_objects(self, digests: Collection[str]) -> set[str]:
-        """Those of some blobs whose rows say that their bytes are in the object store, complete or not."""
+        """Those of ``digests`` whose rows place their bytes in the object store, complete or not."""
         stored: set[str] = set()
         for some in batched(digests):
             query = sa.select(blobs.c.digest).where(blobs.c.digest.in_(some), in_objects())
@@ -236,8 +236,9 @@ class Blobs:
     def bury_strays(self, strays: Collection[tuple[str, int]]) -> None:
         """Delete objects (digest, size) that belong to no row of the object store.
 
-        One without any row gets a hidden row, with which `remove_hidden` deletes it later; one whose row says
-        that the bytes are in the database is deleted at once, while its row is locked. Raises Unavailable.
+        An object without any row gets a hidden row, with which `remove_hidden` deletes it later. If its row
+        places the bytes in the database, the object is deleted at once while its row is locked. Raises
+        Unavailable.
         """
         hidden = {"created_at": time.time(), "complete": False, "place": Place.OBJECTS}
         for digest, size in strays:
@@ -271,10 +272,10 @@ class Blobs:
         return int(number), int(size)
 
     def set_place(self, digest: str, size: int, place: Place) -> bool:
-        """Say that the bytes of a complete blob are in a place; False if the blob was deleted meanwhile.
+        """Set the place of a complete blob's bytes; False if the blob was deleted in the meantime.
 
-        The row is locked first, and then the bytes are looked at: nothing deletes them in between. Raises
-        Unavailable if they are not there.
+        The row is locked before the bytes are checked, so that nothing deletes them in between. Raises
+        Unavailable if they are missing.
         """
         if not self._touch(digest, blobs.c.complete):
             return False
@@ -306,7 +307,7 @@ class Blobs:
         return found
 
     def first_chunks(self, digests: Collection[str]) -> dict[str, bytes]:
-        """The first chunks of complete blobs, by digest, and those in the object store as a whole.
+        """The first chunks of complete blobs by digest; blobs in the object store are returned as a whole.
 
         The caller verifies the digests. Raises Unavailable.
         """
@@ -353,7 +354,7 @@ class Blobs:
         return verified(digest, place, self.unverified_chunks(digest))
 
     def unverified_chunks(self, digest: str) -> Iterator[bytes]:
-        """As `chunks`, for a caller that verifies the digest itself. Raises NotFound, Unavailable."""
+        """Like `chunks`, for a caller that verifies the digest itself. Raises NotFound, Unavailable."""
         place, size = self.where(digest)
         yield from self._bodies(place).chunks(digest, size)
 

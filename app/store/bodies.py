@@ -1,4 +1,4 @@
-"""Where the bytes of blobs are: in the database, or in an object store. Their rows are in `blobs`."""
+"""The places of the bytes of blobs: the database, or an object store. Their rows are in `blobs`."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from app.store.dialect import batched, insert_once
 from app.store.tables import blob_chunks, blobs
 
 OBJECT_BYTES: Final = 256 * 1024
-"""Blobs of at least this size are kept in the object store, if there is one. Smaller ones stay in the
-database: a student is then read in the same transaction as its row.
+"""Blobs of at least this size are stored in the object store, if there is one. Smaller ones stay in the
+database, so that a student is read in the same transaction as its row.
 """
 
 
@@ -31,7 +31,7 @@ class Place(StrEnum):
 class Inbox(ABC):
     """Files that clients put into the object store themselves, under a token, at a presigned address.
 
-    Nothing is believed about them until they are read. All methods raise Unavailable.
+    They are not trusted until they are read. All methods raise Unavailable.
     """
 
     @abstractmethod
@@ -44,7 +44,7 @@ class Inbox(ABC):
 
     @abstractmethod
     def chunks(self, token: str, size: int) -> Iterator[bytes]:
-        """The file in order. size: what `size` said."""
+        """The file in order. size: the result of `size`."""
 
     @abstractmethod
     def delete(self, tokens: Collection[str]) -> None:
@@ -58,21 +58,21 @@ class Inbox(ABC):
 class BlobBodies(ABC):
     """The bytes of blobs by their SHA-256. A row of `blobs` says which are complete, and in which place.
 
-    All methods raise Unavailable if the place cannot be reached. inbox: None where clients cannot put files.
+    All methods raise Unavailable if the place cannot be reached. inbox: None if clients cannot put files.
     """
 
     inbox: Inbox | None = None
 
     @abstractmethod
     def put(self, digest: str, size: int, chunks: Iterable[bytes]) -> None:
-        """Store the content of ``size`` bytes. What is there already stays; several may put it at once.
+        """Store content of ``size`` bytes. Existing content stays; several callers may put the same at once.
 
-        Raises Unavailable if the chunks have another size together.
+        Raises Unavailable if the chunks have another total size.
         """
 
     @abstractmethod
     def size(self, digest: str) -> int | None:
-        """Bytes that are stored; None if there are none."""
+        """Number of stored bytes; None if nothing is stored."""
 
     @abstractmethod
     def chunks(self, digest: str, size: int) -> Iterator[bytes]:
@@ -89,10 +89,10 @@ class BlobBodies(ABC):
     def strays(
         self, named: Callable[[Collection[str]], Collection[str]], before: float
     ) -> Iterator[tuple[str, int]]:
-        """(digest, size) of contents that no row says to be here, such as after a crash.
+        """(digest, size) of contents that no row refers to, for example after a crash.
 
-        named: which of some digests a row says to be here. before: only what was stored before this time, in
-        seconds since the epoch, where the place knows.
+        named: returns those of some digests that rows place here. before: only contents stored before this
+        time, in seconds since the epoch, if the place knows these times.
         """
 
     @abstractmethod
@@ -163,7 +163,7 @@ class DatabaseBodies(BlobBodies):
     def strays(
         self, named: Callable[[Collection[str]], Collection[str]], before: float
     ) -> Iterator[tuple[str, int]]:
-        # Every chunk has a row, which says another place after an interrupted move.
+        # Every chunk has a row; after an interrupted move the row names another place.
         chunks = sa.exists().where(blob_chunks.c.digest == blobs.c.digest)
         elsewhere = sa.select(blobs.c.digest, blobs.c.size).where(in_objects(), chunks)
         rows = self._connection.execute(elsewhere.where(blobs.c.created_at < before)).all()
@@ -200,12 +200,12 @@ def verified(digest: str, place: Place, chunks: Iterable[bytes]) -> Iterator[byt
 
 
 def damaged(digest: str, place: Place) -> Unavailable:
-    """The error for bytes that differ from what was stored."""
+    """The error for bytes that differ from the stored ones."""
     return Unavailable(f"Blob {digest} is damaged in the {_NAMES[place]}.", code="blob_damaged")
 
 
 def missing(digest: str, place: Place) -> Unavailable:
-    """The error for bytes that are not where their row says."""
+    """The error for bytes that are not in the place that their row names."""
     return Unavailable(f"Blob {digest} is missing in the {_NAMES[place]}.", code="blob_missing")
 
 

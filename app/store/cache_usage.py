@@ -1,8 +1,8 @@
-"""The folder of the blob cache: where its files are, how much disk they take, and which of them are evicted.
+"""The folder of the blob cache: paths of its files, the disk space that they use, and eviction.
 
 Files are in 256 subfolders by the first two digits of their digest. A counter that all processes share holds
-the bytes in use, so that adding a file costs the same however many there are. The folder is listed only when
-the budget is exceeded, which frees a tenth of it, and every six hours, which corrects the counter and removes
+the used bytes, so adding a file costs the same for any number of files. The folder is listed only when the
+budget is exceeded, which frees a tenth of it, and every six hours, which corrects the counter and removes
 abandoned writes.
 """
 
@@ -86,7 +86,7 @@ class CacheUsage:
                 target = int(self._budget * (1.0 - _FREED_SHARE))
             if total > target:
                 total -= _evict(sorted(files), total - target, newest)
-            # What other processes have added during the scan may be counted twice, until the next one.
+            # Files that other processes added during the scan may be counted twice, until the next scan.
             self._count(total - before, scanned_at=time.time())
 
     def _files(self) -> Iterator[tuple[float, int, str]]:

@@ -1,8 +1,7 @@
 """Copies the whole database of the service from SQLite to PostgreSQL, in one transaction of the target.
 
-Both copies of each table are compared by a digest that does not depend on the order of rows, since the two
-databases sort texts differently. The job engine's own database is not copied, so that no job may be
-unfinished.
+Both copies of each table are compared by a digest that does not depend on the order of rows, because the two
+databases sort texts differently. The job engine's own database is not copied, so no job may be unfinished.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from app.store.tables import blob_chunks, jobs, registry_clock
 
 _ROWS: Final = 500
 _CHUNKS: Final = 4
-"""Rows that are in memory at once; those of `blob_chunks` have megabytes."""
+"""Number of rows in memory at a time; rows of `blob_chunks` have megabytes."""
 
 
 class CopiedTable(NamedTuple):
@@ -39,10 +38,10 @@ class CopiedTable(NamedTuple):
 def copy_database(settings: Settings, target: str) -> list[CopiedTable]:
     """Copy all tables of an SQLite database to an empty PostgreSQL database; the service must be stopped.
 
-    The target gets the schema if it has none. Nothing is kept there if anything fails. Raises InvalidRequest
-    if the service does not use SQLite or the target is not PostgreSQL, Conflict if the source is in use or
-    out of date, has unfinished jobs, or if the target has any row or a table of another program, and
-    Unavailable if what was written differs from what was read.
+    The target gets the schema if it has none. If anything fails, the target stays unchanged. Raises
+    InvalidRequest if the service does not use SQLite or the target is not PostgreSQL; Conflict if the source
+    is in use or out of date or has unfinished jobs, or if the target has any row or a table of another
+    program; Unavailable if the written rows differ from the rows that were read.
     """
     file = sqlite_files(settings)["stms.sqlite"]
     if database_url(target).get_backend_name() != "postgresql":
@@ -84,7 +83,7 @@ def _check_source(engine: sa.Engine) -> None:
 
 
 def _check_target(engine: sa.Engine) -> None:
-    """Raise Conflict unless the database has no rows, and no tables but those of the service."""
+    """Raise Conflict unless the database has no rows, and only tables of the service."""
     with engine.connect() as connection:
         present = set(sa.inspect(connection).get_table_names())
         for name in sorted(present - {"alembic_version", registry_clock.name}):
@@ -122,7 +121,7 @@ def _copy(table: Table, reader: Connection, writer: Connection) -> CopiedTable:
 
 
 def _batches(table: Table, connection: Connection) -> Iterator[list[sa.Row[Any]]]:
-    """All rows of a table in lists; jobs in the order in which they were made, since some refer to others."""
+    """All rows of a table in lists; jobs in the order of their creation, because some refer to others."""
     columns = [
         sa.cast(column, sa.Text).label(column.name) if isinstance(column.type, sa.JSON) else column
         for column in table.columns

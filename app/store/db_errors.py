@@ -22,7 +22,7 @@ _GONE: Final = {"25P03", "25P04"}
 """PostgreSQL: idle-in-transaction or transaction timeout. psycopg reports both as internal errors."""
 
 _SHUTDOWN: Final = "57P"
-"""PostgreSQL, the beginning: the session was ended, by an operator, a shutdown, a crash or a failover."""
+"""Beginning of PostgreSQL's codes for a session that an operator, a shutdown, a crash or a failover ended."""
 
 _READ_ONLY: Final = {"25006", "0A000"}
 """PostgreSQL: read-only transaction, feature not supported. A standby rejects statements with the first, and
@@ -50,9 +50,9 @@ def translate_errors() -> Iterator[None]:
 
 @contextmanager
 def commit_errors() -> Iterator[None]:
-    """For a commit: raise OutcomeUnknown if the database was lost before it said whether it has committed.
+    """For a commit: raise OutcomeUnknown if the database was lost before it confirmed or refused the commit.
 
-    Other errors are re-raised: with them the database says that it has not.
+    Other errors are re-raised, because they mean that nothing was committed.
     """
     try:
         yield
@@ -67,7 +67,7 @@ def commit_errors() -> Iterator[None]:
 def _refused_value(error: DBAPIError) -> InvalidRequest | None:
     """The error to report if the database cannot store or compare a value, such as text with U+0000.
 
-    The border of the service refuses such values; this is for one that it does not know.
+    The service's own checks refuse such values; this is for values that they do not know.
     """
     if isinstance(error, DataError):
         return InvalidRequest("A value of the request cannot be stored.", code="bad_value")
@@ -98,7 +98,7 @@ def unavailable_of(error: DBAPIError) -> Unavailable | None:
 def invalidate_if_read_only(context: ExceptionContext) -> None:
     """Listener of SQLAlchemy's "handle_error": discard the connections to a server that is read-only.
 
-    The next attempt then connects anew, to the server that is the primary by then.
+    The next attempt then opens a new connection, to the server that is the primary by then.
     """
     code = _code(context.original_exception)
     own_mistake = code == "25006" and _began_read_only(context)
@@ -107,7 +107,7 @@ def invalidate_if_read_only(context: ExceptionContext) -> None:
 
 
 def _began_read_only(context: ExceptionContext) -> bool:
-    """Whether this program itself asked for a read-only transaction, in which a write is its own mistake."""
+    """Whether this program itself requested a read-only transaction, in which a write is its own mistake."""
     connection = context.connection
     return connection is not None and bool(connection.get_execution_options().get("postgresql_readonly"))
 

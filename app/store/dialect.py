@@ -14,7 +14,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 Item = TypeVar("Item")
 
 _BATCH: Final = 500
-"""Values in one list of a query; each is a bound parameter, of which a statement can have only so many."""
+"""Number of values in one list of a query; each is a bound parameter, which statements limit in number."""
 
 Upsert: TypeAlias = postgresql.Insert | sqlite.Insert
 

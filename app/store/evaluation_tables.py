@@ -1,4 +1,4 @@
-"""Tables of what is known of versions after their training: evaluations, and gates of aliases."""
+"""Tables with information about versions after their training: evaluations, and gates of aliases."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from app.store.tables import UNFINISHED, metadata, tenant_column
 _ID = String(40)
 _NAME = String(100)
 
-# What a version must have passed before its alias is moved to it.
+# Conditions that a version must have passed before its alias is moved to it.
 gates = Table(
     "gates",
     metadata,
@@ -77,7 +77,7 @@ evaluations = Table(
     Column("starts", Integer, nullable=False, server_default="0"),
     Column("row_bytes", BigInteger, nullable=False, server_default="0"),
     Index("ix_evaluations_tenant_id", "tenant", "id", "row_bytes"),
-    # What a gate asks for.
+    # The condition that the gate requires.
     Index("ix_evaluations_tenant_version", "tenant", "version", "dataset_id"),
     Index("ix_evaluations_unfinished", "id", sqlite_where=UNFINISHED, postgresql_where=UNFINISHED),
 )

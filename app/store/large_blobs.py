@@ -54,7 +54,7 @@ def put_large(
 def stage(store: Store, contents: Iterable[bytes]) -> None:
     """Put contents that belong into the object store there, before the transaction that makes them blobs.
 
-    That transaction is then short. Without it they are strays, which the retention job deletes. Raises
+    This keeps that transaction short. If it does not commit, the retention job deletes the contents. Raises
     Unavailable.
     """
     if store.objects is None:
@@ -83,7 +83,7 @@ def read_large(store: Store, digest: str) -> Iterator[bytes]:
 
 
 def fetch_blob(store: Store, digest: str) -> Iterator[bytes]:
-    """As `read_large` for a reader that does not pause: one transaction, where the database has the bytes."""
+    """Like `read_large`, for a fast reader: one transaction reads all bytes that are in the database."""
     with store.read() as uow:
         place, size = uow.blobs.where(digest)
         if place is Place.DATABASE:
@@ -93,7 +93,7 @@ def fetch_blob(store: Store, digest: str) -> Iterator[bytes]:
 
 
 def _objects(store: Store) -> BlobBodies:
-    """Raises Unavailable where the settings name no object store."""
+    """The object store. Raises Unavailable if the settings name none."""
     if store.objects is None:
         raise without_store()
     return store.objects
@@ -117,7 +117,7 @@ def delete_large(store: Store, digest: str, *, before: float) -> bool:
 def _in_use(
     store: Store, digest: str, chunks: Iterable[bytes], on_progress: Callable[[int], None] | None
 ) -> Iterator[bytes]:
-    """The chunks of an unfinished blob, whose row is touched meanwhile, so that nobody deletes it."""
+    """The chunks of an unfinished blob; its row is touched regularly, so that nothing deletes it."""
     done, touched = 0, time.monotonic()
     for chunk in chunks:
         if time.monotonic() - touched > _TOUCH_SECONDS:

@@ -19,7 +19,7 @@ from sqlalchemy import (
 from app.domain.answer_counts import PROBABILITY_BINS
 from app.store.tables import metadata
 
-# Counters that must not decrease when what they count is deleted, see `app.domain.figures`.
+# Counters that must not decrease when the counted objects are deleted, see `app.domain.figures`.
 tallies = Table(
     "tallies",
     metadata,
@@ -29,7 +29,7 @@ tallies = Table(
 )
 
 
-# Live figures of groups of server processes; `app.serving.server_beats` says what they are.
+# Live figures of groups of server processes, see `app.serving.server_beats`.
 servers = Table(
     "servers",
     metadata,
@@ -43,7 +43,7 @@ servers = Table(
 )
 
 
-# What the records of queries were like, in one hour of the epoch: see `app.serving.columns.tally`.
+# Counts of the inputs of queries, in one hour of the epoch: see `app.serving.columns.tally`.
 input_counts = Table(
     "input_counts",
     metadata,

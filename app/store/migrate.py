@@ -42,9 +42,9 @@ class SchemaUnknown(SetupError):
 def upgrade(address: str, revision: str = "head") -> None:
     """Apply all pending migrations up to ``revision`` in one transaction.
 
-    Concurrent processes wait for each other: on SQLite through its write lock, on PostgreSQL through an
-    advisory lock. A table that a long reader such as pg_dump has locked is waited for two seconds at a time:
-    all queries of the service queue behind a migration that waits. Raises Unavailable after ten minutes, and
+    Concurrent processes wait for each other: on SQLite by its write lock, on PostgreSQL by an advisory lock.
+    It waits at most two seconds at a time for a table that a long reader such as pg_dump has locked, because
+    all queries of the service queue behind a waiting migration. Raises Unavailable after ten minutes, and
     SchemaUnknown.
     """
     engine = open_engine(address, timeouts=UNLIMITED, part="migration")
@@ -63,7 +63,7 @@ def _try_upgrade(engine: Engine, revision: str, *, last: bool) -> bool:
         with engine.begin() as connection:
             if on_postgresql(connection):
                 connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_UPGRADE_LOCK)))
-                # Set after the advisory lock, for which other processes wait as long as it takes.
+                # This is set after the advisory lock, for which processes wait without a limit.
                 connection.exec_driver_sql(f"SET LOCAL lock_timeout = {round(1000 * _LOCK_SECONDS)}")
             before = _revision(connection)
             require_known(before)
@@ -115,7 +115,7 @@ def is_known_revision(revision: str) -> bool:
 
 
 def is_before_first(revision: str) -> bool:
-    """Whether a migration is one of before 1.0.0; another unknown one is of a newer program."""
+    """Whether a migration is older than 1.0.0; any other unknown migration is from a newer program."""
     return revision < min(_revisions())
 
 

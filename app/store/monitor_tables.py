@@ -1,4 +1,4 @@
-"""Tables of monitors: what they look at, the answers that people are asked about, and what people say."""
+"""Tables of monitors: their settings, the answers that people are asked about, and people's feedback."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from sqlalchemy import (
 
 from app.store.tables import metadata
 
-# It ends with its alias. A run ends where the alias moves or what the monitor looks at changes: nothing of an
+# A monitor ends with its alias. A run ends when the alias moves or the monitor's settings change; results
+# of an
 # earlier run counts.
 monitors = Table(
     "monitors",
@@ -96,7 +97,7 @@ samples = Table(
     Column("score", Double, nullable=False),
     Column("probability", Double),
     Column("q", Double, nullable=False),
-    # What people say of it, by its newest feedback; NULL while nobody has.
+    # The newest feedback about it; NULL without feedback.
     Column("correct", Boolean),
     # Whether somebody has looked at it and does not know.
     Column("skipped", Boolean, nullable=False, server_default=sa.false()),
@@ -146,9 +147,9 @@ promise_evidence = Table(
     # See `core.monitoring.sequential.Evidence`: after all hours before `hour`, whose samples are deleted.
     Column("evidence", JSON),
     Column("hour", Integer, nullable=False),
-    # When the alarm was given; NULL while there is none.
+    # When the alarm was raised; NULL without an alarm.
     Column("alarm_at", Double),
-    # What was said of the last alarm when it was acknowledged.
+    # The note given when the last alarm was acknowledged.
     Column("note", String(1000)),
     Index("ix_promise_evidence_alarm_at", "alarm_at"),
 )

@@ -1,7 +1,7 @@
 """Bytes of blobs in an S3-compatible object store, through obstore: the only module that knows this library.
 
 Objects are named ``blobs/<two digits>/<SHA-256>`` below the prefix, files of clients ``inbox/<token>``. An
-object is visible whole or not at all, and says nothing by itself: its row in `blobs` says that it counts.
+object is visible as a whole or not at all; it counts only if its row in `blobs` says so.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ObjectBodies(BlobBodies):
         stopped: list[BaseException] = []
 
         def noted() -> Iterator[bytes]:
-            # The library hides what ends the iteration, such as a job that was cancelled.
+            # The library hides the exception that ends the iteration, such as the cancellation of a job.
             try:
                 yield from pieces
             except BaseException as error:
@@ -164,7 +164,7 @@ class ObjectInbox(Inbox):
 
 
 def _open(address: ObjectAddress, endpoint: str, seconds: float) -> S3Store:
-    """The store of a bucket. Empty values are left to the environment of the process (AWS_…)."""
+    """The store of a bucket. Empty values are taken from the environment of the process (AWS_…)."""
     given = {
         "endpoint": endpoint,
         "region": address.region or (_DEFAULT_REGION if endpoint else ""),

@@ -49,7 +49,7 @@ def objects_of(settings: Settings, seconds: float = 60.0) -> BlobBodies | None:
 
 
 def require_objects(store: Store) -> None:
-    """Raise NoObjectStore if blobs are in an object store, and the settings name none."""
+    """Raise NoObjectStore if blobs are in an object store but the settings name none."""
     if store.objects is not None:
         return
     with store.read() as uow:

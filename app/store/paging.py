@@ -24,8 +24,8 @@ def bounded_page(
 ) -> tuple[Sequence[sa.Row[Any]], bool]:
     """The first rows of an ordered query, at most ``limit`` and `PAGE_BYTES`, and whether more follow.
 
-    size: bytes of a row, best a column. The database computes it, so that long rows are not read to be left
-    out.
+    size: bytes of a row, preferably a column. The database computes it, so that long rows are not read only
+    to be left out.
     """
     sizes = list(connection.execute(query.with_only_columns(size).limit(limit + 1)).scalars())
     count = fitting(sizes[:limit])

@@ -18,9 +18,9 @@ _OF_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 def make_private(folder: Path) -> None:
-    """Create a folder with mode 0700, or take the rights of others from one of our own. Raises OSError.
+    """Create a folder with mode 0700, or remove the rights of others from an own folder. Raises OSError.
 
-    A folder that is meant to be shared, such as /tmp, stays as it is.
+    A folder that is meant to be shared, such as /tmp, stays unchanged.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.stat()

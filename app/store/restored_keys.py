@@ -1,7 +1,7 @@
-"""What a restored SQLite database would bring back: sessions, and keys and tokens that were revoked since.
+"""Removes what a restored SQLite database must not bring back: sessions, and keys and tokens revoked since.
 
-The replaced database may be of another release, so both are read without the tables of this one: by columns
-that all releases have.
+The replaced database may be from another release, so both are read without the tables of this release, by
+columns that all releases have.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def valid_keys(path: Path, now: float) -> list[ValidKey]:
 
 
 def _changed(then: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """Columns of a key whose later values must hold, with these."""
+    """Columns of a key whose later values must be kept, with these values."""
     names: list[str] = []
     if (now["rotated_at"] or 0.0) > (then["rotated_at"] or 0.0):
         names += _ROTATION

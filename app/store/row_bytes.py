@@ -1,6 +1,6 @@
 """Bytes of the rows of jobs and of versions of models, as the quota of a tenant counts them.
 
-They are kept in columns, so that the use of a tenant is a few sums and a deleted row frees what it counted.
+They are stored in columns, so that the use of a tenant is a few sums, and a deleted row frees its bytes.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from app.store.engine import to_json
 from app.store.tables import jobs
 
 ROW_BYTES: Final = 200
-"""Of a row's numbers and short names, and of its entries in indices."""
+"""Bytes of a row's numbers and short names, and of its entries in indices."""
 _SHORT: Final = 100
-"""Text of at most so many characters is part of `ROW_BYTES`."""
+"""Texts of at most this many characters are included in `ROW_BYTES`."""
 
 
 class octets(GenericFunction[int]):  # noqa: N801 - the name of a function in SQL
@@ -57,7 +57,7 @@ def set_row_bytes(connection: Connection, table: sa.Table, where: sa.ColumnEleme
 
 
 def growth(table: sa.Table, values: Mapping[str, Any]) -> sa.ColumnElement[int] | None:
-    """By how many bytes a row grows when these columns are set; None if none of them may be long."""
+    """Number of bytes by which a row grows when these columns are set; None if none of them may be long."""
     grown: sa.ColumnElement[int] | None = None
     for name, value in values.items():
         if _may_be_long(table.c[name].type):
@@ -82,9 +82,9 @@ def count_for_job(connection: Connection, job_id: str, size: int | sa.ColumnElem
 def counted_for_job(
     connection: Connection, job_id: str, table: sa.Table, where: sa.ColumnElement[bool]
 ) -> Iterator[None]:
-    """Count what the block adds to, or changes in, the rows of a job's table. The caller has locked the job.
+    """Count the bytes that the block adds to rows of a job's table. The caller has locked the job.
 
-    where: among which of the job's rows.
+    where: condition on the job's rows to count.
     """
     total = sa.select(sa.func.coalesce(sa.func.sum(row_size(table)), 0)).where(
         table.c.job_id == job_id, where

@@ -36,7 +36,7 @@ def newest_revision() -> str:
 
 
 def create_schema(address: str) -> None:
-    """Make in an empty database what all migrations would."""
+    """Create in an empty database what all migrations would create."""
     engine = open_engine(address, part="migration")
     try:
         with engine.begin() as connection:

@@ -47,7 +47,7 @@ _LABEL = String(400)
 
 
 def tenant_column(*, primary_key: bool = False) -> Column[str]:
-    """The tenant that a row belongs to."""
+    """The column of the tenant that a row belongs to."""
     return Column("tenant", _NAME, primary_key=primary_key, nullable=False, server_default=DEFAULT_TENANT)
 
 
@@ -63,7 +63,7 @@ blobs = Table(
     Column("complete", Boolean, nullable=False, server_default=true()),
     # Where the bytes are, see `app.store.bodies.Place`.
     Column("place", String(16), nullable=False, server_default="database"),
-    # Those in an object store are looked for by themselves, and are none where there is no such store.
+    # Blobs in an object store are searched separately; without an object store there are none.
     Index("ix_blobs_objects", "digest", sqlite_where=_IN_OBJECTS, postgresql_where=_IN_OBJECTS),
 )
 
@@ -96,7 +96,7 @@ datasets = Table(
     Column("class_count", Integer, nullable=False, server_default="0"),
     # Size of its name, its summary and the names of its classes.
     Column("row_bytes", BigInteger, nullable=False, server_default="0"),
-    # The first data set of the series, which is one itself; null of a data set that was not revised from any.
+    # The first data set of the series, which is the series of itself; null if nothing was revised.
     Column("series", _ID),
     Column("revision", Integer, nullable=False, server_default="1"),
     Column("parent", _ID),
@@ -129,7 +129,8 @@ uploads = Table(
     Index("ix_uploads_tenant_expires_at", "tenant", "expires_at", "bytes"),
 )
 
-# The names of the classes of data sets, in pieces, so that a page of them is read without the others. In a
+# The names of the classes of data sets, in pieces, so that a page of them is read without the others. They
+# have a
 # table of their own, because they may take many MiB, and most queries on data sets do not need them.
 dataset_classes = Table(
     "dataset_classes",
@@ -172,7 +173,8 @@ jobs = Table(
     Column("labels_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     # Rows of the data set whose labels the job found suspect.
     Column("suspects_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
-    # What classes share that are added to the students of the job, and the examples of one that it adds.
+    # The shared base of classes that are added to the job's students, and the examples of a class that
+    # it adds.
     Column("addition_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("examples_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("encoder_digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
@@ -190,7 +192,7 @@ jobs = Table(
     Column("queued_at", Double),
     # W3C trace context of the request that submitted the job, if it is traced.
     Column("traceparent", String(55)),
-    # What the specification names, so that looking for it does not read specifications.
+    # Objects that the specification names, so that searching for them does not read specifications.
     Column("test_dataset_id", _ID),
     Column("teacher_model", String(201)),
     # The record of a version with other thresholds has the students of this job but for its own.
@@ -239,7 +241,7 @@ jobs = Table(
     ),
 )
 
-# The states are in the statement's text: with parameters the databases would not use the partial indices.
+# The states are in the statement's text, because with parameters the databases would not use partial indices.
 is_unfinished = jobs.c.state.in_(
     bindparam("unfinished", ["queued", "running", "cancelling"], expanding=True, literal_execute=True)
 )
@@ -280,7 +282,7 @@ job_students = Table(
     Column("digest", _DIGEST, ForeignKey("blobs.digest"), index=True),
     Column("error", Text),
     Column("chosen", JSON(none_as_null=True)),
-    # Of the map that the packages of several students name; NULL where the package holds its map.
+    # Digest of the map that packages of several students share; NULL if the package contains its map.
     Column("map_digest", _DIGEST, ForeignKey("blobs.digest")),
     Index("ix_job_students_job_id_label", "job_id", "label"),
     Index("ix_job_students_map_digest", "map_digest", "job_id"),
@@ -367,7 +369,7 @@ model_versions = Table(
     tenant_column(primary_key=True),
     Column("model", _NAME, primary_key=True),
     Column("version", Integer, primary_key=True),
-    # An imported version has neither job nor data set.
+    # An imported version has neither a job nor a data set.
     Column("job_id", _ID, ForeignKey("jobs.id"), unique=True),
     Column("dataset_digest", _DIGEST),
     Column("method", String(16), nullable=False),
@@ -428,7 +430,7 @@ alias_moves = Table(
 )
 
 # The highest version number and alias revision that were deleted from a model, so that neither is reused.
-# The row of the empty name holds for all models that have neither a row nor a version.
+# The row with the empty name is for all models that have neither a row nor a version.
 retired_numbers = Table(
     "retired_numbers",
     metadata,
@@ -463,7 +465,7 @@ api_keys = Table(
     # Size of the names of its models.
     Column("row_bytes", BigInteger, nullable=False, server_default="0"),
     Index("ix_api_keys_tenant_id", "tenant", "id", "row_bytes"),
-    # The keys in use and those that ended lately are few of all.
+    # Active and recently ended keys are few among all.
     Index("ix_api_keys_revoked_at", "revoked_at", "expires_at"),
     Index("ix_api_keys_tenant_revoked_at", "tenant", "revoked_at", "expires_at"),
     Index("ix_api_keys_cell", "cell", unique=True),
@@ -600,6 +602,6 @@ registry_changes = Table(
     metadata,
     Column("revision", BigInteger, primary_key=True, autoincrement=False),
     Column("kind", String(8), nullable=False),
-    # Of a key or a revocation its id, of a model its tenant and its name, see `app.domain.names.qualified`.
+    # The id of a key or a revocation, or tenant and name of a model, see `app.domain.names.qualified`.
     Column("name", String(201), nullable=False),
 )

@@ -98,10 +98,10 @@ class UnitOfWork:
 
 
 class Store:
-    """Opens transactions for the use cases of one tenant, which is `DEFAULT_TENANT` at first.
+    """Opens transactions for the use cases of one tenant; initially this is `DEFAULT_TENANT`.
 
-    Rows of other tenants do not exist for them. `of_tenant` gives the store of another tenant. Workers,
-    authentication and operators use that of all tenants.
+    Rows of other tenants are invisible. `of_tenant` gives the store of another tenant. Workers,
+    authentication and operators use the store of all tenants.
 
     objects: the object store with the bytes of large blobs; None keeps all bytes in the database.
 
@@ -153,16 +153,16 @@ class Store:
 
     @contextmanager
     def peek(self) -> Iterator[UnitOfWork]:
-        """For one statement that reads, without BEGIN and COMMIT, which cost as much as the statement."""
+        """For one reading statement, without BEGIN and COMMIT, which cost as much as the statement."""
         with translate_errors(), self.engine.connect() as connection:
-            # SQLAlchemy would set more than is needed for AUTOCOMMIT on SQLite, and back again.
+            # SQLAlchemy would set more than AUTOCOMMIT needs on SQLite, and reset it afterwards.
             is_sqlite = self.engine.dialect.name == "sqlite"
             options = {SINGLE_READ: True} if is_sqlite else {"isolation_level": "AUTOCOMMIT"}
             yield UnitOfWork(connection.execution_options(**options), self._tenant, self.objects)
 
     @contextmanager
     def single(self) -> Iterator[UnitOfWork]:
-        """For one statement that writes. On PostgreSQL it commits by itself, without BEGIN and COMMIT."""
+        """For one writing statement. On PostgreSQL it commits by itself, without BEGIN and COMMIT."""
         if self.engine.dialect.name == "sqlite":
             with self.begin() as uow:
                 yield uow

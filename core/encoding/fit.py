@@ -1,7 +1,7 @@
-"""Fits encoders to the rows of training. Labels are never used, so folds of a cross-validation may share one.
+"""Fits encoders to training rows. Labels are never used, so the folds of a cross-validation may share one.
 
-Which columns a kind becomes is in ``core.packed.encoder``. A category that is encoded by the mean of its
-labels breaks promised rates of false positives, and gains nothing over its values.
+``core.packed.encoder`` describes the columns of each kind. Encoding a category by the mean of its labels
+would break promised rates of false positives, and is no better than encoding its values.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ LEAST_ROWS_OF_VALUE: Final = 5
 LEAST_GAPS: Final = 10
 SMALL: Final = 200
 LEAST_ROWS_OF_SMALL: Final = 2
-"""Of so few rows, so many with a value are enough for a column."""
+"""With at most this many rows in total, this many rows with a value are enough for a column."""
 
 _LEAST_DEVIATION: Final = 0.01
 _DAY: Final = 86_400_000_000
@@ -56,13 +56,13 @@ def fit_encoder(
     answers_gaps: bool = True,
     n_classes: int = 0,
 ) -> Encoder:
-    """The encoder of the rows of a table.
+    """Fit the encoder of the rows of a table.
 
-    schema: of its columns. rules: of some columns by name. ignored: further columns that rows may have, such
-    as that of the labels. takes_others: whether rows may have any other columns. answers_gaps: whether rows
-    may have gaps in columns where the table has none; of a single column there is nothing to fill them from.
-    n_classes: limits the number of terms (``most_terms``). Raises InvalidProblem where no column is left, and
-    for cells that are nothing of the kind that was said.
+    schema: of the table's columns. rules: for some columns by name. ignored: further columns that rows may
+    have, such as that of the labels. takes_others: whether rows may have any other columns. answers_gaps:
+    whether rows may have gaps in columns without gaps in the table; a single column has no others to fill
+    gaps from. n_classes: limits the number of terms (``most_terms``). Raises InvalidProblem if no column is
+    left, or if cells are not of the given kind.
     """
     chosen = dict(rules or {})
     columns: list[ColumnEncoder] = []
@@ -72,7 +72,7 @@ def fit_encoder(
             unused.append(column.name)
             continue
         fitted = _fit(table, column, chosen.get(column.name, USUAL_RULES))
-        # A column whose texts share no term says nothing.
+        # A column whose texts share no term has no information.
         if fitted.width or any(map(len, fitted.tables)):
             columns.append(fitted)
         else:
@@ -95,7 +95,7 @@ def fit_encoder(
 
 
 def _filling(column: ColumnEncoder, rules: ColumnRules) -> ColumnEncoder:
-    """A column that learned nothing of gaps fills those of queries, unless they are to be refused."""
+    """The column; if it has not learnt from gaps, it fills gaps of queries unless rules refuse these."""
     learned = not column.required if isinstance(column, TextColumn) else column.marks_gaps
     if learned or rules.missing is False:
         return column
@@ -104,9 +104,9 @@ def _filling(column: ColumnEncoder, rules: ColumnRules) -> ColumnEncoder:
 
 
 def matrix_of(rows: EncodedRows, encoder: Encoder) -> Matrix:
-    """Encoded rows as dense numbers (n, d), or as CSR where there are terms.
+    """Encoded rows as dense numbers (n, d), or as CSR if there are terms.
 
-    In CSR the numbers are stored in every row, also where they are 0: they may be shifted.
+    In CSR the numbers of every row are stored, even those that are 0, because they may be shifted.
     """
     if rows.entries is None:
         return rows.dense
@@ -219,10 +219,10 @@ def _date(column: ColumnSchema, cells: TextCells, required: bool, marks_gaps: bo
 
 
 def fit_terms(cells: TextCells, families: Sequence[Family]) -> tuple[TermTable, ...]:
-    """The most frequent terms, by families. Texts that occur often count as often.
+    """The most frequent terms of each family. A text that occurs several times counts as often.
 
-    Terms of a single row are among them: of the words of new texts many were seen once, which says something
-    of their class. Of a family of which no two rows share a term, none is kept.
+    Terms in a single row are included: new texts have many words that were seen once, and these tell
+    something about the class. If no two rows share a term of a family, the family gets no terms.
     """
     weight = cells.counts
     rows = int(weight.sum())
@@ -255,16 +255,16 @@ def _most_frequent(terms: np.ndarray, occurrences: np.ndarray, limit: int) -> tu
 
 
 def _within_limit(columns: Sequence[ColumnEncoder]) -> list[ColumnEncoder]:
-    """The columns with at most `MAX_TERMS` terms together, the most frequent ones of each family."""
+    """The columns with at most `MAX_TERMS` terms in total: the most frequent ones of each family."""
     sizes = [len(table) for column in columns for table in column.tables]
     if sum(sizes) <= MAX_TERMS:
         return list(columns)
-    # The largest limit of a table with which all fit.
+    # All tables get the largest common limit that keeps the total.
     return _with_limits(columns, [_equal_limit(sizes)] * len(sizes))
 
 
 def _most_frequent_of_all(columns: Sequence[ColumnEncoder], most: int) -> list[ColumnEncoder]:
-    """The columns with at most so many terms together, the most frequent ones of all families."""
+    """The columns with at most ``most`` terms in total: the most frequent ones of all families."""
     tables = [table for column in columns for table in column.tables]
     if sum(map(len, tables)) <= most:
         return list(columns)
@@ -276,7 +276,7 @@ def _most_frequent_of_all(columns: Sequence[ColumnEncoder], most: int) -> list[C
 
 
 def _with_limits(columns: Sequence[ColumnEncoder], limits: Sequence[int]) -> list[ColumnEncoder]:
-    """The columns with the most frequent terms of each of their tables, which have a limit each."""
+    """The columns with the most frequent terms of each table. limits: one for each table."""
     of_table = iter(limits)
     limited: list[ColumnEncoder] = []
     for column in columns:

@@ -1,7 +1,7 @@
-"""Chooses what fills the gaps of queries in columns that training had without any, on rows that are held out.
+"""Chooses how to fill gaps of queries in columns that had no gaps in training, on held-out rows.
 
-The means of the columns given the others are compared, with several ridges, with the usual value of each
-column: taken is what is nearest to the values that random gaps hide.
+It compares the expected values of the columns given the others, with several ridges, and the usual value of
+each column. The best is the one nearest to the values that random gaps hide.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from core.solvers.threads import one_blas_thread
 _RIDGES: Final = (0.01, 0.1, 1.0)
 _MOST_ROWS: Final = 3000
 _HELD_OUT: Final = 3
-"""Every third row is held out."""
+"""One in this many rows is held out."""
 _FEWEST_ROWS: Final = 12
 _PATTERNS: Final = 40
 _SHARE: Final = 0.25
-"""How many random choices of columns are hidden, and which share of the columns each."""
+"""Number of random sets of columns to hide, and the share of the columns in each set."""
 
 
 def fit_gap_fill(encoder: Encoder, dense: Floats, means: Floats) -> GapFill | None:
-    """What fills gaps in the rows of an encoder; None for usual values.
+    """The way to fill gaps in the rows of an encoder; None if usual values are best.
 
-    dense: (n, k), of the rows of training. means: of its columns.
+    dense: training rows, (n, k). means: of the columns of ``dense``.
     """
     n, k = dense.shape
     if not encoder.filling or not 1 < k <= MOST_DENSE or n < _FEWEST_ROWS:
@@ -44,7 +44,7 @@ def fit_gap_fill(encoder: Encoder, dense: Floats, means: Floats) -> GapFill | No
 
 
 def _precision(z: Floats, ridge: float) -> Floats:
-    """The inverse of the correlations, (k, k), with a ridge."""
+    """The inverse of the correlation matrix, (k, k), with a ridge."""
     inverse = np.linalg.inv(z.T @ z / len(z) + ridge * np.eye(z.shape[1]))
     symmetric: Floats = ((inverse + inverse.T) / 2.0).astype(np.float64)
     return symmetric
@@ -53,7 +53,7 @@ def _precision(z: Floats, ridge: float) -> Floats:
 def _errors(
     encoder: Encoder, learnt: Floats, measured: Floats, scale: tuple[Floats, Floats]
 ) -> dict[float, float]:
-    """The squared error of what fills hidden values, summed over patterns, by ridge; ∞: usual values."""
+    """Squared error of filling hidden values, summed over patterns, by ridge; key ∞: usual values."""
     rng = np.random.default_rng(0)
     filling = [place for place, column in enumerate(encoder.columns) if column.fills]
     usual = (_usual_row(encoder) - scale[0]) / scale[1]
@@ -72,5 +72,5 @@ def _errors(
 
 
 def _usual_row(encoder: Encoder) -> Floats:
-    """The dense columns (k,) of gaps in all columns, without anything to fill them from."""
+    """The dense columns (k,) of a row with gaps everywhere, which nothing can fill."""
     return np.array([number for column in encoder.columns for number in column.row(None)])

@@ -1,4 +1,4 @@
-"""Labelled rows of raw cells, and what becomes of them once an encoder is chosen."""
+"""Labelled rows of raw cells, and their encoding once an encoder is chosen."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from core.types import IntArray
 class LabelledTable(LabelledRows):
     """n rows of raw cells, each of one of K classes.
 
-    table: the columns that may be used, without labels. schema: one entry for each of them. y: (n,) int32
+    table: the columns that may be used, without labels. schema: one entry for each column. y: (n,) int32
     codes 0..K−1, −1 for a row without a label. classes: K names, as in `LabelledData`.
     known: names of further columns of the file, such as that of the labels, which rows to be asked about may
     have, too. views: names of the columns of each view by its name; the columns of a view stand side by side.
@@ -47,17 +47,17 @@ class LabelledTable(LabelledRows):
 
     @property
     def n(self) -> int:
-        """Rows."""
+        """Number of rows."""
         return self.table.n
 
     @property
     def d(self) -> int:
-        """Columns."""
+        """Number of columns."""
         return len(self.table.names)
 
     @classmethod
     def of_numbers(cls, data: LabelledData) -> LabelledTable:
-        """The table of rows of numbers, whose columns have names. Raises InvalidProblem without these."""
+        """The table for rows of numbers with named columns. Raises InvalidProblem if they have no names."""
         if data.feature_names is None or sp.issparse(data.X):
             what = "are sparse" if sp.issparse(data.X) else "have no names"
             message = f"The columns of the data set {what}, so nothing can be said of them by name."
@@ -83,14 +83,17 @@ class LabelledTable(LabelledRows):
         )
 
     def row_digests(self) -> Digests:
-        """A number for each row, (n,), equal where all columns in use are; different where none is in use."""
+        """A number for each row, (n,); rows have equal numbers if all columns in use are equal.
+
+        If no column is in use, all numbers differ.
+        """
         used = [k for k, column in enumerate(self.schema) if column.kind is not Kind.IGNORE]
         if not used:
             return np.arange(self.n, dtype=np.uint64)
         return table_digests([self.table.cells[k] for k in used])
 
     def of_classes(self, y: NDArray[np.int32], kept: IntArray) -> LabelledTable:
-        """The same rows with the codes y of the classes ``kept``, given by their codes before."""
+        """The same rows with class codes y. kept: the previous codes of the classes that remain."""
         classes = tuple(self.classes[int(k)] for k in kept)
         return replace(self, y=y, classes=classes, extras=self.extras.of_classes(kept))
 
@@ -99,7 +102,7 @@ class LabelledTable(LabelledRows):
         return self.take(np.flatnonzero(self.y >= 0)) if self.unlabelled else self
 
     def with_kinds(self, said: Mapping[str, KindSpec]) -> LabelledTable:
-        """The same rows where some columns, by name, have another kind. Raises InvalidProblem."""
+        """The same rows with other kinds for some columns, by name. Raises InvalidProblem."""
         unknown = [name for name in said if name not in self.table.names]
         if unknown:
             message = f"The data set has no column {unknown[0]!r:.80}."
@@ -119,10 +122,10 @@ class LabelledTable(LabelledRows):
         takes_others: bool = False,
         answers_gaps: bool = True,
     ) -> Encoder:
-        """The encoder of these rows, fitted to those with a label; to all if none has one.
+        """The encoder fitted to the rows with a label, or to all rows if none has one.
 
-        rules: of some columns by name. takes_others: whether rows to be asked about may have any further
-        columns. answers_gaps: whether they may have gaps where these rows have none. Raises InvalidProblem.
+        rules: for some columns by name. takes_others: whether rows of queries may have any further columns.
+        answers_gaps: whether they may have gaps in columns without gaps here. Raises InvalidProblem.
         """
         return fit_encoder(
             self._fitted_to,
@@ -143,14 +146,14 @@ class LabelledTable(LabelledRows):
         return (self.labelled() if self.unlabelled < self.n else self).table
 
     def encoded(self, encoder: Encoder) -> LabelledData:
-        """The rows as numbers. Raises InvalidProblem for columns that are missing or of another kind."""
+        """The rows as numbers. Raises InvalidProblem if columns are missing or of another kind."""
         X = matrix_of(encoder.encode(self.table), encoder)
         extras = replace(self.extras, views=_ranges(self.views, encoder))
         return LabelledData(X, self.y, self.classes, extras=extras, layout=encoder.layout)
 
 
 def _ranges(views: Collection[tuple[str, tuple[str, ...]]], encoder: Encoder) -> tuple[View, ...]:
-    """The encoded columns of each view. Raises InvalidProblem for texts, whose terms stand elsewhere."""
+    """The encoded columns of each view. Raises InvalidProblem for texts, whose terms are not adjacent."""
     if not views:
         return ()
     start, place = 0, {}

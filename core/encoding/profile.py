@@ -1,4 +1,4 @@
-"""The profile of the rows of training, to which the inputs of queries are compared."""
+"""The profile of the training rows, with which inputs of queries are compared."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from core.packed.input_profile import (
 
 MOST_ROWS: Final = 50_000
 MOST_TEXTS: Final = 2000
-"""Rows that are looked at, and of a column of texts, at equal distances."""
+"""Largest numbers of rows to use, in general and for a column of texts; they are evenly spaced."""
 
 
 def fit_profile(table: Table, encoder: Encoder) -> InputProfile:
-    """The profile of the rows of a table to which the encoder was fitted."""
+    """The profile of the table to whose rows the encoder was fitted."""
     some = table.take(_spread(table.n, MOST_ROWS)) if table.n > MOST_ROWS else table
     columns = []
     for column in encoder.columns[:MOST_COLUMNS]:
@@ -68,7 +68,7 @@ def _of(column: ColumnEncoder, cells: Cells) -> ColumnProfile:
 
 
 def _category_bins(column: CategoryColumn, cells: TextCells) -> tuple[NDArray[np.int64], list[int]]:
-    """The bin of each cell that is no gap, and the places of the values that have bins of their own."""
+    """The bin of each cell that is not a gap, and the places of the values that have their own bins."""
     count_of = dict(zip(cells.texts, cells.counts.tolist(), strict=True))
     by_count = sorted(range(len(column.values)), key=lambda place: -count_of.get(column.values[place], 0))
     top = by_count[:OTHERS]
@@ -78,7 +78,7 @@ def _category_bins(column: CategoryColumn, cells: TextCells) -> tuple[NDArray[np
 
 
 def _text_bins(column: TextColumn, cells: TextCells) -> tuple[NDArray[np.int64], list[Any]]:
-    """Both bins of each cell that is no gap, and the edges of the numbers of words."""
+    """Both bins of each cell that is not a gap, and the edges for numbers of words."""
     codes = cells.codes[cells.codes >= 0]
     own, places = np.unique(codes, return_inverse=True)
     counted = [count_words(column, cells.texts[code], of_training=True) for code in own.tolist()]
@@ -89,7 +89,7 @@ def _text_bins(column: TextColumn, cells: TextCells) -> tuple[NDArray[np.int64],
 
 
 def _edges(values: NDArray[Any], bins: int) -> list[Any]:
-    """Where all of at most ``bins`` bins but the first begin, so that they have about as many values each."""
+    """The starts of all bins but the first, for at most ``bins`` bins with similar numbers of values."""
     if not len(values):
         return []
     ordered = np.sort(values)
@@ -99,5 +99,5 @@ def _edges(values: NDArray[Any], bins: int) -> list[Any]:
 
 
 def _spread(n: int, most: int) -> NDArray[np.int64]:
-    """``most`` of n places, at equal distances."""
+    """``most`` of n positions, evenly spaced."""
     return np.arange(most, dtype=np.int64) * n // most

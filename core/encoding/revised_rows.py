@@ -1,6 +1,6 @@
 """The rows of a data set with other labels, without some of them, and followed by those of another one.
 
-Rows that were kept come first, in their order, so that their numbers change by deletions only.
+Rows that are kept come first, in their order, so only deletions change their numbers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Rows: TypeAlias = LabelledData | LabelledTable
 
 _FIELD: Final = "append_dataset_id"
 _ODD: Final = np.uint64(0x9E3779B97F4A7C15)
-"""Makes a sum of the numbers of values, labels and extras depend on which of them is which."""
+"""Factor that makes a digest depend on the order of values, labels and extras."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def _names_of(rows: Rows, codes: NDArray[np.int32]) -> set[str]:
 
 
 def _ordered(names: set[str], first: Sequence[str]) -> tuple[str, ...]:
-    """The names in the order of ``first`` if it has all of them, or else in that of all data sets."""
+    """The names in the order of ``first`` if it has exactly these; otherwise in the usual order."""
     if names == set(first):
         return tuple(first)
     listed = sorted(names)
@@ -195,15 +195,15 @@ def _ordered(names: set[str], first: Sequence[str]) -> tuple[str, ...]:
 
 
 def _coded(rows: Rows, names: Sequence[str]) -> Rows:
-    """The rows with the codes of all these names, among which are those of their classes."""
+    """The rows with codes for all ``names``, which include the rows' classes."""
     place = {name: code for code, name in enumerate(names)}
-    # The last entry is that of the code −1.
+    # The last entry is for the code −1.
     table = np.array([*(place[name] for name in rows.classes), -1], dtype=np.int32)
     return replace(rows, y=table[rows.y], classes=tuple(names))
 
 
 def _without_empty(rows: Rows, test: Rows | None) -> tuple[Rows, Rows | None]:
-    """Both parts without the classes of which no training row is left. Raises InvalidProblem."""
+    """Both parts without the classes that have no training row left. Raises InvalidProblem."""
     kept = np.flatnonzero(rows.class_counts)
     if len(kept) == rows.K:
         return rows, test
@@ -241,7 +241,7 @@ def _as_table(rows: Rows) -> LabelledTable:
 
 
 def _with_columns_of(rows: LabelledData, other: LabelledData) -> LabelledData:
-    """The other rows with their columns in the order of these rows."""
+    """The other rows with their columns in the order of ``rows``."""
     X, is_dense = other.X, isinstance(rows.X, np.ndarray)
     if is_dense != isinstance(X, np.ndarray):
         raise _wrong("The rows of one data set are sparse, and those of the other are not.")
@@ -255,7 +255,7 @@ def _with_columns_of(rows: LabelledData, other: LabelledData) -> LabelledData:
         if not isinstance(X, np.ndarray):
             X.sort_indices()
     elif not isinstance(X, np.ndarray) and other.d < rows.d:
-        # A sparse file ends with the last column of which it has a value.
+        # A sparse file ends with the last column that has a value.
         X = sp.csr_array((X.data, X.indices, X.indptr), shape=(other.n, rows.d))
     elif other.d != rows.d:
         raise _wrong(f"The data set has {rows.d} columns, and the rows to append have {other.d}.")
@@ -305,15 +305,15 @@ def _stacked(first: Matrix, second: Matrix) -> Matrix:
     if isinstance(first, np.ndarray):
         return cast(Matrix, np.concatenate([first, second]))
     both = sp.csr_array(sp.vstack([first, second], format="csr"))
-    # Both were canonical; setting the flag saves SciPy a check of all entries.
+    # Both are canonical; setting the flag saves SciPy a check of all entries.
     both.has_canonical_format = True
     return both
 
 
 def _joined(column: ColumnSchema, first: Cells, second: Cells) -> Cells:
-    """The cells of a column, one after the other."""
+    """The cells of a column of both data sets, one after the other."""
     if type(first) is not type(second):
-        # Numbers of one file may be texts of another, such as n/a for a gap.
+        # A column of numbers in one file may be texts in another, for example with n/a for a gap.
         spec = KindSpec(Kind.TEXT) if column.kind is Kind.IGNORE else column.spec
         try:
             first, second = (cells_as(column.name, cells, spec) for cells in (first, second))
@@ -349,13 +349,13 @@ def _joined_pictures(first: PictureCells, second: PictureCells) -> PictureCells:
 
 def _joined_texts(first: TextCells, second: TextCells) -> TextCells:
     place = {text: code for code, text in enumerate(first.texts)}
-    # The last entry is that of a gap.
+    # The last entry is for a gap.
     codes = np.array([*(place.setdefault(text, len(place)) for text in second.texts), GAP], dtype=np.int32)
     return TextCells(np.concatenate([first.codes, codes[second.codes]]), Texts.of(place))
 
 
 def _schema(table: Table, before: Sequence[ColumnSchema]) -> tuple[ColumnSchema, ...]:
-    """The kinds of the columns, as they were; columns that were of no use may be of one now."""
+    """The kinds of the columns stay; columns that were not usable may now be."""
     return tuple(map(_column, table.cells, before))
 
 

@@ -1,4 +1,4 @@
-"""What a user may say of how columns are encoded; apart from the fit, which loads SciPy."""
+"""Rules that a user may set for the encoding of columns, in a module without the fit, which imports SciPy."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from core.packed.term_table import MAX_TERMS
 from core.packed.terms import Family
 
 FAMILIES: Final[tuple[Family, ...]] = ("words", "pairs", "characters3")
-"""Of eight open sets of texts, from tweets to news, these three together are best or nearly so on each."""
+"""On eight open sets of texts, from tweets to news, these three together are the best or nearly so."""
 FAMILIES_OF_LONG: Final[tuple[Family, ...]] = ("words", "pairs")
 LONG_WORDS: Final = 50.0
-"""In texts of so many words on average, runs of characters say hardly more than their words."""
+"""With this many words on average, runs of characters tell hardly more than words."""
 BYTES_OF_STUDENTS: Final = 192 * 1024**2
-"""Of the packages of all students of texts together, which have a float32 for each term and rival."""
+"""Bytes of the packages of all students of texts together, with a float32 for each term and rival."""
 FEWEST_TERMS: Final = 8192
-"""Tables of any number of classes have so many terms: with 5700, 77 intents lose 0.3 points of held-out F."""
+"""Least limit of terms for any number of classes: with 5700, 77 intents lose 0.3 points of held-out F."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnRules:
-    """What a sender says of how a column enters. missing: whether gaps are accepted; None: as in training.
+    """A user's rules for the encoding of a column. missing: whether gaps are accepted; None: as in training.
 
-    refuses_unseen: whether a category's value that training did not have is an error.
-    families: of the terms of texts; None: by the length of the texts.
+    refuses_unseen: whether a category's value that was not in training is an error.
+    families: families of the terms of texts; None: by the length of the texts.
     """
 
     missing: bool | None = None
@@ -34,7 +34,7 @@ class ColumnRules:
     families: tuple[Family, ...] | None = None
 
     def families_of(self, texts: Texts) -> tuple[Family, ...]:
-        """The families of the terms of a column with these different texts."""
+        """The families of terms for a column with these different texts."""
         if self.families is not None:
             return self.families
         is_long = len(texts) > 0 and mean_words(texts) >= LONG_WORDS
@@ -45,11 +45,11 @@ USUAL_RULES: Final = ColumnRules()
 
 
 def most_terms(n_classes: int) -> int:
-    """So many terms that students of all classes may have all others as rivals, see ``core.students.rivals``.
+    """Number of terms for which students of all classes may have all others as rivals.
 
-    Of many classes rivals are worth more than rare terms: of 77 intents students with 76 rivals gain 0.8
-    points of held-out F over those with 32, and with the 8000 most frequent of 26 000 terms, half of which
-    one row has, their teacher loses 0.1.
+    See ``core.students.rivals``. With many classes rivals are worth more than rare terms: for 77 intents,
+    students with 76 rivals gain 0.8 points of held-out F over those with 32. With the 8000 most frequent of
+    26 000 terms, half of which occur in one row, their teacher loses 0.1.
     """
     fitting = BYTES_OF_STUDENTS // (4 * max(n_classes, 1) ** 2) - 1
     return min(MAX_TERMS, max(FEWEST_TERMS, fitting))

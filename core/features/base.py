@@ -1,4 +1,4 @@
-"""What all feature maps share."""
+"""The base class of feature maps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Folded: TypeAlias = tuple[PackedMap, NDArray[np.float64], NDArray[np.float64]]
 
 
 class FeatureMap(ABC):
-    """A fitted map from raw rows (n, d) to features Φ (n, m), the constant 1 last.
+    """A fitted map from raw rows (n, d) to features Φ (n, m), whose last column is the constant 1.
 
     dtype: of Φ. The same map gives the same Φ, bit for bit, in every process of one machine.
     """
@@ -33,22 +33,22 @@ class FeatureMap(ABC):
     @classmethod
     @abstractmethod
     def fit(cls, X: Matrix, spec: FeatureSpec, seed: int) -> Self:
-        """The map that ``spec`` describes, fitted on checked rows (n, d)."""
+        """The map that ``spec`` describes, fitted to checked rows (n, d)."""
 
     @classmethod
     @abstractmethod
     def restore(cls, header: Header, arrays: Arrays, dtype: FeatureDtype) -> Self:
-        """The map of ``to_bytes``. Raises InvalidPackage, InvalidProblem."""
+        """The map that ``to_bytes`` stored. Raises InvalidPackage, InvalidProblem."""
 
     @property
     @abstractmethod
     def n_columns(self) -> int:
-        """d, raw columns."""
+        """d, the number of raw columns."""
 
     @property
     @abstractmethod
     def n_features_out(self) -> int:
-        """m, features with the constant 1."""
+        """m, the number of features including the constant 1."""
 
     @abstractmethod
     def transform(self, X: Matrix) -> Matrix:
@@ -56,7 +56,7 @@ class FeatureMap(ABC):
 
     @abstractmethod
     def fold(self, coef: NDArray[np.floating]) -> Folded:
-        """Weights on φ rewritten as weights on the map's basis.
+        """Rewrite weights on φ as weights on the map's basis.
 
         coef: (q, m). Returns the packed map with p basis values, coefficients A (q, p) and intercepts b (q,):
         Φ coefᵀ = basis(X) Aᵀ + b. Raises InvalidProblem if coef does not have m columns.
@@ -64,7 +64,7 @@ class FeatureMap(ABC):
 
     @abstractmethod
     def _parts(self) -> tuple[Header, Arrays]:
-        """What ``to_bytes`` stores beside kind and dtype."""
+        """What ``to_bytes`` stores besides kind and dtype."""
 
     def to_bytes(self) -> bytes:
         """The map as safetensors, for ``feature_map_from_bytes``; the same map gives the same bytes."""
@@ -82,10 +82,10 @@ def scale_rule(X: Matrix, standardisation: Standardisation) -> float:
 
 
 def kernel_standardisation(X: Matrix, spec: FeatureSpec) -> tuple[Standardisation, float]:
-    """Standardisation and γ of an RBF kernel; dense columns are centred, factors are part of the scale.
+    """Standardisation and γ of an RBF kernel; dense columns are centred, column factors are in the scale.
 
     A kernel of x − l does not depend on a shift, but ‖x‖² + ‖l‖² − 2x·l loses digits far from the origin.
-    Raises InvalidProblem for another number of factors than columns.
+    Raises InvalidProblem if there is not one factor for each column.
     """
     fitted = fit_standardisation(X, spec.scaling, spec.layout)
     scale = fitted.scale
@@ -99,7 +99,7 @@ def kernel_standardisation(X: Matrix, spec: FeatureSpec) -> tuple[Standardisatio
 
 
 def before_terms(X: Matrix, spec: FeatureSpec) -> tuple[Any, FeatureSpec]:
-    """The columns of a kernel and its specification for these: dense ones where terms of texts follow."""
+    """The columns of a kernel as dense rows, without terms of texts, and the specification for them."""
     layout = spec.layout
     if layout is None or not layout.terms or isinstance(X, np.ndarray):
         return X, spec
@@ -107,5 +107,5 @@ def before_terms(X: Matrix, spec: FeatureSpec) -> tuple[Any, FeatureSpec]:
 
 
 def as_float64(X: Any) -> Any:
-    """Dense or CSR rows in float64, without a copy where they are already."""
+    """Dense or CSR rows in float64; no copy is made if they are float64 already."""
     return X.astype(np.float64, copy=False)

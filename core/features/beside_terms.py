@@ -1,7 +1,7 @@
 """Features of rows with terms of texts: φ(x) = (ψ(z), t, 1), where z are the columns before the terms t.
 
 ψ is any map of dense rows without its constant, so a kernel of φ is the sum of a kernel of z and the inner
-product of the terms. These are not scaled: the encoder has weighed them, and given each text the norm 1.
+product of the terms. Terms are not scaled, because the encoder has weighted them and given each text norm 1.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DENSE: dict[str, type[FeatureMap]] = {one.kind: one for one in (NystroemMap, Fo
 @final
 @dataclass(frozen=True, eq=False)
 class BesideTermsMap(FeatureMap):
-    """φ(x) = (ψ(z), t, 1), CSR. of_dense: (ψ, 1). n_terms: columns of t."""
+    """φ(x) = (ψ(z), t, 1), in CSR. of_dense: the map (ψ, 1). n_terms: number of columns of t."""
 
     kind: ClassVar[str] = "beside_terms"
     of_dense: FeatureMap

@@ -1,4 +1,4 @@
-"""Which feature map ``kind="auto"`` stands for, by the shape of the training rows alone."""
+"""Chooses the feature map that ``kind="auto"`` means, from the shape of the training rows alone."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from core.types import Matrix
 
 WIDE: Final = 2000
-"""More columns than this are usually separable by planes, and a kernel of them costs more than it gives."""
+"""With more columns, planes usually separate the classes, and a kernel costs more than it gains."""
 USUAL_LANDMARKS: Final = 1000
-"""Landmarks of a Nyström map; up to so many rows the exact kernel costs no more."""
+"""Number of landmarks of a Nyström map; up to this many rows the exact kernel costs no more."""
 FEWEST_LANDMARKS: Final = 100
 MOST_KERNEL_ROWS: Final = 500_000
-"""Of more rows a choice among maps takes a linear one: kernel features would take too much memory."""
+"""With more rows, a linear map is chosen, because kernel features would take too much memory."""
 FEATURE_VALUES: Final = 50_000_000
-"""Landmarks times rows, at most, 400 MB: of more than 50 000 rows there are fewer landmarks."""
+"""Largest number of landmarks times rows, 400 MB; with more than 50 000 rows there are fewer landmarks."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureChoice:
-    """spec: the specification of the map that is fitted, its kind not "auto". reason: one sentence, or ""."""
+    """spec: specification of the map to fit, with a kind other than "auto". reason: one sentence, or ""."""
 
     spec: FeatureSpec
     reason: str = ""
@@ -42,7 +42,7 @@ class FeatureChoice:
 
 
 def choose_features(spec: FeatureSpec, X: Matrix) -> FeatureChoice:
-    """What ``spec`` means for raw rows (n, d); labels are not used, so that folds may share the map."""
+    """The map that ``spec`` means for raw rows (n, d). Labels are not used, so folds may share the map."""
     if spec.kind != "auto":
         return FeatureChoice(spec)
     n, d = X.shape
@@ -59,10 +59,10 @@ def choose_features(spec: FeatureSpec, X: Matrix) -> FeatureChoice:
 
 
 def _sparse_choice(spec: FeatureSpec, X: sp.csr_array) -> FeatureChoice:
-    """Linear features; the default scaling becomes idf if no value is negative, as in counts of terms.
+    """Linear features. The default scaling becomes idf if no value is negative, as in counts of terms.
 
-    A column that is rarely other than 0 has a small standard deviation. Divided by it, such columns outweigh
-    the others.
+    A column that is rarely other than 0 has a small standard deviation; divided by it, such columns would
+    outweigh the others.
     """
     if spec.scaling is Scaling.ZSCORE and not (X.data < 0.0).any():
         return FeatureChoice(
@@ -73,7 +73,7 @@ def _sparse_choice(spec: FeatureSpec, X: sp.csr_array) -> FeatureChoice:
 
 
 def rbf_features(spec: FeatureSpec, n: int, landmarks: int = USUAL_LANDMARKS) -> FeatureSpec:
-    """The RBF map for n rows: exact, or with so many landmarks, fewer where memory does not suffice."""
+    """The RBF map for n rows: exact, or with this many landmarks, or fewer if memory does not suffice."""
     if n <= landmarks:
         return replace(spec, kind="kernel")
     size = min(landmarks, max(FEATURE_VALUES // n, FEWEST_LANDMARKS))

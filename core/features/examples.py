@@ -1,4 +1,4 @@
-"""Rows as teachers and students get them: raw, and mapped to features."""
+"""Rows as teachers and students use them: raw, and mapped to features."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedValues:
-    """Values computed from all rows, each once, for every student that needs it. Safe for several threads."""
+    """Values computed from all rows, each only once, for all students that need them. Thread-safe."""
 
     _values: dict[str, Any] = field(default_factory=dict)
     _lock: RLock = field(default_factory=RLock)
 
     def get(self, key: str, compute: Callable[[], T]) -> T:
-        """The value kept under ``key``, computed on first use."""
+        """The value stored under ``key``; it is computed on first use."""
         with self._lock:
             if key not in self._values:
                 self._values[key] = compute()
@@ -37,9 +37,9 @@ class SharedValues:
 class Examples:
     """n rows.
 
-    all_X: raw rows (N, d), dense or CSR. all_features: Φ of them, (N, m). index: the n rows of these that are
-    meant, (n,), None for all. feature_map: φ, fitted as ``feature_spec`` says; both None where there are
-    features only, and nothing can be packed.
+    all_X: raw rows (N, d), dense or CSR. all_features: Φ of all_X, (N, m). index: numbers of the n rows among
+    these, (n,), None for all. feature_map: φ, fitted as ``feature_spec`` says; both are None if there are
+    only features, and nothing can then be packed.
     shared: values computed from all N rows. all_extras: privileged columns, views and scores of all N rows.
     """
 
@@ -62,7 +62,7 @@ class Examples:
 
     @classmethod
     def of_features(cls, features: Matrix) -> Examples:
-        """Rows of which only the features are known, (n, m)."""
+        """Rows that have features (n, m) only, and no raw rows."""
         return cls(features, features)
 
     @cached_property
@@ -77,7 +77,7 @@ class Examples:
 
     @cached_property
     def extras(self) -> Extras:
-        """Privileged columns, views and scores of a teacher from outside."""
+        """Privileged columns, views and scores of an outside teacher."""
         return self.all_extras if self.index is None else self.all_extras.take(self.index)
 
     @property
@@ -87,7 +87,7 @@ class Examples:
 
     @property
     def views(self) -> tuple[View, ...]:
-        """Named ranges of columns of X; none if the data set has none."""
+        """Named ranges of columns of X; empty if the data set has none."""
         return self.all_extras.views
 
     @property
@@ -96,7 +96,7 @@ class Examples:
         return int(self.all_X.shape[0]) if self.index is None else len(self.index)
 
     def take(self, rows: IntArray) -> Examples:
-        """Some of the rows, given by their numbers; copies are made when they are first used."""
+        """Some of the rows, given by their numbers; arrays are copied when they are first used."""
         index = rows if self.index is None else self.index[rows]
         return Examples(
             self.all_X,

@@ -1,4 +1,4 @@
-"""Landmarks of a Nyström map: a few points that stand for many."""
+"""Landmarks of a Nyström map: a few points that represent many rows."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from core.data.validation import row_blocks
 from core.types import Matrix
 
 _ITERATIONS = 5
-"""Lloyd steps. More move the centres, but not the accuracy of the classifier built on them."""
+"""Lloyd steps. More steps move the centres, but do not make the classifier on them more accurate."""
 
 _ROWS_PER_CENTRE = 20
-"""Rows looked at for each centre: beyond that the centres no longer get better, only slower."""
+"""Rows used for each centre; more rows take longer and do not improve the centres."""
 
 _FAR = 4
-"""One landmark of so many begins at a row that is far from the others. With 500 of them the teacher's mean F
-on a third of the training part of shuttle, which has classes of a few rows, rose from 73 to 79 (four splits).
-On pendigits, usps, letter, satimage, protein and mnist it moved by less than 0.2."""
+"""One in this many landmarks starts at a row that is far from the others. With 500 landmarks, this raised the
+teacher's mean F on a third of the training part of shuttle, which has classes of a few rows, from 73 to 79
+(four splits). On pendigits, usps, letter, satimage, protein and mnist it changed F by less than 0.2."""
 
 _ROWS_SEARCHED = 100_000
-"""Far rows are looked for among so many."""
+"""Far rows are searched among this many rows."""
 
 
 def choose_landmarks(X: Matrix, n_landmarks: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """At most ``n_landmarks`` different points (p, d) that cover the rows of ``X`` (n, d).
 
-    Dense rows: k-means centres. Sparse rows: rows drawn at random, since their centres would be dense and far
-    from every row. Fewer points come back where X has fewer different rows or clusters run empty.
+    Dense rows: k-means centres. Sparse rows: random rows, because their centres would be dense and far from
+    every row. There are fewer points if X has fewer different rows or if clusters become empty.
     """
     n = X.shape[0]
     drawn = np.sort(rng.choice(n, min(n, _ROWS_PER_CENTRE * n_landmarks), replace=False))
@@ -42,11 +42,11 @@ def choose_landmarks(X: Matrix, n_landmarks: int, rng: np.random.Generator) -> N
 
 
 def covering_landmarks(X: Matrix, n_landmarks: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Like ``choose_landmarks``, with landmarks where rows are few, too; labels are not used.
+    """Like ``choose_landmarks``, but with landmarks also where rows are rare; labels are not used.
 
-    Of dense rows a quarter of the centres begin at rows drawn in proportion to their squared distance from
-    the other centres' (k-means++, Arthur and Vassilvitskii 2007), among all rows and not those that centres
-    are computed from. Rows of a rare class are otherwise seldom among these.
+    For dense rows, a quarter of the centres start at rows drawn in proportion to their squared distance from
+    the starts of the other centres (k-means++, Arthur and Vassilvitskii 2007). They are drawn from all rows,
+    because the sample that centres are computed from seldom includes rows of a rare class.
     """
     n, n_far = X.shape[0], n_landmarks // _FAR
     if sp.issparse(X) or n <= n_landmarks or not n_far:
@@ -66,7 +66,7 @@ def _far_rows(
     count: int,
     rng: np.random.Generator,
 ) -> NDArray[np.intp]:
-    """At most ``count`` of the rows ``searched`` (s,), drawn in proportion to the squared distance."""
+    """At most ``count`` of the rows ``searched`` (s,), drawn in proportion to their squared distance."""
     half_norms = 0.5 * np.einsum("ij,ij->i", centres, centres)
     distance = np.empty(len(searched))
     for rows in row_blocks(len(searched), len(centres)):
@@ -84,7 +84,7 @@ def _far_rows(
 def lloyd(X: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.float64]:
     """Centres (p, d) after a few steps of Lloyd's k-means on rows (n, d), without empty clusters.
 
-    Sums run in the order of the rows, so the result is the same in every process with the same BLAS threads.
+    Sums are computed in the order of the rows, so processes with the same BLAS threads give the same result.
     """
     n = len(X)
     for _ in range(_ITERATIONS):
@@ -97,7 +97,7 @@ def lloyd(X: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.fl
 
 
 def _nearest(X: NDArray[np.float64], centres: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Index of the centre nearest to each row, the first of equals, (n,)."""
+    """Index of the centre nearest to each row, (n,); the first of equally near ones."""
     half_norms = 0.5 * np.einsum("ij,ij->i", centres, centres)
     nearest = np.empty(len(X), dtype=np.intp)
     for rows in row_blocks(len(X), len(centres)):

@@ -1,11 +1,11 @@
-"""Feature maps φ: raw rows to the features that teacher and students are linear in.
+"""Feature maps φ from raw rows to features; linear teachers and students are linear in these.
 
     linear     φ(x) = (x', 1)
     nystroem   φ(x) = (k(x', L) W, 1), W = V Λ^(−1/2) from k(L, L) = V Λ Vᵀ     Williams and Seeger (2001)
     kernel     the same with all training rows as L, the exact kernel
     fourier    φ(x) = (√(2/p) cos(Ωx' + β), 1), Ω ~ N(0, 2γ), β ~ U[0, 2π)      Rahimi and Recht (2007)
 
-Terms of texts stay as they are beside each of these, see ``core.features.beside_terms``.
+Terms of texts stay unchanged beside the features of each map, see ``core.features.beside_terms``.
 
 x' is the standardised row, k(x, l) = exp(−γ‖x − l‖²). The constant 1 comes last, so there is always a bias.
 """
@@ -61,12 +61,12 @@ def fit_feature_map(X: Matrix, spec: FeatureSpec, seed: int) -> FeatureMap:
 
 
 def refitted(examples: Examples, rows: IntArray) -> Examples:
-    """``examples`` as a map gives them that was fitted to ``rows`` (numbers of some) alone.
+    """``examples`` with features of a map that was fitted to ``rows`` (row numbers) only.
 
-    A map does not use labels, and usually one that was fitted to all rows serves a cross-validation: the same
+    A map does not use labels, so one that was fitted to all rows usually serves a cross-validation: the same
     examples are returned. But the standard deviation of a sparse column that is rarely other than 0 includes
-    the held-out rows' values, so that they look smaller than new rows do, and a threshold chosen on their
-    scores promises too few false positives.
+    the values of held-out rows. These rows then look smaller than new rows do, and a threshold chosen on
+    their scores promises too few false positives.
     """
     fitted, spec = examples.feature_map, examples.feature_spec
     if fitted is None or spec is None or not sp.issparse(examples.X):
@@ -79,7 +79,10 @@ def refitted(examples: Examples, rows: IntArray) -> Examples:
 
 
 def feature_map_from_bytes(data: Buffer) -> FeatureMap:
-    """The map of ``FeatureMap.to_bytes``, its arrays views of ``data``. Raises InvalidPackage."""
+    """The map that ``FeatureMap.to_bytes`` stored; its arrays are views of ``data``.
+
+    Raises InvalidPackage.
+    """
     header, arrays = decode(data, FeatureMap.FORMAT)
     kind, dtype = take(header, "features", str), take(header, "dtype", str)
     if dtype not in get_args(FeatureDtype):

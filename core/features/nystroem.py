@@ -22,10 +22,10 @@ from core.solvers.threads import one_blas_thread
 from core.types import Matrix
 
 EIGENVALUE_FLOOR = 1e-10
-"""Directions of k(L, L) below this part of the largest eigenvalue are left out.
+"""Directions of k(L, L) are left out if their eigenvalue is below this share of the largest one.
 
-Whitening multiplies the rounding of kernel values by up to the inverse root of the smallest eigenvalue kept,
-here 1e5 / √λ₁; a lower floor would let it show in the folded scores.
+Whitening multiplies rounding errors of kernel values by up to the inverse root of the smallest kept
+eigenvalue, here 1e5 / √λ₁; with a lower floor these errors would be visible in the folded scores.
 """
 
 

@@ -1,4 +1,4 @@
-"""The hyper-parameters of the feature map; apart from the maps, which load SciPy."""
+"""The hyper-parameters of the feature map, in a module without the maps, which import SciPy."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ MAX_KERNEL_ROWS = 5000
 class FeatureSpec:
     """How raw rows become feature vectors φ(x). Raises InvalidProblem naming every wrong field.
 
-    Two fields are not set by users. column_factors: of the scaled columns, (d,), positive, for an RBF kernel;
-    a search learns them (``model_selection.column_factors``). None: all are 1. layout: of encoded rows,
-    where only numbers are scaled, and terms stay linear beside any kernel of the other columns.
+    Users cannot set two of the fields. column_factors: positive factors of the scaled columns, (d,), for an
+    RBF kernel; a search learns them (``model_selection.column_factors``). None: all are 1. layout: layout of
+    encoded rows; only numbers are scaled, and terms stay linear beside any kernel of the other columns.
     """
 
     kind: Annotated[
@@ -72,14 +72,14 @@ class FeatureSpec:
             object.__setattr__(self, "column_factors", factors)
 
     def as_dict(self) -> dict[str, Any]:
-        """All fields but ``layout``, JSON-ready; without ``column_factors`` where there are none."""
+        """All fields except ``layout``, JSON-ready; ``column_factors`` only if there are any."""
         values = asdict(replace(self, layout=None))
         del values["layout"]
         factors = values.pop("column_factors")
         return values if factors is None else values | {"column_factors": list(factors)}
 
     def summary(self) -> dict[str, Any]:
-        """Kind and scaling, and if they apply width, number of landmarks, learnt factors; JSON-ready."""
+        """Kind and scaling; if they apply also width, number of landmarks, learnt factors; JSON-ready."""
         values: dict[str, Any] = {"kind": self.kind, "scaling": str(self.scaling)}
         values |= {} if self.gamma is None else {"gamma": self.gamma}
         if self.column_factors is not None:

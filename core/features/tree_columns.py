@@ -1,8 +1,8 @@
-"""Which columns trees may test: all of dense rows, and beside texts the others and the commonest terms.
+"""Chooses the columns that trees may test: all of dense rows; with texts the others and the commonest terms.
 
-A tree tries few columns at a node, of which thousands of rare terms would leave none to the rest. Terms that
-many rows have, such as the titles in names, part rows as indicators do. Which are the commonest is counted on
-the training rows, labels aside.
+A tree tries few columns at each node; thousands of rare terms would leave no tries for the other columns.
+Terms of many rows, such as titles in names, separate rows like indicator columns. The commonest terms are
+counted on the training rows, without their labels.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from core.features.examples import Examples
 
 TERMS: Final = 200
-"""At most so many terms are tested."""
+"""Largest number of terms that trees may test."""
 _FEWEST_ROWS: Final = 5
-"""A term that fewer rows have is not among them."""
+"""Terms in fewer rows are not tested."""
 
 
 def has_tree_columns(X: Matrix, layout: ColumnLayout | None) -> bool:
-    """Whether rows are dense, or have columns beside the terms of texts."""
+    """Whether rows are dense, or have columns besides the terms of texts."""
     return not is_sparse(X) or (layout is not None and layout.dense > 0)
 
 
 def tree_rows(examples: Examples) -> tuple[IntArray, FloatArray]:
-    """Numbers of the columns that trees of these rows may test, rising, (c,), and their values, (n, c).
+    """Rising numbers of the columns that trees of these rows may test, (c,), and their values, (n, c).
 
-    Raises InvalidProblem for sparse rows of nothing but terms, or without a layout.
+    Raises InvalidProblem for sparse rows without a layout, or with terms only.
     """
     X, spec = examples.X, examples.feature_spec
     layout = None if spec is None else spec.layout
@@ -51,7 +51,7 @@ def tree_rows(examples: Examples) -> tuple[IntArray, FloatArray]:
 
 
 def values_at(X: Matrix, columns: IntArray) -> FloatArray:
-    """The values of some columns (c,) of rows, (n, c), dense."""
+    """The values of some columns (c,) of the rows, dense, (n, c)."""
     part = X[:, columns]
     values: FloatArray = part.toarray() if is_sparse(part) else part
     return values

@@ -1,4 +1,4 @@
-"""The sums of trees on all rows, computed once for a teacher and all students that are cut from it."""
+"""The sums of trees on all rows, computed once for a teacher and all students that are copied from it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def sums_of_trees(trees: TreesBasis, examples: Examples, run: Run = Run()) -> Fl
     def of_all_rows() -> FloatArray:
         X = examples.all_X
         sums = np.empty((X.shape[0], trees.sums))
-        # Of rows with texts only the columns that are tested are made dense.
+        # Only the columns that trees test are made dense if rows have texts.
         tested, feature = np.unique(trees.feature, return_inverse=True)
         small = trees
         if is_sparse(X):

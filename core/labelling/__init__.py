@@ -1,1 +1,1 @@
-"""The stage before training that gives labels to rows which have none."""
+"""The stage before training that gives labels to rows without labels."""

@@ -1,4 +1,4 @@
-"""The protocol of labellers: rows with few labels or none in, a label for each out.
+"""The protocol of labellers, which take rows with few or no labels and give each row a label.
 
 A new labeller is one module: a frozen dataclass that derives from ``LabellerSpec``, whose annotated fields
 are its hyper-parameters (``core.parameters``), and one line in ``core.learners``. The module imports NumPy at
@@ -31,16 +31,16 @@ _FORMAT = "stms.labels.1"
 _MAX_COUNTED = 1000
 
 Space: TypeAlias = Literal["graph", "kernel", "both", "linear"]
-"""In which features classes are looked for; see ``core.labelling.space``."""
+"""The features in which a labeller looks for classes; see ``core.labelling.space``."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Labelling:
     """Labels of n rows. codes: (n,) int32 in 0..K−1. classes: K names.
 
-    certainty: (n,) float32 from 0, where another class explains a row as well or the conditions decided,
-    to 1, where its margins are those of a typical row; NaN for labels that were given.
-    summary: how the solver ended; details: further figures of it, JSON-ready.
+    certainty: (n,) float32 from 0 to 1; NaN for given labels. It is 0 if another class explains the row as
+    well or if the conditions decided, and 1 if the row's margins are those of a typical row.
+    summary: how the solver ended; details: further figures about it, JSON-ready.
     """
 
     codes: NDArray[np.int32]
@@ -50,7 +50,7 @@ class Labelling:
     details: dict[str, Any]
 
     def report(self) -> dict[str, Any]:
-        """How the labels were found and how many rows each of the first 1000 classes has, JSON-ready."""
+        """How the labels were found, and the number of rows of each of the first 1000 classes, JSON-ready."""
         counts = np.bincount(self.codes, minlength=len(self.classes)).tolist()
         sure = self.certainty[~np.isnan(self.certainty)]
         return {
@@ -63,7 +63,7 @@ class Labelling:
         }
 
     def to_bytes(self) -> bytes:
-        """All but the classes as safetensors; equal labellings give equal bytes."""
+        """Everything except the classes as safetensors; equal labellings give equal bytes."""
         header = {
             "format": _FORMAT,
             "summary": replace(self.summary, seconds=0.0).as_dict(),
@@ -86,13 +86,13 @@ class Labelling:
         )
 
     def of_rows(self, rows: IntArray, data: LabelledData | LabelledTable) -> Labelling:
-        """The labelling of ``data``, of which these are the labels of ``rows``; others keep their own."""
+        """The labelling of ``data`` with these labels for ``rows``; the other rows keep their own labels."""
         codes, certainty = data.y.copy(), np.full(data.n, np.nan, dtype=np.float32)
         codes[rows], certainty[rows] = self.codes, self.certainty
         return replace(self, codes=codes, certainty=certainty)
 
     def applied_to(self, data: Rows) -> Rows:
-        """The same rows with these labels. Raises InvalidProblem for another number of rows."""
+        """The same rows with these labels. Raises InvalidProblem if the number of rows differs."""
         if len(self.codes) != data.n:
             message = f"there are {len(self.codes)} labels for {data.n} rows"
             raise InvalidProblem(Fault("labelling", "other_data", message))
@@ -102,8 +102,8 @@ class Labelling:
 class LabellerSpec(ABC):
     """How rows without a label get one; the fields of the dataclass are the hyper-parameters.
 
-    name: key of the registry, and of the API. uses_labels: whether it needs some labels of every class, or
-    takes rows of which none has a label.
+    name: key in the registry and in the API. uses_labels: whether it needs some labels of every class, or
+    takes rows that all have no label.
     """
 
     __slots__ = ()
@@ -111,12 +111,12 @@ class LabellerSpec(ABC):
     uses_labels: ClassVar[bool]
 
     def classes_of(self, known: Sequence[str]) -> tuple[str, ...]:
-        """The classes of the result, from those that the data have before."""
+        """The classes of the result, given those of the data."""
         return tuple(known)
 
     @abstractmethod
     def label(self, data: LabelledData, run: Run) -> Labelling:
-        """Labels of all rows; those that are given stay. Reports stages ``"space"`` and ``"labels"``.
+        """Labels of all rows; given labels stay. Reports stages ``"space"`` and ``"labels"``.
 
         Raises InvalidProblem, Cancelled.
         """

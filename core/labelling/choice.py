@@ -1,4 +1,4 @@
-"""In which space and with which loss weight few labels are learnt best, by cross-validation on their rows."""
+"""Chooses the space and loss weight that learn few labels best, by cross-validation on the labelled rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FOLDS = 5
 
 
 class Candidate(NamedTuple):
-    """A space, and the loss weight of the rows with a label."""
+    """A space, and the loss weight of the labelled rows."""
 
     space: Space
     C_known: float
@@ -28,12 +28,12 @@ def held_out_errors(
     problem: Callable[[FloatArray, float], LabelProblem],
     run: Run,
 ) -> dict[Candidate, int]:
-    """How many of l rows with a label each candidate gets wrong in the folds that do not learn them.
+    """Number of errors of each candidate on l labelled rows, each predicted by folds that do not contain it.
 
-    All are 0 where no class has two rows with a label.
-    candidates: with the features (l, m) of these rows. codes: (l,), every class in every fold as far as it
-    has rows. problem: of some rows of a space, with a loss weight, whose hyperplanes are fitted. Raises
-    Cancelled.
+    All numbers are 0 if no class has two labelled rows.
+    candidates: with the features (l, m) of these rows. codes: (l,); every fold has every class as far as its
+    rows suffice. problem: makes the problem of fitting hyperplanes to rows of a space, with a loss weight.
+    Raises Cancelled.
     """
     order = np.random.default_rng(run.seed).permutation(len(codes))
     fold_of = np.empty(len(codes), dtype=np.intp)

@@ -1,4 +1,4 @@
-"""What ODMC and ssODM share: from rows and a set of labels to a labelling."""
+"""Functions that ODMC and ssODM share: they make a labelling from rows and conditions on labels."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from core.types import FloatArray, IntArray
 
 
 def least_counts(shares: FloatArray, rows: int, balance: float) -> IntArray:
-    """How many of ``rows`` every class gets at least: ``balance`` times its share, rounded down, (K,)."""
+    """Fewest of ``rows`` that each class gets: ``balance`` times its share, rounded down, (K,)."""
     least: IntArray = np.floor(balance * shares * rows + 1e-9).astype(np.intp)
     return least
 
@@ -38,12 +38,12 @@ def labelling_of(
 
 
 def _certainty(problem: LabelProblem, codes: IntArray, outputs: FloatArray) -> FloatArray:
-    """The loss of the next best class less that of the own one, over that of a typical row, in [0, 1]."""
+    """Loss of the next best class minus that of the own class, relative to a typical row's, in [0, 1]."""
     losses = problem.losses(outputs) / problem.weights[:, None]
     rows = np.arange(len(codes))
     own = losses[rows, codes]
     losses[rows, codes] = np.inf
-    # With margins of 1 for the own class, another one has margins of −1 for both hyperplanes that differ.
+    # If margins of the own class are 1, another class has margins of −1 for the two hyperplanes that differ.
     typical = 0.5 * (2.0 - problem.band) ** 2 * min(2, problem.signs.shape[1])
     certainty: FloatArray = np.clip((losses.min(axis=1) - own) / typical, 0.0, 1.0).astype(np.float32)
     certainty[problem.labels.known >= 0] = np.nan

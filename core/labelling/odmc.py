@@ -1,4 +1,4 @@
-"""Hyper-parameters of optimal margin distribution clustering, and the clustering."""
+"""Optimal margin distribution clustering: hyper-parameters and fit."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _STARTS = 10
 class ODMC(LabellerSpec):
     """Clusters rows without labels so that a classifier of the clusters has good margins on all rows.
 
-    The labels y minimise the objective of an optimal margin distribution machine over y, too:
+    The labels y also minimise the objective of an optimal margin distribution machine over y:
     ``core.solvers.labels.margin_labels`` with U_i = C/n (Zhang and Zhou, Optimal Margin Distribution
-    Clustering, AAAI 2018; every cluster against the rest). It begins from k-means in the space that the
+    Clustering, AAAI 2018; every cluster against the rest). It starts from k-means in the space that the
     squared loss without a band gives.
-
+    Raises InvalidProblem naming every wrong field.
     Raises InvalidProblem naming every wrong field.
     """
 
@@ -75,13 +75,13 @@ class ODMC(LabellerSpec):
         object.__setattr__(self, "scaling", Scaling(self.scaling))
 
     def classes_of(self, known: Sequence[str] = ()) -> tuple[str, ...]:
-        """The names of the clusters, whatever is ``known``."""
+        """The names of the clusters; ``known`` is ignored."""
         del known
         width = len(str(self.clusters))
         return tuple(f"cluster {number:0{width}d}" for number in range(1, self.clusters + 1))
 
     def label(self, data: LabelledData, run: Run) -> Labelling:
-        """Clusters of all rows; their labels, if they have any, are not looked at."""
+        """Clusters of all rows; their labels, if any, are ignored."""
         import numpy as np
 
         from core.labelling.margins import labelling_of, least_counts

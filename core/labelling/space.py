@@ -1,4 +1,7 @@
-"""Features in which labels are looked for. They need not answer queries, so they may depend on all rows."""
+"""Features in which labellers look for classes.
+
+They need not answer queries, so they may depend on all rows.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,11 @@ _DENSE_ROWS = 600
 
 
 def labelling_space(X: Matrix, space: Space, scaling: Scaling, size: int, run: Run) -> NDArray[np.float64]:
-    """Φ of all rows, (n, m), float64: of mean square 1 beside a constant, which is the last column.
+    """Φ of all rows, (n, m), float64, with mean square 1; the last column is a further constant.
 
     graph: Φ Φᵀ is the kernel (I − 0.99 S)⁻¹ of the graph of the ten nearest neighbours, in its ``size``
     largest components, where S is the normalised adjacency (Zhou et al., Learning with Local and Global
-    Consistency, NIPS 2004). Rows that a path of near ones joins are alike in it.
+    Consistency, NIPS 2004). In this kernel, rows are similar if a path of near rows connects them.
     kernel: Nyström features of the RBF kernel with ``size`` landmarks.
     both: the mean of these two kernels. linear: the scaled columns.
     Reports stage ``"space"``. Raises InvalidProblem, Cancelled.
@@ -44,7 +47,7 @@ def labelling_space(X: Matrix, space: Space, scaling: Scaling, size: int, run: R
 
 
 def _normalised(rows: Matrix) -> FloatArray:
-    """The rows without their constant, which is the last column, with mean square 1."""
+    """The rows with mean square 1, without the constant in their last column."""
     dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
     varying = dense[:, :-1].astype(np.float64)
     scaled: FloatArray = varying / max(float(np.sqrt((varying**2).sum(axis=1).mean())), 1e-300)
@@ -52,7 +55,7 @@ def _normalised(rows: Matrix) -> FloatArray:
 
 
 def _neighbours(rows: Matrix, run: Run) -> sp.csr_array:
-    """W, (n, n): 1 for rows that are each among the nearest of the other, ½ where it is so on one side."""
+    """W, (n, n): 1 if each row is among the nearest of the other, ½ if that holds on one side only."""
     from sklearn.neighbors import NearestNeighbors
 
     count = min(_NEIGHBOURS, rows.shape[0] - 1)
@@ -64,7 +67,7 @@ def _neighbours(rows: Matrix, run: Run) -> sp.csr_array:
 
 
 def _diffusion(W: sp.csr_array, size: int, run: Run) -> FloatArray:
-    """D^(−½) U (I − 0.99 Λ)^(−½) of the largest eigenvalues Λ of D^(−½) W D^(−½); the constant comes last."""
+    """D^(−½) U (I − 0.99 Λ)^(−½) for the largest eigenvalues Λ of D^(−½) W D^(−½); the constant is last."""
     from scipy.linalg import eigh
     from scipy.sparse.linalg import eigsh
 

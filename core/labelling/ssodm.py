@@ -1,4 +1,4 @@
-"""Hyper-parameters of semi-supervised optimal margin distribution machines as labellers."""
+"""Semi-supervised optimal margin distribution machines as labellers: hyper-parameters and fit."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 _SPACES: Final[tuple[Space, ...]] = ("graph", "both", "kernel")
 _WEIGHTS: Final = (100.0, 1000.0)
-"""What is tried of each where none is given; of equal ones the first."""
+"""Values that are tried if none is given; among equally good ones the first is taken."""
 
 
 @dataclass(frozen=True, slots=True)
 class SsODM(LabellerSpec):
     """Labels the rest of rows of which few have a label.
 
-    Of all labels that keep those given, it looks for the ones on which an optimal margin distribution machine
-    has the least objective: ``core.solvers.labels.margin_labels`` with U_i = 2 C_known/l for the l rows with
-    a label and 2 C/u for the u others (Zhang, slides; every class against the rest). It begins from the
-    answers of the machine that learnt from the labelled rows only.
+    Among all labels that keep the given ones, it looks for those for which an optimal margin distribution
+    machine has the least objective: ``core.solvers.labels.margin_labels`` with U_i = 2 C_known/l for the l
+    labelled rows and 2 C/u for the u others (Zhang, slides; every class against the rest). It starts from the
+    answers of a machine that was fitted to the labelled rows only.
 
     Raises InvalidProblem naming every wrong field.
     """
@@ -81,7 +81,7 @@ class SsODM(LabellerSpec):
         object.__setattr__(self, "scaling", Scaling(self.scaling))
 
     def label(self, data: LabelledData, run: Run) -> Labelling:
-        """Labels of all rows. Raises InvalidProblem where a class has no label, or all rows have one."""
+        """Labels of all rows. Raises InvalidProblem if a class has no label, or if all rows have one."""
         import numpy as np
 
         from core.labelling.margins import labelling_of, least_counts
@@ -112,7 +112,7 @@ class SsODM(LabellerSpec):
     def _chosen(
         self, data: LabelledData, supervised: Callable[[FloatArray, float], LabelProblem], run: Run
     ) -> tuple[FloatArray, float, dict[str, Any]]:
-        """Features of all rows, C_known, and what is said of their choice; nothing where both are given."""
+        """Features of all rows, C_known, and details of their choice; no details if both are given."""
         from core.labelling.choice import Candidate, held_out_errors
         from core.labelling.space import labelling_space
 

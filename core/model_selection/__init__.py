@@ -1,1 +1,1 @@
-"""Choice of hyper-parameters by cross-validation: of the teacher once, then of each student."""
+"""Chooses hyper-parameters by cross-validation: those of the teacher once, then those of each student."""

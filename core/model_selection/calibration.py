@@ -1,7 +1,7 @@
-"""Fitting the probability of a class to held-out scores, and measuring how good it is.
+"""Fits probabilities of a class to held-out scores, and measures how good the probabilities are.
 
-The scores must be held out, as ``SearchResult.held_out_scores`` are: on its own training rows a student is
-overconfident, and a calibration fitted there would be too.
+The scores must be held out, like ``SearchResult.held_out_scores``: on its own training rows a student is
+overconfident, and so would be a calibration that is fitted there.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from core.types import BoolArray, FloatArray
 
 
 def fit_calibration(truth: BoolArray, scores: FloatArray, kind: CalibrationKind = "sigmoid") -> Calibration:
-    """The calibration that fits held-out scores (n,) and their truth (n,) best.
+    """The calibration that best fits held-out scores (n,) and their truth (n,).
 
     ``"sigmoid"``: maximum likelihood with Platt's targets (N₊ + 1)/(N₊ + 2) and 1/(N₋ + 2), which keep it
-    finite when the scores separate the classes; where the scores point the wrong way the slope is 0.
+    finite when the scores separate the classes; the slope is 0 if the scores do not rise with the truth.
     ``"isotonic"``: the rising step function with the least squares (pool adjacent violators), linear between
-    the steps; it takes some hundred examples of the class to be better than the sigmoid.
+    the steps; it needs some hundred examples of the class to be better than the sigmoid.
 
     Raises InvalidProblem: unknown kind, unequal lengths, scores not finite, a truth of one class.
     """
@@ -36,7 +36,7 @@ def fit_calibration(truth: BoolArray, scores: FloatArray, kind: CalibrationKind 
         raise InvalidProblem(Fault("truth", "single_class", message))
     if kind == "sigmoid":
         return fit_sigmoid(truth, np.asarray(scores, dtype=np.float64))
-    from sklearn.isotonic import IsotonicRegression  # a second of start that most jobs do not need
+    from sklearn.isotonic import IsotonicRegression  # takes a second, and most jobs do not need it
 
     fit = IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip")
     fit.fit(np.asarray(scores, dtype=np.float64), truth.astype(np.float64))
@@ -44,14 +44,14 @@ def fit_calibration(truth: BoolArray, scores: FloatArray, kind: CalibrationKind 
 
 
 def brier(truth: BoolArray, probability: FloatArray) -> float:
-    """Mean squared difference of probability (n,) and truth (n,), in [0, 1]; the lower the better."""
+    """Mean squared difference of probability (n,) and truth (n,), in [0, 1]; lower is better."""
     _check(truth, probability, "probability")
     return float(np.mean((probability - truth) ** 2))
 
 
 @dataclass(frozen=True, slots=True)
 class Bin:
-    """Examples whose probability lies in [low, high): how many, their mean probability, the share of yes."""
+    """Examples with a probability in [low, high): their number, mean probability, and share of the class."""
 
     low: float
     high: float
@@ -64,9 +64,9 @@ class Bin:
 class Reliability:
     """How well predicted probabilities agree with observed frequencies.
 
-    brier: see ``brier``. base_brier: that of a constant prediction, the share of the class.
-    error: mean over the examples of |mean probability − share of yes| of their bin.
-    bins: those that hold examples, rising; the points of a reliability plot.
+    brier: see ``brier``. base_brier: Brier score of a constant prediction, the share of the class.
+    error: mean over the examples of |mean probability − share of the class| in their bin.
+    bins: the bins that hold examples, rising; the points of a reliability plot.
     """
 
     brier: float
@@ -80,9 +80,9 @@ class Reliability:
 
 
 def reliability(truth: BoolArray, probability: FloatArray, *, n_bins: int = 10) -> Reliability:
-    """Brier score and reliability curve of probabilities (n,) on rows that nothing was fitted to.
+    """Brier score and reliability curve of probabilities (n,), on rows that nothing was fitted to.
 
-    n_bins: of equal width; the last includes 1. Raises InvalidProblem.
+    n_bins: number of bins of equal width; the last bin includes 1. Raises InvalidProblem.
     """
     refuse(not_whole("n_bins", n_bins, 1, 1000))
     _check(truth, probability, "probability")

@@ -1,4 +1,4 @@
-"""To which rows a student says yes, by their class, and whether its answers are too often wrong."""
+"""Counts which rows a student accepts, by their class, and tells whether its answers are wrong too often."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ WEAK: Final = "weak_class"
 FLOOR: Final = 0.5
 """A class with F or precision clearly below this is weak."""
 _CHANCE: Final = 0.05
-"""Largest probability of the counts of a class whose F or precision is the floor: one side of 90 %."""
+"""Largest probability of the counts if F or precision is the floor: one side of a 90 % interval."""
 _JACCARD: Final = FLOOR / (2.0 - FLOOR)
-"""Share of right answers among the rows that are of the class or accepted, where F is the floor."""
+"""Share of right answers among the rows that are of the class or accepted, if F is the floor."""
 _LISTED: Final = 10
 
 
@@ -25,7 +25,8 @@ _LISTED: Final = 10
 class ClassAnswers:
     """Answers of the student of class code ``target`` on rows that it was not trained on.
 
-    classes: names, K of them. yes: rows that it accepts, by their class, (K,). rows: all of them, (K,).
+    classes: K names. yes: number of accepted rows of each class, (K,). rows: number of rows of each class,
+    (K,).
     """
 
     target: int
@@ -35,22 +36,23 @@ class ClassAnswers:
 
     @classmethod
     def of(cls, codes: IntArray, target: int, accepted: BoolArray, classes: Sequence[str]) -> ClassAnswers:
-        """From class codes (n,) and answers (n,)."""
+        """The counts, from class codes (n,) and answers (n,)."""
         yes, rows = (np.bincount(one, minlength=len(classes)) for one in (codes[accepted], codes))
         return cls(target, classes, yes, rows)
 
     @property
     def _counts(self) -> tuple[int, int, int]:
-        """Rows of the class that are accepted, all rows that are accepted, and all rows of the class."""
+        """Numbers of accepted rows of the class, of all accepted rows, and of all rows of the class."""
         return int(self.yes[self.target]), int(self.yes.sum()), int(self.rows[self.target])
 
     @property
     def is_weak(self) -> bool:
-        """Whether F or precision is below one half, and more than chance explains.
+        """Whether F or precision is below one half, by more than chance explains.
 
-        A yes of a student with precision 1/2 is right with probability 1/2, and a row that is of the class or
-        accepted is one of its hits with probability 1/3 where F is 1/2: as few hits have to be rarer than one
-        in twenty (binomial, so that few rows do not warn). Never without a row of the class.
+        With precision 1/2, an accepted row is of the class with probability 1/2. With F 1/2, a row that is of
+        the class or accepted is both with probability 1/3. The class is weak if a number of hits as small as
+        the observed one has a probability below one in twenty (binomial, so few rows give no warning).
+        Without rows of the class the result is False.
         """
         found, accepted, positives = self._counts
         if not positives:
@@ -62,7 +64,7 @@ class ClassAnswers:
         )
 
     def others(self) -> list[dict[str, Any]]:
-        """The other classes to whose rows it says yes: ``label``, ``yes``, ``rows``, most yes first."""
+        """The other classes whose rows it accepts: ``label``, ``yes``, ``rows``, most accepted rows first."""
         order = np.argsort(-self.yes, kind="stable")
         return [
             {"label": self.classes[code], "yes": int(self.yes[code]), "rows": int(self.rows[code])}
@@ -71,7 +73,7 @@ class ClassAnswers:
         ]
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready: the first ten of the other ``classes``, and the ``rest`` of them together, if any."""
+        """JSON-ready: ``classes``, the first ten of the others, and ``rest``, sums of those after them."""
         others = self.others()
         listed, rest = others[:_LISTED], others[_LISTED:]
         if not rest:
@@ -80,9 +82,9 @@ class ClassAnswers:
         return {"classes": listed, "rest": {"classes": len(rest), **sums}}
 
     def warning(self, kind: str) -> dict[str, str]:
-        """``warning`` and ``message`` where the class is weak, otherwise nothing.
+        """``warning`` and ``message`` if the class is weak, otherwise an empty dictionary.
 
-        kind: of the rows, such as "test". The message names the two classes that it is mixed up with most.
+        kind: kind of rows, such as "test". The message names the two classes most often confused with it.
         """
         if not self.is_weak:
             return {}

@@ -1,4 +1,4 @@
-"""Thresholds after a joint search: one shared by all classes, or one for each."""
+"""Thresholds after a joint search: one that all classes share, or one for each class."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.model_selection.threshold import choose_threshold
 from core.types import BoolArray, FloatArray, IntArray
 
 OWN_RULES: Final[frozenset[ThresholdRule]] = frozenset({"accuracy", "f1", "expected_f1"})
-"""Rules that a shared threshold may take the place of: the others are promises to the user."""
+"""Rules that a shared threshold may replace; the other rules are promises to the user."""
 
 _THRESHOLDS = 1000
 
@@ -23,7 +23,7 @@ _THRESHOLDS = 1000
 class ThresholdComparison:
     """Mean F on held-out rows, in [0, 1], with one threshold for all classes and with one for each.
 
-    threshold: the shared one if it is clearly better; None for one of each class by the run's rule.
+    threshold: the shared one, if it is clearly better; None if each class has its own by the run's rule.
     """
 
     shared_f1: float
@@ -38,13 +38,13 @@ class ThresholdComparison:
 def compare_thresholds(
     labels: IntArray, targets: Sequence[int], scores: FloatArray, fold_of: IntArray, rule: ThresholdRule
 ) -> ThresholdComparison:
-    """Whether one threshold for all classes is better than one of each class by ``rule``.
+    """Compare one threshold for all classes with one for each class by ``rule``.
 
-    Both are chosen on the other folds of every fold. The shared one has to be better by two standard errors
-    of the difference (``contest.is_better``), and is then chosen on all rows.
+    For every fold, both are chosen on the other folds. The shared threshold must be better by two standard
+    errors of the difference (``contest.is_better``); it is then chosen again on all rows.
 
-    labels: class codes, (n,). targets: the classes, T of them. scores: of each class and row by students that
-    were not fitted to the row, (T, n). fold_of: the fold that each row was held out in, (n,).
+    labels: class codes, (n,). targets: the T classes. scores: of each class and row by students that were not
+    fitted to the row, (T, n). fold_of: the fold that each row was held out in, (n,).
     """
     truth = labels == np.asarray(targets)[:, None]
     shared, own = np.zeros(truth.shape, dtype=bool), np.zeros(truth.shape, dtype=bool)
@@ -67,10 +67,10 @@ def compare_thresholds(
 def class_thresholds(truth: BoolArray, scores: FloatArray, fold_of: IntArray) -> FloatArray:
     """The threshold of each class, (T,): the shared one, or its own if that gains more than a standard error.
 
-    A threshold chosen on the few positives of one class is noisy, one for all classes is not; but a class
-    with a hundredth of the others' positives may have all its scores below it. The gain of an own threshold
-    is in accuracy + F of the pooled folds, on each fold with the threshold chosen on the other folds; its
-    standard error is that of the jackknife that leaves out one fold.
+    A threshold chosen on the few positives of one class is noisy, while one for all classes is not. But if a
+    class has a hundredth of the others' positives, all its scores may be below the shared threshold. The gain
+    of an own threshold is the gain of accuracy + F of the pooled folds, with the threshold for each fold
+    chosen on the other folds; its standard error is that of the jackknife that leaves out one fold.
 
     truth, scores: (T, n), each row with positives. fold_of: the fold that each example was held out in, (n,).
     """
@@ -96,8 +96,8 @@ def class_thresholds(truth: BoolArray, scores: FloatArray, fold_of: IntArray) ->
 def shared_threshold(truth: BoolArray, scores: FloatArray) -> float:
     """The threshold t with the best accuracy + F of "yes where score >= t", mean over classes.
 
-    F alone trades accuracy for recall where classes are rare, accuracy alone rejects every row; Table 3 asks
-    for both. t is 0, the paper's, or a quantile of the scores; of equal ones the nearest to 0.
+    F alone sacrifices accuracy for recall if classes are rare, and accuracy alone rejects every row; Table 3
+    needs both. t is the paper's 0 or a quantile of the scores; among equally good ones the nearest to 0.
 
     truth, scores: (T, n), each row with positives.
     """
@@ -105,10 +105,10 @@ def shared_threshold(truth: BoolArray, scores: FloatArray) -> float:
 
 
 def _best_threshold(truth: BoolArray, scores: FloatArray, standard: float) -> float:
-    """Of the best thresholds the one nearest to ``standard``, which is a candidate too."""
+    """The best threshold; among equally good ones the nearest to ``standard``, which is a candidate too."""
     levels = np.linspace(0.0, 1.0, _THRESHOLDS + 1)
     positives = scores[truth]
-    # The scores of rare positives lie between two quantiles of all scores.
+    # Scores of rare positives may lie between two quantiles of all scores.
     rare = positives if len(positives) <= _THRESHOLDS else np.empty(0)
     candidates = np.unique(np.concatenate([np.quantile(scores, levels), rare, [standard]]))
     value = _at_thresholds(truth, scores, candidates)
@@ -117,7 +117,7 @@ def _best_threshold(truth: BoolArray, scores: FloatArray, standard: float) -> fl
 
 
 def _value(truth: BoolArray, decision: BoolArray) -> float:
-    """accuracy + F; F is 0 without positives and without accepted rows."""
+    """accuracy + F; F is 0 if there are neither positives nor accepted rows."""
     tp = int((truth & decision).sum())
     return float(np.mean(truth == decision)) + 2.0 * tp / max(1, int(truth.sum()) + int(decision.sum()))
 

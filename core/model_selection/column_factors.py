@@ -1,4 +1,4 @@
-"""Factors of the columns of an RBF kernel, learnt by gradient from leave-one-out errors of least squares.
+"""Learns factors of the columns of an RBF kernel by gradient descent on leave-one-out errors.
 
     k(x, x') = exp(−Σ_j γ f_j² (x_j − x'_j)²)
 
@@ -8,8 +8,8 @@ B = (∂L/∂R)/g and D_i = Σ_c (∂L/∂R)_ic α_ic / g_i²,
 
     ∂L/∂K = −(G⁻¹B) αᵀ + G⁻¹ diag(D) G⁻¹                       compare Chapelle et al. (Machine Learning 2002)
 
-Each step takes other rows, so that a step is cheap and few columns are fitted to the noise of few rows. All
-factors move by the same multiple of their gradients: columns whose gradients are noise move little.
+Each step uses other rows, so that a step is cheap and the factors do not fit the noise of few rows. All
+factors change by the same multiple of their gradients, so columns whose gradients are noise change little.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ from core.types import FloatArray, IntArray, Matrix
 
 STEPS: Final = 80
 ROWS: Final = 400
-"""Rows of a step; at most two thirds of all."""
+"""Number of rows of a step; at most two thirds of all rows."""
 _RATE: Final = 0.25
-"""Length of the first step, the root of the mean square over the columns' logarithms; it falls to 0."""
+"""Initial step length: root mean square of the changes of the factors' logarithms. It falls to 0."""
 _MEMORY: Final = 0.8
-"""Of the gradient from step to step."""
+"""Share of the previous gradient that a step keeps."""
 _BOUND: Final = 3.0
-"""Largest logarithm of a factor, and of its inverse."""
+"""Largest absolute value of a factor's logarithm."""
 
 
 def learn_column_factors(
     spec: FeatureSpec, X: Matrix, labels: IntArray, n_classes: int, ridge: float, run: Run = Run()
 ) -> tuple[float, ...]:
-    """Factors (d,) for an RBF map of checked rows X (n, d) with class codes (n,), their geometric mean free.
+    """Factors (d,) for an RBF map of checked rows X (n, d) with class codes (n,); their mean is not fixed.
 
-    spec: scaling and γ of the map to start from. ridge: λ, for kernel values of 1 on the diagonal. The same
+    spec: scaling and γ of the initial map. ridge: λ, for kernel values of 1 on the diagonal. The same
     arguments and seed give the same factors. Raises Cancelled.
     """
     with one_blas_thread():
@@ -67,9 +67,9 @@ def learn_column_factors(
 
 
 def loss_and_slopes(scaled: FloatArray, signs: FloatArray, ridge: float) -> tuple[float, FloatArray]:
-    """Leave-one-out squared hinge loss of rows scaled for exp(−‖x − x'‖²), (n, d), and its slopes, (d,).
+    """Leave-one-out squared hinge loss of rows (n, d) scaled for exp(−‖x − x'‖²), and its gradient, (d,).
 
-    signs: Y, (n, K). ridge: λ. The slopes are those with respect to the logarithms of the columns' factors.
+    signs: Y, (n, K). ridge: λ. The gradient is with respect to the logarithms of the columns' factors.
     """
     products = scaled @ scaled.T
     norms = np.diag(products)

@@ -1,8 +1,8 @@
-"""Maps and values of C compared by teachers on held-out rows, with the standard error of a difference.
+"""Compares maps and values of C by teachers on held-out rows, with the standard error of a difference.
 
-The mean F over the classes of the teachers' answers is measured in folds, on few rows in several repetitions
-of them. The standard error of the difference of two entries comes from their rows' shares in F
-(``metrics.f1_shares``): it is paired, so that rows on which both answer alike add nothing to it.
+The mean F over the classes of the teachers' answers is measured in folds; if there are few rows, several
+divisions into folds are used. The standard error of the difference of two entries comes from their rows'
+shares in F (``metrics.f1_shares``). It is paired: rows that both answer in the same way add nothing to it.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ from core.types import BoolArray, FloatArray, IntArray, Matrix
 
 FOLDS: Final = 3
 ENOUGH_ROWS: Final = 1500
-"""Sets of fewer rows have their folds repeated, until so many held-out rows are answered for."""
+"""If there are fewer rows, further divisions into folds are made until so many held-out answers exist."""
 MOST_REPEATS: Final = 4
 LANDMARKS: Final = 500
-"""Of the RBF maps that are compared; the chosen one has as many as suit all rows."""
+"""Number of landmarks of the compared RBF maps; the chosen map has as many as suit all rows."""
 STANDARD_ERRORS: Final = 2.0
-"""What is left has to be beaten by so many. With one, satimage and vowel lost 0.7 and 0.3 points of F on rows
-held out of the training part: the best of twenty entries is chosen by noise first."""
+"""A new entry must be better by this many standard errors. With one, satimage and vowel lost 0.7 and 0.3
+points of F on rows held out of the training part, because the best of twenty entries is chosen mainly by
+noise."""
 LOOSE: Final = 1e-2
-"""Tolerance that ranks entries; what is chosen is fitted with its own tolerance afterwards."""
+"""Tolerance for comparing entries; the chosen entry is fitted with its own tolerance afterwards."""
 LOOSE_EPOCHS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A map, and C/n of the teacher. ridge: λ that suits the map, for learnt factors.
+    """A map, and C/n of the teacher. ridge: λ that suits the map, used for learning factors.
 
-    learnt_from: the map that factors of the columns are learnt on; None if there are none.
+    learnt_from: the map for which factors of the columns are learnt; None if no factors are learnt.
     """
 
     features: FeatureSpec
@@ -60,7 +61,7 @@ class Entry:
         return same and abs(np.log(self.C_per_row / other.C_per_row)) < 1e-6
 
     def with_factors(self, data: LabelledData, run: Run) -> FeatureSpec:
-        """The map, with factors learnt from these rows if it has any. Raises Cancelled."""
+        """The map, with factors learnt from these rows if the entry learns any. Raises Cancelled."""
         if self.learnt_from is None:
             return self.features
         factors = learn_column_factors(self.learnt_from, data.X, data.y, data.K, self.ridge, run)
@@ -89,23 +90,23 @@ class Rated:
 
 
 def is_better(new_f1: float, new: FloatArray, old_f1: float, old: FloatArray) -> bool:
-    """Whether a mean F, with the shares of its rows (n,), is two standard errors above another."""
+    """Whether a mean F is two standard errors above another. new, old: the rows' shares in each, (n,)."""
     return new_f1 - old_f1 > STANDARD_ERRORS * paired_error(new, old)
 
 
 def mean_f1(labels: IntArray, accepted: BoolArray, targets: Sequence[int]) -> tuple[float, FloatArray]:
-    """Mean F over the classes ``targets`` and the rows' shares in it, (n,).
+    """Mean F over the classes ``targets``, and the rows' shares in it, (n,).
 
-    accepted: whether each class was answered for each row, (len(targets), n).
+    accepted: whether each class was the answer for each row, (len(targets), n).
     """
     return mean_f1_shares((labels == target, says) for target, says in zip(targets, accepted, strict=True))
 
 
 class Contest:
-    """Entries rated by the same folds of the same rows, which are dealt ``repeats`` times."""
+    """Rates entries by the same folds of the same rows, which are divided into folds ``repeats`` times."""
 
     def __init__(self, data: LabelledData, run: Run, folds: int = FOLDS) -> None:
-        """data: checked rows. run: folds are fitted in its threads. folds: of three that are held out."""
+        """data: checked rows. run: its threads fit the folds. folds: how many of three folds are held out."""
         self._data, self._run = data, run.silent()
         repeats = min(max(1, ENOUGH_ROWS // data.n), MOST_REPEATS)
         self._folds = [
@@ -120,11 +121,11 @@ class Contest:
 
     @property
     def best(self) -> Rated:
-        """The entry with the largest F; of equal ones the first."""
+        """The entry with the largest F; among equal ones the first."""
         return max(self.rated, key=lambda one: one.f1)
 
     def rate(self, entry: Entry, C_factors: Sequence[float] = (1.0,)) -> list[Rated]:
-        """The entry with its C times each of the factors, rising. Raises InvalidProblem, Cancelled."""
+        """Rate the entry with its C multiplied by each factor, rising. Raises InvalidProblem, Cancelled."""
         data, run = self._data, self._run
         entries = [replace(entry, C_per_row=entry.C_per_row * factor) for factor in C_factors]
         with one_blas_thread():
@@ -150,7 +151,7 @@ class Contest:
         return rated
 
     def _answers(self, number: int, entries: Sequence[Entry], shared: Matrix | None) -> list[IntArray]:
-        """The classes that a fold's held-out rows get from each teacher."""
+        """The answers of each teacher for the held-out rows of a fold."""
         held_out, data = self._folds[number], self._data
         features = self._mapped(self._in_fold(entries[0], number)) if shared is None else shared
         task = Task(Examples.of_features(features[~held_out]), data.y[~held_out], data.K)
@@ -164,7 +165,7 @@ class Contest:
         return answers
 
     def _in_fold(self, entry: Entry, number: int) -> FeatureSpec:
-        """The map with the factors that the fold's training rows teach, learnt once for every width."""
+        """The map with factors learnt from the fold's training rows; they are learnt once for all widths."""
         if entry.learnt_from is None:
             return entry.features
         key = (entry.learnt_from, entry.ridge, number)
@@ -180,5 +181,5 @@ class Contest:
 
 
 def comparable(spec: FeatureSpec) -> FeatureSpec:
-    """A map with few landmarks, for a comparison on a part of the rows."""
+    """The map with few landmarks, for a comparison on a part of the rows."""
     return spec if spec.kind == "linear" else replace(spec, kind="nystroem", n_components=LANDMARKS)

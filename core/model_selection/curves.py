@@ -1,4 +1,4 @@
-"""Answers of a binary classifier at every threshold, thinned to few points after they were counted."""
+"""Counts the answers of a binary classifier at every threshold, and keeps a few of these points."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from core.errors import Fault, InvalidProblem
 from core.types import BoolArray, FloatArray, IntArray
 
 MAX_POINTS: Final = 201
-"""Points of a curve: a third from its convex hull, a third each by equal steps of its two axes."""
+"""Points of a curve: a third from its convex hull, and a third each by equal steps of its two axes."""
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreCurve:
     """Points of an exact ROC curve by descending threshold; precision and recall follow from its counts.
 
-    At ``thresholds[i]`` a row is accepted if its score is at least that: then ``tp[i]`` of ``positives`` and
-    ``fp[i]`` of ``negatives`` rows are accepted. Counts between two points are not known.
+    At ``thresholds[i]`` a row is accepted if its score is at least that; ``tp[i]`` of ``positives`` and
+    ``fp[i]`` of ``negatives`` rows are then accepted. The counts between two points are unknown.
     """
 
     positives: int
@@ -38,9 +38,10 @@ def score_curve(
 ) -> ScoreCurve:
     """The curve of scores (n,) against the truth (n,), at most ``max_points`` points, at least 7.
 
-    threshold: always one of the points. Others are those of the convex hull of the ROC curve, which are the
-    best for some ratio of costs (Provost and Fawcett, Robust Classification for Imprecise Environments, 2001,
-    section 3), and the points nearest to equal steps of log false-positive rate and of true-positive rate.
+    threshold: always one of the points. The other points are those of the convex hull of the ROC curve, which
+    are the best for some ratio of costs (Provost and Fawcett, Robust Classification for Imprecise
+    Environments, 2001, section 3), and those nearest to equal steps of log false-positive rate and of
+    true-positive rate.
 
     Raises InvalidProblem for no rows, unequal lengths and scores that are not finite.
     """
@@ -70,7 +71,7 @@ def score_curve(
 
 
 def _kept(tp: IntArray, fp: IntArray, each: int) -> IntArray:
-    """Indices of at most three times ``each`` of the points, ascending."""
+    """Rising indices of the points to keep, at most three times ``each``."""
     if len(tp) <= 3 * each:
         return np.arange(len(tp))
     hull = _hull(tp, fp)
@@ -83,7 +84,7 @@ def _kept(tp: IntArray, fp: IntArray, each: int) -> IntArray:
 
 def _hull(tp: IntArray, fp: IntArray) -> IntArray:
     """Indices of the upper convex hull of the points (fp, tp), both ascending (Andrew's monotone chain)."""
-    # A vertex of the hull is strictly convex among its neighbours, too: few points are left for the loop.
+    # Each hull vertex is strictly convex relative to its neighbours, so few points are left for the loop.
     dx, dy = np.diff(fp), np.diff(tp)
     corners = 1 + np.flatnonzero(dx[:-1] * dy[1:] < dx[1:] * dy[:-1])
     kept: list[int] = []

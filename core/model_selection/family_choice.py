@@ -1,26 +1,25 @@
-"""Whether a job takes kernel or linear students, or copies of trees: both are measured on held-out rows.
+"""Chooses kernel or linear students, or copies of trees, for a job by measuring them on held-out rows.
 
-Kernel and linear students are stood in for by least squares on the features that they would have, whose
-leave-one-out predictions have a closed form (compare ``quick_choice``): with Φ (n, m), G = ΦᵀΦ + λI and the
+Least squares on the features of kernel and linear students represent these students, because its
+leave-one-out predictions have a closed form (compare ``quick_choice``). With Φ (n, m), G = ΦᵀΦ + λI and the
 residuals r of the fit,
 
     y_i − prediction_i = r_i / (1 − φ_i G⁻¹ φ_i)
 
-Where the maps were compared on all rows, these predictions are instead those of the map that other rows have
-chosen (``quick_choice.FoldChoices``): the choice among a hundred flatters the chosen one, and no forest.
-Forests of bootstrap samples have scores out of bag, others and boosted trees those of folds. Beside texts the
-closed form is that of more columns than rows. Every class is measured by F where its margin
-over the best other class is cut best, since a student has a threshold of its own. Of the families whose mean
-F is within one standard error of the largest, the one whose queries cost least is taken. Of few rows, whose
-standard errors are so large that most families are within them, it is the one whose probabilities have the
-least Brier score: F counts the rows that cross a cut, of which few rows have a handful, and the Brier score
-is a mean of what all rows say. With this and the maps that other rows choose, students of 14 tables of 100 to
-1150 rows (thirds of training parts, three each) gained 0.2 points of mean F, 0.3 of ROC area and 0.1 of
-Brier score.
+If the maps were compared on all rows, the predictions are instead those of the maps that other rows chose
+(``quick_choice.FoldChoices``), because the best of a hundred maps looks better than it is, and no forest is
+chosen in this way. Forests of bootstrap samples have out-of-bag scores; other forests and boosted trees have
+scores from folds. With texts, the closed form is that for more columns than rows. Each class is measured by F
+at the best cut of its margin over the best other class, because each student has its own threshold. Among the
+families whose mean F is within one standard error of the largest, the one with the cheapest queries is taken.
+If rows are few, most families are within the large standard errors, and the one whose probabilities have the
+least Brier score is taken: F counts the rows near a cut, which are only a handful, while the Brier score is a
+mean over all rows. By this rule and by maps that other rows choose, students of 14 tables of 100 to 1150 rows
+(thirds of training parts, three each) gained 0.2 points of mean F, 0.3 of ROC area and 0.1 of Brier score.
 
-Most of the time would go to families that are not taken. Hence those with folds are fitted in one of these
-first, and race: one that is more than a standard error behind the best of the others there, on the same
-rows, is not fitted again. Nor is the only one that is left, if it is as much ahead of all others.
+To save the time of families that are not taken, those with folds are first fitted in one fold and compared
+there. A family that is more than a standard error behind the best other one on the same rows is not fitted
+again. Neither is the only remaining family, if it is as far ahead of all others.
 """
 
 from __future__ import annotations
@@ -56,34 +55,34 @@ from core.teachers.tree_teacher import neutral_scores
 from core.types import BoolArray, FloatArray, IntArray, Matrix
 
 ROWS: Final = 10_000
-"""Rows that families are compared on, about."""
+"""Approximate number of rows on which families are compared."""
 ROWS_WITH_TERMS: Final = 2500
-"""The same where there are terms of texts, which are more than the rows: a matrix of all pairs is solved."""
+"""The same for rows with terms of texts: these outnumber the rows, so a matrix of row pairs is solved."""
 FEW_ROWS: Final = 500
-"""Of fewer rows boosted and extra trees have 10 folds, of up to three times as many 5, otherwise 3."""
+"""With fewer rows, boosted and extra trees have 10 folds; with up to three times as many 5, otherwise 3."""
 SETTLED_BY_BRIER: Final = 3 * FEW_ROWS
-"""Of fewer rows the Brier score decides between families that are within one standard error."""
+"""With fewer rows, the Brier score decides between families that are within one standard error."""
 ENOUGH_SCORED: Final = 1000
-"""Held-out rows of each class from which on more of them change neither thresholds nor calibrations."""
+"""If each class has this many held-out rows, more of them change neither thresholds nor calibrations."""
 MOST_WORK: Final = 1e9
-"""Boosted trees that would take more to compare, in values of rows that all fits read, are left out."""
+"""Boosted trees are left out if their fits read more values of rows than this."""
 MOST_FOREST_WORK: Final = 1e10
-"""The same of forests, in rows of a column that are looked at for each class: about half a minute."""
+"""The same for forests, in rows of a column that are read for each class: about half a minute."""
 _OF_TREE: Final = 125_000
-"""Values that could be read in the time that a small tree takes."""
+"""Number of values that can be read in the time that a small tree takes."""
 KERNEL: Final = "kernel"
 LINEAR: Final = "linear"
 _FUNCTIONS: Final = 9
-"""Of a student with 8 rejections and its gate."""
+"""Number of functions of a student with 8 rejections and its gate."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Family:
     """One family with its mean F on held-out rows, in [0, 1], and the rows' shares in it, (n,).
 
-    teacher: of trees; None for kernel and linear students. cost: of a query to a student, in multiplications
-    or comparisons. fitted: the teacher of the compared rows. brier: ``mean_brier`` of few rows, else None.
-    scores: of the held-out rows, (n, K).
+    teacher: for trees; None for kernel and linear students. cost: of a query to a student, in multiplications
+    or comparisons. fitted: the teacher fitted to the compared rows. brier: ``mean_brier`` if the rows are
+    few, otherwise None. scores: of the held-out rows, (n, K).
     """
 
     name: str
@@ -105,33 +104,33 @@ class Family:
         spec: TeacherSpec | None = None,
         fitted: Teacher | None = None,
     ) -> Family:
-        """A family by its held-out scores (n, K) of rows with class codes (n,)."""
+        """A family from its held-out scores (n, K) for rows with class codes (n,)."""
         f1, shares = f1_of_margins(labels, scores)
         brier = mean_brier(labels, scores) if len(labels) < SETTLED_BY_BRIER else None
         return cls(name, spec, f1, shares, cost, fitted, brier, scores)
 
     def of_rows(self, rows: IntArray, labels: IntArray) -> Family:
-        """The family by its scores of some rows; labels: of all, (n,)."""
+        """The family measured on some of the rows. labels: of all rows, (n,)."""
         scores = np.zeros((0, 0)) if self.scores is None else self.scores[rows]
         return Family.of(self.name, labels[rows], scores, self.cost, self.teacher)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready; ``brier`` of few rows."""
+        """JSON-ready; ``brier`` only if the rows are few."""
         figures = {"family": self.name, "f1": self.f1, "cost": self.cost}
         return figures if self.brier is None else figures | {"brier": self.brier}
 
 
 def can_have_trees(data: LabelledData) -> bool:
-    """Whether rows are dense, or have columns beside those of texts."""
+    """Whether the rows are dense, or have other columns besides those of texts."""
     return has_tree_columns(data.X, data.layout)
 
 
 def choose_family(
     data: LabelledData, choice: QuickChoice, run: Run = Run(), scores: FloatArray | None = None
 ) -> tuple[QuickChoice, Teacher | None]:
-    """The choice with the family that is taken, and the teacher if it was fitted to all rows on the way.
+    """The choice with the family that is taken, and its teacher if it was already fitted to all rows.
 
-    data: checked and dense. scores: see ``without_trees``. run: families are fitted in its threads; reports
+    data: checked and dense. scores: see ``without_trees``. run: its threads fit the families; reports
     stage ``"families"``. The same data, scores and seed give the same choice. Raises Cancelled.
     """
     part = compared_part(data, run.seed)
@@ -158,13 +157,13 @@ class _Raced:
     is_scored: bool = True
 
     def as_dict(self) -> dict[str, Any]:
-        """Of a family that was left behind with the number of rows that were scored."""
+        """JSON-ready; has the number of scored rows if the family was not scored on all rows."""
         return self.family.as_dict() | ({} if self.is_scored else {"rows": len(self.family.shares)})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Begun:
-    """A family after its first fold, and those without folds on the same rows."""
+    """A family after its first fold, and the families without folds, measured on the same rows."""
 
     fits: TreeFits
     family: Family
@@ -172,12 +171,12 @@ class _Begun:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether it is more than a standard error ahead of all others: further folds decide nothing."""
+        """Whether it is over a standard error ahead of all others, so that further folds decide nothing."""
         return all(_is_behind(one, [self.family]) for one in self.others)
 
 
 class _Race:
-    """Fits of all families: first in one fold each, then in the others of those that may still be taken."""
+    """Fits all families: first one fold each, then the other folds of those that may still be taken."""
 
     def __init__(
         self,
@@ -189,16 +188,16 @@ class _Race:
         *,
         is_all: bool,
     ) -> None:
-        """is_all: whether these are all rows, so that what is fitted to them is the teacher."""
+        """is_all: whether ``part`` has all rows, so that a teacher fitted to it is the final teacher."""
         self._part, self._choice, self._run, self._scores = part, choice, run, scores
         self._is_all = is_all
-        # Of fits in one thread each, all threads are busy to the end.
+        # With fits of one thread each, all threads are busy until the end.
         self._alone = replace(run.silent(), n_threads=1)
         self._fits = [spec.fits(_task_of_trees(part), run.seed) for spec in specs]
         self._done, self._total = 0, 1 + sum(max(1, one.n_folds) for one in self._fits)
 
     def families(self) -> list[_Raced]:
-        """All families, kernel or linear students first. Raises Cancelled."""
+        """All families, with kernel or linear students first. Raises Cancelled."""
         alone = self._alone
         first = delayed(without_trees)(self._part, self._choice, alone, self._scores)
         family, *teachers = self._fitted([first, *(delayed(_first_fit)(one, alone) for one in self._fits)])
@@ -237,7 +236,7 @@ class _Race:
         return results
 
     def _family(self, fits: TreeFits, rows: IntArray | None = None, teacher: Teacher | None = None) -> Family:
-        """The family of some rows, which have scores, or of all."""
+        """The family measured on some rows, which have scores, or on all."""
         spec = fits.spec
         labels, scores = self._part.y, neutral_scores(fits.left_out)
         if rows is not None:
@@ -246,7 +245,7 @@ class _Race:
 
 
 def _first_fit(fits: TreeFits, run: Run) -> Teacher | None:
-    """The teacher, where it has no folds; otherwise the first of these is scored."""
+    """Fit the teacher and return it, if it has no folds; otherwise score the first fold and return None."""
     if not fits.n_folds:
         return fits.teacher(run)
     fits.score_fold(0, run)
@@ -256,7 +255,7 @@ def _first_fit(fits: TreeFits, run: Run) -> Teacher | None:
 def _is_behind(begun: Family, others: Sequence[Family]) -> bool:
     """Whether a family is more than a standard error behind the best other on the same rows.
 
-    Of few rows its probabilities have to be worse, too.
+    If the rows are few, its probabilities must be worse, too.
     """
     best = max(others, key=lambda one: one.f1)
     if best.f1 - begun.f1 <= paired_error(best.shares, begun.shares):
@@ -267,7 +266,7 @@ def _is_behind(begun: Family, others: Sequence[Family]) -> bool:
 def with_scored_folds(spec: TreeSpec, labels: IntArray) -> TreeSpec:
     """The teacher with held-out scores of one fold only, if each class has `ENOUGH_SCORED` rows there.
 
-    Thresholds and calibrations of so many rows are as good as those of all, and the fits of the other folds
+    With so many rows, thresholds and calibrations are as good as with all rows, and fits of the other folds
     take longer than the teacher. labels: class codes of the rows of the fit, (n,).
     """
     assert isinstance(spec, Boosting | Forest)  # noqa: S101 - the only ones with folds
@@ -276,7 +275,7 @@ def with_scored_folds(spec: TreeSpec, labels: IntArray) -> TreeSpec:
 
 
 def with_family(choice: QuickChoice, taken: Family, n: int) -> tuple[QuickChoice, Teacher | None]:
-    """The choice of a family for n rows, and its teacher if that was fitted to all of them."""
+    """The choice of a family for n rows, and its teacher if that was fitted to all n rows."""
     if taken.teacher is None:
         return choice, None
     return with_trees(choice, taken.teacher), taken.fitted if len(taken.shares) == n else None
@@ -284,22 +283,23 @@ def with_family(choice: QuickChoice, taken: Family, n: int) -> tuple[QuickChoice
 
 def with_trees(choice: QuickChoice, spec: TeacherSpec) -> QuickChoice:
     """The choice with a teacher of trees."""
-    # Distilled scores, which copies of trees do not need, are cheapest on the columns as they are.
+    # Copies of trees do not need distilled scores; these are cheapest on unchanged columns.
     features = replace(choice.features, kind="linear", gamma=None)
     return replace(choice, features=features, teacher={"method": spec.name, **spec.params()})
 
 
 def compared_part(data: LabelledData, seed: int) -> LabelledData:
-    """The rows that families are compared on: of somewhat more all, since a fit of all is the teacher."""
+    """A sample of rows for comparing families; if it would omit few, all rows: a fit is then the teacher."""
     if not is_sparse(data.X) and data.n <= 3 * ROWS // 2:
         return data
     return data.take(some_rows(data.y, ROWS_WITH_TERMS if is_sparse(data.X) else ROWS, seed))
 
 
 def candidates(data: LabelledData) -> tuple[TreeSpec, ...]:
-    """Forests with the best and with random splits, and boosted trees, each unless it is too much work.
+    """Forests with best and with random splits, and boosted trees, without those that need too much work.
 
-    Few rows have more folds if these are not, since two thirds of them make worse trees than all.
+    With few rows there are more folds, unless the work gets too much, because trees of two thirds of few rows
+    are worse than trees of all.
     """
     n, K = data.n, data.K
     d = min(data.d, TERMS + data.layout.dense) if is_sparse(data.X) and data.layout else data.d
@@ -316,9 +316,9 @@ def candidates(data: LabelledData) -> tuple[TreeSpec, ...]:
 
 
 def chosen(families: Sequence[Family]) -> Family:
-    """Of those within one standard error of the largest F the one with the cheapest queries.
+    """Of the families within one standard error of the largest F, the one with the cheapest queries.
 
-    Of few rows it is the one with the least Brier score, and of equal ones the cheapest.
+    If the rows are few, it is the one with the least Brier score; among equal ones the cheapest.
     """
     best = max(families, key=lambda one: one.f1)
 
@@ -333,7 +333,7 @@ def without_trees(
 ) -> Family:
     """Kernel or linear students on the features of the choice. Raises Cancelled.
 
-    scores: of all rows, (n, K), by maps that other rows have chosen (``FoldChoices``), where these are known.
+    scores: of all rows, (n, K), by maps that other rows chose (``FoldChoices``), if they are known.
     """
     run.check_cancel()
     features = choice.features
@@ -344,7 +344,7 @@ def without_trees(
             of_features = left_out_scores_of_terms if is_sparse(mapped) else left_out_scores
             scores = of_features(mapped, data.y, data.K, choice.ridge)
     terms = 0 if data.layout is None else data.layout.terms
-    # Of terms a query has few.
+    # A query has few terms, so they are not counted.
     is_linear, m = features.kind == "linear", fitted.n_features_out - terms
     cost = m * ((0 if is_linear else data.d - terms) + _FUNCTIONS)
     name = LINEAR if is_linear else KERNEL
@@ -361,13 +361,13 @@ def of_trees(data: LabelledData, spec: TeacherSpec, run: Run) -> Family:
 
 
 def _task_of_trees(data: LabelledData) -> Task:
-    """What trees learn, which see the rows as they are."""
+    """The task for trees, which use the raw rows."""
     examples = Examples(data.X, np.empty((data.n, 0)), None, FeatureSpec(layout=data.layout))
     return Task(examples, data.y, data.K)
 
 
 def family_name(spec: TeacherSpec) -> str:
-    """What the family of a teacher of trees is called in reports."""
+    """The name of the family of a tree teacher in reports."""
     return f"{spec.name}, {spec.splits} splits" if isinstance(spec, Forest) else spec.name
 
 
@@ -386,9 +386,9 @@ def left_out_scores(features: FloatArray, labels: IntArray, n_classes: int, ridg
 
 
 def left_out_scores_of_terms(features: Matrix, labels: IntArray, n_classes: int, ridge: float) -> FloatArray:
-    """``left_out_scores`` of sparse features, which are more than the rows, by G = ΦΦᵀ + 1 + λI, (n, n).
+    """``left_out_scores`` for sparse features that outnumber the rows, by G = ΦΦᵀ + 1 + λI, (n, n).
 
-    With α = G⁻¹Y the residual of a row that is left out is α_i / (G⁻¹)_ii.
+    With α = G⁻¹Y, the leave-one-out residual of a row is α_i / (G⁻¹)_ii.
     """
     targets = np.where(labels[:, np.newaxis] == np.arange(n_classes), 1.0, -1.0)
     products: Any = features @ features.T
@@ -401,9 +401,9 @@ def left_out_scores_of_terms(features: Matrix, labels: IntArray, n_classes: int,
 
 
 def f1_of_margins(labels: IntArray, scores: FloatArray) -> tuple[float, FloatArray]:
-    """Mean F of the classes that occur, each cut where it is largest, and the rows' shares in it, (n,).
+    """Mean F of the classes that occur, each at its best cut, and the rows' shares in it, (n,).
 
-    scores: (n, K). What is cut is the margin of a class over the best other one.
+    scores: (n, K). The cut is one of the margin of a class over the best other class.
     """
     return mean_f1_shares(
         (truth, margin >= best_cut(truth, margin)) for truth, margin in _margins(labels, scores)
@@ -413,7 +413,7 @@ def f1_of_margins(labels: IntArray, scores: FloatArray) -> tuple[float, FloatArr
 def mean_brier(labels: IntArray, scores: FloatArray) -> float:
     """Mean over the classes that occur of the Brier score of a sigmoid of their margins, in [0, 1].
 
-    scores: (n, K). The sigmoid has two parameters, so that it is fitted to the rows that it is measured on.
+    scores: (n, K). The sigmoid is measured on the rows it is fitted to, because it has only two parameters.
     """
     measured = [
         brier(truth, fit_sigmoid(truth, margin).probabilities(margin))
@@ -430,10 +430,10 @@ def _margins(labels: IntArray, scores: FloatArray) -> Iterator[tuple[BoolArray, 
 
 
 def best_cut(truth: BoolArray, margin: FloatArray) -> float:
-    """The margin from which on rows are accepted, so that F is largest; of equal ones the largest."""
+    """The margin with the largest F if rows from it on are accepted; among equally good ones the largest."""
     order = np.argsort(-margin, kind="stable")
     falling, found = margin[order], np.cumsum(truth[order])
     f1 = 2.0 * found / (np.arange(1, len(order) + 1) + truth.sum())
-    # Rows of the same margin are accepted together.
+    # Rows with equal margins are accepted together.
     f1[:-1][falling[1:] == falling[:-1]] = -1.0
     return float(falling[f1.argmax()])

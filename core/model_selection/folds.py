@@ -1,8 +1,8 @@
 """Cross-validation folds with one teacher per fold, shared by all classes and methods of a run.
 
-The feature map does not depend on labels and is fitted once, but for sparse columns in units of their
-standard deviation (``core.features.maps.refitted``). The teacher is fitted per fold, so that gate and
-difficulty of a held-out row come from a teacher that was not fitted to it.
+The feature map does not depend on labels and is fitted once; only sparse columns scaled by their standard
+deviation are mapped for each fold (``core.features.maps.refitted``). The teacher is fitted for each fold, so
+that gate and difficulty of a held-out row come from a teacher that was not fitted to it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TunedTeacher:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FoldRows:
-    """All rows, mapped. single: Φ in float32, (n, m): half the memory traffic. norms: ‖φ_i‖², (n,)."""
+    """All rows, mapped. single: Φ in float32, (n, m), for less memory traffic. norms: ‖φ_i‖², (n,)."""
 
     examples: Examples
     single: Matrix
@@ -57,7 +57,7 @@ class FoldRows:
 
     @classmethod
     def of(cls, examples: Examples) -> FoldRows:
-        """With the features in float32; sums over them stay float64."""
+        """The rows with features in float32; sums over these are computed in float64."""
         single = examples.features.astype(np.float32, copy=False)
         return cls(examples, single, row_norms2(as_rows(single), examples.n))
 
@@ -69,11 +69,11 @@ class Folds:
     task: the training rows. classes: K names. fold_of: the fold that each row is held out in, (n,), −1 for
         rows that are never held out.
     teacher: the teachers, one per fold, each fitted to the rows of the other folds.
-    scores: S of all rows by each of them, (folds, n, K), or of the classes ``targets`` only,
+    scores: S of all rows by each teacher, (folds, n, K); if ``targets`` is given, of these classes only,
         (folds, n, len(targets)).
-    weights: W of each of them, (K, m), distilled from its scores of the training rows if they are not linear.
+    weights: W of each teacher, (K, m); if it is not linear, distilled from its scores of the training rows.
     ranks: the two largest scores of each row among all classes, one ScoreRanks per fold.
-    rows: all rows as each fold maps them, one FoldRows per fold, the same where they share the map.
+    rows: all rows as each fold maps them, one FoldRows per fold; folds that share a map share the object.
     teacher_cost: multiplications of a query to the packed teacher.
     """
 
@@ -102,7 +102,7 @@ class Folds:
     ) -> Folds:
         """Score every row with the teacher of each fold.
 
-        targets: keep the scores of these class codes only; by default of all. Raises Cancelled.
+        targets: keep only the scores of these class codes; by default of all. Raises Cancelled.
         """
         kept = None if targets is None else sorted(set(targets))
         width = len(classes) if kept is None else len(kept)
@@ -143,7 +143,7 @@ class Folds:
         return len(self.ranks)
 
     def fold(self, number: int, target: int) -> Fold:
-        """One fold for class code ``target``. Raises InvalidProblem for a class that was left out."""
+        """One fold for class code ``target``. Raises InvalidProblem if the folds do not have this class."""
         rows = self.rows[number]
         problem = Problem(
             positive=self.labels == target,
@@ -162,9 +162,9 @@ class Folds:
     def walk(
         self, points: Sequence[StudentSpec], places: Sequence[tuple[int, int]], budget: Budget, run: Run
     ) -> Iterator[tuple[IntArray, FoldResult]]:
-        """Fit all points in each place, a fold's number and a class code, in the threads of ``run``.
+        """Fit all points in each place (a fold number and a class code) in the threads of ``run``.
 
-        Yields the held-out rows of each place and what ``StudentSpec.walk`` gives, in the order of places.
+        Yields the held-out rows of each place and the result of ``StudentSpec.walk``, in the order of places.
         Raises InvalidProblem, Cancelled.
         """
 
@@ -176,7 +176,10 @@ class Folds:
         yield from pool(delayed(walked)(*place) for place in places)
 
     def class_scores(self, fold: int, target: int) -> FloatArray:
-        """S^y of all rows by the teacher of ``fold``, (n,). Raises InvalidProblem for a class left out."""
+        """S^y of all rows by the teacher of ``fold``, (n,).
+
+        Raises InvalidProblem if ``targets`` excludes it.
+        """
         if self.targets is not None and target not in self.targets:
             message = f"the folds were made without class {self.classes[target]!r}"
             raise InvalidProblem(Fault("target", "unknown_class", message))
@@ -184,9 +187,9 @@ class Folds:
         return np.ascontiguousarray(self.scores[fold, :, column])
 
     def check_class(self, target: int) -> tuple[IntArray, IntArray]:
-        """Examples of the class, and of the rest, in each fold, (folds,) both.
+        """Numbers of examples of the class, and of other classes, in each fold, both (folds,).
 
-        Raises InvalidProblem unless both are in at least two folds: each fold's student needs both sides.
+        Raises InvalidProblem unless both occur in at least two folds, because each student needs both.
         """
         truth = self.labels == target
         positives = np.bincount(self.fold_of[truth], minlength=self.n_folds)
@@ -198,20 +201,20 @@ class Folds:
         return positives, negatives
 
     def is_learnable(self, target: int) -> bool:
-        """Whether the training rows of every fold hold rows of class code ``target``, and of the rest."""
+        """Whether the training rows of every fold include rows of class code ``target`` and other rows."""
         truth = self.labels == target
         training = [truth[self.fold_of != number] for number in range(self.n_folds)]
         return all(rows.any() and not rows.all() for rows in training)
 
     @property
     def rare_classes(self) -> tuple[str, ...]:
-        """Classes missing from some fold: measured on the pooled folds, see ``model_selection.scoring``."""
+        """Classes that some folds lack, measured on the pooled folds, see ``model_selection.scoring``."""
         counts = _class_counts(self.labels, self.fold_of, len(self.classes), self.n_folds)
         return tuple(name for name, row in zip(self.classes, counts, strict=True) if (row == 0).any())
 
 
 def refuse_lone_rows(labels: IntArray, classes: Sequence[str]) -> None:
-    """Raises InvalidProblem that names a class with a single row: folds need two of each."""
+    """Raise InvalidProblem naming a class with a single row; folds need two rows of each class."""
     lone = np.flatnonzero(np.bincount(labels) == 1)
     if lone.size:
         message = f"class {classes[int(lone[0])]!r} has one training row only; folds need two of each class"
@@ -224,11 +227,11 @@ def tune_teacher(
     fold_of: IntArray,
     run: Run = Run(),
 ) -> TunedTeacher:
-    """The specification with the best multi-class accuracy on held-out rows; of equal ones the first.
+    """The specification with the best multi-class accuracy on held-out rows; among equal ones the first.
 
-    In each fold the teachers are fitted in the order of ``specs``, each from the one before. The first
-    starts from zero: the dual variables of a teacher of all rows depend on the labels of the held-out rows,
-    and so would, within the tolerance, the fold's teacher.
+    In each fold the teachers are fitted in the order of ``specs``, each starting from the one before. The
+    first starts from zero: the dual variables of a teacher of all rows depend on the labels of the held-out
+    rows, so a fold's teacher that starts from them would depend on these labels, too, within the tolerance.
     run: folds are fitted in its threads; reports stage ``"tuning_teacher"`` in folds.
 
     Raises InvalidProblem, Cancelled.
@@ -278,11 +281,11 @@ def make_folds(
 ) -> Folds:
     """Assign the rows to folds, fit the folds' teachers and score every row with each.
 
-    specs: specifications to choose the teacher from, or the one that it shall have. fold_of: the caller's own
+    specs: specifications to choose the teacher from; with one, nothing is chosen. fold_of: the caller's own
     folds, (n,), numbered from 0, e.g. one per speaker; by default ``n_folds`` stratified ones. The other
-    arguments as in ``tune_teacher``.
+    arguments are as in ``tune_teacher``.
 
-    Raises InvalidProblem, also when a class is in one fold only; Cancelled.
+    Raises InvalidProblem, also if a class is in one fold only; Cancelled.
     """
     if fold_of is None:
         refuse_lone_rows(task.labels, classes)
@@ -307,7 +310,7 @@ def held_out_scores(
 
 
 def fold_task(task: Task, training: IntArray) -> Task:
-    """All rows as the fold maps them whose training rows have the numbers ``training``."""
+    """All rows, mapped as in the fold with the training rows ``training`` (their numbers)."""
     return replace(task, examples=refitted(task.examples, training))
 
 

@@ -1,10 +1,10 @@
-"""Whether a student is clearly worse than its teacher on rows that neither was fitted to.
+"""Tells whether a student is clearly worse than its teacher on rows that neither was fitted to.
 
-Both are compared as binary classifiers of the student's class, by F, on the same rows; where the student has
-a false-positive budget, the teacher has it, too. The standard error of the difference of two F comes from the
-differences of what the rows contribute to them (``metrics.f1_shares``, the delta method): it is paired, so
-that rows on which both answer alike add little to it. Their rankings are compared by the ROC area, too, the
-teacher's by its margin over the best rival (``ranking.compare_rankings``).
+Both are compared by F as binary classifiers of the student's class, on the same rows; if the student has a
+false-positive budget, the teacher gets the same budget. The standard error of the difference of two F values
+comes from the differences of the rows' contributions to them (``metrics.f1_shares``, the delta method). It is
+paired: rows that both answer in the same way add little to it. Their rankings are also compared by ROC area;
+the teacher's ranking is that of its margin over the best rival (``ranking.compare_rankings``).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from core.students.rivals import Rivals
 from core.types import BoolArray, FloatArray
 
 MARGIN: Final = 0.02
-"""A student that loses no more F than this is good enough."""
+"""A student that loses at most this much F is good enough."""
 STANDARD_ERRORS: Final = 3.0
-"""A loss within so many standard errors may be chance: one of a thousand equal students exceeds it."""
+"""A loss within this many standard errors may be chance: one in a thousand equal students exceeds it."""
 
 RANKING_ERRORS: Final = 1.0
-"""The same of a loss of ROC area, which is beyond ``MARGIN``, too."""
+"""The same for a loss of ROC area, which must also exceed ``MARGIN``."""
 
 WORSE: Final = "student_worse_than_teacher"
 RANKS_WORSE: Final = "student_ranks_worse_than_teacher"
@@ -42,12 +42,12 @@ ALWAYS: Final = "student_always_answers_yes"
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A student beside its teacher on held-out rows.
+    """Comparison of a student with its teacher on held-out rows.
 
-    rows, positives: how many rows were held out, and how many of them are of the class. teacher_f1,
-    student_f1: in [0, 1]. standard_error: of their difference, paired. accepted: rows that the student
-    accepts. ranking: their ROC areas; None where only answers are known, or rows of one side only.
-    replaced: the method of the student that was clearly worse, if this one took its place.
+    rows, positives: number of held-out rows, and how many of them are of the class. teacher_f1, student_f1:
+    in [0, 1]. standard_error: of their paired difference. accepted: number of rows that the student accepts.
+    ranking: their ROC areas; None if only answers are known, or if all rows are on one side.
+    replaced: the method of the student that was clearly worse, if this student replaced it.
     """
 
     rows: int
@@ -75,7 +75,7 @@ class Verdict:
 
     @property
     def warning(self) -> str | None:
-        """The code of what is wrong with the student, or None."""
+        """The code of the student's problem, or None."""
         if self.is_worse:
             return WORSE
         if self.accepted == 0 or self.student_f1 == 0.0:
@@ -83,9 +83,10 @@ class Verdict:
         return RANKS_WORSE if self.ranks_worse else None
 
     def is_better_than(self, other: Verdict) -> bool:
-        """Whether this student may take the place of one that has a warning.
+        """Whether this student may replace one that has a warning.
 
-        One that only ranks worse than its teacher leaves for a better ranking, at no clear loss of F.
+        A student that only ranks worse than its teacher is replaced if the other ranks better and its F is
+        not clearly lower.
         """
         if other.warning != RANKS_WORSE or self.ranking is None or other.ranking is None:
             return self.student_f1 > other.student_f1
@@ -106,7 +107,7 @@ class Verdict:
         return f"{told} Its ROC area is {areas[0]:.3f}, the teacher's {areas[1]:.3f}."
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready; ``warning`` and ``message`` only where something is wrong, ``replaced`` if it is so."""
+        """JSON-ready; ``warning`` and ``message`` if there is a problem, ``replaced`` after a replacement."""
         values: dict[str, Any] = {
             "rows": self.rows,
             "positives": self.positives,
@@ -121,10 +122,10 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class OwnRows:
-    """What a student answers on the labelled rows that it was trained on, without folds and a teacher.
+    """A student's answers on the labelled rows it was trained on, which need no folds and no teacher.
 
-    rows, positives: how many there are, and how many of them are of the class. accepted, found: rows that the
-    student accepts, and how many of them are of the class.
+    rows, positives: number of rows, and how many of them are of the class. accepted, found: number of rows
+    that the student accepts, and how many of them are of the class.
     """
 
     rows: int
@@ -134,12 +135,12 @@ class OwnRows:
 
     @classmethod
     def of(cls, truth: BoolArray, student: BoolArray) -> OwnRows:
-        """From truth (n,) and answers (n,)."""
+        """The counts, from truth (n,) and answers (n,)."""
         return cls(len(truth), int(truth.sum()), int(student.sum()), int((truth & student).sum()))
 
     @property
     def warning(self) -> str | None:
-        """The code of what is wrong with the student, or None: F is 0, or all rows get the same answer."""
+        """The code of the student's problem, or None: F is 0, or all rows get the same answer."""
         if self.accepted == 0:
             return NEVER
         if self.accepted == self.rows > self.positives:
@@ -155,7 +156,7 @@ class OwnRows:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready, with ``warning`` and ``message`` where something is wrong."""
+        """JSON-ready; has ``warning`` and ``message`` if there is a problem."""
         values: dict[str, Any] = {
             "rows": self.rows,
             "positives": self.positives,
@@ -166,7 +167,7 @@ class OwnRows:
 
 
 def compare(truth: BoolArray, teacher: BoolArray, student: BoolArray) -> Verdict | None:
-    """Answers of teacher and student (n,) against the truth (n,); None if no row is of the class."""
+    """The verdict from truth and answers, (n,) each; None if no row is of the class."""
     positives = int(truth.sum())
     if positives == 0:
         return None
@@ -184,12 +185,13 @@ def judge(
     budget: float | None = None,
     confidence: float | None = None,
 ) -> Verdict | None:
-    """The student of class code ``target`` with these held-out scores, (n,), beside its folds' teachers.
+    """Compare the student of class code ``target`` with its folds' teachers.
 
-    scores: NaN for rows that no fold holds out. budget, confidence: of the false-positive rate that the
-    student's threshold keeps, if it was chosen for one (``choose_threshold``): the teacher answers yes where
-    its margin over the best rival reaches the threshold of the same budget, and otherwise where its class has
-    the largest score. None if no held-out row is of the class.
+    scores: the student's held-out scores, (n,); NaN for rows that no fold holds out. budget, confidence: of
+    the false-positive rate that the student's threshold keeps, if it was chosen for one
+    (``choose_threshold``). The teacher then answers yes if its margin over the best rival reaches the
+    threshold of the same budget; otherwise, if its class has the largest score. None if no held-out row is of
+    the class.
     """
     rows = ~np.isnan(scores)
     truth = folds.labels == target
@@ -209,11 +211,11 @@ def judge(
 
 
 def alternatives(spec: StudentSpec, n_rivals: int, *, can_copy: bool) -> Sequence[StudentSpec]:
-    """What to try in place of a student that is worse than its teacher, simplest first.
+    """Replacements to try for a student that is worse than its teacher, simplest first.
 
-    Students with more rejections than ``spec`` has, up to one for each of ``n_rivals`` other classes: with
-    these a student can be its teacher. Then, where the teacher's scores can be copied, a copy of them, which
-    ranks rows as the teacher does, also of two classes. None for students of other families.
+    First come students with more rejections than ``spec``, up to one for each of ``n_rivals`` other classes,
+    with which a student can equal its teacher. Then, if the teacher's scores can be copied, a copy of them,
+    which ranks rows like the teacher, even with two classes. Empty for students of other families.
     """
     most = min(n_rivals, MAX_PIECES)
     if isinstance(spec, Polytope):

@@ -22,9 +22,9 @@ from core.types import BoolArray, FloatArray
 
 
 def held_out_scores(folds: Folds, target: int, spec: StudentSpec, run: Run = Run()) -> FloatArray:
-    """Score of each row, (n,), by a student and a teacher of the other folds.
+    """Score of each row, (n,), by a student and a teacher that were fitted to the other folds.
 
-    Raises InvalidProblem when the class, or the rest, is in one fold only; Cancelled.
+    Raises InvalidProblem if the class, or the other classes, are in one fold only; Cancelled.
     """
     folds.check_class(target)
     return hold_out(folds, target, spec, run).scores
@@ -32,29 +32,29 @@ def held_out_scores(folds: Folds, target: int, spec: StudentSpec, run: Run = Run
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOut:
-    """Rows as students and teachers see them that were fitted to other rows.
+    """Scores of rows by students and teachers that were fitted to other rows.
 
-    scores: of each row by the student of its fold, (n,); NaN where no fold holds it out. medians: of the
-    scores that this student gives the negatives and the positives it was fitted to, (2, n); None where only
-    the scores are known.
+    scores: of each row by the student of its fold, (n,); NaN if no fold holds it out. medians: of the scores
+    that this student gives to the negatives and positives it was fitted to, (2, n); None if only the scores
+    are known.
     """
 
     scores: FloatArray
     medians: FloatArray | None = None
 
     def as_scored_by(self, own: FloatArray, positive: BoolArray) -> FloatArray:
-        """The scores (n,) on the scale of a student that gives the rows it was fitted to the scores ``own``.
+        """The scores (n,), rescaled to a student that gives the scores ``own`` to the rows it was fitted to.
 
-        Students of all rows and of two thirds of them have the same loss weight. But where rows are few and
-        columns many, their scores differ in mean and spread, and a threshold for the one is none for the
-        other. Here the medians of negatives and positives of one student are mapped to those of the other.
+        Students of all rows and of two thirds of them have the same loss weight. But with few rows and many
+        columns their scores differ in mean and spread, and a threshold of one does not suit the other. This
+        method maps the medians of negatives and positives of one student to those of the other.
         """
         if self.medians is None:
             return self.scores
         low, high = self.medians
         to_low, to_high = float(np.median(own[~positive])), float(np.median(own[positive]))
         if to_high <= to_low or (high <= low).any():
-            return self.scores  # a student that does not tell its own rows apart has no scale
+            return self.scores  # a student that does not separate its own rows gives no scale
         scaled: FloatArray = to_low + (self.scores - low) * ((to_high - to_low) / (high - low))
         return scaled
 
@@ -62,7 +62,7 @@ class HeldOut:
 def hold_out(folds: Folds, target: int, spec: StudentSpec, run: Run = Run()) -> HeldOut:
     """Fit a student of class code ``target`` in each fold, and score the fold's held-out rows.
 
-    Raises InvalidProblem when a fold's training rows are all of one side, Cancelled.
+    Raises InvalidProblem if a fold's training rows are all on one side, Cancelled.
     """
     scores = np.full(len(folds.labels), np.nan)
     medians = np.tile([[0.0], [1.0]], len(scores))
@@ -88,10 +88,10 @@ def cautious_threshold(
     budget: float,
     confidence: float | None = None,
 ) -> float:
-    """For a false-positive budget: the higher of the thresholds by held-out scores as they are, and scaled.
+    """The threshold for a false-positive budget: the higher one of those by original and by rescaled scores.
 
-    own: scores of the training rows by the student that will have the threshold, (n,). positive: their truth.
-    budget, confidence: as of ``choose_threshold``.
+    own: scores of the training rows by the student that gets the threshold, (n,). positive: their truth.
+    budget, confidence: as in ``choose_threshold``.
     """
     scaled = held_out.as_scored_by(own, positive)
     both = (held_out.scores, scaled)
@@ -107,7 +107,7 @@ class HeldOutF1:
 
     @property
     def offers(self) -> frozenset[Need]:
-        """What data and teacher have of what students may need."""
+        """The needs of students that data and teacher fulfil."""
         return self._folds.fold(0, self._target).problem.offers
 
     def scores(self, spec: StudentSpec) -> FloatArray:

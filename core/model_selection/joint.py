@@ -1,8 +1,8 @@
 """Joint search: one grid point for the students of all classes, the best on average over the classes.
 
-A class has a few dozen held-out positives, so the best point of one class is chosen largely by noise. The
-classes of one problem prefer similar points, so the mean over classes has far less variance, and a few
-classes are enough to discard most of the points.
+A class has a few dozen held-out positives, so noise largely decides the best point of one class. The classes
+of one problem prefer similar points, so the mean over classes varies far less, and a few classes are enough
+to discard most of the points.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from core.students.base import Budget, StudentSpec
 from core.types import BoolArray, FloatArray, IntArray
 
 _MEASURES = (Measure("accuracy"), Measure("f1"), Measure("auc"))
-# Classes and folds of the screening; the final comparison uses all. Two folds were too few where a fold is a
-# speaker: the survivors were chosen by noise, and depended on rounding.
+# Classes and folds of the screening; the final comparison uses all. If each fold is a speaker, two folds are
+# too few: noise chose the survivors, and they depended on rounding.
 _SCREENING_CLASSES = 8
 _SCREENING_FOLDS = 5
 _SURVIVORS = 16
@@ -44,8 +44,8 @@ class JointlyTuned:
 
     spec: the chosen point. targets: class codes, (T,). held_out_scores: scores of every training row by
         students that were not fitted to it, (T, n).
-    score, standard_error: of the chosen point in cross-validation, see ``tune_jointly``. trace: all evaluated
-        points in the order of the grid.
+    score, standard_error: cross-validated score of the chosen point, see ``tune_jointly``. trace: all
+        evaluated points in the order of the grid.
     """
 
     spec: StudentSpec
@@ -72,7 +72,7 @@ def tune_jointly(
     points: Sequence[StudentSpec],
     run: Run = Run(),
 ) -> JointlyTuned:
-    """The one of ``points`` with the best cross-validated score on average over the classes ``targets``.
+    """The point with the best cross-validated score on average over the classes ``targets``.
 
     The score of a point is the ``overall_score`` of accuracy, F and AUC, each the mean over the classes.
 
@@ -91,10 +91,10 @@ def tune_jointly(
 
 
 def overall_score(means: FloatArray) -> FloatArray:
-    """1 − (Π_k (1 − m_k))^(1/q) of q measures in [0, 1], (q, …): one minus the geometric mean of the errors.
+    """1 − (Π_k (1 − m_k))^(1/q) for q measures in [0, 1], (q, …): one minus the geometric mean of the errors.
 
-    Reducing the error of any one measure by a tenth has the same effect, although the errors of AUC are small
-    and those of F large.
+    Reducing the error of any measure by a tenth has the same effect, although errors of AUC are small and
+    errors of F are large.
     """
     score: FloatArray = 1.0 - np.maximum(1.0 - means, _PERFECT).prod(axis=0) ** (1.0 / len(means))
     return score
@@ -140,7 +140,7 @@ class _JointSearch:
         )
 
     def _fullest(self, targets: tuple[int, ...]) -> NDArray[np.intp]:
-        """Fold numbers, folds with the most of the classes first, ties by number."""
+        """Fold numbers: folds with the most of the classes first, ties by number."""
         held = [
             len(np.intersect1d(self.folds.labels[self.folds.fold_of == fold], targets))
             for fold in range(self.folds.n_folds)
@@ -181,7 +181,7 @@ class _JointSearch:
             for kind, measure in enumerate(_MEASURES):
                 score, error = rows.scores_of(values[place][:, seen], measure)
                 means[kind] += score / len(present)
-                # Classes share their folds: their errors are correlated and do not fall with √(classes).
+                # Classes share their folds, so their errors are correlated and do not fall with √(classes).
                 errors[kind] += error / len(present)
         self.results.score[alive] = overall_score(means)
         wrong = np.maximum(1.0 - means, _PERFECT)

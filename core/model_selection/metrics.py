@@ -41,7 +41,7 @@ class BinaryMetrics:
 
 @dataclass(frozen=True, slots=True)
 class MeanMetrics:
-    """Means over classes; each over the ``defined`` classes only, None when there is none."""
+    """Means over classes; each over the classes for which it is defined, None if there is none."""
 
     accuracy: float | None
     f1: float | None
@@ -88,8 +88,8 @@ def binary_metrics(truth: BoolArray, decision: BoolArray, score: FloatArray) -> 
 def pairs_won(truth: BoolArray, scores: FloatArray) -> FloatArray:
     """Mann-Whitney's U of every row of ``scores`` (q, n) against the truth (n,); shape (q,).
 
-    It is the number of pairs of a positive and a negative in which the positive has the higher score, a tie
-    counting one half. Its share of all pairs is the area under the ROC curve.
+    It is the number of pairs of a positive and a negative in which the positive has the higher score; a tie
+    counts one half. Its share of all pairs is the area under the ROC curve.
     """
     won = np.empty(len(scores))
     for row, values in enumerate(scores):
@@ -108,10 +108,10 @@ def roc(truth: BoolArray, score: FloatArray) -> RocCurve:
     if truth.all() or not truth.any():
         reason = ONLY_THIS_CLASS if truth.any() else CLASS_ABSENT
         raise InvalidProblem(Fault("truth", "single_class", reason))
-    from sklearn.metrics import roc_curve  # a second of start that jobs do not need
+    from sklearn.metrics import roc_curve  # importing it takes a second, and jobs do not need it
 
     false_positive_rate, true_positive_rate, thresholds = roc_curve(truth, score)
-    # scikit-learn starts the curve at an infinite threshold, which JSON cannot carry.
+    # scikit-learn starts the curve at an infinite threshold, which JSON cannot represent.
     thresholds = np.minimum(thresholds, np.nextafter(np.max(score), np.inf))
     return RocCurve(false_positive_rate, true_positive_rate, thresholds)
 
@@ -145,10 +145,10 @@ def _check_lengths(truth: BoolArray, decision: BoolArray, score: FloatArray) -> 
 
 
 def f1_shares(truth: BoolArray, decision: BoolArray) -> tuple[float, FloatArray]:
-    """F in [0, 1] of decisions (n,), and what each row contributes to its deviation, (n,).
+    """F in [0, 1] of decisions (n,), and each row's contribution to its deviation, (n,).
 
-    F is N/D with N = 2 TP and D = 2 TP + FP + FN, sums over the rows, so to first order the rows contribute
-    (N_i − F D_i)/D. The truth must hold a positive row.
+    F is N/D with N = 2 TP and D = 2 TP + FP + FN, which are sums over the rows. So to first order the rows
+    contribute (N_i − F D_i)/D. The truth must contain a positive row.
     """
     numerator = 2.0 * (truth & decision)
     denominator = truth.astype(np.float64) + decision
@@ -158,7 +158,7 @@ def f1_shares(truth: BoolArray, decision: BoolArray) -> tuple[float, FloatArray]
 
 
 def mean_f1_shares(decided: Iterable[tuple[BoolArray, BoolArray]]) -> tuple[float, FloatArray]:
-    """Mean F of the classes, each with its truth and decisions (n,), and the rows' shares in it, (n,)."""
+    """Mean F of classes and the rows' shares in it, (n,). decided: truth and decisions (n,) of each class."""
     measured = [f1_shares(truth, decision) for truth, decision in decided]
     return float(np.mean([f1 for f1, _ in measured])), np.mean([shares for _, shares in measured], axis=0)
 

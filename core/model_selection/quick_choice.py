@@ -1,14 +1,15 @@
-"""Feature map and loss weight from the training rows alone, at a small share of the cost of one fit.
+"""Chooses feature map and loss weight from the training rows, at a small share of the cost of one fit.
 
-Least squares on a kernel, one class against the rest, has leave-one-out predictions in closed form: with the
+Least squares on a kernel, one class against the rest, has leave-one-out predictions in closed form. With the
 kernel matrix K (n, n), targets Y = ±1 (n, K) and G = K + λI,
 
     y_i − prediction_i = (G⁻¹Y)_i / (G⁻¹)_ii                                   Cawley (IJCNN 2006)
 
-so that one eigenvalue decomposition measures a map for every λ. The map and λ with the largest mean F of the
-classes, by the class with the largest prediction, are taken. An SVM bounds the weight of a row by C/n where
-least squares divide its residual by λ, hence C/n = 0.1/λ: residuals are about a tenth of the targets where
-classes are separated. The factor and its least values were set by hand on thirds of training parts.
+so that one eigenvalue decomposition measures a map for every λ. The answer is the class with the largest
+prediction; the map and λ with the largest mean F of the classes are taken. An SVM bounds the weight of a row
+by C/n, while least squares divide its residual by λ. Residuals are about a tenth of the targets if classes
+are separated, hence C/n = 0.1/λ. This factor and its least values were set by hand on thirds of training
+parts.
 """
 
 from __future__ import annotations
@@ -40,26 +41,26 @@ from core.teachers.forest import Forest
 from core.types import FloatArray, IntArray, Matrix
 
 ROWS_WITH_TERMS: Final = 2000
-"""The same where there are terms of texts: what they are worth shows on more rows."""
+"""The same for rows with terms of texts, whose value shows only on more rows."""
 _LAST_MAPS: Final = 3
-"""RBF maps beside terms that are compared on all rows that maps are compared on."""
+"""Number of RBF maps with terms that are compared again on all comparison rows."""
 WIDTHS: Final = (0.25, 0.5, 1.0, 2.0, 4.0)
-"""Factors of γ = 1/(d·variance)."""
+"""Factors for γ = 1/(d·variance)."""
 RIDGES: Final = tuple(10.0 ** (power / 2) for power in range(-6, 1))
-"""λ, in parts of the mean diagonal of the kernel matrix."""
+"""λ, as multiples of the mean diagonal of the kernel matrix."""
 CHOICE_FOLDS: Final = 10
-"""Folds whose rows are scored by the map and λ that the others choose."""
+"""Number of folds; the map and λ that the other folds choose score the rows of each."""
 _C_PER_RIDGE: Final = 0.1
 _LEAST_WEIGHT: Final = 2.0
-"""Least C/n, times the mean diagonal of the kernel matrix: a change of the features' unit changes nothing.
+"""Least C/n times the mean diagonal of the kernel matrix, so that the features' unit does not matter.
 
-Below, the hinge loss of rare classes is cheapest with "no" for every row.
+With a smaller C/n, the hinge loss of rare classes is least with "no" for every row.
 """
 _MOST_PER_RIDGE: Final = 0.25
-"""Beside terms of texts, the least C/n times λ at most: where a large λ is best, so is a small weight.
+"""With terms of texts, the least C/n times λ is at most this: if a large λ is best, so is a small weight.
 
-On thirds of the training part of ag_news this gains a point of F, and on those of language none; the λ of six
-other sets of texts are so small that it changes nothing.
+This gains a point of F on thirds of the training part of ag_news, and nothing on those of language; for six
+other sets of texts λ is so small that it changes nothing.
 """
 
 _FAMILIES: Final[Mapping[str, str]] = {
@@ -69,18 +70,18 @@ _FAMILIES: Final[Mapping[str, str]] = {
     "forest, random splits": "extra trees",
     "boosting": "boosted trees",
 }
-"""The families of ``family_choice`` as reasons name them."""
+"""Names of the families of ``family_choice`` in reasons."""
 
 
 _Map: TypeAlias = tuple[FeatureSpec, FloatArray]
-"""A map, and the kernel matrix of the compared rows, its constant feature included, (n, n)."""
+"""A map, and the kernel matrix (n, n) of the compared rows, which includes the constant feature."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMap:
-    """features: a map. f1: its largest mean leave-one-out F, in [0, 1]. ridge: the λ that gives it.
+    """A measured map. f1: its largest mean leave-one-out F, in [0, 1]. ridge: the λ that gives it.
 
-    scale: mean diagonal of its kernel matrix.
+    features: the map. scale: mean diagonal of its kernel matrix.
     """
 
     features: FeatureSpec
@@ -98,13 +99,13 @@ class MeasuredMap:
 
 
 class FoldChoices:
-    """Scores of rows by the map and λ that other rows have chosen, which the choice does not flatter.
+    """Scores of rows by the map and λ that other rows choose, so that the choice does not bias the scores.
 
-    The best of a hundred maps and λ has the largest leave-one-out F by some luck, too. Hence the rows are
-    dealt to ten folds, and for each of these the best map and λ of the rows outside it score its rows, by the
-    same leave-one-out predictions (Tsamardinos et al., Machine Learning 2018, take bootstrap samples).
+    The best of a hundred maps and λ owes a part of its leave-one-out F to chance. So the rows are divided
+    into ten folds, and the best map and λ for the rows outside of a fold score the fold's rows, by the same
+    leave-one-out predictions (Tsamardinos et al., Machine Learning 2018, use bootstrap samples).
 
-    labels: class codes of the compared rows, (n,), K of them.
+    labels: class codes of the compared rows, (n,), for K classes.
     """
 
     def __init__(self, labels: IntArray, n_classes: int, seed: int) -> None:
@@ -114,7 +115,7 @@ class FoldChoices:
         self.scores: FloatArray = np.zeros((len(labels), n_classes))
 
     def offer(self, scores: FloatArray) -> None:
-        """Leave-one-out predictions of one map and λ, (n, K); of equal ones the first is taken."""
+        """Add leave-one-out predictions of one map and λ, (n, K); among equal ones the first is kept."""
         predicted = scores.argmax(axis=1)
         for fold in range(len(self._best)):
             inside = self._fold_of == fold
@@ -126,9 +127,9 @@ class FoldChoices:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MapComparison:
-    """measured: every map. rows: how many rows they were compared on.
+    """Results of all maps. measured: every map. rows: number of rows they were compared on.
 
-    scores: of all rows by ``FoldChoices``, (n, K), if all rows were compared; else None.
+    scores: of all rows by ``FoldChoices``, (n, K), if all rows were compared; otherwise None.
     """
 
     measured: Sequence[MeasuredMap]
@@ -140,7 +141,8 @@ class MapComparison:
 class StudentKinds:
     """Mean F of polytopes, and of copies of the teacher's scores, as students of some classes.
 
-    Of ``classes`` classes on held-out rows, in [0, 1]. standard_error: of the difference, paired.
+    It is measured for ``classes`` classes on held-out rows, in [0, 1]. standard_error: of the paired
+    difference.
     """
 
     classes: int
@@ -150,7 +152,7 @@ class StudentKinds:
 
     @property
     def are_copies(self) -> bool:
-        """Whether students are copies: polytopes are not better by a standard error."""
+        """Whether students are copies, because polytopes are not better by a standard error."""
         return self.polytope_f1 - self.copy_f1 <= self.standard_error
 
     @property
@@ -168,16 +170,16 @@ class StudentKinds:
 
 @dataclass(frozen=True, slots=True)
 class QuickChoice:
-    """features: the map. C_per_row: C/n of teacher and students. f1: mean leave-one-out F, in [0, 1].
+    """A choice of features and loss weight. C_per_row: C/n of teacher and students.
 
-    rows: that were compared on. maps: how many were compared.
-    ridge: λ of the least squares.
-    teacher: hyper-parameters of a teacher of trees with its ``method``, where one is taken instead.
-    families: what kernels were compared with, JSON-ready, see ``core.model_selection.family_choice``.
-    tuning: where a search was asked for, what it found and the contest that it lost (``Setting.search``);
-    empty where there was nothing to search. None: no search was asked for.
-    budget: of seconds, and what was left out for want of time (``TimeBudget.as_dict``); None without one.
-    student_kinds: how students of many classes were compared (``core.training.student_kinds``); None: not.
+    features: the map. f1: mean leave-one-out F, in [0, 1]. rows: number of rows that maps were compared on.
+    maps: number of maps that were compared. ridge: λ of the least squares.
+    teacher: hyper-parameters of a tree teacher with its ``method``, if one was taken instead.
+    families: families that were compared, JSON-ready, see ``core.model_selection.family_choice``.
+    tuning: result of a search and the contest that it lost (``Setting.search``); empty if there was nothing
+    to search for, None if no search was requested.
+    budget: of seconds, and what was left out for lack of time (``TimeBudget.as_dict``); None without one.
+    student_kinds: comparison of students of many classes (``core.training.student_kinds``); None without one.
     """
 
     features: FeatureSpec
@@ -193,14 +195,14 @@ class QuickChoice:
     student_kinds: StudentKinds | None = None
 
     def __post_init__(self) -> None:
-        # JSON has lists and mappings.
+        # A preparation restored from JSON has lists and mappings here.
         object.__setattr__(self, "families", tuple(self.families))
         if isinstance(self.student_kinds, dict):
             object.__setattr__(self, "student_kinds", StudentKinds(**self.student_kinds))
 
     @property
     def tree_teacher(self) -> TeacherSpec | None:
-        """The teacher of trees that is taken, or None."""
+        """The tree teacher that was taken, or None."""
         if self.teacher is None:
             return None
         kinds: dict[str, type[TeacherSpec]] = {kind.name: kind for kind in (Forest, Boosting)}
@@ -208,14 +210,14 @@ class QuickChoice:
         return kinds[values.pop("method")](**values)
 
     def student(self, spec: StudentSpec) -> StudentSpec:
-        """``spec``, or copies of the teacher's scores in its place where these were chosen."""
+        """``spec`` or, if copies of the teacher's scores were chosen, such a copy."""
         if isinstance(spec, Automatic) and self.student_kinds is not None and self.student_kinds.are_copies:
             return spec.copying(spec.pieces)
         return spec
 
     @property
     def reason(self) -> str:
-        """One sentence to five."""
+        """One to five sentences."""
         said = [self._of_families() if self.families else self._of_maps()]
         if self.student_kinds is not None:
             said.append(self.student_kinds.text)
@@ -226,7 +228,7 @@ class QuickChoice:
         return " ".join(said)
 
     def _of_maps(self) -> str:
-        """The map that was taken, where no family was compared with it."""
+        """A sentence about the map, if no families were compared."""
         kind = "a linear model" if self.features.kind == "linear" else "an RBF kernel"
         others = f", the best of {self.maps} that were compared" if self.maps > 1 else ""
         return (
@@ -234,7 +236,7 @@ class QuickChoice:
         )
 
     def _of_families(self) -> str:
-        """The family that was taken, and the figures of the others."""
+        """A sentence about the family that was taken, with the figures of the others."""
         taken = next(one for one in self.families if one["taken"])
         others = ", ".join(
             f"{_FAMILIES.get(one['family'], one['family'])} {one['f1']:.3f}"
@@ -249,14 +251,14 @@ class QuickChoice:
         )
 
     def _why(self, taken: dict[str, Any]) -> str:
-        """Why a family is taken that has not the largest F; nothing where a budget may have left that out."""
+        """Why a family without the largest F was taken; empty if a budget may have left out the best one."""
         if self.budget is not None or taken["f1"] >= max(one["f1"] for one in self.families):
             return ""
         has = "the most accurate probabilities" if "brier" in taken else "the cheapest queries"
         return f"; it has {has} of those within one standard error of the largest F"
 
     def _kept(self) -> str:
-        """Why a search has changed nothing."""
+        """Why a search changed nothing."""
         contest = (self.tuning or {}).get("contest")
         if contest:
             return f"This is kept after a search: {contest_text(contest)}."
@@ -265,7 +267,7 @@ class QuickChoice:
         return "There are too few rows to hold some out, so nothing is searched."
 
     def search(self) -> dict[str, Any]:
-        """What a search found and the contest that it lost, JSON-ready; empty if nothing was searched."""
+        """The result of a search and the contest that it lost, JSON-ready; empty if nothing was searched."""
         return self.tuning or {}
 
     def as_dict(self) -> dict[str, Any]:
@@ -277,7 +279,7 @@ class QuickChoice:
 
 
 def contest_text(contest: dict[str, Any]) -> str:
-    """The figures of a contest between ``automatic`` and a search."""
+    """The figures of a contest between ``automatic`` and a search, as text."""
     gain = contest["searched_f1"] - contest["automatic_f1"]
     return (
         f"on {contest['rows']} rows that chose neither, students of the search have a mean F of"
@@ -291,14 +293,14 @@ def choose_quickly(
 ) -> QuickChoice:
     """Kind, scaling and width of the features, and C, for checked rows X (n, d) with class codes (n,).
 
-    spec: gives the number format only. Wide and very many rows get linear features. Raises Cancelled.
+    spec: only its number format is used. Wide rows and very many rows get linear features. Raises Cancelled.
     """
     compared = measure_maps(spec, X, labels, n_classes, run)
     return best_of_maps(compared.measured, X, compared.rows)
 
 
 def best_of_maps(measured: Sequence[MeasuredMap], X: Matrix, n_rows: int) -> QuickChoice:
-    """The choice of the map with the largest F, of those measured on ``n_rows`` rows of X (n, d)."""
+    """The choice of the map with the largest F among those measured on ``n_rows`` rows of X (n, d)."""
     best = max(measured, key=lambda one: one.f1)
     features = sized(best.features, X)
     return QuickChoice(features, best.C_per_row, best.f1, n_rows, len(measured), best.ridge)
@@ -312,11 +314,11 @@ def measure_maps(
     run: Run = Run(),
     admits: Callable[[], bool] | None = None,
 ) -> MapComparison:
-    """Every map with its leave-one-out F; see ``choose_quickly``.
+    """Measure the leave-one-out F of every map; see ``choose_quickly``.
 
-    Linear maps come first. admits: asked before each map but the first; once it is False, no more are
-    measured. Without it, of many rows with terms of texts, RBF maps are measured on a part of the rows first,
-    and the best of them on all.
+    Linear maps come first. admits: called before each map but the first; once it is False, no more are
+    measured. Without it, and with terms of texts in many rows, RBF maps are first measured on a part of the
+    rows, and then the best of them on all.
     """
     spec = replace(spec, gamma=None)
     rows = comparison_rows(labels, n_classes, run.seed, ROWS_WITH_TERMS if spec.has_terms else None)
@@ -363,7 +365,7 @@ def _compare(
     *,
     is_all: bool = False,
 ) -> MapComparison:
-    """Maps measured on the rows of their kernel matrices, with class codes (n,). is_all: no row is left."""
+    """Measure maps on the rows of their kernel matrices. is_all: whether these are all rows."""
     classes, codes = np.unique(labels, return_inverse=True)
     choices = FoldChoices(codes, n_classes, run.seed) if is_all and len(classes) == n_classes else None
     measured: list[MeasuredMap] = []
@@ -375,7 +377,7 @@ def _compare(
                 return
             yield delayed(_measured)(one, codes, len(classes))
 
-    # With a budget, which is asked after each map, they are measured one by one.
+    # With a budget, maps are measured one by one, because the budget is checked after each.
     pool = Parallel(n_jobs=run.threads if admits is None else 1, prefer="threads", return_as="generator")
     with one_blas_thread():
         for one, predictions in pool(admitted()):
@@ -387,9 +389,9 @@ def _compare(
 
 
 def sized(spec: FeatureSpec, X: Matrix, *, richer: bool = False) -> FeatureSpec:
-    """An RBF map as it is fitted to rows X: exact, or with as many landmarks as suit their number.
+    """The RBF map to fit to rows X: exact, or with as many landmarks as suit the number of rows.
 
-    richer: with twice as many as usual, as far as memory allows, exact for up to as many rows.
+    richer: use twice the usual number of landmarks, as far as memory allows; exact for up to as many rows.
     """
     if spec.kind == "linear":
         return spec
@@ -397,7 +399,7 @@ def sized(spec: FeatureSpec, X: Matrix, *, richer: bool = False) -> FeatureSpec:
 
 
 def _squared_distances(X: Matrix, spec: FeatureSpec, rows: IntArray) -> tuple[float, FloatArray]:
-    """γ of the map, and the squared distances between the scaled rows."""
+    """γ of the map, and the squared distances between the scaled rows, (rows, rows)."""
     standardisation, gamma = kernel_standardisation(X, spec)
     scaled = standardisation.apply(X[rows])
     dense = scaled if isinstance(scaled, np.ndarray) else scaled.toarray()
@@ -407,7 +409,7 @@ def _squared_distances(X: Matrix, spec: FeatureSpec, rows: IntArray) -> tuple[fl
 def _kernels(
     spec: FeatureSpec, X: Matrix, rows: IntArray, wanted: Collection[FeatureSpec] | None = None
 ) -> Iterator[_Map]:
-    """Every map that is compared, or those of them that are wanted."""
+    """Every map to compare, or only the wanted ones."""
     for scaling in _linear_scalings(spec, X):
         scaled = fit_standardisation(X, scaling, spec.layout).apply(X[rows])
         yield replace(spec, kind="linear", scaling=scaling), _products(scaled) + 1.0
@@ -440,7 +442,7 @@ def _products(rows: Matrix) -> FloatArray:
 
 
 def _measured(one: _Map, labels: IntArray, n_classes: int) -> tuple[MeasuredMap, list[FloatArray]]:
-    """A map with its largest mean leave-one-out F, of equal ones by the largest λ; predictions for each λ."""
+    """A map with its largest mean leave-one-out F (largest λ if equal), and predictions for each λ."""
     features, kernel = one
     scale = float(np.mean(np.diag(kernel)))
     values, vectors = np.linalg.eigh(kernel)

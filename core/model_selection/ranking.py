@@ -1,9 +1,9 @@
-"""ROC areas of two scores of the same held-out rows, with the standard error of their difference.
+"""Compares two scores of the same held-out rows by ROC area, with the standard error of the difference.
 
-The area is the share of pairs of a positive and a negative in which the positive has the higher score, a tie
-counting one half. Only pairs of one fold are compared, since students and teachers of different folds have
-scales of their own. The standard error is paired: of what each row contributes to the difference (DeLong,
-DeLong and Clarke-Pearson, Biometrics 1988).
+The area is the share of pairs of a positive and a negative in which the positive has the higher score; a tie
+counts one half. Only pairs within a fold are compared, because students and teachers of different folds have
+different scales. The standard error is paired: it uses the contribution of each row to the difference
+(DeLong, DeLong and Clarke-Pearson, Biometrics 1988).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from core.types import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class RankingComparison:
-    """ROC areas of teacher and student, in [0, 1]. standard_error: of their difference, paired."""
+    """ROC areas of teacher and student, in [0, 1]. standard_error: of their paired difference."""
 
     teacher_auc: float
     student_auc: float
     standard_error: float
 
     def as_dict(self) -> dict[str, float]:
-        """JSON-ready; the name of the error differs from that of the error of F."""
+        """JSON-ready; the error has another name than the error of F."""
         return {
             "teacher_auc": self.teacher_auc,
             "student_auc": self.student_auc,
@@ -35,7 +35,7 @@ class RankingComparison:
 def compare_rankings(
     truth: BoolArray, teacher: FloatArray, student: FloatArray, fold_of: IntArray
 ) -> RankingComparison | None:
-    """Scores (n,) of teacher and student against the truth (n,), in the folds (n,); None without any pair."""
+    """Compare scores of teacher and student with the truth within folds, all (n,); None without pairs."""
     pairs, areas, variances = [], [], []
     for fold in np.unique(fold_of):
         inside = fold_of == fold
@@ -56,7 +56,7 @@ def compare_rankings(
 
 
 def _shares_won(positive: BoolArray, scores: FloatArray) -> FloatArray:
-    """Of each row, the share of the rows of the other side that are ordered correctly against it, (n,)."""
+    """For each row, the share of the rows of the other side that are ordered correctly against it, (n,)."""
     won = np.empty(len(scores))
     above, below = np.sort(scores[positive]), np.sort(scores[~positive])
     won[positive] = _share_below(below, scores[positive])
@@ -65,11 +65,11 @@ def _shares_won(positive: BoolArray, scores: FloatArray) -> FloatArray:
 
 
 def _share_below(rising: FloatArray, scores: FloatArray) -> FloatArray:
-    """The share of the rising values that lie below each score, ties counted one half, (q,)."""
+    """The share of the rising values that lie below each score, (q,); a tie counts one half."""
     found: FloatArray = (np.searchsorted(rising, scores) + np.searchsorted(rising, scores, "right")) / 2.0
     return found / len(rising)
 
 
 def _variance(shares: FloatArray) -> float:
-    """Of the mean of shares (r,); of a single one its square, since a spread cannot be estimated."""
+    """Variance of the mean of shares (r,); with a single one its square, as no spread can be estimated."""
     return float(shares.var(ddof=1)) / len(shares) if len(shares) > 1 else float(shares[0] ** 2)

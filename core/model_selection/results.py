@@ -14,11 +14,11 @@ from core.types import FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True)
 class TracePoint:
-    """One point as it was last measured.
+    """The latest measurement of one point.
 
-    params: its hyper-parameters, JSON-ready. folds: how many it was measured on.
-    score: the metric, in [0, 1]. standard_error: of it, over the folds.
-    gap: largest relative duality gap of its fits. seconds: wall time of its fits, together.
+    params: its hyper-parameters, JSON-ready. folds: number of folds it was measured on.
+    score: the metric, in [0, 1]. standard_error: of the score, over the folds.
+    gap: largest relative duality gap of its fits. seconds: sum of the wall times of its fits.
     """
 
     params: dict[str, Any]
@@ -52,7 +52,7 @@ class SearchResults:
         self.folds = np.zeros(count, dtype=np.int64)
 
     def add_fits(self, which: IntArray, gaps: FloatArray, seconds: FloatArray) -> None:
-        """One more fit of each of the points ``which``: the largest gap is kept, and the time added."""
+        """Add one fit of each point of ``which``: keep the largest gap and add the time."""
         self.gap[which] = np.maximum(self.gap[which], gaps)
         self.seconds[which] += seconds
 
@@ -67,9 +67,9 @@ class SearchResults:
 
 @dataclass(frozen=True, slots=True)
 class PointContest:
-    """F of a search's start and of the best other point, in [0, 1], on rows that chose neither.
+    """F, in [0, 1], of a search's start and of the best other point, on rows that chose neither.
 
-    rows: how many. standard_error: of the difference, paired.
+    rows: number of rows. standard_error: of the paired difference.
     """
 
     rows: int
@@ -94,7 +94,7 @@ class SearchResult:
     spec: the chosen hyper-parameters. held_out_scores: of every training row by a student, and a teacher,
     that were not fitted to it, (n,).
     score, standard_error: cross-validated, of the choice. trace: every point tried, in the order of the grid.
-    contest: why the point that it started from was kept or left; None without one, or with too few rows.
+    contest: why the search kept or left its starting point; None without a start, or with too few rows.
     """
 
     spec: StudentSpec
@@ -106,7 +106,7 @@ class SearchResult:
 
     @property
     def seconds(self) -> float:
-        """Wall time of all fits, those done at the same time counted each."""
+        """Sum of the wall times of all fits, including those that ran in parallel."""
         return sum(point.seconds for point in self.trace)
 
     def as_dict(self) -> dict[str, Any]:
@@ -125,7 +125,7 @@ class SearchReport:
     """Search results that are stored with a trained student.
 
     chosen: the hyper-parameters. score, standard_error: cross-validated, of the choice.
-    metric, strategy, folds: how it was searched. points: every point tried, in the order of the grid.
+    metric, strategy, folds: settings of the search. points: every point tried, in the order of the grid.
     seconds: wall time of the search. contest: see ``SearchResult``.
     """
 
@@ -140,7 +140,7 @@ class SearchReport:
     contest: PointContest | None = None
 
     def summary(self) -> dict[str, Any]:
-        """JSON-ready, with the number of points in place of the points."""
+        """JSON-ready, with the number of points instead of the points."""
         return {
             **self.chosen,
             "score": self.score,

@@ -1,4 +1,4 @@
-"""Samples of rows that candidates are compared on: of each class its share, with a least number of each."""
+"""Samples of rows for comparing candidates: each class has its share, and at least a given number of rows."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import numpy as np
 from core.types import IntArray
 
 COMPARED_ROWS: Final = 800
-"""Rows that maps are compared on."""
+"""Number of rows on which maps are compared."""
 RAREST: Final = 10
-"""At least so many rows of each class are among them, if there are as many; fewer of more than 40 classes."""
+"""Least number of rows of each class, if it has as many; it is smaller with more than 40 classes."""
 MOST_CLASSES: Final = 400
-"""Of more classes than this, ``COMPARED_ROWS / RAREST`` stand for all."""
+"""With more classes than this, ``COMPARED_ROWS / RAREST`` of them represent all."""
 _ROWS_OF_A_CLASS: Final = 60
 
 
 def some_rows(labels: IntArray, limit: int, seed: int) -> IntArray:
-    """At most about ``limit`` rows, rising: of each class its share, but no fewer than 60 if it has them."""
+    """About ``limit`` rows at most, rising: each class has its share, and at least 60 rows if it has them."""
     n = len(labels)
     if n <= limit:
         return np.arange(n)
@@ -34,9 +34,9 @@ def some_rows(labels: IntArray, limit: int, seed: int) -> IntArray:
 def comparison_rows(
     labels: IntArray, n_classes: int, seed: int | Sequence[int], limit: int | None = None
 ) -> IntArray:
-    """Some 800 rows, or ``limit``, rising: of each class its share, but ten where there are so many.
+    """About 800 rows, or ``limit``, rising: each class has its share, and at least ten rows if it has them.
 
-    Of 40 to 400 classes the least number is smaller; of more classes 80 drawn at random have ten rows each.
+    With 40 to 400 classes the least number is smaller; with more, 80 random classes have ten rows each.
     """
     n, limit = len(labels), COMPARED_ROWS if limit is None else limit
     if n <= limit:

@@ -9,9 +9,9 @@ Such a class is evaluated on the pooled folds: the ratio of the sums over folds,
 the jackknife that leaves out one fold at a time, sqrt((k−1)/k Σ_j (x_j − x̄)²). Pairs are still counted
 within folds, because the scores of two students are not comparable. A ratio with denominator 0 is 0.
 
-A threshold evaluated on the rows it was chosen on is biased. Each fold is therefore evaluated at the
-threshold chosen on the other folds (at 0 if these have rows of one side only). The remaining bias is that of
-choosing the best of many points.
+A threshold is biased if it is evaluated on the rows that it was chosen on. So each fold is evaluated at the
+threshold chosen on the other folds (at 0 if all rows of these are on one side). The bias of choosing the best
+of many points remains.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from core.types import BoolArray, FloatArray, IntArray
 class Measure:
     """The objective of a search: a metric at the threshold of a rule. AUC needs no threshold.
 
-    budget, confidence: of the rule ``"fpr"``, see ``choose_threshold``.
+    budget, confidence: for the rule ``"fpr"``, see ``choose_threshold``.
     """
 
     metric: Metric = "f1"
@@ -41,15 +41,15 @@ class Measure:
     confidence: float | None = None
 
     def threshold(self, truth: BoolArray, scores: NDArray[np.floating]) -> float:
-        """By the rule, from the truth (n,) and scores (n,). Raises InvalidProblem."""
+        """The threshold that the rule chooses from truth (n,) and scores (n,). Raises InvalidProblem."""
         return choose_threshold(truth, scores, self.rule, self.budget, self.confidence)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeldOutRows:
-    """Rows that were held out: truth (r,) and fold of each (r,), at least two folds.
+    """Held-out rows: truth (r,) and fold of each (r,), with at least two folds.
 
-    pooled: whether the class, or the rest, is missing from some fold of the search.
+    pooled: whether some fold of the search lacks the class or the other classes.
     """
 
     truth: BoolArray

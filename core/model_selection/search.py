@@ -23,14 +23,15 @@ from core.students.base import Budget, StudentSpec
 from core.types import BoolArray, IntArray
 
 FINE = Budget()
-# Sufficient to rank points: a relative gap of 1e-2 changes one decision in a thousand.
+# Precise enough to rank points: a relative gap of 1e-2 changes one decision in a thousand.
 COARSE = Budget(tolerance=1e-2, max_epochs=100, finish=0)
 # Successive halving: cumulative share of the folds used by the end of each rung but the last, and the inverse
 # of the share of points that survive a rung. The last rung uses all folds and a fine tolerance.
 _RUNGS = (0.2, 0.4, 0.7)
 _SURVIVORS = 4
 _FEWEST = 6
-# Folds to choose on, so that thresholds come from other folds, where a point has to win on one more.
+# Least number of folds to choose on, so that thresholds come from other folds; a further fold confirms the
+# choice.
 _FEWEST_FOLDS = 2
 # Limit of the held-out scores of one search: 4 GB.
 _MOST_SCORES = 10**9
@@ -98,7 +99,7 @@ def tune_student(
 
 
 class _Search:
-    """State of a search: held-out scores of every point (NaN where not evaluated) and ``SearchResults``."""
+    """State of a search: held-out scores of every point (NaN if not evaluated) and ``SearchResults``."""
 
     def __init__(
         self,
@@ -168,19 +169,19 @@ class _Search:
         self.results.folds[alive] = len(np.unique(rows.fold_of))
 
     def best(self, alive: NDArray[np.intp]) -> NDArray[np.intp]:
-        """The points from best to worst: by score, then AUC; equal ones in random order.
+        """The points from best to worst: by score, then by AUC; equal ones in random order.
 
-        Ties are broken at random so that survivors cover the grid.
+        Random order among equal points makes the survivors cover the grid.
         """
         luck = np.random.default_rng(self.run.seed).permutation(len(self.points))
         return alive[np.lexsort((luck[alive], -self.auc[alive], -self.results.score[alive]))]
 
     def choice(self, alive: NDArray[np.intp]) -> int:
-        """The best point; of equal ones the first, which has the smallest C in the grids of gated SVMs."""
+        """The best point; among equal ones the first, which has the smallest C in the grids of gated SVMs."""
         return int(alive[np.lexsort((alive, -self.auc[alive], -self.results.score[alive]))[0]])
 
     def settled(self, alive: NDArray[np.intp]) -> SearchResult:
-        """The first point, or the one that is best on all folds but the last, if it wins on the last."""
+        """The first point, or the best one on all folds but the last if it also wins on the last."""
         last = self.folds.fold_of == self.fold_order[-1]
         rows = HeldOutRows(self.truth[~last], self.folds.fold_of[~last], self.pooled)
         if len(np.unique(rows.fold_of)) < _FEWEST_FOLDS or not self.truth[last].any():
@@ -191,7 +192,7 @@ class _Search:
         return replace(self.outcome(found if contest.is_won else 0), contest=contest)
 
     def _contest(self, start: int, found: int, last: BoolArray) -> PointContest:
-        """Two points on the rows of the last fold, with thresholds of the others."""
+        """Compare two points on the rows of the last fold, with thresholds from the other folds."""
         measured = []
         for point in (start, found):
             values = self.values[point].astype(np.float64)
@@ -203,7 +204,7 @@ class _Search:
         return PointContest(int(last.sum()), start_f1, found_f1, error)
 
     def outcome(self, chosen: int) -> SearchResult:
-        """The chosen point with its held-out scores."""
+        """The result with the chosen point and its held-out scores."""
         return SearchResult(
             spec=self.points[chosen],
             held_out_scores=self.values[chosen].astype(np.float64),

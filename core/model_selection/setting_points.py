@@ -1,4 +1,4 @@
-"""The point of a job's students, one for all classes, and F of the students of a setting."""
+"""Chooses one point for the students of all classes of a job, and measures F of a setting's students."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from core.teachers.ssvm import SSVM
 from core.types import FloatArray
 
 TARGETS: Final = 12
-"""Classes whose students are compared, at most."""
+"""Largest number of classes whose students are compared."""
 STEP: Final = 10.0**0.5
 MOST_STEPS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SharedPoint:
-    """The point that the students of all classes share: a ``Report`` of each of them.
+    """The point that the students of all classes share; serves as ``Report`` of each student.
 
-    point: its hyper-parameters. score, standard_error: ``overall_score`` in cross-validation, the mean over
-    classes. threshold: of the students of all classes; None if each has its own. What was tried stands once
-    in the ``Setting``, not with every student.
+    point: its hyper-parameters. score, standard_error: cross-validated ``overall_score``, mean over the
+    classes. threshold: shared by the students of all classes; None if each has its own. The points that were
+    tried are stored once in the ``Setting``, not with every student.
     """
 
     point: dict[str, Any]
@@ -51,7 +51,7 @@ class SharedPoint:
         return {**self.point, **shared, **scores, "folds": FOLDS}
 
     def trace(self) -> list[dict[str, Any]]:
-        """Nothing."""
+        """Empty: the ``Setting`` stores the points that were tried."""
         return []
 
     def metadata(self) -> dict[str, MetadataValue]:
@@ -60,7 +60,7 @@ class SharedPoint:
 
 
 class StudentPoints:
-    """The students' points, compared on a part of the data with one map and teacher."""
+    """Compares the students' points on a part of the data with one map and teacher."""
 
     def __init__(self, part: LabelledData, entry: Entry, run: Run) -> None:
         self._part, self._entry, self._run = part, entry, run
@@ -69,8 +69,8 @@ class StudentPoints:
     def of(self, student: StudentSpec, share: float) -> tuple[JointlyTuned | None, list[dict[str, Any]]]:
         """The best point for the part, and all that were tried; None for a student without a grid.
 
-        It is the student with the teacher's C unless another has a clearly larger mean F. The values of C in
-        the list are those for ``share`` times as many rows.
+        It is the student with the teacher's C unless another point has a clearly larger mean F. Values of C
+        in the list are those for ``share`` times as many rows.
         """
         C = self._entry.C_per_row * self._part.n
         points: Sequence[Any] = points_near(loose(student), C)
@@ -97,7 +97,7 @@ class StudentPoints:
         return replace(best, spec=_as_exact(best.spec, student)), trace
 
     def thresholds(self, tuned: JointlyTuned, rule: ThresholdRule) -> ThresholdComparison:
-        """One threshold for the students of all classes against one for each."""
+        """Compare one threshold for the students of all classes with one for each."""
         folds = self._made_folds()
         return compare_thresholds(folds.labels, tuned.targets, tuned.held_out_scores, folds.fold_of, rule)
 
@@ -128,15 +128,15 @@ class StudentPoints:
 
 
 def some_targets(part: LabelledData, seed: int) -> list[int]:
-    """The classes whose students are compared."""
+    """Codes of the classes whose students are compared."""
     targets: list[int] = np.sort(np.random.default_rng(seed).permutation(part.K)[:TARGETS]).tolist()
     return targets
 
 
 def points_near(student: StudentSpec, C: float) -> Sequence[StudentSpec]:
-    """What is tried of a student near a C that is about right; none if it has no grid.
+    """The points of a student near C, which should be about right; empty if it has no grid.
 
-    A student with several rejections keeps their number, which is the cost of a query.
+    A student with several rejections keeps their number, which determines the cost of a query.
     """
     grid = near_grid(C)
     if not isinstance(student, Polytope):
@@ -149,7 +149,7 @@ def within(C: float) -> float:
 
 
 def loose(student: StudentSpec) -> StudentSpec:
-    """The same student, fitted as exactly as a comparison needs; that of a path has a budget of its own."""
+    """The same student with a comparison's tolerance; students fitted as a path have their own budget."""
     return (
         replace(student, tolerance=LOOSE, max_epochs=LOOSE_EPOCHS)
         if isinstance(student, Polytope)
@@ -158,7 +158,7 @@ def loose(student: StudentSpec) -> StudentSpec:
 
 
 def _as_exact(found: StudentSpec, student: StudentSpec) -> StudentSpec:
-    """The point that was found, fitted as exactly as ``student``."""
+    """The point ``found``, with the tolerance of ``student``."""
     if not (isinstance(found, Polytope) and isinstance(student, Polytope)):
         return found
     return replace(found, tolerance=student.tolerance, max_epochs=student.max_epochs)
@@ -170,12 +170,12 @@ def _with_C(student: StudentSpec, C: float) -> StudentSpec:  # noqa: N802
 
 
 def point_of(tuned: JointlyTuned, share: float, threshold: float | None) -> dict[str, Any]:
-    """The fields of a ``SharedPoint``, its C for ``share`` times as many rows."""
+    """The fields of a ``SharedPoint``; its C is that for ``share`` times as many rows."""
     point = tuned.spec.params()
     point |= {"C": within(point["C"] * share)}
     return asdict(SharedPoint(point, tuned.score, tuned.standard_error, threshold))
 
 
 def _without_time(values: dict[str, Any]) -> dict[str, Any]:
-    """A trace without wall times, which no repetition would give again."""
+    """A trace without wall times, because these differ in every repetition."""
     return {name: value for name, value in values.items() if name != "seconds"}

@@ -1,18 +1,18 @@
-"""The search of a job: features, C of the teacher, and one point for the students of all classes.
+"""Searches the setting of a job: features, C of the teacher, and one point for the students of all classes.
 
-1. Every map is measured by leave-one-out least squares on some 800 rows, as ``automatic`` does
-   (``quick_choice``). What that takes is the first entry of a contest.
-2. Teachers are compared in cross-validation on some 2000 rows (``contest``): those on the best maps, on the
-   best one with learnt factors of its columns, and with further widths and values of C while they help.
-3. The winner is taken instead of the first entry if it is better on other folds, too, by more than two
-   standard errors of the difference: of many entries the best is partly so by chance.
-4. The students' point is the one that is best on average over the classes, with the chosen features and
-   teacher (``joint``), if it is better than the teacher's C by two standard errors; further values of
-   C are tried while an end of them wins.
-5. One threshold takes the place of one for each class, if it is better by two standard errors
+1. Leave-one-out least squares on about 800 rows measure every map, as in ``automatic`` (``quick_choice``).
+   The choice of ``automatic`` is the first entry of a contest.
+2. Cross-validation on about 2000 rows compares teachers (``contest``): on the best maps, on the best one with
+   learnt factors of its columns, and with further widths and values of C while these help.
+3. The winner replaces the first entry if it is also better on other folds, by more than two standard errors
+   of the difference, because the best of many entries is partly the best by chance.
+4. The students' point is the best on average over the classes with the chosen features and teacher
+   (``joint``), if it is better than the teacher's C by two standard errors; further values of C are tried
+   while the largest or smallest value wins.
+5. One threshold for all classes replaces one for each class, if it is better by two standard errors
    (``class_thresholds``).
 
-The loss of a row weighs C/n. What is compared on a part of the rows, and chosen, is therefore C/n.
+The loss weight of a row is C/n. So comparisons on a part of the rows choose C/n.
 """
 
 from __future__ import annotations
@@ -43,27 +43,28 @@ from core.run import Run
 from core.students.base import StudentSpec
 
 ROWS: Final = 2000
-"""Rows that teachers and students are compared on, about; at least 60 of each class, if it has them."""
+"""Approximate number of rows for comparing teachers and students; each class has up to 60 at least."""
 MOST_CLASSES: Final = 40
-"""Of more classes than this, so many drawn at random stand for all."""
+"""With more classes than this, so many random ones represent all."""
 FINALISTS: Final = 4
-"""Maps that are compared by teachers."""
+"""Number of maps for which teachers are compared."""
 MOST_FREQUENT: Final = 1.5
-"""A class may be so many times as frequent in the rows that are compared, where thresholds are."""
+"""Thresholds are compared only if no class is more than this many times as frequent in the compared rows."""
 _OTHER_FOLDS: Final = 1000
 """Added to the seed for the folds of the last comparison."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a search has chosen for n training rows, and what it tried.
+    """The choice of a search for n training rows, and what the search tried.
 
-    features: the map. teacher_C: of the teacher of all rows. students: hyper-parameters by name of student,
-    none for a student without a grid. points: their scores, see ``SharedPoint``. score: mean F of the teacher
-    in cross-validation, in [0, 1]. gain: how much that is above what ``automatic`` would take, in [0, 1]; 0
-    if nothing was clearly better. rows: that teachers and students were compared on.
-    tried: JSON-ready lists by what was compared, ``maps``, ``teachers``, ``thresholds`` and the names of the
-    students. contest: the students beside those of ``automatic`` on further rows, JSON-ready; empty before.
+    features: the map. teacher_C: of the teacher of all rows. students: hyper-parameters by name of student;
+    students without a grid are missing. points: their scores, see ``SharedPoint``. score: mean F of the
+    teacher in cross-validation, in [0, 1]. gain: how much it exceeds that of ``automatic``, in [0, 1]; 0 if
+    nothing was clearly better. rows: number of rows for comparing teachers and students.
+    tried: JSON-ready lists by what was compared: ``maps``, ``teachers``, ``thresholds`` and names of
+    students.
+    contest: comparison with students of ``automatic`` on further rows, JSON-ready; empty before it is held.
     """
 
     features: FeatureSpec
@@ -78,7 +79,7 @@ class Setting:
 
     @property
     def reason(self) -> str:
-        """One sentence, or two."""
+        """One or two sentences."""
         if not self.contest:
             return self._of_search
         told = contest_text(self.contest)
@@ -95,11 +96,11 @@ class Setting:
         return f"The best of {compared}: mean F {self.score:.3f}, {self.gain:.3f} above that of automatic."
 
     def as_dict(self) -> dict[str, Any]:
-        """What was chosen, JSON-ready, without what was tried."""
+        """The choice, JSON-ready, without what was tried."""
         return self.features.summary() | {"teacher_C": self.teacher_C, "reason": self.reason}
 
     def for_all_rows(self, data: LabelledData, seen: int) -> Setting:
-        """The same for all rows of the data, where it was found for ``seen`` of them."""
+        """The same setting for all rows of the data. seen: number of rows that it was chosen on."""
         share = data.n / seen
         return replace(
             self,
@@ -116,7 +117,7 @@ class Setting:
         return SharedPoint(**self.points[name]) if name in self.points else None
 
     def search(self) -> dict[str, Any]:
-        """How it was chosen, JSON-ready: the students' points, and everything that was tried."""
+        """How the setting was chosen, JSON-ready: the students' points, and everything that was tried."""
         return {
             "teacher_C": self.teacher_C,
             "students": {name: SharedPoint(**point).summary() for name, point in self.points.items()},
@@ -139,9 +140,9 @@ def search_setting(
 ) -> Setting:
     """Features, C of the teacher and the point of each student, for checked data.
 
-    spec: gives the number format only. students: those with a grid are searched; fields that are not in it
-    keep their values. rule: for the threshold of each class; unless it is "zero" or "fpr", one threshold for
-    all classes is compared with it. run: folds are fitted in its threads; reports stages ``"setting"`` (in
+    spec: only its number format is used. students: those with a grid are searched; fields that are not in it
+    keep their values. rule: for the threshold of each class; unless it is "zero" or "fpr", it is compared
+    with one threshold for all classes. run: its threads fit the folds; reports stages ``"setting"`` (in
     steps) and ``"points"`` (in fits). The same data and seed give the same choice. Raises InvalidProblem,
     Cancelled.
     """
@@ -183,9 +184,9 @@ def search_setting(
 
 
 def hold_contest(contest: Contest, measured: Sequence[MeasuredMap], run: Run) -> Rated:
-    """Rate the maps that look best, learnt factors, and widths and values of C near the best of these.
+    """Rate the best-looking maps, learnt factors, and widths and values of C near the best of these.
 
-    Returns the rating of what ``automatic`` would take, which is the first of all.
+    Returns the rating of the choice of ``automatic``, which is rated first.
     """
     entries = [
         Entry(one.features, one.C_per_row, one.ridge)
@@ -209,14 +210,14 @@ def hold_contest(contest: Contest, measured: Sequence[MeasuredMap], run: Run) ->
 
 
 def confirmed(part: LabelledData, new: Entry, old: Entry, run: Run) -> bool:
-    """Whether an entry is clearly better than another on folds that chose neither."""
+    """Whether an entry is clearly better than another, on folds that chose neither."""
     again = Contest(part, run.with_seed((run.seed + _OTHER_FOLDS) % 2**32))
     (better,), (known,) = again.rate(new), again.rate(old)
     return is_better(better.f1, better.shares, known.f1, known.shares)
 
 
 def _walk(contest: Contest, step: Callable[[Entry], Entry | None]) -> None:
-    """Rate the entry one step from the best one while that is better."""
+    """Repeatedly rate the entry one step from the best one, as long as it is better."""
     for _ in range(MOST_STEPS):
         best = contest.best.entry
         further = step(best)
@@ -237,7 +238,7 @@ def _heavier(entry: Entry, factor: float) -> Entry | None:
 
 
 def comparison_part(data: LabelledData, seed: int) -> LabelledData:
-    """Some 2000 rows of at most 40 classes, with codes of these classes."""
+    """About 2000 rows of at most 40 classes, with codes of these classes."""
     some = of_some_classes(data, seed)
     return some.take(some_rows(some.y, ROWS, seed))
 
@@ -255,7 +256,7 @@ def of_some_classes(data: LabelledData, seed: int) -> LabelledData:
 
 
 def has_same_shares(part: LabelledData, data: LabelledData) -> bool:
-    """Whether a part has all classes of the data, each about as often: the best threshold hangs on it."""
+    """Whether a part has all classes, at similar frequencies, because the best threshold depends on these."""
     if part.K != data.K:
         return False
     shares, whole = (np.bincount(one.y, minlength=one.K) / one.n for one in (part, data))
@@ -263,13 +264,13 @@ def has_same_shares(part: LabelledData, data: LabelledData) -> bool:
 
 
 def _values(spec: StudentSpec, share: float) -> dict[str, Any]:
-    """All hyper-parameters of a student, its C for ``share`` times as many rows."""
+    """All hyper-parameters of a student; its C is that for ``share`` times as many rows."""
     values = {one.name: getattr(spec, one.name) for one in parameters_of(type(spec))}
     return values | {"C": within(values["C"] * share)}
 
 
 def _for_more_rows(point: dict[str, Any], share: float) -> dict[str, Any]:
-    """The fields of a ``SharedPoint``, its C for ``share`` times as many rows."""
+    """The fields of a ``SharedPoint``; its C is that for ``share`` times as many rows."""
     return point | {"point": point["point"] | {"C": within(point["point"]["C"] * share)}}
 
 

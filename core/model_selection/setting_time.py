@@ -1,4 +1,4 @@
-"""How long the search of a job for features, teacher and students will take, estimated before it starts."""
+"""Estimates, before it starts, how long a job's search for features, teacher and students will take."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from core.students.polytope import Polytope
 from core.types import FloatArray
 
 _PROBE: Final = 256
-"""Rows of the matrix whose decomposition is timed for an estimate."""
+"""Order of the matrix whose decomposition is timed for an estimate."""
 _MAPS: Final = 25
 _WIDE_MAPS: Final = 8
-"""The screening of some 20 maps, or of those of sparse or wide rows, in decompositions."""
+"""Time of screening about 20 maps, or those of sparse or wide rows, in decompositions."""
 _FIXED_SECONDS: Final = 2.0
-"""Learning the scales of columns and other work that hardly depends on the number of rows."""
+"""Time of learning the scales of columns and of other work that hardly depends on the number of rows."""
 _TEACHER_PASSES: Final = 175.0
 _STUDENT_PASSES: Final = 17.5
 _PIECE_PASSES: Final = 3.0
-"""Time of the fits to a fold and class, in the time that one decomposition needs for as many products; a fit
-with several pieces costs so many times as much for each."""
+"""Time of the fits for a fold and class, relative to one decomposition with as many products. A fit with
+several pieces takes this many times as much for each piece."""
 
 
 def expected_seconds(data: LabelledData, students: Sequence[StudentSpec], run: Run = Run()) -> float:
-    """Estimated wall time of ``search_setting``: its work, measured in the time of one small decomposition.
+    """Estimated wall time of ``search_setting``: its work, in units of the time of one small decomposition.
 
-    The shares of the steps were fitted to measured searches; other processes on the machine, whose load
-    changes, are not foreseen.
+    The shares of the steps were fitted to measured searches. The estimate ignores that the load of other
+    processes on the machine changes.
     """
     rng = np.random.default_rng(0)
     square = rng.standard_normal((_PROBE, _PROBE))
@@ -57,7 +57,7 @@ def expected_seconds(data: LabelledData, students: Sequence[StudentSpec], run: R
 
 
 def _fits(student: StudentSpec, classes: int) -> float:
-    """Fits of a student's points in a fold, about, in fits with one piece."""
+    """Approximate number of fits of a student's points in a fold, in fits with one piece."""
     points = len(points_near(student, 1.0))
     cost = _PIECE_PASSES * student.pieces if isinstance(student, Polytope) else 1.0
     screened = points * min(classes, 8) if points > 4 else 0

@@ -1,4 +1,4 @@
-"""The decision threshold: 0 as in the paper, or chosen on held-out scores; and the promise of a budget."""
+"""Chooses the decision threshold: 0 as in the paper, or by held-out scores; computes a budget's promise."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ def choose_threshold(
     budget: float | None = None,
     confidence: float | None = None,
 ) -> float:
-    """The threshold t that is best for "yes where score >= t" on the examples given.
+    """The threshold t that is best for "yes where score >= t" on the given examples.
 
     rule: ``"zero"`` gives 0. ``"accuracy"`` and ``"f1"`` maximise that measure. ``"fpr"`` finds the most true
-    positives with an expected false-positive rate of at most ``budget``, in [0, 1), see ``expected_rate``;
-    with a ``confidence``, in (0, 1), with a rate that is at most the budget for so large a share of students,
-    see ``keeps_budget``. Where there are too few negatives for that, with no false positive, see ``Promise``.
+    positives with an expected false-positive rate of at most ``budget``, in [0, 1), see ``expected_rate``.
+    With a ``confidence``, in (0, 1), the rate is at most the budget for this share of students, see
+    ``keeps_budget``. If there are too few negatives for that, no negative is accepted, see ``Promise``.
     ``"expected_f1"`` maximises the F that the probabilities of a sigmoid expect, see
     ``expected_f1_threshold``.
 
-    Candidates lie in the middle between two neighbouring scores. Of equally good ones the one in the widest
-    gap is chosen, then the highest, because new examples are least likely to cross it. A threshold that
-    rejects all examples is the next number above the largest score; one that accepts all is the smallest
+    Candidates lie in the middle between two neighbouring scores. Among equally good ones, the one in the
+    widest gap is chosen, then the highest, because new examples are least likely to cross it. A threshold
+    that rejects all examples is the next number above the largest score; one that accepts all is the smallest
     score.
 
     truth, scores: (n,). Raises InvalidProblem for an unknown rule, a missing budget, unequal lengths, scores
@@ -92,7 +92,7 @@ class _Cuts:
             return (tp - fp).astype(np.float64)
         if rule == "f1":
             return 2.0 * tp / (tp + fp + positives)
-        # Of the cuts with the most true positives the first has the fewest false ones.
+        # Among the cuts with the most true positives, the first has the fewest false positives.
         allowed = (fp == 0) | keeps_budget(fp, negatives, budget, confidence)
         return np.where(allowed, tp - fp / (negatives + 1.0), -1.0)
 
@@ -105,17 +105,17 @@ class _Cuts:
             return above
         below = float(self.levels[cut])
         middle = below + (above - below) / 2.0
-        # Between neighbouring floats the middle rounds to one of them, and must not round to the lower.
+        # Between adjacent floats the middle rounds to one of them; it must not round to the lower one.
         return middle if middle > below else above
 
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What held-out negatives say about the false-positive rate of a threshold.
+    """The false-positive rate that held-out negatives promise for a threshold.
 
-    budget: the rate that was asked for, in [0, 1). negatives: held-out examples of other classes. accepted:
-    those of them that reach the threshold. confidence: that the rate of this student is within the budget,
-    in (0, 1); None: it is on average over training parts.
+    budget: the requested rate, in [0, 1). negatives: number of held-out examples of other classes. accepted:
+    how many of them reach the threshold. confidence: probability that the rate of this student is within the
+    budget, in (0, 1); None: the rate is within the budget on average over training parts.
     """
 
     budget: float
@@ -132,18 +132,18 @@ class Promise:
         budget: float,
         confidence: float | None = None,
     ) -> Self:
-        """The promise of a threshold by held-out scores (n,) and their truth (n,)."""
+        """The promise of a threshold, from held-out scores (n,) and their truth (n,)."""
         negatives = scores[~truth]
         return cls(budget, len(negatives), int((negatives >= threshold).sum()), confidence)
 
     @property
     def expected(self) -> float:
-        """The rate to be expected on further examples is at most this, see ``expected_rate``."""
+        """Upper limit of the rate that is expected on further examples, see ``expected_rate``."""
         return float(expected_rate(self.accepted, self.negatives))
 
     @property
     def bound(self) -> float:
-        """With the confidence, the rate is at most this, see ``keeps_budget``; without one, ``expected``."""
+        """Upper limit of the rate at the confidence, see ``keeps_budget``; without one, ``expected``."""
         if self.confidence is None:
             return self.expected
         if self.accepted == self.negatives:
@@ -153,13 +153,13 @@ class Promise:
 
     @property
     def warning(self) -> str | None:
-        """The code of what is wrong with the promise, or None: with few negatives it cannot be given."""
+        """The code of the promise's problem, or None. There are too few negatives to keep the budget."""
         is_kept = keeps_budget(self.accepted, self.negatives, self.budget, self.confidence)
         return None if is_kept else NOT_PROMISED
 
     @property
     def _enough(self) -> int:
-        """Negatives with which a threshold that rejects all of them keeps the budget, above 0."""
+        """Number of negatives with which a threshold that rejects all of them keeps a budget above 0."""
         if self.confidence is None:
             return ceil(1.0 / self.budget) - 1
         return ceil(log(1.0 - self.confidence) / log1p(-self.budget))
@@ -176,8 +176,8 @@ class Promise:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready; ``confidence`` and ``bound`` only where there is one, ``warning`` and ``message`` only
-        where the promise cannot be given.
+        """JSON-ready; has ``confidence`` and ``bound`` if there is a confidence, and ``warning`` and
+        ``message`` if the budget cannot be kept.
         """
         values = asdict(self) | {"expected": self.expected}
         if self.confidence is None:
@@ -188,12 +188,12 @@ class Promise:
 
 
 def expected_rate(accepted: Any, negatives: int) -> Any:
-    """(a + 1)/(n + 1): at most so many false positives are expected if a of n negatives reach the threshold.
+    """(a + 1)/(n + 1), the largest expected false-positive rate if a of n negatives reach the threshold.
 
-    A further negative that is accepted scores higher than the (a + 1)-th of the n. If it is exchangeable with
-    them, each of the n + 1 ranks is equally likely for it, so that this has probability (a + 1)/(n + 1) at
-    most, for every distribution of the scores (Vovk et al., Algorithmic Learning in a Random World, 2005).
-    a/n would be too low: it is the rate on the very examples that the threshold was chosen on.
+    A further negative that is accepted scores higher than the (a + 1)-th highest of the n. If it is
+    exchangeable with them, all n + 1 ranks are equally likely for it, so this has probability (a + 1)/(n + 1)
+    at most, for every distribution of the scores (Vovk et al., Algorithmic Learning in a Random World, 2005).
+    a/n would be too low, because it is the rate on the examples that the threshold was chosen on.
 
     accepted: a number or an array.
     """
@@ -203,12 +203,12 @@ def expected_rate(accepted: Any, negatives: int) -> Any:
 def keeps_budget(accepted: Any, negatives: int, budget: float, confidence: float | None = None) -> Any:
     """Whether a threshold that a of n held-out negatives reach keeps a budget of false positives.
 
-    Without a confidence: ``expected_rate`` is at most the budget, on average over training parts; the rate of
-    one student exceeds it nearly as often as not. With one: a further negative that is accepted scores higher
-    than the (a + 1)-th of the n, which for continuous scores has probability Beta(a + 1, n − a). That this is
-    at most the budget must have at least the probability ``confidence``, which is P(B > a) of
-    B ~ binomial(n, budget): the upper end of Clopper and Pearson (1934) is at most the budget (Vovk,
-    Conditional validity of inductive conformal predictors, 2012, proposition 2a; Bates et al. 2021).
+    Without a confidence: ``expected_rate`` is at most the budget, on average over training parts; nearly
+    every second student exceeds it. With a confidence: a further negative that is accepted scores higher than
+    the (a + 1)-th highest of the n, which for continuous scores has probability Beta(a + 1, n − a). This must
+    be at most the budget with probability ``confidence`` or more. That probability is P(B > a) for
+    B ~ binomial(n, budget), so the upper limit of Clopper and Pearson (1934) must be at most the budget
+    (Vovk, Conditional validity of inductive conformal predictors, 2012, proposition 2a; Bates et al. 2021).
 
     accepted: a number or an array.
     """

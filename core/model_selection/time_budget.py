@@ -1,4 +1,4 @@
-"""A budget of seconds for the choices of a job: what is begun, and what is left out for want of time."""
+"""A budget of seconds for the choices of a job: decides what begins, and records what is left out."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 CAUTION: Final = 1.5
-"""Work is begun where so many times its expected time is left, which a part of the rows tells roughly."""
+"""Work begins if this many times its expected time is left, because samples give rough estimates only."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Work that was not begun. expected_seconds: what it would have taken. left_seconds: of the budget."""
+    """Work that was not begun. expected_seconds: its estimate. left_seconds: what the budget had left."""
 
     what: str
     expected_seconds: float
@@ -21,9 +21,9 @@ class LeftOut:
 
 
 class TimeBudget:
-    """Wall seconds, counted from when the budget is made.
+    """A budget of wall seconds, which starts when it is made.
 
-    seconds: above 0. clock: seconds from any moment, never falling. left_out: what did not fit, in order.
+    seconds: above 0. clock: returns seconds since any moment, never falling. left_out: work that did not fit.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -41,7 +41,7 @@ class TimeBudget:
         return max(0.0, self.seconds - self.used)
 
     def admits(self, what: str, expected: float, kept: float = 0.0) -> bool:
-        """Whether work of ``expected`` seconds fits beside ``kept`` seconds for others; if not, it is noted.
+        """Whether work of ``expected`` seconds fits besides ``kept`` seconds for others; if not, it is noted.
 
         what: names the work in the report.
         """
@@ -52,11 +52,11 @@ class TimeBudget:
         return False
 
     def note(self, what: str, expected: float, left: float) -> None:
-        """Add to what was left out: work of ``expected`` seconds where ``left`` seconds were left."""
+        """Record left-out work of ``expected`` seconds, for which ``left`` seconds were left."""
         self.left_out.append(LeftOut(what, round(expected, 3), round(left, 3)))
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready. repeatable: always False, since what fits depends on the machine and on its load."""
+        """JSON-ready. repeatable: always False, because what fits depends on the machine and its load."""
         return {
             "seconds": self.seconds,
             "used_by_choice": round(self.used, 3),
@@ -66,7 +66,7 @@ class TimeBudget:
 
 
 def budget_text(budget: dict[str, Any]) -> str:
-    """Two sentences about a budget as ``TimeBudget.as_dict`` gives it."""
+    """Two sentences about a budget in the form of ``TimeBudget.as_dict``."""
     missed = ", ".join(
         f"{one['what']} (expected {one['expected_seconds']:.1f} s, {one['left_seconds']:.1f} s left)"
         for one in budget["left_out"]

@@ -1,4 +1,4 @@
-"""How a student's hyper-parameters are searched for within a training run."""
+"""Settings of the search for a student's hyper-parameters within a training run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A model after its training: rates and promises in production, versions compared, further classes.
+"""Functions for a model after training: rates and promises in production, comparisons, further classes.
 
-What only counts (``intervals``, ``comparison``, ``sequential``, ``sampling``, ``estimates``, ``thresholds``)
-imports no training code.
+Modules that only count (``intervals``, ``comparison``, ``sequential``, ``sampling``, ``estimates``,
+``thresholds``) import no training code.
 """

@@ -1,17 +1,17 @@
-"""A further class from a few examples, in closed form, while all other students stay as they are.
+"""Adds a class from a few examples, in closed form; all other students stay as they are.
 
-On features φ of a Nyström map the new student v minimises Σ_i c_i (v·φ_i − t_i)² + λ‖v‖²: ridge regression on
-the targets t = −1 of the n rows of the model and +1 of the q examples, which weigh c = n/q each, so that both
-sides count the same. What the n rows add to the equations is their Gram matrix, the same for every class that
-is added.
+On features φ of a Nyström map the new student v minimises Σ_i c_i (v·φ_i − t_i)² + λ‖v‖². This is ridge
+regression with targets t = −1 for the n rows of the model and +1 for the q examples. Each example has the
+weight c = n/q, so both sides count the same. The n rows enter the equations by their Gram matrix, which is
+the same for every class that is added.
 
-The score that row i would have without itself follows from the same solution (Allen 1974; Cook and Weisberg,
-Residuals and Influence in Regression, 1982, 2.2):
+The leave-one-out score of row i follows from the same solution (Allen 1974; Cook and Weisberg, Residuals and
+Influence in Regression, 1982, 2.2):
 
     s_(−i) = (s_i − h_i t_i)/(1 − h_i),        h_i = c_i φ_iᵀ (A + λI)⁻¹ φ_i,        A = Σ_i c_i φ_i φ_iᵀ.
 
-So λ and threshold are chosen on scores of rows that were left out, of all rows at once. The threshold keeps a
-budget of false positives, of which there are n rows; from some ten examples a threshold by F would be noise.
+So λ and threshold are chosen on leave-one-out scores of all rows. The threshold keeps a budget of false
+positives, for which there are n rows; a threshold for F from about ten examples would be mostly noise.
 """
 
 from __future__ import annotations
@@ -44,20 +44,20 @@ from core.types import BoolArray, FloatArray, Matrix
 
 FEWEST: Final = 5
 MOST: Final = 10_000
-"""Examples of a class that is added."""
+"""Largest number of examples of a class that is added."""
 LANDMARKS: Final = 300
 FEW: Final = "few_examples"
 REPEATED: Final = "repeated_rows"
 _ENOUGH: Final = 20
 _RIDGES: Final = 10.0 ** np.arange(-6, 2)
-"""λ that are tried, in mean eigenvalues of A."""
+"""Values of λ to try, in mean eigenvalues of A."""
 _LEAST_LEFT: Final = 1e-9
-"""Of 1 − h: a row that alone decides its own score says nothing without itself."""
+"""Least 1 − h: a row that alone decides its own score has no useful leave-one-out score."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AdditionBase:
-    """What all classes share that are added to one version.
+    """The values shared by all classes that are added to one version.
 
     feature_map: φ with m features, fitted to the rows of the model. gram: ΦᵀΦ, (m, m). sums: Φᵀ1, (m,). rows:
     n.
@@ -74,7 +74,7 @@ class AdditionBase:
     def fit(
         cls, X: Matrix, layout: ColumnLayout | None = None, seed: int = 0, run: Run = Run()
     ) -> AdditionBase:
-        """From the rows of the model (n, d), as its students see them, whatever their family is.
+        """Fit the base to the rows of the model (n, d), as its students see them, of any family.
 
         layout: of encoded rows. Raises InvalidProblem for unusable rows, Cancelled.
         """
@@ -86,7 +86,7 @@ class AdditionBase:
 
     @classmethod
     def of(cls, feature_map: FeatureMap, X: Matrix, run: Run = Run()) -> AdditionBase:
-        """By a map with dense features that is there already. Raises Cancelled."""
+        """The base for an existing map with dense features. Raises Cancelled."""
         m = feature_map.n_features_out
         gram, sums = np.zeros((m, m)), np.zeros(m)
         with one_blas_thread():
@@ -98,8 +98,8 @@ class AdditionBase:
         return cls(feature_map, gram, sums, X.shape[0])
 
     def to_bytes(self) -> bytes:
-        """As safetensors; the same base gives the same bytes. Of the rows it has what the map keeps of
-        them.
+        """The base as safetensors; the same base gives the same bytes. Of the rows, it stores only what the
+        map stores.
         """
         arrays = {
             "feature_map": np.frombuffer(self.feature_map.to_bytes(), dtype=np.uint8),
@@ -110,7 +110,7 @@ class AdditionBase:
 
     @classmethod
     def from_bytes(cls, stored: Buffer) -> AdditionBase:
-        """What ``to_bytes`` gave. Raises InvalidPackage."""
+        """The base that ``to_bytes`` stored. Raises InvalidPackage."""
         header, arrays = decode(stored, cls.FORMAT)
         feature_map = feature_map_from_bytes(take_array(arrays, "feature_map").tobytes())
         m, rows = feature_map.n_features_out, take(header, "rows", int)
@@ -126,13 +126,13 @@ class AdditionBase:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AddedClass:
-    """A student of a class that was added, and what rows say of it that were left out.
+    """A student of an added class, and what leave-one-out scores tell about it.
 
-    student: ready for queries, as any other. examples: q. recall: share of the examples that it accepts when
-    they are left out; its interval is wide. promise: of its false positives, by the n rows of other classes.
-    warnings: ``few_examples`` below 20 of them, ``repeated_rows`` where some are equal, so that recall looks
-    better than it is. ridge: λ in mean eigenvalues. truth, left_out: of the n rows and the q examples after
-    them, and their scores when they are left out, (n + q,).
+    student: ready for queries, as any other. examples: q. recall: share of the examples that it accepts by
+    their leave-one-out scores; its interval is wide. promise: of its false positives, from the n rows of
+    other classes. warnings: ``few_examples`` below 20 examples; ``repeated_rows`` if some are equal, which
+    makes recall look better than it is. ridge: λ in mean eigenvalues. truth, left_out: truth and
+    leave-one-out scores of the n rows followed by the q examples, (n + q,).
     """
 
     student: PackedStudent
@@ -165,12 +165,12 @@ def add_class(
     confidence: float | None = None,
     run: Run = Run(),
 ) -> AddedClass:
-    """The student of a class of which there are few examples.
+    """The student of a class with few examples.
 
     X: the rows of the base, (n, d). examples: of the class, (q, d), 5 to 10 000. budget, confidence: of false
     positives, see ``choose_threshold``.
 
-    Raises InvalidProblem for unusable rows, too few or too many examples and other rows than those of the
+    Raises InvalidProblem for unusable rows, too few or too many examples, and rows that are not those of the
     base; Cancelled.
     """
     d = base.feature_map.n_columns
@@ -208,10 +208,10 @@ def add_class(
 
 
 def conflicts(students: Mapping[str, PackedStudent], examples: Matrix) -> dict[str, int]:
-    """How many of the examples (q, d) of a new class each of the other students accepts, if it is more than
-    1 and than 5 %: these do not know the class yet, and are better trained again with the examples.
+    """The other students that accept many of the examples (q, d) of a new class, and how many they accept.
 
-    Raises InvalidProblem for unusable rows.
+    A student is included if it accepts more than 1 example and more than 5 %. It does not know the class yet,
+    and should be trained again with the examples. Raises InvalidProblem for unusable rows.
     """
     accepted = {
         label: int((_scores(student, examples) >= student.threshold).sum())
@@ -237,10 +237,10 @@ def _features(feature_map: FeatureMap, X: Matrix) -> FloatArray:
 def _solve(
     base: AdditionBase, X: Matrix, positives: FloatArray, run: Run
 ) -> tuple[float, FloatArray, FloatArray]:
-    """The best λ in mean eigenvalues, v (m,), and the scores of all rows when they are left out, (n + q,).
+    """The best λ in mean eigenvalues, v (m,), and the leave-one-out scores of all rows, (n + q,).
 
-    λ is the one with the least squared error of these, the mean over the rows and that over the examples
-    alike.
+    λ minimises the squared error of these scores, in which the mean over the rows and that over the examples
+    have equal weight.
     """
     n, q = base.rows, len(positives)
     weight = n / q

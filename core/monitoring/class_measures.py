@@ -1,4 +1,4 @@
-"""How well a version answers for one class on labelled rows, with intervals of what is a share of rows."""
+"""Measures how well a version answers for one class on labelled rows, with intervals for shares of rows."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from core.types import BoolArray, FloatArray
 class ClassMeasures:
     """Measures of one class.
 
-    n: its rows. f1: harmonic mean of precision and recall; None without a row of the class. auc: area under
-    the ROC curve; None unless there are rows of the class and others. precision: of the yes answers those
-    that are right; None without any. recall: of the rows of the class those that are accepted.
-    false_positive_rate: of all others those that are accepted. Each None where there are no such rows.
+    n: number of rows of the class. f1: harmonic mean of precision and recall; None without rows of the class.
+    auc: area under the ROC curve; None unless there are rows of the class and others. precision: share of
+    right answers among yes answers. recall: share of accepted rows among those of the class.
+    false_positive_rate: share of accepted rows among all others. Each share is None without such rows.
     """
 
     n: int
@@ -32,7 +32,10 @@ class ClassMeasures:
 
     @classmethod
     def of(cls, truth: BoolArray, yes: BoolArray, scores: FloatArray) -> ClassMeasures:
-        """From truth, answers and scores (n,). Raises InvalidProblem for unequal lengths, or without rows."""
+        """The measures, from truth, answers and scores (n,).
+
+        Raises InvalidProblem for unequal or no lengths.
+        """
         metrics = binary_metrics(truth, yes, scores.astype(np.float64, copy=False))
         tp, fp, fn, tn = metrics.tp, metrics.fp, metrics.fn, metrics.tn
         return cls(

@@ -1,8 +1,8 @@
-"""Whether a candidate is worse than a baseline on the same rows, class by class.
+"""Tells whether a candidate is worse than a baseline on the same rows, class by class.
 
-On the rows of a class a right answer is a yes (recall), on all others a no (false positives). Only rows that
-one of both answers right tell them apart: under equal rates each of these is the baseline's with probability
-1/2 (McNemar 1947). Of K classes 2K such tests are made, with Holm's correction (1979).
+For rows of a class the right answer is yes (recall), for all others it is no (false positives). Only rows
+that exactly one of both answers right distinguish them: under equal rates each of these is the baseline's
+with probability 1/2 (McNemar 1947). For K classes there are 2K such tests, with Holm's correction (1979).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ Verdict: TypeAlias = Literal["not_worse", "worse", "undecided"]
 TOLERANCE: Final = 0.01
 ALPHA: Final = 0.05
 _MOST_ROWS: Final = 10**9
-"""No verdict is foretold beyond so many rows."""
+"""The number of rows for a decision is not predicted beyond this."""
 
 
 @dataclass(frozen=True, slots=True)
 class PairedCounts:
     """Answers of two versions on the same rows, on one side of a class.
 
-    rows: how many. only_baseline_right, only_candidate_right: rows that one of both answers right. Raises
-    InvalidProblem for impossible counts.
+    rows: number of rows. only_baseline_right, only_candidate_right: number of rows that exactly this one
+    answers right. Raises InvalidProblem for impossible counts.
     """
 
     rows: int
@@ -49,21 +49,21 @@ class PairedCounts:
 
     @classmethod
     def of(cls, truth: bool, baseline: BoolArray, candidate: BoolArray) -> PairedCounts:
-        """From answers (n,) on rows that all have one truth: of the class, or not."""
+        """The counts from answers (n,) on rows that are all of the class (``truth``), or all not."""
         right, also = baseline == truth, candidate == truth
         return cls(len(right), int((right & ~also).sum()), int((also & ~right).sum()))
 
 
 @dataclass(frozen=True, slots=True)
 class SideComparison:
-    """Recall, or the share of rightly refused rows, of a candidate beside a baseline's.
+    """Recall, or the share of rightly rejected rows, of a candidate compared with a baseline's.
 
-    p_worse: P(B >= only_baseline_right) of B ~ binomial(discordant rows, 1/2), exact; small if the candidate
+    p_worse: P(B >= only_baseline_right) for B ~ binomial(discordant rows, 1/2), exact; small if the candidate
     is worse. p_adjusted: after Holm's correction over all sides of all classes. difference: candidate −
-    baseline, in [−1, 1]. low, high: the ends of Clopper and Pearson of both shares subtracted; each of the
-    two holds for all sides of all classes together with probability 1 − α. rows_to_decide: rows of this side
-    with which it would be decided if shares stay as they are; None if it is decided, or if that cannot be
-    said.
+    baseline, in [−1, 1]. low, high: difference of the Clopper-Pearson limits of both shares; each of the two
+    holds for all sides of all classes together with probability 1 − α. rows_to_decide: number of rows of this
+    side that would give a decision if the shares stay the same; None if it is decided, or if that cannot be
+    told.
     """
 
     counts: PairedCounts
@@ -76,7 +76,7 @@ class SideComparison:
     rows_to_decide: int | None
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready, the counts beside the other fields."""
+        """JSON-ready; the counts are fields of the same dictionary."""
         values = asdict(self)
         counts: dict[str, Any] = values.pop("counts")
         return counts | values
@@ -104,9 +104,7 @@ class ClassComparison:
 
 
 def overall(verdicts: Sequence[Verdict]) -> Verdict:
-    """``"worse"`` if one is, ``"not_worse"`` if all are, otherwise ``"undecided"``; none at all decide
-    nothing.
-    """
+    """``"worse"`` if one is worse, ``"not_worse"`` if all are, otherwise, or without any, ``"undecided"``."""
     if "worse" in verdicts:
         return "worse"
     return "not_worse" if verdicts and set(verdicts) == {"not_worse"} else "undecided"
@@ -115,8 +113,9 @@ def overall(verdicts: Sequence[Verdict]) -> Verdict:
 def compare_answers(
     truth: BoolArray, baseline: BoolArray, candidate: BoolArray
 ) -> tuple[PairedCounts, PairedCounts]:
-    """The counts of one class, of its rows and of all others, from truth and answers (n,). Raises
-    InvalidProblem.
+    """The counts for the rows of a class and for all others, from truth and answers (n,).
+
+    Raises InvalidProblem.
     """
     if not truth.shape == baseline.shape == candidate.shape or truth.ndim != 1:
         message = (
@@ -133,16 +132,15 @@ def compare_answers(
 def compare_classes(
     counts: Sequence[tuple[PairedCounts, PairedCounts]], tolerance: float = TOLERANCE, alpha: float = ALPHA
 ) -> tuple[ClassComparison, ...]:
-    """A comparison of each class from its counts as ``compare_answers`` gives them, K classes together.
+    """Compare K classes together, from their counts as ``compare_answers`` gives them.
 
-    tolerance: the loss of a share that does not matter, in [0, 1). alpha: probability that any verdict of all
-    classes is wrong, in (0, 1); at most α for all ``"worse"`` and α for all ``"not_worse"`` together.
+    tolerance: the loss of a share that does not matter, in [0, 1). alpha: probability of any wrong verdict,
+    in (0, 1): at most α for all ``"worse"`` and at most α for all ``"not_worse"`` together.
 
-    ``"not_worse"``: the loss is at most the tolerance, by the ends of Clopper and Pearson at α/4K each, as
+    ``"not_worse"``: the loss is at most the tolerance, by Clopper-Pearson limits at α/4K each, because
     only_baseline_right/rows − only_candidate_right/rows is the loss of the share (union bound). ``"worse"``:
-    not that, and p_adjusted <= α. So a loss that many rows prove, but that is within the tolerance, is not
-    worse.
-
+    it is not ``"not_worse"``, and p_adjusted <= α. So a loss within the tolerance is not worse, even if many
+    rows prove it.
     Raises InvalidProblem.
     """
     refuse(
@@ -183,10 +181,10 @@ def compare_classes(
 
 
 def holm(p: FloatArray) -> FloatArray:
-    """Adjusted p-values (m,): with H_(1) … by rising p, p̃_(i) = max_{j <= i} min(1, (m − j + 1) p_(j)) (Holm
-    1979).
+    """Holm's adjusted p-values (m,): for rising p, p̃_(i) = max_{j <= i} min(1, (m − j + 1) p_(j)) (1979).
 
-    Refusing those of at most α errs at all with probability α at most, whatever the dependence of the tests.
+    Rejecting the hypotheses with adjusted p-values of at most α makes any error with probability α at most,
+    for any dependence of the tests.
     """
     order = np.argsort(p, kind="stable")
     adjusted = np.empty(len(p))
@@ -195,8 +193,9 @@ def holm(p: FloatArray) -> FloatArray:
 
 
 def _p_worse(lost: FloatArray, won: FloatArray) -> FloatArray:
-    """P(B >= lost) of B ~ binomial(lost + won, 1/2), which is I_{1/2}(lost, won + 1), also between whole
-    numbers.
+    """P(B >= lost) for B ~ binomial(lost + won, 1/2), which is I_{1/2}(lost, won + 1).
+
+    It is also defined between whole numbers.
     """
     return np.where(lost > 0.0, betainc(np.maximum(lost, 1e-300), won + 1.0, 0.5), 1.0)
 
@@ -204,16 +203,16 @@ def _p_worse(lost: FloatArray, won: FloatArray) -> FloatArray:
 def _difference_ends(
     rows: FloatArray, lost: FloatArray, won: FloatArray, alpha: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Ends of candidate − baseline. alpha: of each end of each share. Without rows nothing is excluded."""
+    """Limits of candidate − baseline. alpha: of each limit of each share. Without rows: −1 and 1."""
     (least_lost, most_lost), (least_won, most_won) = (exact_ends(one, rows, alpha) for one in (lost, won))
     low, high = least_won - most_lost, most_won - least_lost
     return np.where(rows > 0.0, low, -1.0), np.where(rows > 0.0, high, 1.0)
 
 
 def _rows_to_decide(side: PairedCounts, tolerance: float, alpha: float, tests: int) -> int | None:
-    """The least number of rows, by doubling and bisection, that decides with the same shares of both counts.
+    """The least number of rows that decides with the same shares, by doubling and bisection.
 
-    ``"worse"`` is foretold with Bonferroni's correction, as the other tests' p-values are not known.
+    For ``"worse"`` Bonferroni's correction is used, because the p-values of the other tests are unknown.
     """
     if not side.rows:
         return None

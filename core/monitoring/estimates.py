@@ -1,8 +1,8 @@
-"""Precision, recall and false-positive rate in production, from feedback on answers that were sampled.
+"""Estimates precision, recall and false-positive rate in production, from feedback on sampled answers.
 
-Each sample has the probability with which it was chosen, whose inverse weighs it (Horvitz and Thompson 1952).
-Feedback that somebody gave unasked has none, and never enters a rate: who reports, reports what is wrong. Of
-it only ``most_precise`` follows.
+Each sample is weighted by the inverse of its sampling probability (Horvitz and Thompson 1952). Feedback that
+people give without being asked has no such probability and is never used for a rate, because people mostly
+report wrong answers. It is only used by ``most_precise``.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from core.monitoring.intervals import MOST, exact_ends, share_interval
 from core.types import BoolArray, FloatArray
 
 FEWEST: Final = 10
-"""Labelled rows that a rate is a share of, below which there is none."""
+"""With fewer labelled rows, no rate is given."""
 ENOUGH_ANSWERS: Final = 0.9
-"""Of the samples; with a smaller share the worst case is told, too."""
+"""Share of the samples; if fewer are answered, the worst case is also given."""
 _BINS: Final = 5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """Sampled answers of one class and what people said of them, all (n,). Raises InvalidProblem.
+    """Sampled answers of one class and people's feedback about them, all (n,). Raises InvalidProblem.
 
-    accepted: whether the answer was yes. truth: whether the row is of the class, where it is known. known:
-    whether somebody said so. inclusion: q, the probability that it was sampled with, in (0, 1]. probability:
-    of the class, in [0, 1], by which samples without an answer are made up for.
+    accepted: whether the answer was yes. truth: whether the row is of the class, if known. known: whether
+    somebody told the truth. inclusion: q, the sampling probability, in (0, 1]. probability: of the class, in
+    [0, 1]; it is used to compensate for samples without feedback.
     """
 
     accepted: BoolArray
@@ -52,10 +52,10 @@ class Samples:
                 raise InvalidProblem(Fault(name, "out_of_bounds", f"{name} must lie between 0 and 1"))
 
     def weights(self) -> FloatArray:
-        """1/(q r) of the known samples, 0 of others, (n,).
+        """1/(q r) for the known samples, 0 for the others, (n,).
 
-        r: the share that is known of the samples in the same cell, of yes or no answers in five bins of the
-        probability; in a cell without any, of the same answers in all bins.
+        r: share of known samples in the same cell. A cell has the yes or the no answers in one of five bins
+        of the probability; if none of its samples is known, the same answers in all bins are used.
         """
         bins = np.minimum((_BINS * self.probability).astype(np.int64), _BINS - 1)
         cells = np.where(self.accepted, _BINS + bins, bins)
@@ -77,10 +77,10 @@ class Samples:
 class SampledRate:
     """A rate in production.
 
-    interval: at a fixed time, for one look; None with fewer than ``FEWEST`` rows. rows: labelled rows that
-    the rate is a share of. answered: the share of the samples that somebody answered. bounds: the rate if all
-    samples without an answer spoke against it, and for it (Manski 1989); None where ``ENOUGH_ANSWERS`` were
-    answered, or none.
+    interval: for a single evaluation at a fixed time; None with fewer than ``FEWEST`` rows. rows: number of
+    labelled rows that the rate refers to. answered: share of the samples with feedback. bounds: the rate if
+    all samples without feedback lowered it, and if all raised it (Manski 1989); None if ``ENOUGH_ANSWERS``
+    of the samples, or none, have feedback.
     """
 
     interval: Interval | None
@@ -94,9 +94,9 @@ class SampledRate:
 
 
 def precision(samples: Samples, level: float = LEVEL) -> SampledRate:
-    """Share of right ones among the yes answers, which all have the same inclusion probability.
+    """Share of right answers among the yes answers, which must all have the same sampling probability.
 
-    Raises InvalidProblem for yes answers with several.
+    Raises InvalidProblem if their probabilities differ.
     """
     yes = samples.accepted
     if len(np.unique(samples.inclusion[yes])) > 1:
@@ -122,7 +122,7 @@ def false_positive_rate(samples: Samples, level: float = LEVEL) -> SampledRate:
 
 
 def most_precise(yes: int, wrong: int) -> float:
-    """The largest precision that reports of ``wrong`` of ``yes`` answers leave, whoever reported.
+    """The largest possible precision if ``wrong`` of ``yes`` answers are reported wrong by anybody.
 
     Raises InvalidProblem.
     """
@@ -135,9 +135,9 @@ def _ratio(samples: Samples, side: bool, level: float) -> SampledRate:
     """R = Σ w a / Σ w over the rows whose truth is ``side``; a: whether the answer was yes.
 
     The standard error is that of a ratio of weighted sums, s² = Σ w² (a − R)² / (Σ w)² (Särndal, Swensson and
-    Wretman, Model Assisted Survey Sampling, 1992, 5.6), with the queries themselves as a sample of what
-    comes: so without the factor 1 − q. The ends are those of R on the logit scale. Where all such answers are
-    the same, s is 0, and the ends are exact ones of (Σ w)²/Σ w² rows.
+    Wretman, Model Assisted Survey Sampling, 1992, 5.6). The queries are treated as a sample of future
+    queries, so the factor 1 − q is missing. The limits are those of R on the logit scale. If all answers are
+    equal, s is 0, and the limits are the exact ones for (Σ w)²/Σ w² rows.
     """
     weights = samples.weights()
     rows = samples.known & (samples.truth == side)
@@ -162,9 +162,7 @@ def _ratio(samples: Samples, side: bool, level: float) -> SampledRate:
 
 
 def _bounds(samples: Samples, side: bool) -> tuple[float, float] | None:
-    """R if the rows without an answer are those that lower it most, and raise it most; None without any
-    row.
-    """
+    """R if the rows without feedback lower it most, and if they raise it most; None without rows."""
     w, yes, known = 1.0 / samples.inclusion, samples.accepted, samples.known
     of_side = known & (samples.truth == side)
     hits, misses = (float(w[of_side & (yes == answer)].sum()) for answer in (True, False))

@@ -1,4 +1,4 @@
-"""An estimate with an interval, without the libraries that compute it."""
+"""An estimate with an interval, in a module without the libraries that compute it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 LEVEL: Final = 0.95
-"""Of intervals that are shown to people."""
+"""Confidence level of intervals that are shown to people."""
 Method: TypeAlias = Literal["exact", "wilson", "poisson", "weighted_logit", "weighted_exact", "bootstrap"]
-"""How an interval was made.
+"""How an interval was computed.
 
 ``"exact"``: Clopper and Pearson. ``"wilson"``: Wilson's score interval. ``"poisson"``: Garwood's. The others
-belong to estimates from samples, see ``core.monitoring.estimates``.
+are for estimates from samples, see ``core.monitoring.estimates``.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate between two ends. All three are shares in [0, 1], or rates of at least 0.
+    """An estimate between two limits. All three are shares in [0, 1], or rates of at least 0.
 
-    method: how it was made. level: the probability that an interval made in this way covers the truth, in (0,
+    method: how it was computed. level: probability that an interval of this method covers the truth, in (0,
     1).
     """
 

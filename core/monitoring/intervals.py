@@ -13,19 +13,19 @@ from core.monitoring.interval import LEVEL, Interval
 from core.types import FloatArray
 
 FEW: Final = 40
-"""With fewer trials ``share_interval`` is exact: Wilson's interval may then cover clearly less than its
+"""With fewer trials ``share_interval`` is exact, because Wilson's interval may cover clearly less than its
 level.
 """
 MOST: Final = 2**53
-"""Largest count: float64 holds whole numbers up to it."""
+"""Largest count; float64 represents all whole numbers up to it."""
 
 
 def exact_ends(hits: Any, trials: Any, alpha: Any) -> tuple[FloatArray, FloatArray]:
-    """The ends of Clopper and Pearson (1934), each of which is wrong with probability ``alpha`` at most.
+    """Clopper-Pearson limits (1934), each of which is wrong with probability ``alpha`` at most.
 
-    hits, trials: arrays or numbers that broadcast, 0 <= hits <= trials; numbers that are not whole are taken
-    as they are, which effective sample sizes need. The low end is 0 without a hit, the high end 1 without a
-    miss.
+    hits, trials: arrays or numbers that broadcast, 0 <= hits <= trials. They need not be whole numbers,
+    because effective sample sizes are not. The lower limit is 0 without hits, the upper limit 1 without
+    misses.
     """
     hits, trials = (np.asarray(counts, dtype=np.float64) for counts in (hits, trials))
     misses = trials - hits
@@ -51,15 +51,15 @@ def wilson_interval(hits: int, trials: int, level: float = LEVEL) -> Interval:
 
 
 def share_interval(hits: int, trials: int, level: float = LEVEL) -> Interval:
-    """Wilson's interval, or with fewer than ``FEW`` trials the exact one. Raises InvalidProblem."""
+    """Wilson's interval, or the exact one with fewer than ``FEW`` trials. Raises InvalidProblem."""
     return (exact_interval if trials < FEW else wilson_interval)(hits, trials, level)
 
 
 def rate_interval(count: int, exposure: float, level: float = LEVEL) -> Interval:
     """The exact interval of a Poisson rate (Garwood 1936): events per unit of exposure.
 
-    count: events that were seen, at least 0. exposure: for how long, in any unit, above 0. Raises
-    InvalidProblem.
+    count: number of observed events, at least 0. exposure: length of the observation in any unit, above 0.
+    Raises InvalidProblem.
     """
     refuse(
         not_whole("count", count, 0, MOST),
@@ -81,7 +81,7 @@ def largest_mean(most: int, confidence: float = LEVEL) -> float:
         not_whole("most", most, 0, MOST),
         out_of_bounds("confidence", confidence, 0.0, 1.0, open_low=True, open_high=True),
     )
-    # P(N <= c) = Q(c + 1, mean), and this falls with the mean.
+    # P(N <= c) = Q(c + 1, mean), which falls with the mean.
     return float(gammainccinv(most + 1, confidence))
 
 

@@ -1,7 +1,6 @@
-"""Which answers people are asked about: with known probabilities, so that rates can be estimated from the
-feedback.
+"""Chooses with known probabilities the answers that people are asked about, so that rates can be estimated.
 
-Nothing here loads SciPy or training code: queries ask it.
+This module imports neither SciPy nor training code, because queries use it.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ _LARGEST_SLOPE: Final = 1e6
 
 @dataclass(frozen=True, slots=True)
 class SamplingPlan:
-    """Probabilities q of asking about an answer, decided after it. Raises InvalidProblem.
+    """Probabilities q of asking about an answer, which is decided after the answer. Raises InvalidProblem.
 
-    yes: of a yes, in (0, 1]. floor, slope: of a no of a row that is of the class with probability p, q =
-    floor + slope · √p, at most 1; floor in (0, 1], slope at least 0. √p is Neyman's allocation for rows whose
-    truth is Bernoulli(p) (Neyman 1934): for as many labels, the estimate of recall varies least.
+    yes: q of a yes, in (0, 1]. floor, slope: a no for a row that is of the class with probability p has q =
+    floor + slope · √p, at most 1; floor in (0, 1], slope at least 0. √p is Neyman's allocation for rows with
+    truth Bernoulli(p) (Neyman 1934): the estimate of recall has the least variance for a number of labels.
     """
 
     yes: float = 0.5
@@ -42,28 +41,27 @@ class SamplingPlan:
         )
 
     def probability(self, accepted: bool, p: float) -> float:
-        """q of an answer. accepted: whether it was yes. p: the calibrated probability of the class, in [0,
-        1].
-        """
+        """q of an answer. accepted: whether it was yes. p: calibrated probability of the class, in [0, 1]."""
         return self.yes if accepted else min(1.0, self.floor + self.slope * sqrt(p))
 
     @property
     def largest_weight(self) -> float:
-        """1/q at most, of any answer."""
+        """Largest 1/q of any answer."""
         return 1.0 / min(self.yes, self.floor)
 
     def expected(self, yes: float, p: FloatArray, counts: FloatArray) -> float:
-        """Answers asked about, expected. yes: yes answers. p, counts: no answers by probability, (b,)
-        both.
+        """Expected number of answers to ask about.
+
+        yes: number of yes answers. p, counts: probabilities and counts of no answers, (b,) each.
         """
         asked = np.minimum(1.0, self.floor + self.slope * np.sqrt(p))
         return float(self.yes * yes + (asked * counts).sum())
 
     def within(self, most: float, yes: float, p: FloatArray, counts: FloatArray) -> SamplingPlan:
-        """The plan with the slope for which ``expected`` answers, of a day for example, are at most ``most``.
+        """The plan with the slope for which ``expected``, for example for one day, is at most ``most``.
 
-        The share of yes answers and the floor stay: where these alone are more, the slope is 0. Raises
-        InvalidProblem for p outside [0, 1], negative counts and unequal lengths.
+        The probability of yes answers and the floor stay: if these alone exceed ``most``, the slope is 0.
+        Raises InvalidProblem for p outside [0, 1], negative counts and unequal lengths.
         """
         p, counts = np.asarray(p, dtype=np.float64), np.asarray(counts, dtype=np.float64)
         if not (p.ndim == 1 and p.shape == counts.shape and (p >= 0.0).all() and (p <= 1.0).all()):

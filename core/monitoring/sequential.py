@@ -1,20 +1,20 @@
-"""Whether a promised rate is broken, looked at as often as one likes.
+"""Sequential tests of a promised rate, which may be evaluated as often as one likes.
 
-A promise limits a share of mistakes: of all queries (false positives), of the yes answers (1 − precision), or
-of the rows of the class (1 − recall). Every query is a trial with a payoff z >= −B of which the promise says
-that E[z | past] <= 0: weighted mistakes minus the limit times what they are a share of. Bets λ <= 1/2B on it
-give
+A promise limits a share of mistakes: among all queries (false positives), among the yes answers
+(1 − precision), or among the rows of the class (1 − recall). Every query is a trial with a payoff z >= −B,
+for which the promise says E[z | past] <= 0: weighted mistakes minus the limit times the base of their share.
+Bets λ <= 1/2B on it give
 
     E_t = Σ_j w_j · mean_λ Π_{s = j..t} (1 + λ z_s) + Σ_{j > t} w_j,        w_j = 1/((j + 1)(j + 2)),
 
-with a new start in each period j. While the promise is kept, E exceeds a level v with probability 1/v at
-most, however often it is looked at (Ville 1939; bets: Waudby-Smith and Ramdas, Estimating means of bounded
-random variables by betting, JRSS B 86, 2024; starts: Shin, Ramdas and Rinaldo, E-detectors, 2024; models at
-work: Podkopaev and Ramdas, Tracking the risk of a deployed model, 2022).
+with a new start in each period j. While the promise is kept, E ever exceeds a level v with probability 1/v at
+most, however often it is evaluated (Ville 1939; bets: Waudby-Smith and Ramdas, Estimating means of bounded
+random variables by betting, JRSS B 86, 2024; starts: Shin, Ramdas and Rinaldo, E-detectors, 2024; deployed
+models: Podkopaev and Ramdas, Tracking the risk of a deployed model, 2022).
 
-Feedback may come late, for a known share of queries, or never: what is not known yet counts as right. The
-payoffs can only grow by further feedback, and E with them, so that a false alarm stays as rare. Therefore E
-is taken over the trials in the order of the queries, with what is known now (``replay``).
+Feedback may come late, for a known share of queries, or never; answers without feedback count as right. So
+further feedback can only increase the payoffs, and E with them, and false alarms stay as rare. Therefore E is
+computed over the trials in the order of the queries, with the feedback known now (``replay``).
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from core.monitoring.intervals import MOST
 from core.types import FloatArray
 
 RATIOS: Final = (1.25, 1.5, 2.0, 3.0, 5.0, 10.0)
-"""Each bet grows fastest where the share of mistakes is so many times the limit."""
+"""Each bet grows fastest if the share of mistakes is this multiple of the limit."""
 _MOST_LOST: Final = 0.5
-"""Of what is bet, on one trial."""
+"""Largest share of the bet wealth that one trial can lose."""
 _LARGEST_WEIGHT: Final = 1e6
 
 Weighted = tuple[tuple[float, int], ...]
-"""Weights, the inverse probabilities that a query was sampled with, and the number of queries with each."""
+"""Weights (the inverse sampling probabilities of queries) and the number of queries with each weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class SequentialTest:
     """A limit for a share of mistakes. Raises InvalidProblem.
 
-    limit: the largest share that keeps the promise, in (0, 1). of_all: it is a share of all trials, otherwise
-    of those in the feedback. largest_weight: of any trial, at least 1.
+    limit: the largest share that keeps the promise, in (0, 1). of_all: whether it is a share of all trials,
+    or of those with feedback. largest_weight: of any trial, at least 1.
     """
 
     limit: float
@@ -63,33 +63,33 @@ class SequentialTest:
     def of_false_positives(
         cls, promised: float, tolerance: float = 1.0, largest_weight: float = 1.0
     ) -> SequentialTest:
-        """That the false-positive rate is at most ``tolerance`` times the promised one.
+        """The test that the false-positive rate is at most ``tolerance`` times the promised one.
 
-        Trials: all queries of the class. Mistakes: yes answers that are reported wrong. Their share of all
-        queries is at most the false-positive rate, so that feedback on yes answers alone suffices.
+        Trials: all queries of the class. Mistakes: yes answers that are reported wrong. Their share among all
+        queries is at most the false-positive rate, so feedback on yes answers alone suffices.
         """
         return cls(promised * tolerance, True, largest_weight)
 
     @classmethod
     def of_precision(cls, least: float, largest_weight: float = 1.0) -> SequentialTest:
-        """That the precision is at least this, in (0, 1).
+        """The test that the precision is at least this, in (0, 1).
 
-        Trials: sampled yes answers. Mistakes: those that are wrong; without an answer they count as right.
+        Trials: sampled yes answers. Mistakes: wrong ones; those without feedback count as right.
         """
         return cls(1.0 - least, False, largest_weight)
 
     @classmethod
     def of_recall(cls, least: float, largest_weight: float = 1.0) -> SequentialTest:
-        """That the recall is at least this, in (0, 1).
+        """The test that the recall is at least this, in (0, 1).
 
-        Trials: sampled queries of the class. Mistakes: its rows with the answer no. Without an answer a
-        sampled yes counts as a row of the class, and a sampled no is no trial.
+        Trials: sampled queries of the class. Mistakes: rows of the class with the answer no. Without
+        feedback, a sampled yes counts as a row of the class, and a sampled no is not a trial.
         """
         return cls(1.0 - least, False, largest_weight)
 
     @property
     def bets(self) -> FloatArray:
-        """The λ, at most six: of two weights that are equally large the test is one of likelihood ratios."""
+        """The λ, at most six; if all weights are equal, the test is a likelihood-ratio test."""
         gain, loss = self._payoffs(self.largest_weight)
         ratios = np.array([ratio for ratio in RATIOS if ratio * self.limit < 1.0] or [RATIOS[0]])
         bets: FloatArray = np.minimum((ratios - 1.0) / gain, _MOST_LOST / -loss)
@@ -109,7 +109,7 @@ class SequentialTest:
         return total
 
     def _payoffs(self, weight: float) -> tuple[float, float]:
-        """Of a mistake with this weight, and of a trial without one."""
+        """The payoffs of a mistake with this weight, and of a trial without a mistake."""
         if self.of_all:
             return weight - self.limit, -self.limit
         return weight * (1.0 - self.limit), -weight * self.limit
@@ -119,8 +119,9 @@ class SequentialTest:
 class Trials:
     """A batch of trials of one period. Raises InvalidProblem.
 
-    period: its number, such as that of the week since the beginning, at least 0. wrong, right: how many
-    mistakes and other trials, by weight. Of a share of all trials the weights of ``right`` are ignored.
+    period: number of the period, for example of the week since the start, at least 0. wrong, right: numbers
+    of mistakes and of other trials, by weight. For a share of all trials the weights of ``right`` are
+    ignored.
     """
 
     period: int
@@ -142,16 +143,16 @@ class Trials:
 
     @classmethod
     def of_counts(cls, period: int, trials: int, wrong: int) -> Trials:
-        """Trials that were all asked about, and how many of them were mistakes."""
+        """Trials that people were all asked about; ``wrong`` of them were mistakes."""
         return cls(period, ((1.0, wrong),), ((1.0, trials - wrong),))
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Against a promise, after some trials. It depends on all of them by these few numbers alone.
+    """Evidence against a promise after some trials, on which it depends only by these few numbers.
 
-    log_wealth: log Σ_j w_j Π (1 + λ z) over the starts so far, for each bet: later factors are the same for
-    all starts. periods: how many have begun. log_peak: the largest log E so far.
+    log_wealth: log Σ_j w_j Π (1 + λ z) over the starts so far, for each bet; later factors are the same for
+    all starts. periods: number of periods that have begun. log_peak: the largest log E so far.
     """
 
     log_wealth: tuple[float, ...]
@@ -160,7 +161,7 @@ class Evidence:
 
     @classmethod
     def start(cls, test: SequentialTest) -> Evidence:
-        """Before the first trial: E = 1."""
+        """The evidence before the first trial: E = 1."""
         return cls((log(0.5),) * len(test.bets))
 
     @property
@@ -170,7 +171,7 @@ class Evidence:
 
     @property
     def peak(self) -> float:
-        """The largest E after any batch: the alarm is given, and stays, where it reaches its level."""
+        """The largest E after any batch; when it reaches the alarm level, the alarm is raised and stays."""
         return exp(self.log_peak) if self.log_peak < 700.0 else inf
 
     @property
@@ -180,7 +181,7 @@ class Evidence:
         return float(np.logaddexp(np.logaddexp.reduce(self.log_wealth) - log(len(self.log_wealth)), rest))
 
     def after(self, test: SequentialTest, trials: Trials) -> Evidence:
-        """The evidence after a further batch, of the latest period or a later one.
+        """The evidence after a further batch, which is of the latest period or a later one.
 
         Raises InvalidProblem for an earlier period, for weights beyond the test's largest, and for evidence
         of another number of bets.
@@ -200,7 +201,7 @@ class Evidence:
         return Evidence(now.log_wealth, begun, max(self.log_peak, now.log_value))
 
     def mistakes_to(self, level: float, test: SequentialTest) -> int:
-        """How many further mistakes, each with the largest weight, would at once lift E to a level."""
+        """Number of further mistakes, each with the largest weight, that would raise E to a level at once."""
         if self.log_value >= log(level):
             return 0
         each = test.log_factors(Trials(self.periods - 1, ((test.largest_weight, 1),)))
@@ -216,14 +217,14 @@ class Evidence:
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> Evidence:
-        """What ``as_dict`` gave."""
+        """The evidence that ``as_dict`` gave."""
         return cls(tuple(stored["log_wealth"]), stored["periods"], stored["log_peak"])
 
 
 def replay(test: SequentialTest, batches: Iterable[Trials]) -> tuple[Evidence, FloatArray]:
     """The evidence after all batches in order, and log E after each of them, (batches,).
 
-    The same batches give the same bits, and as ``Evidence.after`` does one by one.
+    The same batches give the same bits, which are also those of repeated ``Evidence.after``.
     """
     evidence, path = Evidence.start(test), []
     for trials in batches:
@@ -233,20 +234,20 @@ def replay(test: SequentialTest, batches: Iterable[Trials]) -> tuple[Evidence, F
 
 
 def mixed(*paths: FloatArray) -> FloatArray:
-    """log of the mean of several E that were looked at at the same times, log E each, (t,): E again.
+    """log of the mean of several E, evaluated at the same times; the mean is also an E. paths: log E, (t,).
 
-    So volunteers' reports, each with the weight 1, count beside samples with known probabilities, and not
-    twice.
+    So reports by volunteers, each with weight 1, are used together with samples of known probability, and are
+    not counted twice.
     """
     mean: FloatArray = np.logaddexp.reduce(np.array(paths), axis=0) - log(len(paths))
     return mean
 
 
 def alarm_level(classes: int, alpha: float = 0.05, run: int = 1) -> float:
-    """The E that gives an alarm: K/α, which is Bonferroni's correction for K classes.
+    """The E that raises an alarm: K/α, which is Bonferroni's correction for K classes.
 
-    run: its number, from 1; one that follows an acknowledged alarm has α · 6/(π²k²) as the k-th, so that all
-    that follow the first together have less than 0.4 α. Raises InvalidProblem.
+    run: number of the test, from 1. A test after an acknowledged alarm has α · 6/(π²k²) as the k-th, so that
+    all tests after the first have less than 0.4 α together. Raises InvalidProblem.
     """
     refuse(
         not_whole("classes", classes, 1, MOST),

@@ -1,4 +1,4 @@
-"""Scores of many packed students of one version at many rows."""
+"""Scores of many packed students of one version on many rows."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from core.types import FloatArray, Matrix
 def student_scores(
     students: Sequence[PackedStudent], X: Matrix, filled: FloatArray | None = None
 ) -> FloatArray:
-    """The score of each of q students at each row of X (n, d), (q, n). Students of one map share its values.
+    """The score of each of q students on each row of X (n, d), (q, n). Students of one map share its values.
 
-    filled: (n,), of rows of records the share of columns whose gaps were filled, see
+    filled: (n,), the share of columns of each record whose gaps were filled, see
     ``PackedStudent.with_gaps``. Raises InvalidProblem for unusable numbers and scores beyond float64.
     """
     scores = np.empty((len(students), X.shape[0]))

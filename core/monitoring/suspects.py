@@ -1,10 +1,10 @@
-"""Rows whose labels are probably wrong, from scores that a job has anyway: those of models that have not seen
-them.
+"""Finds rows whose labels are probably wrong, by scores of models that have not seen the rows.
 
-Confident learning (Northcutt, Jiang and Chuang, Confident learning: estimating uncertainty in dataset labels,
-JAIR 70, 2021). A row is confidently of class k if its probability p_k is at least the mean of p_k over the
-rows with that label; of several such classes the one with the largest probability counts. Where that is
-another class than the label, and the label is not the most probable class, the label is suspect.
+A training job computes such scores anyway. The method is confident learning (Northcutt, Jiang and Chuang,
+Confident learning: estimating uncertainty in dataset labels, JAIR 70, 2021). A row is confidently of class k
+if its probability p_k is at least the mean of p_k over the rows with that label; among several such classes,
+the one with the largest probability is taken. If that class is not the label, and the label is not the most
+probable class, the label is suspect.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from core.students.sigmoid import fit_sigmoid_to_bins
 from core.types import BoolArray, FloatArray, IntArray
 
 MOST: Final = 10_000
-"""Suspects that are kept of a job."""
+"""Largest number of suspects that are kept for a job."""
 _FORMAT: Final = "stms.suspects.1"
 _ROUNDING: Final = 1e-6
-"""Of a mean of equal probabilities."""
+"""Rounding error of a mean of equal probabilities."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Suspects:
-    """Rows with suspect labels, the most suspect first: by the probability of their own label. All (s,).
+    """Rows with suspect labels, by rising probability of their own label. All arrays are (s,).
 
-    rows: their numbers. labels: the class codes that they have. suggested: those that they confidently are
-    of. of_label, of_suggested: the probabilities of both, in [0, 1]. in_test: whether students are measured
-    on the row.
+    rows: their numbers. labels: codes of their labels. suggested: codes of the classes that they confidently
+    are of. of_label, of_suggested: probabilities of both, in [0, 1]. in_test: whether the row is used to
+    measure students.
     """
 
     rows: IntArray
@@ -47,23 +47,21 @@ class Suspects:
         return len(self.rows)
 
     def where(self, wanted: BoolArray) -> Self:
-        """Those for which ``wanted``, (s,), is true, in the same order."""
+        """The suspects for which ``wanted``, (s,), is true, in the same order."""
         return type(self)(**{name: getattr(self, name)[wanted] for name in _DTYPES})
 
     def renumbered(self, numbers: IntArray, in_test: BoolArray) -> Self:
-        """The same rows, where row i of all, (n,), has the number ``numbers[i]`` and is one of the test part
-        if ``in_test[i]``.
-        """
+        """The same rows with number ``numbers[i]`` for row i, which is a test row if ``in_test[i]``."""
         return replace(self, rows=numbers[self.rows], in_test=in_test[self.rows])
 
     def to_bytes(self) -> bytes:
-        """As safetensors, 25 bytes a row."""
+        """The suspects as safetensors, 25 bytes a row."""
         arrays = {name: getattr(self, name).astype(dtype) for name, dtype in _DTYPES.items()}
         return encode({"format": _FORMAT}, arrays)
 
     @classmethod
     def from_bytes(cls, stored: Buffer) -> Self:
-        """What ``to_bytes`` gave. Raises InvalidPackage."""
+        """The suspects that ``to_bytes`` stored. Raises InvalidPackage."""
         _, arrays = decode(stored, _FORMAT)
         found = {name: take_array(arrays, name) for name in _DTYPES}
         if len({one.shape for one in found.values()}) != 1 or found["rows"].ndim != 1:
@@ -71,7 +69,7 @@ class Suspects:
         return cls(**found | {"in_test": found["in_test"].astype(bool)})
 
     def as_dicts(self, classes: tuple[str, ...]) -> list[dict[str, Any]]:
-        """JSON-ready, one a row, with the names of the classes (K,). Raises IndexError for another K."""
+        """JSON-ready, one for each row, with the names of the K classes. Raises IndexError for another K."""
         columns = (getattr(self, name).tolist() for name in _DTYPES)
         return [
             {
@@ -98,13 +96,13 @@ _DTYPES: Final = {
 
 
 def class_probabilities(labels: IntArray, scores: FloatArray) -> FloatArray:
-    """Probabilities of all classes, (n, K), rows of which sum to 1, from held-out scores (n, K).
+    """Probabilities of all classes, (n, K), from held-out scores (n, K); each row sums to 1.
 
-    labels: class codes, (n,). scores: NaN in rows that have none, as ``Preparation.held_out`` has them; so
-    are their probabilities. Of each class a sigmoid is fitted to the margin over the best other class. A
-    class without a row that has scores has the probability 0.
+    labels: class codes, (n,). scores: NaN in rows without scores, as in ``Preparation.held_out``; their
+    probabilities are NaN, too. For each class a sigmoid is fitted to the margin over the best other class. A
+    class without rows that have scores has the probability 0.
 
-    Raises InvalidProblem for wrong shapes and where no row has scores.
+    Raises InvalidProblem for wrong shapes, and if no row has scores.
     """
     _check(labels, scores, "scores")
     has_scores = ~np.isnan(scores).any(axis=1)
@@ -125,7 +123,7 @@ def class_probabilities(labels: IntArray, scores: FloatArray) -> FloatArray:
 
 
 def suspect_labels(labels: IntArray, probabilities: FloatArray, most: int = MOST) -> Suspects:
-    """The ``most`` most suspect rows, by labels (n,) and held-out probabilities of the classes (n, K).
+    """The ``most`` most suspect rows, from labels (n,) and held-out probabilities of the classes (n, K).
 
     Rows with NaN are left out. Raises InvalidProblem for wrong shapes.
     """

@@ -1,8 +1,8 @@
-"""Thresholds of trained students by what a wrong answer costs, by capacity, by recall or by false positives.
+"""Chooses thresholds of trained students by the cost of wrong answers, capacity, recall or false positives.
 
-All are chosen among the points of stored curves (``core.model_selection.curves``), of many classes at once
+All are chosen among the points of stored curves (``core.model_selection.curves``), for many classes at once
 and without the rows; ``score_curve`` makes a curve of held-out scores. The rates of a curve are those of its
-rows: on rows from elsewhere nothing is promised.
+rows and promise nothing about rows from elsewhere.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _LARGEST_COST: Final = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """The least expected cost. Raises InvalidProblem.
+    """The aim of the least expected cost. Raises InvalidProblem.
 
-    false_yes, missed_yes: of a wrong yes and of a wrong no, in any unit, above 0. share: of the class among
-    production's queries, in (0, 1), which may be another one than among the rows of the curve.
+    false_yes, missed_yes: costs of a wrong yes and of a wrong no, in any unit, above 0. share: share of the
+    class among production's queries, in (0, 1), which may differ from that among the rows of the curve.
     """
 
     false_yes: float
@@ -48,18 +48,18 @@ class Costs:
         )
 
     def per_query(self, recall: FloatArray, false_positive_rate: FloatArray) -> FloatArray:
-        """Expected cost of a query, of the shape of both rates."""
+        """Expected cost of a query, in the shape of both rates."""
         wrong_yes = self.false_yes * (1.0 - self.share) * false_positive_rate
         return wrong_yes + self.missed_yes * self.share * (1.0 - recall)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Traffic:
-    """How often production's queries have which probability of the class.
+    """The distribution of the class probability among production's queries.
 
-    edges: of the bins, rising, (b + 1,), from 0 to 1. counts: queries in each, (b,), not all 0. calibration:
-    that gives the probabilities from scores. A threshold within a bin counts the whole bin, so that narrow
-    bins near 1 serve small capacities. Raises InvalidProblem.
+    edges: of the bins, rising, (b + 1,), from 0 to 1. counts: queries in each bin, (b,), not all 0.
+    calibration: gives the probabilities from scores. A threshold within a bin counts the whole bin, so small
+    capacities need narrow bins near 1. Raises InvalidProblem.
     """
 
     edges: FloatArray
@@ -76,7 +76,7 @@ class Traffic:
             raise InvalidProblem(Fault("counts", "out_of_bounds", "counts must be at least 0, and not all 0"))
 
     def yes_rates(self, thresholds: FloatArray) -> FloatArray:
-        """At most this share of queries reaches each of the thresholds, both (q,)."""
+        """Upper limit of the share of queries that reaches each threshold, both (q,)."""
         bins = np.searchsorted(self.edges, self.calibration.probabilities(thresholds), side="right") - 1
         at_least = np.cumsum(self.counts[::-1])[::-1] / self.counts.sum()
         rates: FloatArray = at_least[np.clip(bins, 0, len(self.counts) - 1)]
@@ -85,11 +85,11 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Capacity:
-    """As many yes answers as people can look at. Raises InvalidProblem.
+    """The aim of at most as many yes answers as people can review. Raises InvalidProblem.
 
-    yes_per_day: that is exceeded on one day of twenty at most (Poisson). queries_per_day: on the weekday with
-    most. of: how often a threshold says yes, by production's traffic, or by the curve and the share of the
-    class.
+    yes_per_day: limit that is exceeded on one day in twenty at most (Poisson). queries_per_day: on the
+    busiest weekday. of: how often a threshold says yes: production's traffic, or the share of the class,
+    which is used with the curve.
     """
 
     yes_per_day: int
@@ -107,9 +107,10 @@ class Capacity:
 
 @dataclass(frozen=True, slots=True)
 class LeastRecall:
-    """The highest threshold that finds a share of the class, in (0, 1), to be expected on further rows.
+    """The aim of the highest threshold with an expected recall of at least this, in (0, 1), on further rows.
 
-    confidence: with this probability the threshold's recall is at least that; None: it is on average, see
+    confidence: probability that the threshold's recall is at least this; None: it is on average, see
+    ``core.model_selection.threshold.keeps_budget``, which is applied to the rows that are missed.
     ``core.model_selection.threshold.keeps_budget``, which is applied to the rows that are missed.
     Raises InvalidProblem.
     """
@@ -126,10 +127,10 @@ class LeastRecall:
 
 @dataclass(frozen=True, slots=True)
 class MostFalsePositives:
-    """The most true positives within a budget of false positives, in [0, 1), as ``choose_threshold`` counts
-    it.
+    """The aim of the most true positives within a budget of false positives, in [0, 1).
 
-    confidence: see ``core.model_selection.threshold.keeps_budget``. Raises InvalidProblem.
+    The budget is used as in ``choose_threshold``. confidence: see
+    ``core.model_selection.threshold.keeps_budget``. Raises InvalidProblem.
     """
 
     rate: float
@@ -144,11 +145,11 @@ Aim: TypeAlias = Costs | Capacity | LeastRecall | MostFalsePositives
 
 @dataclass(frozen=True, slots=True)
 class OperatingPoint:
-    """A threshold and what it does on the rows of the curve.
+    """A threshold and its measures on the rows of the curve.
 
-    recall, false_positive_rate: measured there. yes_rate: share of production's queries that are answered
-    yes; None where nothing is known of production. cost: expected, of 1000 queries, its ends by resampling;
-    None without costs. threshold_range: where the cheapest threshold lies in 95 % of the resamples.
+    recall, false_positive_rate: measured on these rows. yes_rate: share of yes among production's queries;
+    None if nothing is known of production. cost: expected for 1000 queries, with limits by resampling; None
+    without costs. threshold_range: contains the cheapest threshold in 95 % of the resamples.
     """
 
     threshold: float
@@ -164,8 +165,9 @@ class OperatingPoint:
 
 
 def choose_points(aims: Mapping[str, tuple[ScoreCurve, Aim]]) -> dict[str, OperatingPoint]:
-    """The point of each class by its curve and aim. Raises InvalidProblem with a fault of every class that
-    has none, its name as the field.
+    """The point of each class for its curve and aim.
+
+    Raises InvalidProblem with a fault for every class that has no such point; the field is the class name.
     """
     chosen: dict[str, OperatingPoint] = {}
     faults: list[Fault] = []
@@ -179,10 +181,10 @@ def choose_points(aims: Mapping[str, tuple[ScoreCurve, Aim]]) -> dict[str, Opera
 
 
 def choose_point(curve: ScoreCurve, aim: Aim) -> OperatingPoint:
-    """The point of a curve that serves an aim best; of equal ones the highest threshold.
+    """The point of a curve that serves an aim best; among equal ones the highest threshold.
 
-    Raises InvalidProblem: ``single_class`` for a curve without rows of the class or of others,
-    ``unreachable`` where no threshold of the curve serves the aim.
+    Raises InvalidProblem: ``single_class`` if the curve has no rows of the class or no others,
+    ``unreachable`` if no threshold of the curve serves the aim.
     """
     points = _Points.of(curve)
     if isinstance(aim, Costs):
@@ -199,17 +201,16 @@ def choose_point(curve: ScoreCurve, aim: Aim) -> OperatingPoint:
         return points.at(int(np.argmax(kept)))
     kept = keeps_budget(points.fp, curve.negatives, aim.rate, aim.confidence)
     _require(kept, f"A false-positive rate of {100 * aim.rate:g} %", curve.negatives, "of other classes")
-    # Of the points with the most true positives the first has the fewest false ones.
+    # Among the points with the most true positives, the first has the fewest false positives.
     return points.at(int(np.argmax(points.tp == points.tp[_last(kept)])))
 
 
 def probable_point(curve: ScoreCurve, costs: Costs, calibration: Calibration) -> OperatingPoint:
-    """The lowest threshold whose rows are worth a yes by their probability p >= false_yes/(false_yes +
-    missed_yes).
+    """The lowest threshold at which the probability is p >= false_yes/(false_yes + missed_yes).
 
-    Elkan, The foundations of cost-sensitive learning, 2001, theorem 1; p for the share of the class in
-    production, from that among the rows of the curve by theorem 2. Where probabilities are right, it costs
-    what ``choose_point`` finds. Raises InvalidProblem.
+    From there on a yes is worth its cost (Elkan, The foundations of cost-sensitive learning, 2001, theorem
+    1). p is converted by theorem 2 from the class share of the curve's rows to that of production. If
+    probabilities are right, the cost is that of ``choose_point``. Raises InvalidProblem.
     """
     points = _Points.of(curve)
     p = calibration.probabilities(points.thresholds)
@@ -222,7 +223,7 @@ def probable_point(curve: ScoreCurve, costs: Costs, calibration: Calibration) ->
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Points:
-    """The points of a curve by falling threshold, and before them one that rejects all rows; all (q,)."""
+    """The points of a curve by falling threshold, preceded by one that rejects all rows; all (q,)."""
 
     curve: ScoreCurve
     thresholds: FloatArray
@@ -251,7 +252,7 @@ class _Points:
         return self.fp / self.curve.negatives
 
     def yes_rates(self, of: Traffic | float) -> FloatArray:
-        """Share of production's queries that each threshold says yes to."""
+        """Share of production's queries that each threshold answers yes."""
         if isinstance(of, Traffic):
             rates = of.yes_rates(self.thresholds)
             rates[0] = 0.0
@@ -275,7 +276,7 @@ class _Points:
         )
 
     def with_costs(self, point: int, costs: Costs) -> OperatingPoint:
-        """The point with its costs, and what they and the cheapest threshold are on resampled rows."""
+        """The point with its cost, and ranges of the cost and of the cheapest threshold by resampling."""
         rng = np.random.default_rng(0)
         recall, false_positives = (
             _resampled(rng, counts, total)
@@ -293,9 +294,10 @@ class _Points:
 
 
 def _resampled(rng: np.random.Generator, counts: FloatArray, total: int) -> FloatArray:
-    """Shares of ``total`` rows drawn with replacement that are accepted at each point, (RESAMPLES, q).
+    """Shares of accepted rows at each point, for ``total`` rows drawn with replacement, (RESAMPLES, q).
 
-    counts: rows that were, rising, (q,): only between which two points a row lies is known, and needed.
+    counts: accepted rows at each point, rising, (q,). For each row only the interval between two points is
+    known, which suffices.
     """
     shares = np.diff(counts, append=float(total)) / total
     drawn = rng.multinomial(total, shares, RESAMPLES)

@@ -1,4 +1,4 @@
-"""Packed students and teachers: what a query needs, and nothing of what training needs."""
+"""Packed students and teachers: everything that a query needs, and nothing that only training needs."""
 
 from core.packed.calibration import (
     Calibration,

@@ -1,10 +1,10 @@
-"""From a student's score to the probability of its class: what a query computes of a calibration.
+"""Calibrations in the form that queries use: they convert a student's score to the probability of its class.
 
     sigmoid    p(s) = 1 / (1 + exp(−(slope · s + offset)))             Platt (1999)
     isotonic   p(s) linear between knots (s_j, p_j), both rising, and constant beyond them
     probit     p(s) = Φ(s), the normal distribution: for a score that is a probit by itself (GaussianForm)
 
-None ever falls as the score rises, so the order of the scores stays.
+None of them falls as the score rises, so the order of the scores stays.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Calibration(ABC):
 
     @abstractmethod
     def header(self) -> Header:
-        """What a package's header says of it, JSON-ready."""
+        """Its entry in a package's header, JSON-ready."""
 
     def arrays(self) -> Arrays:
         """Its arrays by their names in a package."""
@@ -79,7 +79,7 @@ class SigmoidCalibration(Calibration):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class IsotonicCalibration(Calibration):
-    """knots: scores, strictly rising, (q,). values: probabilities there, never falling, (q,).
+    """knots: scores, strictly rising, (q,). values: probabilities at the knots, never falling, (q,).
 
     Raises InvalidProblem.
     """
@@ -114,7 +114,7 @@ class IsotonicCalibration(Calibration):
 @final
 @dataclass(frozen=True, slots=True)
 class ProbitCalibration(Calibration):
-    """p(s) = Φ(s): nothing is fitted, the student's score is the probit of the probability."""
+    """p(s) = Φ(s): nothing is fitted, because the student's score is the probit of the probability."""
 
     kind: ClassVar[str] = "probit"
 
@@ -130,12 +130,12 @@ class ProbitCalibration(Calibration):
 
 
 def calibration_header(calibration: Calibration | None) -> Header:
-    """The entry in a package's header; without a calibration there is none."""
+    """The calibration's entry in a package's header; empty without a calibration."""
     return {} if calibration is None else {"calibration": calibration.header()}
 
 
 def calibration_from(header: Header, arrays: Arrays) -> Calibration | None:
-    """The calibration of a package, if it has one; takes its arrays out of ``arrays``.
+    """The calibration of a package, or None; removes its arrays from ``arrays``.
 
     Raises InvalidPackage or InvalidProblem.
     """

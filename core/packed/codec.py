@@ -1,4 +1,4 @@
-"""Arrays and a small header to bytes and back: safetensors, with one JSON document as its metadata.
+"""Converts arrays and a small header to bytes and back: safetensors, with one JSON document as its metadata.
 
 Nothing is ever unpickled. The same header and arrays always give the same bytes: the JSON has sorted keys and
 safetensors orders the arrays by type and name. Reading makes views of the buffer, no copies.
@@ -25,7 +25,7 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 Arrays: TypeAlias = dict[str, NDArray[Any]]
 Header: TypeAlias = dict[str, Any]
 Reader: TypeAlias = Callable[[int, int], memoryview]
-"""Bytes of a package from one place to another, looked at. Raises InvalidPackage when they are damaged."""
+"""Returns the checked bytes of a package between two positions. Raises InvalidPackage if they are damaged."""
 
 MAX_HEADER_BYTES = 1 << 20
 _DTYPES: dict[str, np.dtype[Any]] = {  # in the order in which safetensors stores them
@@ -58,10 +58,10 @@ def encode(header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> byt
 def encode_front(
     header: Mapping[str, Any], shapes: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
 ) -> tuple[bytes, dict[str, slice]]:
-    """What `encode` writes before the arrays, and where in the whole package each array belongs.
+    """The bytes that `encode` writes before the arrays, and each array's slice of the whole package.
 
-    For arrays too large to hold: type and shape of each are enough, the caller writes their bytes in the
-    order of the answer. Raises as `encode`.
+    For arrays that do not fit into memory: type and shape are enough, and the caller writes the bytes in the
+    order of the result. Raises as `encode`.
     """
     text = json.dumps(header, sort_keys=True, allow_nan=False, separators=(",", ":"))
     order = list(_DTYPES)
@@ -75,10 +75,10 @@ def encode_front(
 def safetensors_header(
     metadata: Mapping[str, str], arrays: Iterable[tuple[str, np.dtype[Any], tuple[int, ...]]]
 ) -> tuple[bytes, dict[str, slice]]:
-    """The start of a safetensors file, and the slice of the whole file that each array takes.
+    """The start of a safetensors file, and the slice of the whole file for each array.
 
-    arrays: name, dtype and shape, in the order in which their bytes follow. The header is padded so that
-    they begin at a multiple of eight bytes.
+    arrays: name, dtype and shape, in the order in which their bytes follow. The header is padded so that the
+    arrays begin at a multiple of eight bytes.
     """
     index: Header = {"__metadata__": metadata}
     position = 0
@@ -96,15 +96,15 @@ def safetensors_header(
 
 
 def reader_of(data: Buffer) -> Reader:
-    """Reads bytes that are known to be right."""
+    """A reader of bytes that are already known to be correct."""
     view = memoryview(data).cast("B")
     return lambda start, stop: view[start:stop]
 
 
 def decode(data: Buffer, *format_names: str, read: Reader | None = None) -> tuple[Header, Arrays]:
-    """Header and read-only arrays of bytes that ``encode`` wrote, ``header["format"]`` in ``format_names``.
+    """Header and read-only arrays of bytes that ``encode`` wrote; ``header["format"]`` in ``format_names``.
 
-    The arrays are views of ``data``. read: gives the header's bytes, and raises InvalidPackage when they are
+    The arrays are views of ``data``. read: returns the header's bytes, and raises InvalidPackage if they are
     damaged. Raises InvalidPackage for anything else than exactly such bytes.
     """
     view = memoryview(data).cast("B")
@@ -169,7 +169,7 @@ def _read_arrays(index: Header, body: memoryview) -> Arrays:
 
 
 def _entry(name: str, item: Any) -> tuple[str, np.dtype[Any], tuple[int, ...], int, int]:
-    """Name, type, shape and place of one array, checked against each other."""
+    """Name, type, shape and position of one array, checked against each other."""
     if not isinstance(item, dict) or set(item) != {"dtype", "shape", "data_offsets"}:
         raise InvalidPackage(f"Array {name!r:.80} is not described as safetensors describe arrays.")
     shape, offsets = item["shape"], item["data_offsets"]
@@ -191,7 +191,7 @@ def _are_sizes(values: Any) -> bool:
 
 
 def take(header: Header, name: str, kind: type[Any]) -> Any:
-    """``header[name]``, exactly of the given JSON type, or InvalidPackage."""
+    """``header[name]``, which must be of exactly this JSON type. Raises InvalidPackage."""
     value = header.get(name)
     if type(value) is not kind:
         raise InvalidPackage(f"The header of the package has no usable {name!r}.")
@@ -199,20 +199,20 @@ def take(header: Header, name: str, kind: type[Any]) -> Any:
 
 
 def take_array(arrays: Arrays, name: str) -> NDArray[Any]:
-    """``arrays[name]``, or InvalidPackage."""
+    """``arrays[name]``. Raises InvalidPackage if it is missing."""
     if name not in arrays:
         raise InvalidPackage(f"The package has no array {name!r}.")
     return arrays[name]
 
 
 def check_digest(data: Buffer, digest: str | None) -> None:
-    """Raises InvalidPackage if ``data`` does not have the SHA-256 that it should have."""
+    """Raise InvalidPackage if the SHA-256 of ``data`` is not ``digest``."""
     if digest is not None and hashlib.sha256(data).hexdigest() != digest:
         raise InvalidPackage("The package does not have the digest that it was stored under.")
 
 
 def refuse_extra(arrays: Arrays, known: set[str]) -> None:
-    """Raises InvalidPackage if there are arrays that the package should not have."""
+    """Raise InvalidPackage if there are unexpected arrays."""
     extra = sorted(set(arrays) - known)
     if extra:
         raise InvalidPackage(f"The package has an unknown array {extra[0]!r:.80}.")
@@ -220,7 +220,7 @@ def refuse_extra(arrays: Arrays, known: set[str]) -> None:
 
 @contextmanager
 def package_errors(what: str) -> Iterator[None]:
-    """Turns what a constructor says of bad values into InvalidPackage: here the bytes are at fault."""
+    """Convert a constructor's errors about bad values to InvalidPackage, because the bytes are at fault."""
     try:
         yield
     except InvalidProblem as error:

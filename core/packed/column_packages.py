@@ -1,4 +1,4 @@
-"""Columns of encoders from the headers and arrays of packages."""
+"""Makes columns of encoders from the headers and arrays of packages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MAX_MOMENT: Final = 400_000 * 86_400_000_000
 
 
 def column_from(entry: Any, place: int, arrays: Arrays) -> ColumnEncoder:
-    """A column from its entry in a package's header. Raises InvalidPackage, InvalidProblem."""
+    """A column made from its entry in a package's header. Raises InvalidPackage, InvalidProblem."""
     if not isinstance(entry, dict):
         raise InvalidPackage("The encoder in the package has a column that is no object.")
     column: Any = _column(entry, place, arrays)
@@ -147,7 +147,7 @@ def _number(value: Any) -> float:
 
 
 def _read_texts(arrays: Arrays, name: str) -> tuple[str, ...]:
-    """Texts that `_texts_arrays` wrote. Raises InvalidPackage."""
+    """Texts stored by `_texts_arrays`. Raises InvalidPackage."""
     data, offsets = take_array(arrays, name), take_array(arrays, f"{name}.offsets")
     usable = (
         data.dtype == np.uint8

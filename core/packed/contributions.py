@@ -1,14 +1,14 @@
-"""What each column of a row adds to the score of a student, compared with a typical row.
+"""Computes what each column of a row adds to a student's score, compared with a typical row.
 
-Where a score is a sum over the columns of a row, also on the piece of a polytope that decides, it is exact:
+The effects are exact if a score is a sum over the columns of a row, also on the deciding face of a polytope:
 
     effect of c = Σ_{j in c} coef_j (x_j − mean_j)        base = the score at the means, without any terms
 
-and base and effects add up to the score, but for rounding. So do the changes of the expected value along the
+Base and effects then add up to the score, up to rounding. So do the changes of the expected value along the
 paths of a row through trees (``tree_effects``), whose base is the mean of the training rows.
 
-What a kernel makes of columns is compared with the same row whose column c is replaced by its usual value:
-those effects need not add up. Terms of texts that stand beside a kernel have exact ones.
+For a kernel, the row is compared with the same row in which column c has its usual value. These effects need
+not add up. Terms of texts beside a kernel have exact effects.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from core.packed.tree_effects import ScoreEffects
 from core.packed.trees import TreesBasis
 
 _BLOCK: Final = 1 << 20
-"""Numbers of rows with replaced columns that are scored together."""
+"""Numbers in the rows with replaced columns that are scored together."""
 
 _OF_NUMBER: Final = 100
 _OF_REFERENCE: Final = 64
 _OF_COLUMN: Final = 8_000
 _OF_CALLS: Final = 60_000
-"""Multiply-adds in the time in which a number of a list is read, a node of trees is looked up, a column is
-replaced by its usual value, and NumPy is called some times."""
+"""Times in multiply-adds: reading a number of a list, looking up a node of trees, replacing a column by
+its usual value, and of a few NumPy calls."""
 
 Place: TypeAlias = slice | NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Baseline:
-    """The row that rows are compared with, and the columns of its table.
+    """The row with which rows are compared, and the columns of its table.
 
-    means, usual: means and usual values of the dense columns, (k,). dense, terms: where the dense columns and
-    the terms of each of g columns of the table begin, and at the end how many there are, (g + 1,).
+    means, usual: means and usual values of the dense columns, (k,). dense, terms: the starts of the dense
+    columns and of the terms of each of g columns of the table, followed by their numbers, (g + 1,).
     """
 
     means: Floats
@@ -77,17 +77,17 @@ class Baseline:
 
     @property
     def columns(self) -> int:
-        """g, how many columns the table has."""
+        """g, the number of columns of the table."""
         return len(self.dense) - 1
 
     def sums(self, values: Floats) -> Floats:
-        """Sums (g,) over the dense columns of each column, of values (k,)."""
+        """Sums (g,) of values (k,) over the dense columns of each table column."""
         owners = np.repeat(np.arange(self.columns), np.diff(self.dense))
         sums: Floats = np.bincount(owners, values, self.columns).astype(np.float64, copy=False)
         return sums
 
     def places(self, *, whole: bool) -> list[Place]:
-        """Where each column stands in the dense columns, or, if ``whole``, in these and the terms."""
+        """Positions of each column in the dense columns or, if ``whole``, in these and the terms."""
         if not whole:
             return [slice(start, stop) for start, stop in zip(self.dense, self.dense[1:], strict=False)]
         k = self.dense[-1]
@@ -97,7 +97,7 @@ class Baseline:
 
 class Contributions(NamedTuple):
     """base: score of the baseline. columns: effect of each column of the table, (g,). terms: effect of each
-    stored term, (m,); None where only whole texts are compared. is_exact: whether base and effects add up.
+    stored term, (m,); None if only whole texts are compared. is_exact: whether base and effects add up.
     """
 
     base: float
@@ -107,9 +107,9 @@ class Contributions(NamedTuple):
 
 
 def explainer(student: PackedStudent, baseline: Baseline) -> Callable[[EncodedRecord], Contributions]:
-    """From a row to what its columns add to its score; what all rows share is made once.
+    """A function from a row to its contributions; values shared by all rows are computed once.
 
-    It belongs to one thread, and raises InvalidProblem where numbers exceed float64.
+    One thread must use it alone. It raises InvalidProblem if numbers exceed float64.
     """
     if isinstance(student.map, TreesBasis) and _is_sum(student):
         effects = ScoreEffects(student)
@@ -120,7 +120,7 @@ def explainer(student: PackedStudent, baseline: Baseline) -> Callable[[EncodedRe
 
 
 def _with_gaps(student: PackedStudent, record: EncodedRecord, found: Contributions) -> Contributions:
-    """The same of the score that a record with gaps has: its effects are flattened as the score is."""
+    """The contributions to the corrected score of a record with gaps; effects are scaled as the score is."""
     if student.gaps is None or not record.filled:
         return found
     factor = 1.0 + record.filled * student.gaps[0]
@@ -130,11 +130,11 @@ def _with_gaps(student: PackedStudent, record: EncodedRecord, found: Contributio
 
 
 def explanation_work(student: PackedStudent, baseline: Baseline, rows: int) -> int:
-    """What `explainer` makes of so many rows, in multiply-adds."""
+    """The work of `explainer` for this number of rows, in multiply-adds."""
     of_rows = rows * (_OF_NUMBER * len(baseline.means) + 3 * student.map.n_columns + _OF_CALLS)
     packed, form, columns = student.map, student.form, baseline.columns
     if isinstance(packed, TreesBasis) and _is_sum(student):
-        # Every level takes some calls of NumPy, however few nodes it has.
+        # Every level takes a few calls of NumPy, however few nodes it has.
         of_levels = _OF_REFERENCE * (len(packed.roots) + len(packed.test)) + _OF_CALLS * packed.depth
         of_face = packed.values.size + of_levels
         of_choice = 0 if form.functions == 1 else packed.work + form.work
@@ -151,7 +151,7 @@ def explanation_work(student: PackedStudent, baseline: Baseline, rows: int) -> i
 
 
 def _is_sum(student: PackedStudent) -> bool:
-    """Whether a score is a linear function of basis values, also that of one of several rejections."""
+    """Whether a score is a linear function of basis values, or the least of several such functions."""
     return student.form.linear is not None or isinstance(student.form, PolytopeForm)
 
 
@@ -181,7 +181,7 @@ def _of_other_maps(student: PackedStudent, record: EncodedRecord, baseline: Base
 def _of_trees(
     score_effects: ScoreEffects, n_columns: int, record: EncodedRecord, baseline: Baseline
 ) -> Contributions:
-    """Exact sums along the paths. A text has the effects of the terms that it lacks, too."""
+    """Exact sums along the paths. A text also has effects of terms that it lacks."""
     k = len(record.dense)
     row = np.zeros(n_columns)
     row[:k], row[record.columns + k] = record.dense, record.values
@@ -195,7 +195,7 @@ def _of_trees(
 
 
 def _of_dense(student: PackedStudent) -> PackedMap | None:
-    """The map of the dense columns, where terms are taken as they are; None where there is no such."""
+    """The map of the dense columns beside terms; None for other maps."""
     packed = student.map
     if isinstance(packed, BesideTerms):
         return packed.of_dense
@@ -203,7 +203,7 @@ def _of_dense(student: PackedStudent) -> PackedMap | None:
 
 
 def _deciding(student: PackedStudent, basis: Floats, record: EncodedRecord) -> Linear | None:
-    """The linear function of basis values that is the score of a row; None for other forms."""
+    """The linear function of basis values that gives the row's score; None for other forms."""
     form = student.form
     if form.linear is not None:
         return form.linear
@@ -229,7 +229,7 @@ def _of_whole_rows(
 
 
 def _replaced(row: Floats, usual: Floats, places: Sequence[Place]) -> Iterator[Floats]:
-    """The row, the row with each of some places as usual, and the usual row, some at a time."""
+    """Yields in blocks: the row, the row with each position replaced by its usual value, the usual row."""
     step = max(1, _BLOCK // len(row))
     nowhere, everywhere = slice(0), slice(None)
     all_places = [nowhere, *places, everywhere]
@@ -250,15 +250,15 @@ def _checked(base: float, columns: Floats, terms: Floats | None, *, is_exact: bo
 def effects_of_words(
     tables: Sequence[TermTable], text: str, columns: NDArray[np.int64], effects: Floats
 ) -> dict[str, float]:
-    """What each different word of a text adds to a score; the effect of a term is shared by its words.
+    """The effect of each different word of a text on a score; the words of a term share its effect.
 
-    tables: the known terms of the column, by families. columns, effects: of the text's terms, which count
-    from 0 over all families, (m,). A pair of words is shared by both, a run of characters is of the word that
-    it is in, and of a term that occurs often each time has an equal share.
+    tables: the known terms of the column, by families. columns, effects: of the text's terms, which are
+    numbered from 0 over all families, (m,). The two words of a pair share its effect, the effect of a run of
+    characters belongs to the word around it, and the occurrences of a term in the text have equal shares.
     """
     batch = TextBatch([text])
     starts, stops = batch.pieces
-    # What changes from each piece to the next.
+    # Changes from each piece to the next.
     steps = np.zeros(len(starts) + 1)
     of_terms = np.zeros(sum(map(len, tables)))
     of_terms[columns] = effects

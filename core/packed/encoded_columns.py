@@ -1,4 +1,4 @@
-"""How one column of a table or record is encoded, by its kind; ``core.packed.encoder`` puts them together."""
+"""Encodes one column of a table or record, by its kind; ``core.packed.encoder`` combines the columns."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from core.packed.term_table import Entries, TermTable, term_entries
 Floats: TypeAlias = NDArray[np.float64]
 
 MAX_VALUES: Final = 64
-"""Values of a category that have columns of their own."""
+"""Largest number of values of a category that have columns of their own."""
 MAX_COLUMNS: Final = 10_000
-"""Columns of a record, and numbers of a vector."""
+"""Largest number of columns of a record, and of numbers of a vector."""
 MAX_VALUE_BYTES: Final = 4096
-"""Bytes of a value of a category."""
+"""Largest number of bytes of a category's value."""
 FILLS: Final = "fills"
-"""In the header of a package: that a column fills gaps."""
+"""Key in the header of a package: whether a column fills gaps."""
 CYCLES: Final = ("hour", "weekday", "yearday")
-"""What a date may repeat: the hour of the day, the day of the week, the day of the year."""
+"""Cycles of a date: the hour of the day, the day of the week, the day of the year."""
 
 _DAY: Final = 86_400_000_000
 _YEAR: Final = 365.25 * _DAY
@@ -39,49 +39,49 @@ _PERIODS: Final = {"hour": _DAY, "weekday": 7 * _DAY, "yearday": round(_YEAR)}
 
 
 class ColumnEncoder(ABC):
-    """How one column is encoded. name: of the column. required: whether a gap is refused. fills: whether no
-    row of training had a gap, and those of queries are filled by what the other columns say.
+    """Encodes one column. name: of the column. required: whether gaps are refused.
 
-    Values of records are checked by ``checked``; all other methods trust what they get. A gap is None.
+    fills: whether gaps of queries are filled from the other columns, because no training row had a gap.
+    ``checked`` checks values of records; all other methods trust their input. A gap is None.
     """
 
     kind: ClassVar[Kind]
     name: str
     required: bool
     nulls: tuple[str, ...] = ()
-    """Texts that stand for a gap in this column, besides those that do in every column."""
+    """Texts that mean a gap in this column, in addition to those that do in every column."""
     fills: bool = False
     marks_gaps: bool
-    """Whether a dense column says that there is a gap."""
+    """Whether a dense column indicates gaps."""
 
     @property
     def spec(self) -> KindSpec:
-        """How the cells of tables and the texts of records are read."""
+        """How to read cells of tables and texts of records."""
         return KindSpec(self.kind)
 
     @property
     @abstractmethod
     def width(self) -> int:
-        """Dense columns."""
+        """Number of dense columns."""
 
     @property
     def numbers(self) -> int:
-        """How many of the first of them are numbers, which scaling may change."""
+        """How many of the first dense columns are numbers, which scaling may change."""
         return 0
 
     @property
     def tables(self) -> tuple[TermTable, ...]:
-        """The known terms of its texts, by families."""
+        """The known terms of the column's texts, by families."""
         return ()
 
     @property
     @abstractmethod
     def labels(self) -> tuple[str, ...]:
-        """What each dense column stands for, for explanations."""
+        """The meaning of each dense column, for explanations."""
 
     @abstractmethod
     def checked(self, value: Any) -> Any:
-        """A value of a record, not None, as ``row`` takes it. Raises InvalidProblem."""
+        """A value of a record, not None, in the form that ``row`` takes. Raises InvalidProblem."""
 
     @abstractmethod
     def row(self, value: Any) -> list[float]:
@@ -97,10 +97,10 @@ class ColumnEncoder(ABC):
 
     @abstractmethod
     def header(self) -> Header:
-        """Its JSON-ready entry in a package's header, without name and kind."""
+        """The column's JSON-ready entry in a package's header, without name and kind."""
 
     def arrays(self) -> Arrays:
-        """Its arrays by name."""
+        """The column's arrays by name."""
         return {}
 
     def entries(self, cells: Cells) -> Entries:
@@ -118,10 +118,10 @@ class ColumnEncoder(ABC):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class NumberColumn(ColumnEncoder):
-    """fallback: the number of a gap. marks_gaps: whether these have a column. low, high: range in training.
+    """fallback: number for a gap. marks_gaps: whether a column indicates gaps. low, high: range in training.
 
-    is_truth: whether values are true and false. pattern, nulls: of the numbers of training, see `KindSpec`;
-    with either, texts are taken, too.
+    is_truth: whether values are true and false. pattern, nulls: format of the numbers in training, see
+    `KindSpec`; if either is set, texts are also accepted.
     """
 
     name: str
@@ -216,11 +216,12 @@ class NumberColumn(ColumnEncoder):
 @final
 @dataclass(frozen=True, eq=False)
 class CategoryColumn(ColumnEncoder):
-    """values: keys with columns of their own, all different. rare: keys that training had, too.
+    """values: keys with columns of their own, all different. rare: other keys that training had.
 
-    marks_rare: whether other values than ``values`` have a column. marks_gaps: whether gaps do.
-    refuses_unseen: whether a value that training did not have is an error. term_tables: of a category of many
-    values.
+    marks_rare: whether a column indicates other values than ``values``. marks_gaps: whether one indicates
+    gaps.
+    refuses_unseen: whether a value that training did not have is an error. term_tables: terms of a category
+    with many values.
     """
 
     kind: ClassVar[Kind] = Kind.CATEGORY
@@ -252,13 +253,13 @@ class CategoryColumn(ColumnEncoder):
 
     @cached_property
     def places(self) -> Mapping[str, int]:
-        """The column of each value, that of the others for rare ones; −1 where there is none."""
+        """The column of each value; rare values share that of other values; −1 if there is none."""
         other = len(self.values) if self.marks_rare else -1
         return {**dict.fromkeys(self.rare, other), **{key: place for place, key in enumerate(self.values)}}
 
     @property
     def unseen(self) -> int:
-        """The column of values that training did not have; −1 where there is none."""
+        """The column of values that training did not have; −1 if there is none."""
         return len(self.values) if self.marks_rare else -1
 
     def checked(self, value: Any) -> str:
@@ -279,7 +280,7 @@ class CategoryColumn(ColumnEncoder):
         return dense
 
     def usual(self, means: Floats) -> list[float]:
-        """Those of the most frequent value; of the values without a column together, if these are more."""
+        """The columns of the most frequent value, or of values without a column if these are more."""
         dense = [0.0] * self.width
         if self.width and means.max() >= 1.0 - means.sum():
             dense[int(means.argmax())] = 1.0
@@ -312,10 +313,10 @@ class CategoryColumn(ColumnEncoder):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class DateColumn(ColumnEncoder):
-    """first: midnight of the first day of training, in microseconds since 1970. fallback: moment of a gap.
+    """first: midnight of the first day of training, in microseconds since 1970. fallback: date of a gap.
 
     cycles: those of `CYCLES` that vary in training. pattern, nulls: see `KindSpec`. low, high: first and last
-    moment of training.
+    date of training.
     """
 
     kind: ClassVar[Kind] = Kind.DATE
@@ -444,7 +445,7 @@ class TextColumn(ColumnEncoder):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class VectorColumn(ColumnEncoder):
-    """fallback: the vector of a gap, (w,). marks_gaps: whether gaps have a column."""
+    """fallback: the vector for a gap, (w,). marks_gaps: whether a column indicates gaps."""
 
     kind: ClassVar[Kind] = Kind.VECTOR
     name: str
@@ -502,7 +503,7 @@ def _texts_arrays(name: str, texts: Sequence[str]) -> Arrays:
 
 
 def _spread(entries: Entries, cells: TextCells) -> Entries:
-    """Entries of each text as those of the cells that have it."""
+    """Convert the entries of each text to entries of the cells that have this text."""
     counts = np.bincount(entries.rows, minlength=len(cells.texts))
     starts = np.concatenate([[0], np.cumsum(counts)])
     order = np.argsort(entries.rows, kind="stable")

@@ -1,15 +1,15 @@
-"""From records and tables to rows of numbers. A fitted encoder is pure data, and NumPy is enough to apply it.
+"""Converts records and tables to rows of numbers. A fitted encoder is pure data; to apply it, NumPy suffices.
 
     number      x, and 1 where it is missing if gaps were frequent; a gap becomes the median
     boolean     1 and 0, otherwise as a number
     category    1 in the column of its value; in one for all rare and unseen values, in one for gaps; else 0
     date        years since the first day, sines and cosines of the hour, the day of the week and of the year
-    text        its terms, weighed as ``core.packed.term_table`` says
+    text        its terms, weighted as ``core.packed.term_table`` says
     vector      its numbers
     image       the numbers that an encoder makes of the picture, scaled together
 
-A category of many values has the terms of its values, too. Columns of terms stand behind all others. A row is
-encoded to the same bits alone and among others.
+A category with many values also has the terms of its values. Columns of terms follow all others. A row is
+encoded to the same bits alone and among other rows.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from core.packed.term_table import MAX_TERMS, Entries
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedRows:
-    """dense: (n, dense columns). entries: terms, None if the encoder has none; columns count from 0."""
+    """dense: (n, dense columns). entries: terms, None if the encoder has none; their columns start from 0."""
 
     dense: Floats
     entries: Entries | None
@@ -54,12 +54,12 @@ class EncodedRows:
 @final
 @dataclass(frozen=True, eq=False)
 class Encoder:
-    """columns: how each used column is encoded, in the order of the table. ignored: names of the columns of
-    the table that are not used, so that its rows may be asked about as they are. means: of each dense column
-    in training, (dense columns,). takes_others: whether rows may have further columns, which are not used.
-    gaps: what fills the gaps of columns that training had without any; None: their usual values.
+    """columns: encoders of used columns in the order of the table. ignored: names of unused columns of the
+    table, which rows of queries may contain. means: mean of each dense column in training, (dense columns,).
+    takes_others: whether rows may have further columns, which are not used. gaps: fills gaps of columns that
+    had none in training; None: their usual values are used.
 
-    Raises InvalidProblem where these do not fit together.
+    Raises InvalidProblem if these do not fit together.
     """
 
     FORMAT: ClassVar[str] = "stms.encoder.1"
@@ -91,7 +91,7 @@ class Encoder:
 
     @cached_property
     def layout(self) -> ColumnLayout:
-        """Which of the encoded columns are numbers, indicators and terms."""
+        """The positions of numbers, indicators and terms among the encoded columns."""
         numbers: list[int] = []
         dense = terms = 0
         for column in self.columns:
@@ -102,12 +102,12 @@ class Encoder:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of the columns that are used."""
+        """Names of the used columns."""
         return tuple(column.name for column in self.columns)
 
     @property
     def text_column(self) -> str | None:
-        """The name of the only column, if it is one of texts."""
+        """The name of the only column, if it is one of texts; otherwise None."""
         only = self.columns[0]
         return only.name if len(self.columns) == 1 and only.kind is Kind.TEXT else None
 
@@ -118,7 +118,7 @@ class Encoder:
 
     @property
     def takes_numbers(self) -> bool:
-        """Whether all columns are numbers or truth values without gaps: then a list of numbers is a row."""
+        """Whether all columns are numbers or truth values without gaps: a list of numbers is then a row."""
         return all(
             isinstance(column, NumberColumn) and (column.required or column.fills) and not column.marks_gaps
             for column in self.columns
@@ -131,13 +131,13 @@ class Encoder:
 
     @cached_property
     def filling(self) -> int:
-        """How many columns fill gaps."""
+        """Number of columns that fill gaps."""
         return sum(column.fills for column in self.columns)
 
     def encode(self, table: Table) -> EncodedRows:
         """The rows of a table, whose columns are found by name.
 
-        Raises InvalidProblem for columns that are missing, and for cells that are nothing of their kind.
+        Raises InvalidProblem if columns are missing, or if cells are not of their column's kind.
         """
         cells = self._cells(table)
         dense = np.zeros((table.n, self.layout.dense))
@@ -155,7 +155,7 @@ class Encoder:
         return EncodedRows(dense, Entries.joined(parts))
 
     def filled_shares(self, table: Table) -> Floats:
-        """Of each row of a table, (n,), the share of the columns that fill gaps in which it has one."""
+        """For each row of a table, (n,), the share of gap-filling columns in which it has a gap."""
         if not self.filling:
             return np.zeros(table.n)
         pairs = zip(self.columns, self._cells(table), strict=True)
@@ -168,7 +168,7 @@ class Encoder:
         return [place for start, width in spans for place in range(start, start + width)]
 
     def fill_gaps(self, dense: Floats, is_gap: NDArray[np.bool_]) -> None:
-        """Fill gaps in dense rows (n, k). is_gap: (n, columns), of columns that fill gaps only."""
+        """Fill gaps in dense rows (n, k). is_gap: (n, columns), true only for columns that fill gaps."""
         for row in np.flatnonzero(is_gap.any(axis=1)):
             missing = np.flatnonzero(is_gap[row]).tolist()
             for number in missing:
@@ -216,7 +216,7 @@ class Encoder:
 
     @classmethod
     def from_bytes(cls, data: Buffer) -> Encoder:
-        """The encoder of ``to_bytes``, its arrays views of ``data``. Raises InvalidPackage."""
+        """The encoder that ``to_bytes`` stored; its arrays are views of ``data``. Raises InvalidPackage."""
         _, arrays = decode(data, cls.FORMAT)
         with package_errors("encoder"):
             try:

@@ -1,8 +1,8 @@
-"""Scores of many rows: linear functions c·b(x) + c₀ and other functions on one map.
+"""Evaluates linear functions c·b(x) + c₀ and other functions on one map, for many rows.
 
-Rows are evaluated in blocks that stay in the processor's cache: each is checked for unusable numbers,
+Rows are evaluated in blocks that fit into the processor's cache. Each block is checked for unusable numbers,
 converted to float64, mapped once, and multiplied with the coefficients of every output. So float32 rows give
-what the same rows in float64 give, to the last bit, and no copy of the whole table is made.
+the same values as float64 rows, to the last bit, and the whole table is never copied.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from core.packed.forms import Linear
 from core.packed.maps import Floats, PackedMap
 
 Output: TypeAlias = Linear | Callable[[Floats], Floats]
-"""What to compute of each row: a linear function of the basis values, or any, from (n, p) to (n,)."""
+"""What to compute for each row: a linear function of the basis values, or any from (n, p) to (n,)."""
 
 _CACHED_ENTRIES: Final = 1 << 16
 _FEW: Final = 2
-"""Up to so many linear outputs get one product each, as if alone; a matrix product sums in another order."""
+"""Up to this many linear outputs get one product each, as if alone; matrix products sum in another order."""
 
 
 def rows_for(packed: PackedMap, X: ArrayLike) -> NDArray[np.floating]:
@@ -46,7 +46,7 @@ def rows_for(packed: PackedMap, X: ArrayLike) -> NDArray[np.floating]:
 
 
 def evaluate(packed: PackedMap, table: NDArray[np.floating], outputs: Sequence[Output]) -> list[Floats]:
-    """Values (n,) of each output on rows (n, d) of ``rows_for``.
+    """Values (n,) of each output on rows (n, d) that ``rows_for`` returned.
 
     Raises InvalidProblem naming row and column of unusable numbers, and the row of a value beyond float64.
     """
@@ -56,9 +56,9 @@ def evaluate(packed: PackedMap, table: NDArray[np.floating], outputs: Sequence[O
 
 
 class Evaluation:
-    """An evaluation of outputs on rows (n, d) of ``rows_for``, some of which may still have to arrive.
+    """Evaluates outputs on rows (n, d) that ``rows_for`` returned; some rows may arrive later.
 
-    The blocks, and so the bits of the values, are the same however the rows arrive.
+    The blocks, and so the bits of the values, do not depend on how the rows arrive.
     """
 
     def __init__(self, packed: PackedMap, table: NDArray[np.floating], outputs: Sequence[Output]) -> None:
@@ -77,7 +77,7 @@ class Evaluation:
 
     @QUIET
     def advance(self, arrived: int) -> None:
-        """Evaluate the blocks that are complete when the first ``arrived`` rows are there.
+        """Evaluate the blocks that are complete once the first ``arrived`` rows are there.
 
         Raises InvalidProblem naming row and column of unusable numbers.
         """
@@ -95,7 +95,7 @@ class Evaluation:
 
     @QUIET
     def values(self) -> list[Floats]:
-        """Values (n,) of each output, to be asked for once and when all rows have arrived.
+        """Values (n,) of each output; may be called once, when all rows have arrived.
 
         Raises as `evaluate`.
         """
@@ -111,9 +111,10 @@ class Evaluation:
     def _checked(self, rows: slice) -> Floats:
         """Rows as float64. Raises InvalidProblem for unusable numbers."""
         part = self._table[rows]
-        # Of float32 only NaN and infinite values are unusable, which a linear function of the row shows.
+        # float32 can only hold NaN and infinity as unusable numbers; a linear function of the row
+        # shows these.
         if self._table.dtype != np.float32 or self._packed.kind != "linear" or self._functions:
-            # NaN, infinite and huge values show in the sum of squares, one cheap product.
+            # NaN, infinite and huge values show in the sum of squares, which is one cheap product.
             flat = part.reshape(-1)
             if not flat.dot(flat) < MAX_MAGNITUDE**2:
                 self._refuse_values()
@@ -124,14 +125,14 @@ class Evaluation:
         return block
 
     def _refuse_values(self) -> None:
-        """Raises InvalidProblem if the table has unusable numbers."""
+        """Raise InvalidProblem if the table has unusable numbers."""
         faults = value_faults(self._table, "X")
         if faults:
             raise InvalidProblem(*faults)
 
 
 def _refuse_overflow(values: Floats) -> None:
-    """Raises InvalidProblem naming the first row with a value beyond float64; values: (m, n)."""
+    """Raise InvalidProblem naming the first row with a value beyond float64. values: (m, n)."""
     finite = np.isfinite(values)
     if not finite.all():
         row = int(np.argwhere(~finite)[:, 1].min())

@@ -1,4 +1,4 @@
-"""Decision forms: how a packed student computes its score from the basis values b(x) of a row.
+"""Decision forms, which compute a packed student's score from the basis values b(x) of a row.
 
     linear      score = coef·b + intercept
     polytope    score = min_j (coef_j·b + intercept_j)
@@ -32,19 +32,19 @@ Linear: TypeAlias = tuple[Floats, float]
 _DOUBLE: np.dtype[np.floating] = np.dtype(np.float64)
 _SINGLE: np.dtype[np.floating] = np.dtype(np.float32)
 _NO_OVERFLOW = 1e200
-"""Basis values never exceed 1e100: with a smaller sum of coefficients every score is finite."""
+"""Basis values never exceed 1e100; if the sum of coefficients is smaller than this, every score is finite."""
 
 
 class Form(ABC):
-    """A function from basis values (p,) to a score, and the teacher's score of the class as its gate.
+    """A function from basis values (p,) to a score, with the teacher's score of the class as its gate.
 
-    coef: of the linear part, (p,), or of several linear functions, (q, p). number_type: of these numbers in a
+    coef: of the linear part, (p,), or of several linear functions, (q, p). number_type: type of ``coef`` in a
     package.
     """
 
     kind: ClassVar[str]
     calibration: ClassVar[Calibration | None] = None
-    """The probability that the score is by itself; None if a calibration must be fitted."""
+    """The probability, if it follows from the score; None if a calibration must be fitted."""
 
     coef: Floats
     number_type: np.dtype[np.floating] = _DOUBLE
@@ -57,23 +57,23 @@ class Form(ABC):
     @property
     @abstractmethod
     def gate(self) -> Linear:
-        """The teacher's score S^y; zeros where a student has no gate."""
+        """The teacher's score S^y; zeros if a student has no gate."""
 
     @abstractmethod
     def at(self, basis: Floats) -> float:
-        """The score at basis values (p,); not finite where float64 overflows."""
+        """The score at basis values (p,); not finite if float64 overflows."""
 
     @abstractmethod
     def block(self, basis: Floats) -> Floats:
-        """Scores (n,) at basis values (n, p); not finite where float64 overflows."""
+        """Scores (n,) at basis values (n, p); not finite if float64 overflows."""
 
     @abstractmethod
     def at_stored(self, basis: StoredBasis) -> float:
-        """The score at basis values that are mostly 0; not finite where float64 overflows."""
+        """The score at basis values that are mostly 0; not finite if float64 overflows."""
 
     @property
     def functions(self) -> int:
-        """How many linear functions of the basis values a score costs."""
+        """Number of linear functions of the basis values that a score needs."""
         return 1
 
     @property
@@ -83,9 +83,9 @@ class Form(ABC):
 
     @property
     def piece(self) -> Callable[[Floats], Floats] | None:
-        """From basis values (n, p) to the number of the function that is the score, (n,), counted from 0.
+        """A function from basis values (n, p) to the number of the linear function that is the score, (n,).
 
-        None if the score is not the smallest of several functions.
+        Numbers start from 0. None if the score is not the smallest of several functions.
         """
         return None
 
@@ -104,20 +104,20 @@ class Form(ABC):
 
     @abstractmethod
     def copied(self) -> Self:
-        """The same form in arrays of its own, where these may be views of a whole package."""
+        """The same form with its own arrays, which are no views of a whole package."""
 
     def in_single(self) -> Self:
-        """The same with ``coef`` rounded to float32, where it is packed in half the bytes."""
+        """The same form with ``coef`` rounded to float32, which is packed in half the bytes."""
         return self
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its arrays in memory, where all are float64."""
+        """Bytes of its arrays in memory, which are all float64."""
         return sum(array.size for array in self.arrays().values()) * _DOUBLE.itemsize
 
     @property
     def packed_coef(self) -> NDArray[np.floating]:
-        """``coef`` as it is packed: half the bytes where its numbers are those of float32."""
+        """``coef`` as it is packed: as float32 if all its numbers are float32 numbers."""
         return self.coef.astype(self.number_type, copy=False)
 
     @property
@@ -172,7 +172,7 @@ class LinearForm(Form):
         return rows.dot(self.coef) + self.intercept
 
     def header(self) -> Header:
-        """Without a kind: it is the form of packages that name none."""
+        """The header has no kind, because packages without one have this form."""
         return {"intercept": self.intercept, "gate_intercept": self.gate_intercept}
 
     def arrays(self) -> Arrays:
@@ -189,7 +189,7 @@ class LinearForm(Form):
 @final
 @dataclass(frozen=True, eq=False)
 class PolytopeForm(Form):
-    """score = min_j (coef_j·b + intercept_j): positive inside of a convex polytope, one face a function.
+    """score = min_j (coef_j·b + intercept_j), which is positive inside a convex polytope with q faces.
 
     coef: (q, p), q ≥ 1. intercept: (q,). gate_coef: (p,). All are kept as read-only float64; a ``coef`` of
     float32 is packed as such. Raises InvalidProblem.
@@ -266,7 +266,7 @@ class PolytopeForm(Form):
 @final
 @dataclass(frozen=True, eq=False)
 class GaussianForm(Form):
-    """score = m / √(1 + v), see the module; it has no gate.
+    """score = m / √(1 + v), see the module's docstring; it has no gate.
 
     coef: (p,). factor: R (r, p), kept as read-only float64. prior_variance: k(x, x) ≥ 0, equal for all rows.
     Raises InvalidProblem.
@@ -332,7 +332,7 @@ class GaussianForm(Form):
 
 
 def form_from(header: Header, arrays: Arrays) -> Form:
-    """The form of a package; takes its arrays out of ``arrays``. Raises InvalidPackage or InvalidProblem."""
+    """The form of a package; removes its arrays from ``arrays``. Raises InvalidPackage, InvalidProblem."""
     kind = take(header, "form", str) if "form" in header else LinearForm.kind
     form: Form
     if kind == LinearForm.kind:
@@ -364,7 +364,7 @@ def form_from(header: Header, arrays: Arrays) -> Form:
 
 
 def _single(coef: Floats) -> Any:
-    """``coef`` in float32, as the forms take it, too; unchanged where that overflows."""
+    """``coef`` in float32, which forms also accept; unchanged if float32 overflows."""
     with np.errstate(over="ignore"):
         single = coef.astype(np.float32)
     return single if np.isfinite(single).all() else coef
@@ -375,7 +375,7 @@ def _type_of(coef: Any) -> np.dtype[np.floating]:
 
 
 def finite_number(value: Any, name: str) -> float:
-    """``value`` as a float, or InvalidProblem."""
+    """``value`` as a float. Raises InvalidProblem."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.number) or not isfinite(value):
         raise InvalidProblem(Fault(name, "not_finite", f"{name} must be a finite number."))
     return float(value)

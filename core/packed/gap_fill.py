@@ -1,9 +1,9 @@
-"""What stands in the dense columns of a missing value, given all other columns of the row.
+"""Fills the dense columns of a missing value from all other columns of the row.
 
-Of a normal distribution with the inverse P of its correlations, the mean of the columns M where those of O
-have the values z_O is −P_MM⁻¹ P_MO z_O, in standard deviations from the means (Anderson, An Introduction to
-Multivariate Statistical Analysis, 2003, section 2.5). Of a score that is linear in the columns it gives the
-expected one.
+Assume a normal distribution whose correlations have the inverse P. If the columns O have the values z_O, the
+columns M have the mean −P_MM⁻¹ P_MO z_O, in standard deviations from the means (Anderson, An Introduction to
+Multivariate Statistical Analysis, 2003, section 2.5). If a score is linear in the columns, this gives the
+expected score.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from core.errors import Fault, InvalidProblem
 from core.packed.maps import Floats
 
 MOST_DENSE: Final = 128
-"""Dense columns of an encoder up to which they are related to each other: P has their square."""
+"""Encoders with more dense columns have no such P, whose size is the square of this."""
 MOST_MISSING: Final = 64
-"""Dense columns of a row that are expected together, which bounds the time: more are not filled."""
+"""With more missing dense columns in a row, they are not filled, to limit the time."""
 
 
 @final
@@ -28,7 +28,7 @@ MOST_MISSING: Final = 64
 class GapFill:
     """means, scales: of the dense columns in training, (k,); scales are positive. precision: P, (k, k).
 
-    Raises InvalidProblem where these do not fit together.
+    Raises InvalidProblem if these do not fit together.
     """
 
     means: Floats
@@ -42,9 +42,9 @@ class GapFill:
             raise InvalidProblem(Fault("gaps", "wrong_shape", "how gaps are filled does not fit the columns"))
 
     def fill(self, row: Floats | list[float], missing: Sequence[int]) -> None:
-        """Write what is expected to the columns ``missing`` of a dense row (k,); its other columns stay.
+        """Write expected values into the columns ``missing`` of a dense row (k,); its other columns stay.
 
-        More than `MOST_MISSING` columns keep what they have, as do all where P is no positive matrix.
+        If more than `MOST_MISSING` columns are missing, or if P is not positive, all columns stay.
         """
         if not 0 < len(missing) <= MOST_MISSING:
             return

@@ -2,7 +2,7 @@
 
     S^c(x) = w_c·x + b_c        row c of weights and bias
 
-Made for files larger than memory: a class costs the bytes of its row, and nothing else is looked at.
+It is made for files larger than memory: a query to a class reads only the bytes of its row.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Kind: TypeAlias = Literal["head", "linear"]
 _F64 = np.dtype("<f8")
 _I64 = np.dtype("<i8")
 MAX_RIVALS = 64
-"""Most rivals of a class."""
+"""Largest number of rivals of a class."""
 RIVALS = "head.rivals"
 """Name in a student's metadata: a JSON list of the classes that its first rejections stand for, in order."""
 _NO_METADATA: Mapping[str, MetadataValue] = MappingProxyType({})
@@ -40,18 +40,18 @@ _NO_METADATA: Mapping[str, MetadataValue] = MappingProxyType({})
 class PackedHead:
     """K linear decisions on d columns.
 
-    kind: "head": the rows are a teacher's scores S^c, and an untrained student of class c accepts on that
-        score alone: decision +1 iff S^c(x) ≥ threshold_c, gate S^c, rejection 0. "linear": the rows are
-        students that were trained elsewhere, without a teacher: gate 0.
+    kind: "head": the rows are a teacher's scores S^c, and an untrained student of class c uses that score
+        alone: decision +1 iff S^c(x) ≥ threshold_c, gate S^c, rejection 0. "linear": the rows are students
+        that were trained elsewhere, without a teacher: gate 0.
     weights: (K, d), float32 or float64. bias: (K,). threshold: (K,); None: 0 for all. labels: K names.
-    rivals: (K, p), rows of other classes of a "head", or None: then the student also rejects where S^c(x) is
-        below the score of one of them. Its rejections are these scores and, if there are thresholds, the
-        class's own; the decision is +1 iff S^c(x) reaches all of them.
-    places: of these arrays in the package. read: gives its bytes; of a class only those of its row are read.
-        Methods that read numbers raise InvalidPackage when ``read`` does.
+    rivals: (K, p), rows of other classes of a "head", or None. With rivals the student also rejects a row
+        whose S^c(x) is below the score of one of them. Its rejections are these scores and, if there are
+        thresholds, the class's own threshold; the decision is +1 iff S^c(x) reaches all of them.
+    places: slices of these arrays in the package. read: returns bytes of the package; for a class only those
+        of its row are read. Methods that read numbers raise InvalidPackage when ``read`` does.
 
-    Scores are computed in float64. ``map``, ``classes``, ``scores``, ``predict`` and ``is_class`` are those
-    of a PackedTeacher, so that the whole head can be asked for comparison.
+    Scores are computed in float64. ``map``, ``classes``, ``scores``, ``predict`` and ``is_class`` work as in
+    a PackedTeacher, so that the whole head can be queried for comparison.
     """
 
     FORMAT: ClassVar[str] = "stms.head.1"
@@ -76,13 +76,13 @@ class PackedHead:
         return self.labels
 
     def student(self, row: int) -> PackedStudent:
-        """The decision of class ``row``, in arrays of its own. Raises InvalidPackage for damaged bytes."""
+        """The decision of class ``row``, with its own arrays. Raises InvalidPackage for damaged bytes."""
         coef = self._row("weights", row).astype(np.float64)
         coef.setflags(write=False)
         bias = float(self._row("bias", row)[0])
         is_gate = self.kind == "head"
         threshold = None if self.threshold is None else float(self._row("threshold", row)[0])
-        # All numbers were checked when the head was packed; looking again would cost most of the time.
+        # All numbers were checked when the head was packed; checking them again would take most of the time.
         form: LinearForm | PolytopeForm
         metadata = _NO_METADATA
         if self.rivals is None:
@@ -106,14 +106,14 @@ class PackedHead:
             shares_map=False,
         )
         if self.weights.dtype.itemsize < _F64.itemsize:
-            # No sum of float32 numbers can leave float64: known without looking.
+            # Sums of float32 numbers cannot exceed float64, so they need no check.
             student.__dict__["is_tame"] = True
         return student
 
     def _against_rivals(
         self, row: int, coef: Floats, bias: float, threshold: float | None
     ) -> tuple[PolytopeForm, Mapping[str, MetadataValue]]:
-        """The form of a class with rivals, still without its gate, and their names as metadata."""
+        """The form of a class with rivals, without its gate, and the rivals' names as metadata."""
         rivals = self._row("rivals", row).tolist()
         if not all(0 <= rival < len(self.labels) for rival in rivals):
             raise InvalidPackage("The packed head names rivals that it does not have.")
@@ -143,7 +143,7 @@ class PackedHead:
 
     @cached_property
     def _strides(self) -> dict[str, tuple[np.dtype[Any], int, int]]:
-        """Type, first byte, and bytes a class of every array."""
+        """Type, first byte, and bytes per class of every array."""
         K = len(self.labels)
         return {
             name: (
@@ -162,7 +162,7 @@ class PackedHead:
 
     @QUIET
     def scores(self, X: ArrayLike) -> Floats:
-        """S (n, K) of rows (n, d). Reads the whole head."""
+        """S (n, K) of rows (n, d). It reads the whole head."""
         table = query_rows(X, self.map.n_columns)
         scores = np.empty((len(table), len(self.labels)))
         for rows in row_blocks(len(self.labels), self.map.n_columns):
@@ -179,9 +179,9 @@ class PackedHead:
 
     @QUIET
     def is_class(self, x: ArrayLike, y: int) -> tuple[bool, int]:
-        """Whether the head takes one row (d,) for class ``y``, and how many classes it had to score.
+        """Whether the head assigns one row (d,) to class ``y``, and how many classes it had to score.
 
-        Remark 2: scores y, then the others in order, by blocks, and stops at the first that beats it.
+        By Remark 2 it scores y, then the others in order, in blocks, and stops at the first that beats y.
         """
         if not 0 <= y < len(self.labels):
             message = f"Class code {y} is outside 0 to {len(self.labels) - 1}."
@@ -191,7 +191,7 @@ class PackedHead:
         for rows in row_blocks(len(self.labels), self.map.n_columns):
             scores = self._block_scores(row, rows)
             own = y - rows.start
-            # argmax gives equal scores to the first class.
+            # argmax prefers the first class among equal scores.
             beats = scores > target
             beats[: max(0, own)] |= scores[: max(0, own)] == target
             if 0 <= own < len(beats):
@@ -202,7 +202,8 @@ class PackedHead:
         return True, len(self.labels)
 
     def _block_scores(self, row: Floats, rows: slice) -> Floats:
-        # Unlike a matrix product this sums a row in the same order however many there are: ties stay ties.
+        # Unlike a matrix product, this sums each row in the same order for any number of rows: ties
+        # stay ties.
         scores: Floats = np.einsum("ij,j->i", self._rows("weights", rows), row) + self._rows("bias", rows)
         return finite_scores(scores)
 
@@ -215,9 +216,9 @@ class PackedHead:
 
     @classmethod
     def from_bytes(cls, data: Buffer, labels: PackedLabels, *, read: Reader | None = None) -> PackedHead:
-        """The head in ``data``, its arrays views of it; looks at the header only. Raises InvalidPackage.
+        """The head in ``data``, with arrays that are views; it reads the header only. Raises InvalidPackage.
 
-        read: of the same bytes, if they have to be looked at before they are used.
+        read: reads the same bytes, if they must be checked before they are used.
         """
         read = reader_of(data) if read is None else read
         header, arrays = decode(data, cls.FORMAT, read=read)
@@ -246,7 +247,7 @@ def head_header(kind: Kind) -> Header:
 def head_shapes(
     K: int, columns: int, dtype: np.dtype[Any], with_threshold: bool, rivals: int = 0
 ) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
-    """Types and shapes of the arrays of such a package. rivals: of each class."""
+    """Types and shapes of the arrays of such a package. rivals: number of rivals of each class."""
     shapes: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {
         "weights": (dtype, (K, columns)),
         "bias": (_F64, (K,)),

@@ -1,12 +1,12 @@
-"""How the values of each column are spread over the rows of training, in at most 20 bins and one for gaps.
+"""The distribution of each column over the training rows, in at most 20 bins and one for gaps.
 
-    number, date    bins of about as many rows each
+    number, date    bins with similar numbers of rows
     boolean         false and true
     category        the 19 most frequent values, and all others
-    text            bins 0 to 9: the part of its words that training had; bins 10 to 19: how many words it has
+    text            bins 0 to 9: share of its words that training had; bins 10 to 19: number of words
     vector          one bin
 
-Values of queries are counted in the same bins, so that both can be compared without keeping any value.
+Values of queries are counted in the same bins, so both can be compared without storing any value.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ from core.packed.term_table import UNIT_BITS
 from core.packed.terms import TextBatch
 
 MOST_COLUMNS: Final = 64
-"""Columns whose inputs are counted: the first ones of the encoder."""
+"""Only the first columns of the encoder are counted, up to this number."""
 GAP_BIN: Final = 20
 BINS: Final = 21
 TEXT_BINS: Final = 10
-"""Bins of each of the two things that are counted of a text."""
+"""Number of bins for each of the two counts of a text."""
 OTHERS: Final = 19
-"""Bin of the values of a category that have none of their own."""
+"""Bin for values of a category without a bin of their own."""
 _TWO_AND_A_HALF: Final = round((1 << UNIT_BITS) * log(2.5))
 
 Bins: TypeAlias = Sequence[int]
-"""The bin of a value; of a text the two bins."""
+"""The bin of a value; for a text its two bins."""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class ColumnProfile:
-    """counts: rows of training in each bin, (BINS,). edges: where all bins but the first begin, for numbers,
-    dates and numbers of words. top: places of a category's most frequent values among its ``values``.
+    """counts: training rows in each bin, (BINS,). edges: starts of all bins but the first, for numbers, dates
+    and numbers of words. top: positions of a category's most frequent values among its ``values``.
     """
 
     counts: tuple[int, ...]
@@ -77,7 +77,7 @@ class InputProfile:
 
     @classmethod
     def from_bytes(cls, data: Buffer, encoder: Encoder) -> InputProfile:
-        """The profile of ``to_bytes``. Raises InvalidPackage where it is none of this encoder."""
+        """The profile that ``to_bytes`` stored. Raises InvalidPackage if it does not fit the encoder."""
         try:
             document = json.loads(bytes(data))
             known = document["format"] == _FORMAT
@@ -97,7 +97,7 @@ _FORMAT: Final = "stms.profile.1"
 
 
 def bins_of(column: ColumnEncoder, profile: ColumnProfile) -> Callable[[Any], Bins]:
-    """What finds the bins of a value of a usable record."""
+    """A function that finds the bins of a value of a usable record."""
     edges, ones = profile.edges, [(number,) for number in range(BINS)]
     gap = ones[GAP_BIN]
     if isinstance(column, TextColumn):
@@ -118,7 +118,7 @@ def bins_of(column: ColumnEncoder, profile: ColumnProfile) -> Callable[[Any], Bi
 
 
 def _other_bin(column: CategoryColumn, places: Mapping[str | None, Bins], value: Any) -> Bins:
-    """The bins of a value that is not written as its key, or has none of its own."""
+    """The bins of a value that is not written as its key, or has no bin of its own."""
     return places.get(None if is_missing(column, value) else column.checked(value), (OTHERS,))
 
 
@@ -128,15 +128,15 @@ def _text_bins(column: TextColumn, edges: Sequence[float], text: str) -> Bins:
 
 
 def share_bin(words: int, known: int) -> int:
-    """The bin of the part of its words that are known."""
+    """The bin of a text, for the share of its words that are known."""
     return min(TEXT_BINS * known // max(words, 1), TEXT_BINS - 1)
 
 
 def count_words(column: TextColumn, text: str, *, of_training: bool = False) -> tuple[int, int]:
-    """How many different terms of the column's first family a text has, and how many of them are known.
+    """Number of different terms of the column's first family in a text, and how many of them are known.
 
-    of_training: whether the text is a row of training. It knows its own terms, so that a further row must
-    have them: otherwise rows of training would look more familiar than new ones of the same kind.
+    of_training: whether the text is a training row. Such a row knows its own terms, so a term counts as known
+    only if a further row has it; otherwise training rows would look more familiar than similar new rows.
     """
     table = column.tables[0]
     terms = TextBatch([text]).count(table.family).terms
@@ -151,9 +151,10 @@ def count_words(column: TextColumn, text: str, *, of_training: bool = False) -> 
 
 
 def stability_index(column: ColumnEncoder, training: Sequence[int], found: Sequence[int]) -> float | None:
-    """Σ (p − q) ln(p / q) over the bins, where q and p are the parts of both counts in each, at least 1e-4.
+    """Σ (p − q) ln(p / q) over the bins; q and p are the shares of both counts in each bin, at least 1e-4.
 
-    This is the population stability index. Of a text it is the larger one of its two things. None without
+    This is the population stability index. For a text it is the larger index of its two counts. None without
+    rows.
     rows.
     """
     both = [(training[part], found[part]) for part in parts_of(column)]
@@ -162,7 +163,7 @@ def stability_index(column: ColumnEncoder, training: Sequence[int], found: Seque
 
 
 def parts_of(column: ColumnEncoder) -> list[slice]:
-    """The bins of each thing that is counted of a column; the last of them has the gaps."""
+    """The bins of each count of a column; the last slice includes the gaps."""
     if isinstance(column, TextColumn):
         return [slice(0, TEXT_BINS), slice(TEXT_BINS, BINS)]
     return [slice(0, BINS)]

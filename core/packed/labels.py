@@ -1,12 +1,12 @@
-"""Names of very many classes, packed: which row is this class, which class is this row, without a dictionary.
+"""Names of very many classes, packed: finds the row of a class and the class of a row, without a dictionary.
 
     fences   every 512th of the hashes, int64
     hashes   (K,) int64, rising: the first 64 bits of BLAKE2b of each name, UTF-8
     rows     (K,) int64: the row of the name with that hash
     offsets  (K + 1,) int64, text (offsets[K],) uint8: the name of row k is text[offsets[k]:offsets[k + 1]]
 
-A search reads the fences, 4 KiB of hashes, and one entry of each other array, independent of K. A function
-reads them, so that the table may be a file that is never in memory as a whole.
+A search reads the fences, 4 KiB of hashes, and one entry of each other array, for any K. A function reads the
+bytes, so the table may be a file that is never in memory as a whole.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ _FENCE = 512
 class PackedLabels(Sequence[str]):
     """The K different names of a model's classes in order of their rows, as a sequence.
 
-    read: gives the bytes of the package between two places. fences: (⌈K / 512⌉,) int64. places: of the arrays
-    in the package. K: number of names. Methods that read names raise InvalidPackage when ``read`` does.
+    read: returns bytes of the package between two positions. fences: (⌈K / 512⌉,) int64. places: slices of
+    the arrays in the package. K: number of names. Methods that read names raise InvalidPackage when ``read``
+    does.
     """
 
     FORMAT: ClassVar[str] = "stms.labels.1"
@@ -48,7 +49,7 @@ class PackedLabels(Sequence[str]):
 
     @classmethod
     def of(cls, names: Sequence[str]) -> PackedLabels:
-        """The table of ``names``. Raises InvalidProblem naming the rows of those that occur twice."""
+        """The table of ``names``. Raises InvalidProblem naming the rows of names that occur twice."""
         encoded = [name.encode() for name in names]
         hashes = np.fromiter(map(_hash, encoded), dtype=np.int64, count=len(encoded))
         rows = np.argsort(hashes, kind="stable")
@@ -71,9 +72,9 @@ class PackedLabels(Sequence[str]):
 
     @classmethod
     def from_bytes(cls, data: Buffer, *, read: Reader | None = None) -> PackedLabels:
-        """The table of ``to_bytes``; looks at its header and fences only. Raises InvalidPackage.
+        """The table that ``to_bytes`` stored; reads only its header and fences. Raises InvalidPackage.
 
-        read: of the same bytes, if they have to be looked at before they are used.
+        read: reads the same bytes, if they must be checked before they are used.
         """
         read = reader_of(data) if read is None else read
         header, arrays = decode(data, cls.FORMAT, read=read)
@@ -89,7 +90,7 @@ class PackedLabels(Sequence[str]):
         return table
 
     def verify(self) -> None:
-        """Look at everything: raises InvalidPackage unless these are the bytes of the table of its names.
+        """Check all bytes; raises InvalidPackage unless they are exactly the table of the names.
 
         Takes a few bytes of memory for each name.
         """
@@ -112,7 +113,7 @@ class PackedLabels(Sequence[str]):
             for key, row in zip(hashes[block].tolist(), rows[block].tolist(), strict=True):
                 name = self._encoded(row)
                 alike = alike if key == last else []
-                # Different names with one hash stand in the order of their rows; equal ones do not exist.
+                # Different names with equal hashes are in the order of their rows; no names are equal.
                 if _hash(name) != key or any(name == other or row <= above for above, other in alike):
                     raise InvalidPackage(f"The class name of row {row} has another hash, or stands twice.")
                 alike.append((row, name))
@@ -122,7 +123,7 @@ class PackedLabels(Sequence[str]):
         """Row of the class ``name``, or None."""
         wanted = name.encode("utf-8", "surrogatepass")
         key = _hash(wanted)
-        # The first place of the key is behind the last fence below it.
+        # The first position of the key is after the last fence below it.
         for block in range(max(0, bisect_left(self._fences, key) - 1), len(self._fences)):
             first = block * _FENCE
             hashes = self._numbers("hashes", first, min(first + _FENCE, self.K))
@@ -158,11 +159,11 @@ class PackedLabels(Sequence[str]):
 
     @cached_property
     def _fences(self) -> memoryview:
-        # Indexing a memoryview costs a quarter of indexing an array.
+        # Indexing a memoryview takes a quarter of the time of indexing an array.
         return self.fences.data
 
     def _numbers(self, name: str, first: int, last: int | None = None) -> memoryview:
-        """Numbers ``first`` to ``last`` of an array of int64, by default one."""
+        """Numbers ``first`` to ``last`` of an int64 array; by default one number."""
         start = self.places[name].start
         end = first + 1 if last is None else last
         return self.read(start + first * _I64, start + end * _I64).cast("q")
@@ -195,7 +196,7 @@ class _Codes(Mapping[str, int]):
 
 
 def _sizes(K: int, text: int) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]]]:
-    """Types and shapes of the arrays for K names, whose text takes so many bytes."""
+    """Types and shapes of the arrays for K names, whose text takes ``text`` bytes."""
     lengths = {"fences": -(-K // _FENCE), "hashes": K, "rows": K, "offsets": K + 1}
     numbers = {name: (np.dtype("<i8"), (length,)) for name, length in lengths.items()}
     return {**numbers, "text": (np.dtype("u1"), (text,))}
@@ -206,7 +207,7 @@ def _hash(encoded: bytes) -> int:
 
 
 def _refuse_twins(encoded: Sequence[bytes], hashes: NDArray[np.int64], rows: NDArray[np.intp]) -> None:
-    """Raises InvalidProblem for equal names; two names with one hash are none."""
+    """Raise InvalidProblem for equal names; different names may have equal hashes."""
     faults: list[Fault] = []
     for place in np.flatnonzero(np.diff(hashes) == 0).tolist():
         run = rows[: place + 1][hashes[: place + 1] == hashes[place + 1]]

@@ -1,13 +1,13 @@
-"""Which leaves of many trees a row reaches, without a walk: a leaf is a box, and boxes are kept as bits.
+"""Finds the leaves of many trees that a row reaches without traversing them: leaves are boxes, kept as bits.
 
-For every column and every number of its thresholds there is a string of bits, one for each leaf: 1 where the
-leaf's box admits a value above so many thresholds. A row has one string for each column, and the bits that
-are 1 in all of them are the leaves that it reaches. Compare QuickScorer (Lucchese et al., SIGIR 2015), which
-finds the first such leaf of each tree from the tests that fail; here both sides of a test are in the bits, so
-that no other leaves remain, and leaves that add nothing need no bit.
+For every column and every number of its thresholds there is a bit string with one bit for each leaf. The bit
+is 1 if the leaf's box contains values that are above this number of thresholds. A row selects one string for
+each column, and the bits that are 1 in all of them are the leaves that it reaches. Compare QuickScorer
+(Lucchese et al., SIGIR 2015), which finds the first such leaf of each tree from the tests that fail. Here the
+bits represent both sides of a test, so that no other leaves remain, and leaves that add nothing need no bit.
 
-The leaves of a tree begin with a byte of their own. A row reaches one leaf of a tree, so that a byte of the
-result is 0 or a power of two, which a table says the place of.
+The leaves of each tree begin at a new byte. A row reaches one leaf of a tree, so each byte of the result is 0
+or a power of two, whose bit position is looked up in a table.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from core.packed.tree_references import at_references
 
 _WORD_BYTES = 8
 _PLACES = np.array([max(byte.bit_length() - 1, 0) for byte in range(256)])
-"""Of the highest bit of a byte, counted from 0."""
+"""Position of the highest bit of each byte, from 0."""
 
 
 class Trees(Protocol):
-    """What the index is made of: arrays as in ``core.packed.trees.TreesBasis``."""
+    """Trees from which an index is made; the arrays are those of ``core.packed.trees.TreesBasis``."""
 
     @property
     def feature(self) -> NDArray[np.int32]: ...
@@ -49,34 +49,35 @@ class Trees(Protocol):
 
 
 def bytes_of_bits(trees: Trees) -> int:
-    """How many bytes the bits of the index would take, in O(M) and without making it."""
+    """Number of bytes of the index's bits, in O(M) without making the index."""
     return bytes_of_index(trees.feature, _sizes(trees)[2])
 
 
 def bytes_of_index(feature: NDArray[np.int32], leaves: NDArray[np.int64]) -> int:
-    """The same of tests of these columns, (E,), and of trees with so many leaves that add something, (T,)."""
+    """The same for tests of columns ``feature``, (E,), and numbers of leaves that add something, (T,)."""
     rows = len(feature) + len(np.unique(feature))
     return rows * _string_bytes(int(_whole_bytes(leaves).sum()))
 
 
 def _whole_bytes(leaves: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Bits of trees with so many leaves (T,): whole bytes."""
+    """Number of bits for trees with these numbers of leaves, (T,), in whole bytes."""
     return -(-leaves // 8) * 8
 
 
 def _string_bytes(bits: int) -> int:
-    """Bytes of a string of bits: whole words, which are compared at once."""
+    """Bytes of a bit string, in whole words, which are compared at once."""
     return -(-bits // (8 * _WORD_BYTES)) * _WORD_BYTES
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeafIndex:
-    """Of leaves with a value that is not 0, in the order of their trees, by F columns that are tested.
+    """Index of the leaves with a value other than 0, in the order of their trees, for F tested columns.
 
-    columns: their numbers, (F,). thresholds: j + i·threshold for column j of these, rising, (E,) complex.
-    bits: (E + F, words) uint64, of each column one row more than it has thresholds. value: row of the values
-    of the leaf that a bit stands for, (L,); 0 for a bit without a leaf. output: the first sum that it adds
-    to, (L,). places: 0 to F − 1, (F,), complex and as integers, which every search begins with.
+    columns: their numbers, (F,). thresholds: j + i·threshold for the j-th of these columns, rising, (E,)
+    complex. bits: (E + F, words) uint64; each column has one row more than thresholds. value: row of the
+    values for the leaf of each bit, (L,); 0 for a bit without a leaf. output: the first sum that the leaf
+    adds to, (L,). places: 0 to F − 1, (F,), as complex numbers and as integers; every search starts with
+    these.
     """
 
     columns: NDArray[np.intp]
@@ -88,7 +89,7 @@ class LeafIndex:
 
     @classmethod
     def of(cls, trees: Trees, max_bytes: int) -> LeafIndex | None:
-        """The index of the trees; None if it took more than ``max_bytes``, or for trees without nodes."""
+        """The index of the trees; None if it takes more than ``max_bytes``, or if the trees have no nodes."""
         if bytes_of_bits(trees) > max_bytes or not len(trees.test):
             return None
         leaves = _Leaves(trees)
@@ -108,14 +109,14 @@ class LeafIndex:
         return cls(columns.astype(np.intp), thresholds, bits.view("<u8"), leaves.value, leaves.output, places)
 
     def reached(self, x: NDArray[np.float64]) -> NDArray[np.intp]:
-        """Numbers of the leaves that a row (d,) reaches, rising."""
+        """Rising numbers of the leaves that a row (d,) reaches."""
         values = self.places[0].copy()
         values.imag = x.take(self.columns)
-        # Complex numbers are ordered by their real part first: one search finds the rows of all columns.
+        # Complex numbers are ordered by their real part first, so one search finds the rows of all columns.
         rows = self.thresholds.searchsorted(values)
         rows += self.places[1]
         common = np.bitwise_and.reduce(self.bits.take(rows, axis=0), axis=0).view(np.uint8)
-        # Of truth values NumPy finds those that are not 0 several times faster than of numbers.
+        # NumPy finds non-zero truth values several times faster than non-zero numbers.
         found: NDArray[np.intp] = (common != 0).nonzero()[0]
         place = _PLACES.take(common.take(found))
         found <<= 3
@@ -132,9 +133,9 @@ class LeafIndex:
 class _Leaves:
     """The leaves that add something, numbered from left to right in their trees, and the range of each node.
 
-    n: bits that they take, since the numbers of a tree begin with a multiple of 8. value, output: of each
-    number, (n,). first, middle, end: the leaves below a node are those from ``first`` to ``end``, and those
-    below its first child end at ``middle``, (M,).
+    n: number of bits; the numbers of each tree begin at a multiple of 8. value, output: for each number,
+    (n,). first, middle, end: the leaves below a node are those from ``first`` to ``end``, and those below its
+    first child end at ``middle``, (M,).
     """
 
     def __init__(self, trees: Trees) -> None:
@@ -154,11 +155,11 @@ class _Leaves:
         self.end = self.first + self._sizes
 
     def _below(self, references: NDArray[np.int32]) -> NDArray[np.int64]:
-        """How many leaves are below each reference."""
+        """Number of leaves below each reference."""
         return at_references(references, self._counts, self._sizes)
 
     def _place(self, references: NDArray[np.int32], first: NDArray[np.int64]) -> None:
-        """Say which is the first leaf below each reference."""
+        """Set the first leaf below each reference."""
         inner = references >= 0
         self.first[references[inner]] = first[inner]
         leaf = ~inner & (self._below(references) > 0)
@@ -166,11 +167,11 @@ class _Leaves:
         self._is_leaf[first[leaf]] = True
 
     def admitted(self, nodes: NDArray[np.intp], above: NDArray[np.integer], rows: int) -> NDArray[np.bool_]:
-        """Which leaves the tests of one column admit, (rows, n): row c for a value above c of its thresholds.
+        """Leaves that the tests of a column admit, (rows, n): row c is for values above c of its thresholds.
 
-        nodes: that test the column. above: from which row on the test of each fails, in [1, rows).
+        nodes: nodes that test the column. above: first row in which each node's test fails, in [1, rows).
         """
-        # A node excludes the leaves of its second child in the rows before, those of its first child from
+        # A node excludes the leaves of its second child in earlier rows, and those of its first child from
         # there on: corners of rectangles, whose sums over both axes are the numbers of exclusions.
         corners = np.zeros((rows, self.n + 1), dtype=np.int32)
         add: Any = np.add.at
@@ -188,7 +189,7 @@ class _Leaves:
 
 
 def _sizes(trees: Trees) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Leaves that add something: of each row of the values (V,), below each inner node (M,), of each tree."""
+    """Numbers of leaves that add something: per row of values (V,), below each inner node (M,), per tree."""
     counts = (trees.values != 0.0).any(axis=1).astype(np.int64)
     below = np.zeros(len(trees.test), dtype=np.int64)
     for level in reversed(list(trees.levels())):

@@ -1,4 +1,4 @@
-"""Maps from packages: of their own, or those of students and teachers."""
+"""Reads maps from packages: their own packages, or those of students and teachers."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from core.packed.maps import (
 from core.packed.trees import TreesBasis
 
 MIN_SHARED_BYTES: Final = 4096
-"""Arrays of fewer bytes stay in the package of each student: a package of its own costs a blob with its rows
-in the database, a file of the cache and a request of a client, which is more than such a map takes.
+"""Smaller arrays stay in the package of each student. A package of its own costs a blob with its rows in the
+database, a cache file and a client request, which is more than such a map takes.
 """
 
 
 def map_from_bytes(data: Buffer, *, digest: str | None = None) -> PackedMap:
-    """The map of `PackedMap.to_bytes`, its arrays views of ``data``.
+    """The map that `PackedMap.to_bytes` stored; its arrays are views of ``data``.
 
     digest: if given, the SHA-256 that ``data`` must have. Raises InvalidPackage.
     """
@@ -47,7 +47,7 @@ def map_from_bytes(data: Buffer, *, digest: str | None = None) -> PackedMap:
 
 
 def map_from(header: Header, arrays: Arrays) -> PackedMap:
-    """The map of a package; takes its arrays out of ``arrays``. Raises InvalidPackage or InvalidProblem."""
+    """The map of a package; removes its arrays from ``arrays``. Raises InvalidPackage or InvalidProblem."""
     n_columns = take(header, "n_columns", int)
     kind = take(header, "kind", str)
     if kind.endswith(BESIDE_TERMS):

@@ -1,4 +1,4 @@
-"""The part of a feature map that a query computes: x to p basis values, standardisation folded in.
+"""The part of a feature map that a query computes: from x to p basis values, including standardisation.
 
     linear    b(x) = x                                                   p = d
     rbf       b_j(x) = exp(−‖(x − shift)·scale − l_j‖²)                  √γ is inside scale and l_j
@@ -6,7 +6,7 @@
     unit_rbf, hellinger_rbf: rbf of the scaled row, x / ‖x‖ or √(x / Σ_j x_j)
     …_beside_terms: any of these for the first columns, and terms of texts as they are
 
-What is linear after it (whitening, √(2/p), weights) is folded into the coefficients of a student or teacher.
+Later linear steps (whitening, √(2/p), weights) are folded into the coefficients of a student or teacher.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Floats: TypeAlias = NDArray[np.float64]
 EXPONENTIAL: Final = 24
 COSINE: Final = 96
 ROOT: Final = 8
-"""Multiply-adds in the time of an exponential, of a cosine, and of a square root with its division."""
+"""Time of an exponential, of a cosine, or of a square root with its division, in multiply-adds."""
 
 _FAR = 1e30
-"""Squared distance from the origin beyond which every kernel value is 0 in float64."""
+"""Beyond this squared distance from the origin, every kernel value is 0 in float64."""
 
 
 def frozen_array(value: Any, field: str, shape: tuple[int | None, ...]) -> Floats:
@@ -73,12 +73,12 @@ class PackedMap(ABC):
     @property
     @abstractmethod
     def n_columns(self) -> int:
-        """d, raw columns of a query."""
+        """d, the number of raw columns of a query."""
 
     @property
     @abstractmethod
     def n_basis(self) -> int:
-        """p, basis values, the length of a student's coefficients."""
+        """p, the number of basis values, which is the length of a student's coefficients."""
 
     @abstractmethod
     def row(self, x: Floats) -> Floats:
@@ -93,11 +93,11 @@ class PackedMap(ABC):
         """The arrays that make up the map, by name."""
 
     def sizes(self) -> Header:
-        """What a package's header says beside kind and columns, where the arrays do not say it."""
+        """Further header entries besides kind and columns, if the arrays do not determine them."""
         return {}
 
     def header(self) -> Header:
-        """What the header of a package says of its map."""
+        """The map's entries in the header of a package."""
         return {"kind": self.kind, "n_columns": self.n_columns, **self.sizes()}
 
     def to_bytes(self) -> bytes:
@@ -106,21 +106,21 @@ class PackedMap(ABC):
 
     @property
     def cost(self) -> int:
-        """Multiplications, or additions and comparisons of trees, for the basis values of a row."""
+        """Multiplications for a row's basis values; for trees additions and comparisons."""
         return self.n_columns * self.n_basis
 
     @property
     @abstractmethod
     def work(self) -> int:
-        """The time of a row's basis values, in multiply-adds, see `core.packed.work`; at least d."""
+        """Time of a row's basis values in multiply-adds, see `core.packed.work`; at least d."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its arrays, and of what it keeps beside them once it is ready."""
+        """Bytes of its arrays, and of further values that it keeps once it is ready."""
         return sum(array.nbytes for array in self.arrays().values())
 
     def ready(self) -> Self:
-        """The map, once it has computed what the first row would otherwise wait for."""
+        """The same map; computes first what the first row would otherwise wait for."""
         return self
 
     def basis(self, X: ArrayLike) -> Floats:
@@ -129,14 +129,14 @@ class PackedMap(ABC):
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of ``to_bytes()``: students with the same one share every basis value."""
+        """SHA-256 of ``to_bytes()``; students with equal digests share every basis value."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class LinearBasis(PackedMap):
-    """b(x) = x: the coefficients carry scaling and shift."""
+    """b(x) = x; the coefficients include scaling and shift."""
 
     kind: ClassVar[str] = "linear"
     columns: int
@@ -204,7 +204,7 @@ class RbfBasis(PackedMap):
 
     @property
     def work(self) -> int:
-        """Beside the products four passes over the row, and an exponential for each landmark."""
+        """Besides the products: four passes over the row, and an exponential for each landmark."""
         return self.cost + 4 * self.n_columns + EXPONENTIAL * self.n_basis
 
     @cached_property
@@ -214,7 +214,7 @@ class RbfBasis(PackedMap):
 
     @cached_property
     def twice_scale(self) -> Floats:
-        """2·scale, (d,): the 2 of 2 z·l_j costs nothing there."""
+        """2·scale, (d,), which includes the factor 2 of 2 z·l_j."""
         return 2.0 * self.scale
 
     @QUIET
@@ -316,7 +316,7 @@ class RowScaledBasis(PackedMap):
 
     @property
     def work(self) -> int:
-        """Beside the kernel a norm, or a sum and square roots, of the row."""
+        """Besides the kernel: a norm, or a sum and square roots, of the row."""
         return self.of_scaled.work + ROOT * self.n_columns
 
     def row(self, x: Floats) -> Floats:
@@ -332,9 +332,9 @@ class RowScaledBasis(PackedMap):
 @final
 @dataclass(frozen=True, eq=False)
 class BesideTerms(PackedMap):
-    """b(x) = (b'(z), t): a basis b' of the columns z before the terms t of texts, and these.
+    """b(x) = (b'(z), t): a basis b' of the columns z, followed by the terms t of texts.
 
-    of_dense: b'. n_terms: how many columns t has, at least 1.
+    of_dense: b'. n_terms: number of columns of t, at least 1.
     """
 
     of_dense: PackedMap
@@ -346,7 +346,7 @@ class BesideTerms(PackedMap):
 
     @property
     def kind(self) -> str:  # type: ignore[override]
-        """That of the basis, with a suffix."""
+        """The kind of the basis with a suffix."""
         return self.of_dense.kind + BESIDE_TERMS
 
     @property
@@ -381,7 +381,7 @@ class BesideTerms(PackedMap):
 
 
 BESIDE_TERMS: Final = "_beside_terms"
-"""What a map's kind ends with if terms of texts follow its columns."""
+"""Suffix of a map's kind if terms of texts follow its columns."""
 
 
 @final

@@ -1,11 +1,11 @@
-"""A student as an ONNX graph: the arithmetic of one query in float64, from operators that every runtime has.
+"""A student as an ONNX graph: the arithmetic of a query in float64, with operators that every runtime has.
 
     inputs    x [rows, d] float64; of a version with an encoder one [rows, 1] for each column: float64 for
               numbers (NaN is a gap) and truth values (0, 1, NaN), text for categories ("" is a gap)
     outputs   match [rows] bool, score [rows] float64, probability [rows] float64 if there is a calibration
 
-A graph cannot refuse a row: where ``core.packed`` raises InvalidProblem, match is false, and the score means
-nothing. Sums of trees are added in the order of the trees, so that ties stay ties.
+A graph cannot refuse a row: if ``core.packed`` raises InvalidProblem, match is false and the score has no
+meaning. Sums of trees are added in the order of the trees, so that ties stay ties.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from core.packed.trees import TreesBasis
 
 OUTPUTS: Final = ("match", "score", "probability")
 MAX_SUMS: Final = 4096
-"""Most sums of boosted trees: each takes nodes of its own."""
+"""Largest number of sums of boosted trees, because each sum takes nodes of its own."""
 MAX_BOOSTED: Final = 1 << 20
-"""Most boosted trees: they are sorted by their sums."""
+"""Largest number of boosted trees, because they are sorted by their sums."""
 _FAR: Final = 1e30
 """As in ``core.packed.maps``."""
 _LARGEST: Final = float(np.finfo(np.float64).max)
@@ -54,10 +54,10 @@ def onnx_model(
 ) -> OnnxModel:
     """The student as an ONNX model (opset 18, IR 8). The same student always gives the same bytes.
 
-    encoder: what makes its rows of records. properties: further texts of its metadata. The arrays of the
-    student are read while the model is written.
+    encoder: makes the student's rows from records. properties: further texts for the model's metadata. The
+    arrays of the student are read while the model is written.
 
-    Raises InvalidProblem that names what ONNX cannot say, or if the model would take 2 GiB or more.
+    Raises InvalidProblem naming what ONNX cannot express, or if the model would take 2 GiB or more.
     """
     graph = Graph()
     if encoder is None:
@@ -106,7 +106,7 @@ def _column(graph: Graph, value: str) -> str:
 
 
 def _all(graph: Graph, conditions: str) -> str:
-    """Whether all of [rows, n] hold, [rows]. Not by a maximum: runtimes differ in what NaN does to one."""
+    """Whether all of [rows, n] hold, [rows]. A maximum is not used: runtimes differ in how it treats NaN."""
     flags = graph.op("Cast", conditions, to=6)
     least = graph.op("ReduceMin", flags, graph.constant(np.array([1])), keepdims=0)
     return graph.op("Greater", least, graph.constant(np.array(0, dtype=np.int32)))
@@ -121,7 +121,7 @@ def _all_usable(graph: Graph, values: str) -> str:
 def _encoded(graph: Graph, encoder: Encoder) -> tuple[str, str]:
     """The dense columns of records, [rows, d], and whether their values are usable, [rows].
 
-    Raises InvalidProblem naming every column that ONNX cannot say.
+    Raises InvalidProblem naming every column that ONNX cannot express.
     """
     dense: list[str] = []
     usable: list[str] = []
@@ -136,7 +136,7 @@ def _encoded(graph: Graph, encoder: Encoder) -> tuple[str, str]:
 
 
 def _column_fault(column: ColumnEncoder) -> Fault | None:
-    """What keeps a column from being an input of a graph, if there is something."""
+    """Why a column cannot be an input of a graph, or None."""
     if column.name in OUTPUTS or column.name.startswith("/") or not column.name:
         text = f"Column {column.name!r:.80} has a name that the graph uses itself."
         return Fault(column.name, "reserved_name", text)
@@ -170,7 +170,7 @@ def _number(graph: Graph, column: NumberColumn) -> tuple[list[str], str]:
 
 
 def _category(graph: Graph, column: CategoryColumn) -> tuple[list[str], str]:
-    """By a table with a row for each place; the last two are for no column, and for what is refused."""
+    """Look up a table with a row for each position; the last two rows are for no column, and for refusal."""
     value = graph.input(column.name, STRING, [_ROWS, 1])
     width, refused = column.width, column.width + 1
 
@@ -236,7 +236,7 @@ def _rbf(graph: Graph, packed: RbfBasis, row: str) -> str:
 
 
 def _scaled(graph: Graph, scaling: RowScaling, row: str) -> str:
-    """As ``core.data.row_scaling.scale_rows``."""
+    """The same as ``core.data.row_scaling.scale_rows``."""
     axis = graph.constant(np.array([1]))
     if scaling is RowScaling.HELLINGER:
         row = graph.op("Sqrt", graph.op("Max", row, graph.constant(0.0)))
@@ -252,7 +252,7 @@ def _without_zeros(graph: Graph, value: str) -> str:
 
 
 def _trees(graph: Graph, packed: TreesBasis, row: str) -> str:
-    """Sums of trees [rows, q]: as many steps as the deepest tree has levels, for all trees at once."""
+    """Sums of trees [rows, q]: one step for each level of the deepest tree, for all trees at once."""
     leaves = _leaves(graph, packed, row)
     values = graph.op("Gather", graph.constant(packed.values), leaves, axis=0)
     trees, width = len(packed.roots), packed.values.shape[1]
@@ -288,12 +288,12 @@ def _leaves(graph: Graph, packed: TreesBasis, row: str) -> str:
             below = graph.op("Gather", children, place)
             inside = graph.op("GreaterOrEqual", reached, zero)
             reached = graph.op("Where", inside, below, reached)
-    # A reference to a leaf is −1 − its row.
+    # A reference to a leaf is −1 minus its row.
     return graph.op("Sub", graph.constant(np.array(-1)), reached)
 
 
 def _sums(graph: Graph, packed: TreesBasis, values: str) -> str:
-    """Sums [rows, q] of trees of which each adds to one."""
+    """Sums [rows, q] of trees that each add to one sum."""
     parts = []
     order = np.argsort(packed.output, kind="stable")
     ends = np.searchsorted(packed.output[order], np.arange(packed.sums + 1))
@@ -310,7 +310,7 @@ def _sums(graph: Graph, packed: TreesBasis, values: str) -> str:
 
 
 def _last(graph: Graph, values: str, trees: int) -> str:
-    """Sums [rows, q] of values [rows, T, q] in the order of the trees: a running sum keeps it."""
+    """Sums [rows, q] of values [rows, T, q] in the order of the trees, by a running sum."""
     running = graph.op("CumSum", values, graph.constant(np.array(1)))
     return graph.op("Gather", running, graph.constant(np.array(trees - 1)), axis=1)
 
@@ -361,12 +361,12 @@ def _interpolated(graph: Graph, calibration: IsotonicCalibration, score: str) ->
     """Linear between the knots, and constant beyond them."""
     knots, values = calibration.knots, calibration.values
     if len(knots) == 1:
-        # Any finite score times 0: the output has a value for each row.
+        # Any finite score times 0, so that the output has a value for each row.
         nothing = graph.op("Mul", score, graph.constant(0.0))
         return graph.op("Add", nothing, graph.constant(float(values[0])))
     with np.errstate(over="ignore"):
         slopes = np.diff(values) / np.diff(knots)
-    # Clipped first, so that both ends are the values of the outer knots.
+    # Scores are clipped first, so that both ends have the values of the outer knots.
     low, high = graph.constant(float(knots[0])), graph.constant(float(knots[-1]))
     clipped = graph.op("Min", graph.op("Max", score, low), high)
     if len(knots) == 2:

@@ -1,4 +1,4 @@
-"""The complementary error function in an ONNX graph: runtimes have it in float32 only.
+"""The complementary error function in an ONNX graph, because runtimes have it in float32 only.
 
 Rational functions of W. J. Cody, Rational Chebyshev approximations for the error function, Mathematics of
 Computation 23 (1969): one for |x| ≤ 0.46875, one up to 4, one beyond; relative error below 1e-15.
@@ -92,7 +92,7 @@ def erfc(graph: Graph, x: str) -> str:
 
 
 def _decay(graph: Graph, size: str) -> str:
-    """exp(−y²), whose square is not rounded: y is a multiple of 1/16 and a rest."""
+    """exp(−y²) without rounding y²: y is split into a multiple of 1/16 and a rest."""
     scaled = graph.op("Floor", graph.op("Mul", size, graph.constant(16.0)))
     whole = graph.op("Div", scaled, graph.constant(16.0))
     rest = graph.op("Mul", graph.op("Sub", size, whole), graph.op("Add", size, whole))
@@ -101,7 +101,7 @@ def _decay(graph: Graph, size: str) -> str:
 
 
 def _ratio(graph: Graph, polynomials: tuple[Sequence[float], Sequence[float]], x: str) -> str:
-    """One polynomial over another, each with the coefficient of the highest power first."""
+    """One polynomial divided by another; coefficients of each start with the highest power."""
     return graph.op("Div", *(_polynomial(graph, coefficients, x) for coefficients in polynomials))
 
 

@@ -1,7 +1,7 @@
-"""Writes ONNX models: the few messages of its protobuf schema that a graph of arithmetic needs.
+"""Writes ONNX models with the few protobuf messages that a graph of arithmetic needs.
 
 Field numbers are those of onnx.proto, IR version 8; the same graph always gives the same bytes. A model is
-written in pieces, so that no copy of its numbers is made.
+written in pieces, so that its numbers are not copied.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 IR_VERSION: Final = 8
 OPSET: Final = 18
 ML_OPSET: Final = 2
-"""Of the domain ai.onnx.ml, which has the look-up of texts."""
+"""Version of the domain ai.onnx.ml, which has the look-up of texts."""
 ML: Final = "ai.onnx.ml"
 MAX_BYTES: Final = 2**31 - 2**20
 """A protobuf message is smaller than 2 GiB."""
@@ -27,7 +27,7 @@ STRING: Final = 8
 INT64: Final = np.dtype("<i8")
 _TYPES: Final = {np.dtype("<f8"): DOUBLE, INT64: 7, np.dtype("<i4"): 6, np.dtype("?"): BOOL}
 PIECE_BYTES: Final = 1 << 20
-"""Most bytes of an array that are written at once."""
+"""Largest number of bytes of an array that are written at once."""
 
 _VARINT: Final = 0
 _BYTES: Final = 2
@@ -37,7 +37,7 @@ Attribute: TypeAlias = int | Sequence[int] | Sequence[str]
 
 
 def varint(value: int) -> bytes:
-    """A whole number; negative ones as 64 bits in two's complement."""
+    """A whole number; negative ones are written as 64 bits in two's complement."""
     value &= 2**64 - 1
     parts = bytearray()
     while value > 0x7F:
@@ -48,17 +48,17 @@ def varint(value: int) -> bytes:
 
 
 def number(tag: int, value: int) -> bytes:
-    """A field that is a whole number."""
+    """A field with a whole number."""
     return varint(tag << 3 | _VARINT) + varint(value)
 
 
 def message(tag: int, content: bytes) -> bytes:
-    """A field that is a message, a text or bytes."""
+    """A field with a message, a text or bytes."""
     return _head(tag, len(content)) + content
 
 
 def text(tag: int, value: str) -> bytes:
-    """A field that is a text."""
+    """A field with a text."""
     return message(tag, value.encode())
 
 
@@ -66,7 +66,7 @@ def text(tag: int, value: str) -> bytes:
 class Tensor:
     """A TensorProto of an array, which is read while the model is written.
 
-    values: of any shape. kind: how its numbers are written, as float64, int64, int32 or bool, little-endian.
+    values: of any shape. kind: the written type, float64, int64, int32 or bool, little-endian.
     """
 
     name: str
@@ -80,12 +80,12 @@ class Tensor:
 
     @property
     def front(self) -> bytes:
-        """What stands before the numbers."""
+        """The bytes before the numbers."""
         dims = b"".join(number(1, size) for size in self.values.shape)
         return dims + number(2, _TYPES[self.kind]) + text(8, self.name) + _head(9, self.nbytes)
 
     def pieces(self) -> Iterator[bytes]:
-        """The numbers in row-major order, some `PIECE_BYTES` at a time."""
+        """The numbers in row-major order, about `PIECE_BYTES` at a time."""
         for block in _blocks(self.values, max(1, PIECE_BYTES // self.kind.itemsize)):
             yield block.astype(self.kind, copy=False).tobytes()
 
@@ -104,7 +104,7 @@ def _blocks(values: NDArray[Any], most: int) -> Iterator[NDArray[Any]]:
 
 
 class OnnxModel:
-    """A ModelProto, which is written in pieces. size: bytes of all of them."""
+    """A ModelProto, which is written in pieces. size: total number of bytes."""
 
     def __init__(self, parts: Sequence[bytes | Tensor]) -> None:
         self._parts = parts
@@ -128,7 +128,7 @@ def _size(parts: Sequence[bytes | Tensor]) -> int:
 
 
 def _head(tag: int, size: int) -> bytes:
-    """What stands before the content of a message, a text or bytes of this size."""
+    """The bytes before a message, a text or bytes of this size."""
     return varint(tag << 3 | _BYTES) + varint(size)
 
 
@@ -150,7 +150,7 @@ def _value(name: str, kind: int, shape: Sequence[int | str]) -> bytes:
 
 @dataclass(slots=True)
 class Graph:
-    """A graph in the making: nodes and constants in the order in which they are added."""
+    """A graph under construction: nodes and constants in the order in which they were added."""
 
     nodes: list[bytes] = field(default_factory=list)
     constants: list[Tensor] = field(default_factory=list)
@@ -170,9 +170,9 @@ class Graph:
         self.outputs.append(_value(name, kind, shape))
 
     def constant(self, values: Any, kind: np.dtype[Any] | None = None) -> str:
-        """An array of float64, int64, int32 or bool, or a float. kind: its type in the graph, if another.
+        """An array of float64, int64, int32 or bool, or a float. kind: its type in the graph, if different.
 
-        It is read when the model is written, and must not change until then.
+        It is read when the model is written, and must not change before that.
         """
         array = np.asarray(values)
         own = array.dtype if kind is None else kind
@@ -182,7 +182,7 @@ class Graph:
         return tensor.name
 
     def op(self, kind: str, *sources: str, domain: str = "", **attributes: Attribute) -> str:
-        """The only output of an operator."""
+        """Add an operator and return its only output."""
         name = f"/{kind.lower()}_{len(self.nodes)}"
         self._add(kind, sources, name, attributes, domain)
         return name

@@ -1,8 +1,8 @@
 """Single records as rows of an encoder, and their scores, without tables and mostly without arrays.
 
-The values of a record stand in the order of ``RecordRows.columns``: numbers and truth values, categories,
-then all others. They are values of JSON of the types that the columns have, whose content is checked here;
-a gap is None. A record has the same score to the last bit however it came.
+The values of a record are in the order of ``RecordRows.columns``: numbers and truth values, categories, then
+all others. They are JSON values of the columns' types, whose content is checked here; a gap is None. A record
+has the same score, to the last bit, in whatever form it arrives.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ Values: TypeAlias = Sequence[Any]
 """Values of a record, in the order of `RecordRows.columns`."""
 
 Decision: TypeAlias = tuple[float, float | None, int | None]
-"""Score, gate and the number of the rejection that decides."""
+"""Score, gate and number of the deciding rejection."""
 
 LONGER_THAN_NULLS: Final = 10
 _MOST_VALUES: Final = 256
-"""Known values of a category for each of which a student has a weight."""
+"""Largest number of known values of a category for which a student has weights."""
 _MAX_KEPT: Final = 1024
-"""Values of categories whose terms are kept, for each column."""
+"""Number of category values per column whose terms are cached."""
 
 
 class EncodedRecord(NamedTuple):
-    """dense: (dense columns,). columns, values: of the terms, which count from 0, (m,). filled: the share of
-    the columns that fill gaps, in [0, 1], in which the record has one.
+    """dense: (dense columns,). columns, values: of the terms, numbered from 0, (m,). filled: the share of
+    the gap-filling columns in which the record has a gap, in [0, 1].
     """
 
     dense: list[float]
@@ -61,7 +61,7 @@ _NO_VALUES: Final = np.empty(0)
 
 
 class _Terms:
-    """The terms of a column. place: of its values in records. first: of its terms among all."""
+    """The terms of a column. place: position of its value in records. first: number of its first term."""
 
     def __init__(self, place: int, column: ColumnEncoder, texts: SingleTexts, first: int) -> None:
         self.place, self.column, self._texts, self._first = place, column, texts, first
@@ -80,10 +80,10 @@ class _Terms:
 
 
 class RecordRows:
-    """The rows of an encoder from the values of single records.
+    """Makes rows of an encoder from the values of single records.
 
-    columns: how each value is encoded. numbers, categories: how many of the first ones are numbers, and how
-    many are categories behind them.
+    columns: encoder of each value. numbers, categories: how many of the first columns are numbers, and how
+    many of those after them are categories.
     """
 
     def __init__(self, encoder: Encoder) -> None:
@@ -121,17 +121,16 @@ class RecordRows:
 
     @property
     def are_numbers(self) -> bool:
-        """Whether the values are the row."""
+        """Whether the values themselves are the row."""
         return self.encoder.takes_numbers
 
     def read(
         self, cells: Mapping[str, Any], *, without: Container[str] = ()
     ) -> tuple[list[Any], list[Fault]]:
-        """The values of a record by the names of its columns, and what is wrong with them; with faults the
-        values are useless.
+        """The values of a record by names of columns, and their faults; with faults, the values are useless.
 
         The field of a fault is the name of its column; it is empty if no column has a value. without: columns
-        that are not looked at.
+        to skip.
         """
         values: list[Any] = []
         faults: list[Fault] = []
@@ -165,7 +164,7 @@ class RecordRows:
             return self._filled(values)
 
     def gaps(self, values: Values) -> list[int]:
-        """The places in ``columns`` whose value is missing in a record, and filled by what the others say."""
+        """Positions in ``columns`` of the missing values that are filled from other columns."""
         return [
             place
             for place, column in enumerate(self.columns)
@@ -184,7 +183,7 @@ class RecordRows:
         return row, len(gaps) / self.encoder.filling
 
     def _dense(self, values: Values, *, fills: bool = False) -> list[float]:
-        """The dense columns of a record. fills: whether it may have gaps that are to be filled."""
+        """The dense columns of a record. fills: whether the record may have gaps that are filled."""
         row = self._blank.copy()
         n = self.numbers
         for start, value in zip(self._number_starts, values, strict=False):
@@ -224,7 +223,7 @@ class RecordRows:
         return np.concatenate([one[0] for one in found]), np.concatenate([one[1] for one in found])
 
     def _place_of_other(self, at: int, places: dict[Any, int], value: Any, *, fills: bool) -> int:
-        """The column of a category's value that is not written as its key, or that training did not have."""
+        """The column of a category's value that is not written as its key or was not in training."""
         column = self.columns[at]
         assert isinstance(column, CategoryColumn)  # noqa: S101 - `columns` are in groups
         if fills and column.fills and is_missing(column, value):
@@ -236,8 +235,8 @@ class RecordRows:
 
 
 class RecordScorers(NamedTuple):
-    """one: the score of a student at the values of a record. many: of records by columns, with the same bits;
-    None unless that is quicker.
+    """one: returns a student's score for the values of a record. many: the same for records given by columns,
+    with the same bits; None unless that is faster.
 
     Both raise InvalidProblem for values that no row can have, and for scores beyond float64.
     """
@@ -247,14 +246,14 @@ class RecordScorers(NamedTuple):
 
 
 def record_scorers(student: PackedStudent, rows: RecordRows) -> RecordScorers:
-    """What scores records, with all that does not change bound beforehand."""
+    """Functions that score records; everything constant is computed beforehand."""
 
     def encoded(values: Values) -> float:
         record = rows.encode(values)
         return _score_of(student, stored_basis(student, record), rows, record.filled)
 
     if rows.are_numbers:
-        # With the bits of a list of numbers.
+        # This gives the same bits as a list of numbers.
         score = row_scorer(student)
         return RecordScorers(
             lambda values: encoded(values) if None in values else score(list(values)),
@@ -275,7 +274,7 @@ def record_scorers(student: PackedStudent, rows: RecordRows) -> RecordScorers:
 
 
 def is_weighted(student: PackedStudent, rows: RecordRows) -> bool:
-    """Whether a score is a sum of a weight for each value."""
+    """Whether a score is a sum with one weight for each value."""
     is_linear = isinstance(student.map, LinearBasis) and student.form.linear is not None
     return is_linear and student.is_tame and rows.have_few_values and not rows.are_numbers
 
@@ -283,9 +282,9 @@ def is_weighted(student: PackedStudent, rows: RecordRows) -> bool:
 def record_decider(
     students: Sequence[PackedStudent], rows: RecordRows, *, explain: bool
 ) -> Callable[[Values], list[Decision]]:
-    """From the values of a record to the score of each student, with ``explain`` also gate and piece.
+    """A function from the values of a record to the score of each student; ``explain`` adds gate and piece.
 
-    Scores have the bits of `record_scorers`. It raises as the scores do.
+    Scores have the same bits as those of `record_scorers`. It raises the same errors.
     """
     weighted = [
         WeightedScorer(student, rows).score if is_weighted(student, rows) else None for student in students
@@ -336,7 +335,7 @@ def stored_basis(student: PackedStudent, record: EncodedRecord) -> StoredBasis:
 
 
 class WeightedScorer:
-    """Σ coef·number + Σ weight of each category's value, of a student that is linear in the columns.
+    """Σ coef·number + Σ weight of each category's value, for a student that is linear in the columns.
 
     No vector is built. Many records are scored by columns, with the same additions in the same order.
     """
@@ -362,7 +361,7 @@ class WeightedScorer:
 
     @property
     def score(self) -> Callable[[Values], float]:
-        """The score at the values of a record, a function of few names. Raises InvalidProblem."""
+        """A function that returns the score for the values of a record. It raises InvalidProblem."""
         n, intercept, each = self._n, self._intercept, self._each
         weights: list[Callable[[Any], Any]] = [coef.__mul__ for coef in self._numbers]
         weights += [*self._gets, *self._products[self._end :]]
@@ -404,7 +403,7 @@ class WeightedScorer:
 
 
 def _by_numbers(coef: float, product: Callable[[Any], float], values: Sequence[Any]) -> list[float]:
-    """What a column of numbers adds to each score."""
+    """The contribution of a column of numbers to each score."""
     try:
         if hypot(*values) < MAX_MAGNITUDE:
             return [coef * value for value in values]
@@ -431,7 +430,7 @@ def _product(column: ColumnEncoder, coef: list[float], value: Any) -> float:
 
 
 def _category_weights(column: CategoryColumn, coef: list[float]) -> tuple[dict[Any, float], float]:
-    """The weight of each known value and of a gap, and that of all others."""
+    """The weight of each known value and of a gap, and the weight of all other values."""
     weights: dict[Any, float] = {
         key: coef[place] if place >= 0 else 0.0 for key, place in column.places.items()
     }
@@ -457,7 +456,7 @@ def _known_key(column: CategoryColumn, value: Any) -> str | None:
 
 
 def no_values() -> InvalidProblem:
-    """The error of a record from whose values nothing follows."""
+    """The error for a record without usable values."""
     return InvalidProblem(Fault("", "missing_value", "has no value in any column"))
 
 
@@ -467,7 +466,7 @@ def is_missing(column: ColumnEncoder, value: Any) -> bool:
 
 
 def is_gap(column: ColumnEncoder, text: str) -> bool:
-    """Whether a text stands for a missing value, as such cells of files do."""
+    """Whether a text means a missing value, as in cells of files."""
     if len(text) >= LONGER_THAN_NULLS and not column.nulls:
         return False
     bare = text.strip()
@@ -477,7 +476,7 @@ def is_gap(column: ColumnEncoder, text: str) -> bool:
 
 
 def canonical(column: ColumnEncoder, value: Any) -> Any:
-    """A value of JSON as `RecordRows` takes it; None for a gap. Raises InvalidProblem."""
+    """A JSON value in the form that `RecordRows` takes; None for a gap. Raises InvalidProblem."""
     if value is None:
         return None
     if isinstance(value, float) and isinf(value) and column.kind is not Kind.TEXT:
@@ -496,7 +495,7 @@ def _group(column: ColumnEncoder) -> int:
 
 
 def _places(column: CategoryColumn, start: int) -> dict[Any, int]:
-    """The column of each known value and of a gap among all dense ones; −1 where there is none."""
+    """The column of each known value and of a gap among all dense columns; −1 if there is none."""
     places: dict[Any, int] = {
         key: start + place if place >= 0 else -1 for key, place in column.places.items()
     }

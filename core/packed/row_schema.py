@@ -1,4 +1,4 @@
-"""What a row must be that is asked about, and what of it another version of a model would refuse."""
+"""Describes the rows that a version of a model accepts, and which of them another version would refuse."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from core.packed.encoder import Encoder
 from core.packed.record_rows import canonical
 
 _DAY: Final = date(2024, 5, 26)
-"""No month has this day's number, so that no pattern takes one for the other."""
+"""No month has this number of the day, so patterns cannot confuse day and month."""
 
 
 @dataclass(frozen=True, slots=True)
 class SchemaChange:
-    """What one version answered and another one refuses.
+    """A kind of rows that one version answers and another one refuses.
 
     code: ``column_required``, ``column_removed``, ``column_retyped``, ``class_removed``, or ``form_refused``
-    of a whole form of rows. name: of the column, class or form. message: what happens to it, a sentence.
+    for a whole form of rows. name: of the column, class or form. message: a sentence about the change.
     """
 
     code: str
@@ -43,12 +43,12 @@ class SchemaChange:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class RowSchema:
-    """What the rows must be that a version answers.
+    """The rows that a version answers.
 
-    columns: its used columns by name, in order; None where they have no names. ignored: further names that a
+    columns: its used columns by name, in order; None if they have no names. ignored: further names that a
     record may have. takes_others: whether it may have any name. width: how many numbers a list has; None
-    where lists are refused. takes_texts: whether a text alone is a row. index_base: the first index of the
-    svmlight file of training, if it was one.
+    if lists are refused. takes_texts: whether a text alone is a row. index_base: the first index of the
+    svmlight file of training, if there was one.
     """
 
     columns: Mapping[str, ColumnEncoder] | None
@@ -60,7 +60,7 @@ class RowSchema:
 
     @classmethod
     def of_encoder(cls, encoder: Encoder) -> RowSchema:
-        """The schema of rows that an encoder makes numbers of."""
+        """The schema of the rows that an encoder accepts."""
         return cls(
             {column.name: column for column in encoder.columns},
             encoder.ignored,
@@ -73,8 +73,8 @@ class RowSchema:
     def of_numbers(
         cls, width: int, names: Sequence[str] | None, label: str | None, index_base: int | None = None
     ) -> RowSchema:
-        """The schema of rows of numbers. names: of their columns, if they have any. label: a column that a
-        row with names may have, too.
+        """The schema of rows of numbers. names: of their columns, if any. label: a further column that a row
+        with names may have.
         """
         columns = None
         if names is not None:
@@ -83,12 +83,12 @@ class RowSchema:
 
     @property
     def used(self) -> int | None:
-        """How many columns are used; None where that is not known."""
+        """Number of used columns; None if unknown."""
         return self.width if self.columns is None else len(self.columns)
 
 
 def schema_changes(before: RowSchema, after: RowSchema) -> list[SchemaChange]:
-    """What rows that ``before`` takes ``after`` refuses: by form, then by column."""
+    """Rows that ``before`` accepts and ``after`` refuses: by form, then by column."""
     return [*_forms(before, after), *_columns(before, after)]
 
 
@@ -135,7 +135,7 @@ def _columns(before: RowSchema, after: RowSchema) -> Iterator[SchemaChange]:
 
 
 def _refusal(old: ColumnEncoder, new: ColumnEncoder) -> str | None:
-    """Why a column refuses a value that it took before; None if it takes all."""
+    """Why a column refuses a value that it accepted before; None if it accepts all."""
     for value in _values(old, new):
         try:
             taken = canonical(new, value)
@@ -153,7 +153,7 @@ def _refusal(old: ColumnEncoder, new: ColumnEncoder) -> str | None:
 
 
 def _values(column: ColumnEncoder, new: ColumnEncoder) -> Iterator[Any]:
-    """Values that a column takes, by which it shows whether another one takes all that it does."""
+    """Values that a column accepts, for testing whether another column accepts them all."""
     if isinstance(column, NumberColumn):
         yield from (True, False) if column.is_truth else (column.low, column.high)
         if column.takes_texts:

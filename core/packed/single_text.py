@@ -1,7 +1,7 @@
-"""The terms of one text: by compiled code where the package was built with a C compiler, else with few calls
-of NumPy, each of which takes longer than some hundred numbers do.
+"""Finds the terms of one text, with compiled code if the package was built with a C compiler, or with NumPy.
 
-The terms and weights are those of ``core.packed.term_table``, to the last bit.
+There are only few NumPy calls, because each takes longer than some hundred numbers do. Terms and weights are
+those of ``core.packed.term_table``, to the last bit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Found: TypeAlias = tuple[Places, NDArray[np.float64]]
 _BLANK: Final = 32
 _SHORTEST: Final = 2
 _ALPHABET: Final = b" 0123456789abcdefghijklmnopqrstuvwxyz"
-"""What a text of ASCII has in words, in lower case, and between them."""
+"""Characters of lower-case ASCII words, and the blank between words."""
 _N: Final = len(_ALPHABET)
 _WORDS: Final = bytes(point if point in _ALPHABET else _BLANK for point in range(256))
 _PLUS_ONE: Final = np.arange(1, 257, dtype=np.uint64)
@@ -40,7 +40,7 @@ _RUNS: Final = "characters3"
 
 
 class SingleTexts:
-    """Finds the known terms of single texts. tables: of their column, by families.
+    """Finds the known terms of single texts. tables: the term tables of their column, by families.
 
     Compiled or not, the terms of a text have the same order, and so each score has the same bits.
     """
@@ -57,11 +57,12 @@ class SingleTexts:
         )
         if IS_COMPILED:
             self._prepared = _prepared(tables)
-        # NumPy finds runs in another order than compiled code; stored versions keep the bits of their scores.
+        # NumPy finds runs in another order than compiled code; scores of stored versions must keep
+        # their bits.
         self._is_by_numpy = is_usual and (_RUNS in families or not IS_COMPILED)
         if not self._is_by_numpy:
             return
-        # Behind each table stands a term of no text: what sorts behind all others is never 0.
+        # Each table ends with a term of no text, so that searches beyond all terms find a number that is 0.
         self._terms = np.concatenate([np.append(table.terms, np.uint64(0)) for table in tables])
         self._idf = np.concatenate([np.append(table.idf, table.unknown_idf) for table in tables])
         self._nowhere = len(self._terms) - 1
@@ -97,7 +98,7 @@ class SingleTexts:
 
     @staticmethod
     def _words(letters: NDArray[np.uint8]) -> Whole:
-        """The numbers of the words, in their order."""
+        """The numbers of the words, in order."""
         up, down = powers(len(letters))
         sums = np.empty(len(letters), dtype=np.uint64)
         np.cumsum(_PLUS_ONE.take(letters) * up, out=sums)
@@ -108,7 +109,7 @@ class SingleTexts:
         return mixed((sums.take(lasts) - sums.take(firsts)) * down.take(firsts + 1), "words")
 
     def _counted(self, table: TermTable, start: int, terms: Whole) -> tuple[Places, Places]:
-        """The places of different terms among all known ones, and how often each occurs."""
+        """Positions of different terms among all known ones, and how often each occurs."""
         terms.sort()
         first, counts = _distinct(terms)
         terms = terms.take(first)
@@ -118,7 +119,7 @@ class SingleTexts:
         return places, counts
 
     def _runs(self, letters: NDArray[np.uint8]) -> tuple[Places, Places]:
-        """The same of runs of three characters that lie within a word and the blanks around it."""
+        """The same for runs of three characters within a word and the blanks around it."""
         assert self._of_run is not None  # noqa: S101 - there is a table of runs
         digits = _DIGITS.take(letters)
         codes = digits[:-2] * np.uint16(_N * _N) + digits[1:-1] * np.uint16(_N) + digits[2:]
@@ -129,7 +130,7 @@ class SingleTexts:
         return self._of_run.take(codes.take(first)), counts
 
     def _places_of_runs(self, number: int) -> Places:
-        """The place of each run of three characters among all known terms, by its code."""
+        """The position of each run of three characters among all known terms, by its code."""
         table = self._tables[number]
         points = np.frombuffer(_ALPHABET, dtype=np.uint8).astype(np.uint64) + np.uint64(1)
         up, _ = powers(3)
@@ -140,7 +141,7 @@ class SingleTexts:
         return places
 
     def _weighed(self, parts: Sequence[tuple[Places, Places]]) -> Found:
-        """The known terms, those of each family divided by the norm over all of its terms."""
+        """The known terms; those of each family are divided by the norm over all its terms."""
         places = np.concatenate([part[0] for part in parts])
         counts = np.concatenate([part[1] for part in parts])
         np.minimum(counts, LARGEST_COUNT, out=counts)
@@ -161,7 +162,7 @@ class SingleTexts:
 
 
 def _prepared(tables: Sequence[TermTable]) -> object:
-    """What compiled code looks up terms in."""
+    """The tables in the form that compiled code uses."""
     known = (
         (FAMILIES.index(table.family), table.terms.tobytes(), table.idf.tobytes(), table.unknown_idf)
         for table in tables
@@ -177,7 +178,7 @@ def _constants() -> tuple[bytes, bytes]:
 
 
 def _distinct(ascending: NDArray[Any]) -> tuple[Places, Places]:
-    """Where each different value begins among ascending ones, and how often it is there."""
+    """The start of each different value among ascending ones, and its number of occurrences."""
     n = len(ascending)
     is_first = np.empty(n, dtype=bool)
     is_first[:1] = True

@@ -15,7 +15,7 @@ from core.errors import Fault, InvalidProblem
 
 @dataclass(frozen=True, slots=True)
 class SparseRows:
-    """n rows of d columns: ``values[k]`` stands in row ``row_of[k]`` and column ``indices[k]``."""
+    """n rows of d columns: ``values[k]`` is in row ``row_of[k]`` and column ``indices[k]``."""
 
     indices: NDArray[np.int64]
     values: NDArray[np.float64]
@@ -30,10 +30,10 @@ class SparseRows:
 
 
 class StoredBasis(NamedTuple):
-    """Basis values of one row, of which those behind the first ones are mostly 0.
+    """Basis values of one row; the later ones are mostly 0.
 
-    dense: the first ones, (k,). columns, values: the stored ones of the others, whose columns count from 0,
-    (m,).
+    dense: the first values, (k,). columns, values: stored values of the others, with columns that start from
+    0, (m,).
     """
 
     dense: NDArray[np.float64]
@@ -68,7 +68,7 @@ def sparse_rows(indices: ArrayLike, values: ArrayLike, indptr: ArrayLike | None,
 
 
 def densified_blocks(rows: SparseRows) -> Iterator[NDArray[np.float64]]:
-    """The rows as dense tables of d columns, a block at a time, in order."""
+    """The rows as dense tables with d columns, in blocks, in order."""
     for block in row_blocks(rows.n, rows.d):
         dense = np.zeros((block.stop - block.start, rows.d))
         first, last = np.searchsorted(rows.row_of, (block.start, block.stop))

@@ -42,7 +42,7 @@ MetadataValue = str | int | float
 
 _FAR = MAX_MAGNITUDE**2
 _FEW = 256
-"""Up to so many stored entries, numbers of a list take less time than arrays."""
+"""Up to this many stored entries, lists of numbers are faster than arrays."""
 
 
 @final
@@ -52,22 +52,21 @@ class PackedStudent:
 
     score(x) = form(b(x)), decision +1 iff score ≥ threshold. For a student that is linear in the features,
     score(x) = v·φ(x) = coef·b(x) + intercept.
-    gate(x) = S^y(x), zero where there is no gate; rejection(x) = θ·φ(x) = gate(x) − score(x).
-
-    map: the basis. form: from its values to score and gate. label: name of the target class.
-    metadata: free text and numbers that travel with the student (versions, digests, seed).
+    gate(x) = S^y(x), zero if there is no gate; rejection(x) = θ·φ(x) = gate(x) − score(x).
+    map: the basis. form: computes score and gate from its values. label: name of the target class.
+    metadata: free text and numbers that are stored with the student (versions, digests, seed).
     calibration: from scores to probabilities of the class; None if there is none.
-    gaps: a and c of what gaps in a record change in its score, see ``with_gaps``; None if not measured.
-    shares_map: whether its package names the map by its digest, as those of other students do, and the map is
-    a package of its own, ``map.to_bytes()``; otherwise the package of the student holds the map.
+    gaps: a and c of the correction for gaps in a record, see ``with_gaps``; None if not measured.
+    shares_map: whether its package only names the map by its digest, and other students share the map in its
+    own package, ``map.to_bytes()``; otherwise the package of the student contains the map.
 
     Safe for use from several threads. Raises InvalidProblem if parts do not fit or a number is not finite.
     """
 
     FORMAT: ClassVar[str] = "stms.student.1"
-    """Of a package that holds the map."""
+    """Format of a package that contains the map."""
     SHARING: ClassVar[str] = "stms.student.2"
-    """Of a package that names it."""
+    """Format of a package that names the map."""
 
     map: PackedMap
     form: Form
@@ -93,10 +92,10 @@ class PackedStudent:
         object.__setattr__(self, "metadata", checked_metadata(self.metadata))
 
     def with_gaps(self, score: float, filled: float) -> float:
-        """The score s of a record with gaps that were filled: s + f · (a · s + c), with a in [−1, 0].
+        """The corrected score of a record with filled gaps and score s: s + f · (a · s + c), a in [−1, 0].
 
-        filled: f, the share of the columns that fill gaps in which the record has one. Threshold and
-        calibration hold for what this gives, see ``core.training.rehearsal``.
+        filled: f, the share of the gap-filling columns in which the record has a gap. Threshold and
+        calibration apply to the corrected score, see ``core.training.rehearsal``.
         """
         if self.gaps is None:
             return score
@@ -104,7 +103,7 @@ class PackedStudent:
         return _checked_value(score + filled * (slope * score + offset))
 
     def score(self, x: ArrayLike) -> float:
-        """The score of one dense row (d,). Raises InvalidProblem naming the column at fault."""
+        """The score of one dense row (d,). Raises InvalidProblem naming the wrong column."""
         basis = self.map.row(self.checked_row(x))
         return self.form.at(basis) if self.is_tame else self.score_at(basis)
 
@@ -126,7 +125,7 @@ class PackedStudent:
 
     @QUIET
     def explain_stored(self, basis: StoredBasis) -> tuple[float, int | None]:
-        """S^y(x) and, of several rejections, the number of the one that decides. Raises InvalidProblem."""
+        """S^y(x), and the number of the deciding one of several rejections. Raises InvalidProblem."""
         coef, intercept = self.form.gate
         gate = _checked_value(float(basis.dot(coef)) + intercept)
         if not isinstance(self.form, PolytopeForm) or self.form.functions == 1:
@@ -134,10 +133,10 @@ class PackedStudent:
         return gate, int((basis.dot(self.form.coef) + self.form.intercept).argmin())
 
     def checked_row(self, x: ArrayLike) -> Floats:
-        """``x`` as a float64 row (d,) of usable numbers, or InvalidProblem naming the column at fault.
+        """``x`` as a float64 row (d,) of usable numbers. Raises InvalidProblem naming the wrong column.
 
-        NaN, infinite and huge values show in the norm; only a row that fails there is looked at value by
-        value. A list is packed and its norm taken in half the time in which NumPy finds out what it is.
+        NaN, infinite and huge values show in the norm; values are checked one by one only if the norm is
+        unusable. A list is packed and its norm computed in half the time that NumPy takes to convert a list.
         """
         row: Floats
         if isinstance(x, list):
@@ -192,7 +191,7 @@ class PackedStudent:
         return self._values(X, (gate[0] - linear[0], gate[1] - linear[1]))
 
     def pieces(self, X: ArrayLike) -> NDArray[np.int64] | None:
-        """Which of several rejections is the largest and decides, of rows (n, d), shape (n,), from 0.
+        """The number of the largest rejection, which decides, for rows (n, d), shape (n,), from 0.
 
         None if the student has one rejection only.
         """
@@ -200,7 +199,7 @@ class PackedStudent:
         return None if piece is None else self._values(X, piece).astype(np.int64)
 
     def decide(self, X: ArrayLike) -> NDArray[np.bool_]:
-        """True where a row (n, d) is taken for the target class: score ≥ threshold."""
+        """Whether each row (n, d) is accepted as the target class: score ≥ threshold."""
         return self.scores(X) >= self.threshold
 
     @QUIET
@@ -209,8 +208,8 @@ class PackedStudent:
 
         indices, values: (nnz,), columns and values of the stored entries; entries of the same place add up.
         indptr: (n + 1,), where the rows begin, as in CSR; None means that there is one row.
-        Linear functions on a linear map cost as much as there are stored entries; for others the rows are
-        made dense by blocks.
+        Linear functions on a linear map take time for the stored entries only; for others the rows are
+        made dense in blocks.
         """
         rows = sparse_rows(indices, values, indptr, self.map.n_columns)
         stored = self.form.on_stored(rows) if self.map.kind == "linear" else None
@@ -243,7 +242,7 @@ class PackedStudent:
     def from_bytes(
         cls, data: Buffer, *, digest: str | None = None, maps: Mapping[str, PackedMap] | None = None
     ) -> PackedStudent:
-        """The student of ``to_bytes``, its arrays views of ``data``.
+        """The student that ``to_bytes`` stored; its arrays are views of ``data``.
 
         digest: if given, the SHA-256 that ``data`` must have. maps: by digest, for a package that names its
         map, see `named_map`. Raises InvalidPackage.
@@ -272,7 +271,7 @@ class PackedStudent:
 
 
 def named_map(data: Buffer) -> str | None:
-    """The digest of the map that the package of a student names; None if it holds the map.
+    """The digest of the map that a student's package names; None if it contains the map.
 
     Raises InvalidPackage.
     """
@@ -291,7 +290,7 @@ def _shared(header: Header, maps: Mapping[str, PackedMap]) -> PackedMap:
 
 
 def row_scorer(student: PackedStudent) -> Callable[[list[float]], float]:
-    """``student.score`` of lists of numbers, its attributes bound beforehand: a third less time a row."""
+    """``student.score`` for lists of numbers; binding attributes beforehand saves a third of the time."""
     score, pack = packed_row_scorer(student), _packer(student.map.n_columns)
 
     def scored(x: list[float]) -> float:
@@ -306,7 +305,7 @@ def row_scorer(student: PackedStudent) -> Callable[[list[float]], float]:
 
 
 def packed_row_scorer(student: PackedStudent) -> Callable[[bytes], float]:
-    """``student.score`` of rows of d float64, packed, whose norm is below MAX_MAGNITUDE.
+    """``student.score`` for packed rows of d float64 numbers with a norm below MAX_MAGNITUDE.
 
     Raises InvalidProblem for scores beyond float64.
     """
@@ -321,7 +320,7 @@ def packed_row_scorer(student: PackedStudent) -> Callable[[bytes], float]:
 
 
 def _form_scorer(form: Form) -> Callable[[Floats], float]:
-    """``form.at`` for finite scores, its attributes bound beforehand where that gains something."""
+    """``form.at`` for finite scores; attributes are bound beforehand if that saves time."""
     if form.linear is not None:
         coef, intercept = form.linear
         dot = coef.dot
@@ -334,9 +333,9 @@ def _form_scorer(form: Form) -> Callable[[Floats], float]:
 
 
 def sparse_scorer(student: PackedStudent) -> Callable[[list[int], list[float]], float] | None:
-    """The score of one row by columns and values of its stored entries; None unless the map is linear.
+    """A function from columns and values of a row's stored entries to its score; None for other maps.
 
-    Raises InvalidProblem as ``student.scores_sparse``, whose arrays take longer than a few numbers of a list.
+    It raises InvalidProblem as ``student.scores_sparse``, and is faster for a few numbers in lists.
     """
     if student.map.kind != "linear":
         return None
@@ -360,7 +359,7 @@ def sparse_scorer(student: PackedStudent) -> Callable[[list[int], list[float]], 
 
 @lru_cache(maxsize=256)
 def _packer(n: int) -> Callable[..., bytes]:
-    """Packs n numbers as float64."""
+    """A function that packs n numbers as float64."""
     return struct.Struct(f"{n}d").pack
 
 
@@ -380,7 +379,7 @@ def _checked_value(value: float) -> float:
 
 
 def finite_scores(scores: Floats) -> Floats:
-    """``scores`` (n, …) if all are finite, or InvalidProblem naming the first row that is too large."""
+    """``scores`` (n, …) if all are finite. Raises InvalidProblem naming the first row that is too large."""
     finite = np.isfinite(scores)
     if not finite.all():
         row = int(np.argwhere(~finite)[0][0])
@@ -390,7 +389,7 @@ def finite_scores(scores: Floats) -> Floats:
 
 
 def checked_metadata(metadata: Any) -> dict[str, MetadataValue]:
-    """A copy of ``metadata`` if it maps text to text, finite floats and 64-bit whole numbers."""
+    """A copy of ``metadata``, which must map texts to texts, finite floats and 64-bit whole numbers."""
     if not isinstance(metadata, Mapping):
         raise InvalidProblem(Fault("metadata", "not_a_mapping", "Metadata must map names to values."))
     for name, value in metadata.items():

@@ -34,10 +34,10 @@ from core.packed.student import MetadataValue, checked_metadata, finite_scores
 @final
 @dataclass(frozen=True, eq=False)
 class PackedTeacher:
-    """S(x) = coef b(x) + intercept, one score a class; the teacher predicts the class of the largest (Eq. 2).
+    """S(x) = coef b(x) + intercept, one score a class; the teacher predicts that of the largest (Eq. 2).
 
     map: the basis b, of size p. coef: (K, p), intercept: (K,), read-only float64. classes: K different names.
-    Equal scores go to the class that comes first. Raises InvalidProblem where the parts do not fit.
+    The first class wins among equal scores. Raises InvalidProblem if the parts do not fit.
     """
 
     FORMAT: ClassVar[str] = "stms.teacher.1"
@@ -90,9 +90,10 @@ class PackedTeacher:
 
     @QUIET
     def is_class(self, x: ArrayLike, y: int) -> tuple[bool, int]:
-        """Whether the teacher takes one row (d,) for class code ``y``, and how many classes it had to score.
+        """Whether the teacher assigns one row (d,) to class code ``y``, and how many classes it had to score.
 
-        Remark 2: score y, then the others in order, and stop at the first that beats it. A yes costs all K.
+        By Remark 2 it scores y, then the others in order, and stops at the first that beats y. A yes needs
+        all K.
         """
         self._check_class(y)
         basis = self.map.row(query_row(x, self.map.n_columns))
@@ -104,7 +105,7 @@ class PackedTeacher:
                 continue
             evaluated += 1
             score = self.coef[k].dot(basis) + self.intercept[k]
-            # argmax gives equal scores to the first class.
+            # argmax prefers the first class among equal scores.
             if score > target or (score == target and k < y):
                 return False, evaluated
         return True, evaluated
@@ -123,7 +124,7 @@ class PackedTeacher:
 
     @classmethod
     def from_bytes(cls, data: Buffer, *, digest: str | None = None) -> PackedTeacher:
-        """The teacher of ``to_bytes``, its arrays views of ``data``.
+        """The teacher that ``to_bytes`` stored; its arrays are views of ``data``.
 
         digest: if given, the SHA-256 that ``data`` must have. Raises InvalidPackage.
         """

@@ -1,11 +1,11 @@
-"""The known terms of a column of texts, and the weights that they give to a text.
+"""The known terms of a column of texts, and the weights that they have in a text.
 
 A term t that occurs c_t times in a text has the weight tf(c_t) idf_t with tf(c) = log(1 + c) and
-idf_t = 1 + log((1 + n) / (1 + n_t)), where n_t of n rows of training have it; a term that none has counts
-with n_t = 0. Each text is divided by the norm over all its terms. With a norm over the known terms alone,
-rows of training would look smaller than new ones, whose rare terms are unknown.
+idf_t = 1 + log((1 + n) / (1 + n_t)), if n_t of n training rows contain it; n_t = 0 for an unknown term. Each
+text is divided by the norm over all its terms. With a norm over the known terms alone, training rows would
+look smaller than new ones, whose rare terms are unknown.
 
-Weights are whole multiples of 2^−16, so that sums of squares are exact, in any order.
+Weights are whole multiples of 2^−16, so that sums of squares are exact in any order.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from core.errors import Fault, InvalidProblem
 from core.packed.terms import FAMILIES, Family, TextBatch, batches
 
 MAX_TERMS: Final = 65_536
-"""Terms of all columns of an encoder together."""
+"""Largest number of terms of all columns of an encoder together."""
 
 UNIT_BITS: Final = 16
 _UNIT: Final = 1 << UNIT_BITS
@@ -33,7 +33,7 @@ _NONE: Final = np.empty(0, dtype=np.int64)
 
 
 class Entries(NamedTuple):
-    """Terms of rows: the row, the column among the terms, and the value of each entry, (m,)."""
+    """Terms of rows: row, column among the terms, and value of each entry, (m,)."""
 
     rows: NDArray[np.int64]
     columns: NDArray[np.int64]
@@ -55,9 +55,9 @@ class Entries(NamedTuple):
 @dataclass(frozen=True, eq=False)
 class TermTable:
     """The known terms of one family. terms: their numbers, (t,) uint64, ascending. idf: (t,) int64, in
-    multiples of 2^−16. unknown_idf: of all other terms.
+    multiples of 2^−16. unknown_idf: idf of all other terms.
 
-    Raises InvalidProblem where they do not fit together.
+    Raises InvalidProblem if they do not fit together.
     """
 
     family: Family
@@ -113,7 +113,7 @@ def term_entries(tables: Sequence[TermTable], texts: Sequence[str]) -> Entries:
 
 
 def idf_of(rows: int, occurrences: Sequence[int]) -> NDArray[np.int64]:
-    """The weights of terms that occur in so many of ``rows`` rows, in multiples of 2^−16."""
+    """The weights of terms that occur in these numbers of ``rows`` rows, in multiples of 2^−16."""
     weights = [round(_UNIT * (1.0 + log((1 + rows) / (1 + count)))) for count in occurrences]
     return np.array(weights, dtype=np.int64)
 

@@ -1,17 +1,18 @@
 """Terms of texts as 64-bit numbers: words, pairs of words, and short runs of characters.
 
-A text is lower-cased and brought to Unicode's form NFC. Its words are maximal runs of letters and digits: of
-ASCII letters and digits and of all characters from U+0080 on that are no punctuation. Words of one ASCII
-character are left out. In scripts that are written without spaces (Chinese, Japanese, Thai, Lao, Khmer,
-Burmese) each character and each two neighbours are words.
+A text is converted to lower case and to Unicode's form NFC. Its words are maximal runs of letters and digits:
+ASCII letters and digits, and all characters from U+0080 on except punctuation. Words of one ASCII character
+are left out. In scripts without spaces (Chinese, Japanese, Thai, Lao, Khmer, Burmese) each character and each
+two neighbouring characters are words.
 
     words         each word
     pairs         each two words that follow each other
     characters3   each three characters of a word, with a blank before and after it; also 4 and 5
 
-A term c_1 … c_m, as code points, has the number Σ_j (c_j + 1) B^(j−1) mod 2^64, mixed so that similar terms
-have unlike numbers. Sums up to each place give those of all terms of many texts without a loop, and whole
-numbers do not depend on the order of additions: a text has the same terms alone and among others, anywhere.
+A term c_1 … c_m of code points has the number Σ_j (c_j + 1) B^(j−1) mod 2^64, mixed so that similar terms
+have different numbers. Prefix sums give the numbers of all terms of many texts without a loop. Whole numbers
+do not depend on the order of additions, so a text has the same terms alone and among others, on every
+machine.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from numpy.typing import NDArray
 from core.data.characters import PUNCTUATION, SPACELESS
 
 Family: TypeAlias = Literal["words", "pairs", "characters3", "characters4", "characters5"]
-"""A kind of terms; its number is that of the characters of a run."""
+"""A kind of terms; the digit is the length of a run of characters."""
 FAMILIES: Final[tuple[Family, ...]] = ("words", "pairs", "characters3", "characters4", "characters5")
 
 MAX_TEXT_BYTES: Final = 64 * 1024
-"""Bytes in UTF-8 of a text; what follows them is cut off."""
+"""Largest number of UTF-8 bytes of a text; the rest is cut off."""
 MAX_BATCH: Final = 1 << 20
-"""Characters of the texts of a batch; a single text may have more."""
+"""Largest number of characters of a batch of texts; a single text may have more."""
 
 _BASE: Final = 0x9E3779B97F4A7C15
 _MODULUS: Final = 1 << 64
@@ -48,16 +49,16 @@ _ASCII: Final = 0x80
 _BEYOND: Final = 0x10000
 _ONE: Final = np.uint64(1)
 _BETWEEN, _WORD, _ALONE = 0, 1, 2
-"""Classes of characters: between words, of a word, a word of its own."""
+"""Classes of characters: between words, part of a word, a word of its own."""
 
 Whole: TypeAlias = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
 class TermCounts:
-    """How often each text has each of its terms; entries in the order of texts, of one in that of terms.
+    """How often each text has each of its terms; entries are ordered by text, then by term.
 
-    rows: numbers of the texts. terms: their numbers. counts: at least 1. All are (m,).
+    rows: numbers of the texts. terms: numbers of the terms. counts: at least 1. All are (m,).
     """
 
     rows: NDArray[np.int64]
@@ -74,16 +75,16 @@ def cut_text(text: str) -> str:
 
 
 def normalized(text: str) -> str:
-    """The part of a text that counts, in lower case and in NFC."""
+    """The part of a text that is used, in lower case and in NFC."""
     lowered = cut_text(text).lower()
     return lowered if lowered.isascii() else unicodedata.normalize("NFC", lowered)
 
 
 class TextBatch:
-    """Some texts, each at most `MAX_TEXT_BYTES` long, with what all families of their terms need.
+    """Some texts, each at most `MAX_TEXT_BYTES` long, prepared for terms of all families.
 
-    n: how many there are. Of the characters between two words one is left, as a blank, and one before each
-    text and after the last.
+    n: number of texts. The characters between two words are reduced to one blank; there is also one before
+    each text and after the last.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
@@ -106,11 +107,11 @@ class TextBatch:
         starts, _, terms = self.occurrences(family)
         if self.n == 1:
             return _counted(terms)
-        # The blank before a word may have stood behind the text before.
+        # The blank before a word may belong to the end of the previous text.
         return _counted_of_rows(self._rows[starts + family.startswith("characters")], terms)
 
     def occurrences(self, family: Family) -> tuple[NDArray[np.intp], NDArray[np.intp], Whole]:
-        """Where each term of a family begins and ends among the characters that are left, and its number."""
+        """Start and end of each term of a family among the remaining characters, and its number."""
         if family == "words":
             starts, stops = self.words
             return starts, stops, self._numbers(starts, stops, family)
@@ -122,11 +123,11 @@ class TextBatch:
 
     @cached_property
     def words(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Where each word begins and ends among the characters that are left."""
+        """Start and end of each word among the remaining characters."""
         classes = self._classes
         edges = np.flatnonzero(np.diff(classes == _WORD))
         starts, stops = edges[::2] + 1, edges[1::2] + 1
-        # A letter or digit of ASCII is no word, any other character is one.
+        # A single ASCII letter or digit is not a word; any other single character is.
         is_word = (stops - starts > 1) | (self._letters[starts] >= _ASCII)
         starts, stops = starts[is_word], stops[is_word]
         is_alone = classes == _ALONE
@@ -140,7 +141,7 @@ class TextBatch:
 
     @cached_property
     def pieces(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Where each run of letters and digits, or single ideograph and the like, begins and ends."""
+        """Start and end of each run of letters and digits, or of each single ideograph and the like."""
         inside = self._classes != _BETWEEN
         alone = self._classes == _ALONE
         edges = np.ones(len(inside) + 1, dtype=bool)
@@ -150,12 +151,12 @@ class TextBatch:
         return at[:-1][kept], at[1:][kept]
 
     def spelled(self, start: int, stop: int) -> str:
-        """Some of the characters that are left."""
+        """Some of the remaining characters."""
         return "".join(map(chr, self._letters[start:stop].tolist()))
 
     def _pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp], Whole]:
         starts, stops = self.words
-        # Two neighbours of a script without spaces are words already.
+        # Two neighbouring characters of a script without spaces are already words.
         is_spaced = self._classes[starts] == _WORD
         starts, stops = starts[is_spaced], stops[is_spaced]
         words = self._numbers(starts, stops, "words")
@@ -167,7 +168,7 @@ class TextBatch:
         return firsts, lasts, mixed(pairs, "pairs")
 
     def _inside(self, length: int) -> NDArray[np.intp]:
-        """Where runs of characters begin that lie within a word and the blanks around it."""
+        """Starts of the runs of characters within a word and the blanks around it."""
         n = len(self._letters) - length + 1
         if n <= 0:
             return np.empty(0, dtype=np.intp)
@@ -176,7 +177,7 @@ class TextBatch:
         return np.flatnonzero(blanks[length - 1 : length - 1 + n] == blanks[1 : n + 1])
 
     def _numbers(self, starts: NDArray[np.intp], stops: NDArray[np.intp], family: Family) -> Whole:
-        """Σ_j (c_j + 1) B^(j−1) mod 2^64 over each of some runs, mixed."""
+        """Mixed numbers Σ_j (c_j + 1) B^(j−1) mod 2^64 of some runs."""
         return mixed((self._sums[stops] - self._sums[starts]) * self._inverse[starts], family)
 
 
@@ -203,13 +204,13 @@ def count_terms(texts: Sequence[str], family: Family) -> TermCounts:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of a text, as terms have them, in order."""
+    """The words of a text in order, in the form that terms have."""
     batch = TextBatch([text])
     return [batch.spelled(place, end) for place, end in zip(*batch.words, strict=True)]
 
 
 def batches(texts: Iterable[str]) -> Iterable[list[str]]:
-    """The texts in lists that `count_terms` takes in bounded memory."""
+    """The texts in lists that `count_terms` processes in bounded memory."""
     batch: list[str] = []
     size = 0
     for text in texts:
@@ -223,8 +224,9 @@ def batches(texts: Iterable[str]) -> Iterable[list[str]]:
 
 
 def _code_points(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The characters of all texts, in lower case, with one that is of no word before each and after the last;
-    and the number of the text of each.
+    """The characters of all texts in lower case, and the number of each character's text.
+
+    A character that is in no word comes before each text and after the last.
     """
     cleaned = [*map(normalized, texts)]
     joined = "\0".join(["", *cleaned, ""])
@@ -237,13 +239,13 @@ def _code_points(texts: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.in
 
 @cache
 def class_table() -> NDArray[np.uint8]:
-    """The class of each character of the basic plane, and at the end that of all others."""
+    """The class of each character of the basic plane; the last entry is for all other characters."""
     table = np.full(_BEYOND + 1, _WORD, dtype=np.uint8)
     table[:_ASCII] = [_WORD if chr(point).isalnum() else _BETWEEN for point in range(_ASCII)]
     for ranges, value in ((PUNCTUATION, _BETWEEN), (SPACELESS, _ALONE)):
         for first, last in ranges:
             table[first : last + 1] = value
-    # Beyond the basic plane people write ideographs and emoji.
+    # Beyond the basic plane, texts mostly have ideographs and emoji.
     table[_BEYOND] = _ALONE
     table.setflags(write=False)
     return table

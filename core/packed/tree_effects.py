@@ -1,11 +1,12 @@
-"""What each column adds to a score of trees: along a row's path the expected value changes at every test.
+"""Computes what each column adds to a score of trees: on a row's path each test changes the expected value.
 
-The expected value of a node is the mean of its leaves by the training weight that reaches them. A test moves
-it from that of its node to that of the child, and this is the effect of the tested column. With the mean of
-the whole trees, the base, the effects of all columns add up to the score: exactly in real numbers, and in
+The expected value of a node is the mean of its leaves, weighted by the training weight that reaches them. The
+effect of a tested column is the change from the value of the node to that of the child. The base is the mean
+of the whole trees. Base and effects of all columns add up to the score: exactly in real numbers, and in
 float64 to 1e-16 times the size of the values for each step of a path. Compare Saabas, treeinterpreter (2014).
 
-A score is a linear function of the sums, so that a leaf counts by what it adds to the score: one number.
+A score is a linear function of the sums, so each leaf is represented by one number, its addition to the
+score.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ def score_effects(student: PackedStudent, x: Floats) -> tuple[float, Floats]:
 class ScoreEffects:
     """Effects of columns on the scores of one student of trees.
 
-    What all rows share is made once for each rejection that decides some of them, in O(V q + M) for V leaves
-    and M inner nodes. Not thread-safe. Raises InvalidProblem for a student of another map, or whose score is
-    not linear.
+    Values shared by all rows are computed once for each rejection that decides some of them, in O(V q + M)
+    for V leaves and M inner nodes. Not thread-safe. Raises InvalidProblem if the student has another map, or
+    if its score is not linear.
     """
 
     def __init__(self, student: PackedStudent) -> None:
@@ -46,7 +47,7 @@ class ScoreEffects:
     def of(self, x: Floats) -> tuple[float, Floats]:
         """Base, and the effect of each column (d,), on the score of a checked row (d,).
 
-        Of several rejections those of the one that decides.
+        Of several rejections, the deciding one is used.
         """
         form, face = self._form, 0
         if isinstance(form, PolytopeForm) and form.linear is None:
@@ -64,8 +65,8 @@ class ScoreEffects:
 class _LinearEffects:
     """Effects of columns on coef·b + intercept.
 
-    base: at the mean of the training rows. of_leaves, of_nodes: what each leaf (V,) adds, and each inner node
-    (M,) on average; times a factor of its tree, (T,).
+    base: value at the mean of the training rows. of_leaves, of_nodes: addition of each leaf (V,), and mean
+    addition of each inner node (M,); times a factor of its tree, (T,).
     """
 
     def __init__(self, trees: TreesBasis, linear: Linear) -> None:

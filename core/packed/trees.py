@@ -2,13 +2,13 @@
 
     b_c(x) = (Σ_t v_{t,c}(x)) / divisor        summed in the order of the trees, in float64
 
-Of a forest v_{t,c} is the share of class c in the leaf and the divisor the number of trees, so that b_c is
-its score of class c; of boosted trees it is the raw score, and the divisor is 1. What combines them, e.g. the
-margin of a class over its rivals, are the coefficients of a form, as on every other map.
+For a forest, v_{t,c} is the share of class c in the leaf and the divisor is the number of trees, so that b_c
+is its score of class c. For boosted trees it is the raw score, and the divisor is 1. The coefficients of a
+form combine the sums, for example to the margin of a class over its rivals, as on every other map.
 
-Rows are compared with distinct tests, x[feature] ≤ threshold, each once; an inner node has the number of its
-test, and a reference to what follows if it passes and if it fails (``tree_references``). Children come after
-their parents, and no node is referenced twice, so that every walk ends.
+Rows are compared with distinct tests, x[feature] ≤ threshold, each once. An inner node has the number of its
+test, and references to its children for rows that pass and fail it (``tree_references``). Children come after
+their parents, and no node is referenced twice, so every traversal ends.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ except ImportError:
 Int32s: TypeAlias = NDArray[np.int32]
 
 MAX_DEPTH: Final = 128
-"""Most inner nodes from a root to a leaf."""
+"""Largest number of inner nodes from a root to a leaf."""
 MAX_COST: Final = 1 << 28
-"""Most steps and additions for a row of trees that are read: few bytes of a package may stand for many."""
+"""Limit of steps and additions for a row, because a few bytes of a package may stand for many of them."""
 _STEP: Final = 16
 _INTERPRETED: Final = 4
 _DIVISION: Final = 3
-"""Multiply-adds in the time of a step, as a factor of such steps without compiled code, and of a division."""
+"""Times in multiply-adds: of a step, the factor of a step without compiled code, and of a division."""
 INDEX_BYTES: Final = 1 << 23
-"""A larger index of the leaves is not made: single rows are then walked level by level."""
+"""No larger leaf index is made; single rows then traverse the trees level by level."""
 _WALKS_AT_ONCE: Final = 1 << 16
 _NODE_BYTES: Final = 24
-"""Of an inner node in compiled code."""
+"""Bytes of an inner node in compiled code."""
 
 
 @final
@@ -60,9 +60,9 @@ class TreesBasis(PackedMap):
 
     columns: d. sums: q. feature, threshold: the E tests, rising by feature, then by threshold, (E,).
     roots: a reference for each tree, (T,). test: of each inner node, (M,). children: references, (M, 2), the
-    first for rows that pass the test. share: of the training weight of a node that went to the first, in
-    [0, 1], (M,), for ``tree_effects``. values: of the leaves, (V, q), or (V, 1) where a tree adds to one sum
-    only. output: the first sum that each tree adds to, (T,). divisor: at least 1.
+    first for rows that pass the test. share: share of a node's training weight that went to its first child,
+    in [0, 1], (M,), for ``tree_effects``. values: of the leaves, (V, q), or (V, 1) if each tree adds to one
+    sum only. output: the first sum that each tree adds to, (T,). divisor: at least 1.
 
     Arrays are kept read-only: references and numbers as int32, share as float32, the others as float64.
     Raises InvalidProblem.
@@ -142,7 +142,7 @@ class TreesBasis(PackedMap):
         output: NDArray[Any],
         divisor: float,
     ) -> TreesBasis:
-        """The same trees without tests and values that they do not use; equal values are kept once."""
+        """The same trees without unused tests and values; equal values are stored once."""
         used, test = _renumbered(test, len(feature))
         references = np.concatenate([roots, children.ravel()])
         is_leaf = references < 0
@@ -164,7 +164,10 @@ class TreesBasis(PackedMap):
         )
 
     def on_columns(self, numbers: NDArray[np.integer], columns: int) -> TreesBasis:
-        """The same trees for rows of more columns; theirs are those with ``numbers``, rising, (d,)."""
+        """The same trees for rows with more columns.
+
+        numbers: the trees' columns among these, rising, (d,).
+        """
         return replace(self, columns=columns, feature=numbers[self.feature].astype(np.int32))
 
     @property
@@ -177,14 +180,14 @@ class TreesBasis(PackedMap):
 
     @property
     def cost(self) -> int:
-        """A comparison for every level of every tree, and what its leaf adds to the sums."""
+        """One comparison for every level of every tree, and the additions of its leaf to the sums."""
         return self.steps + len(self.roots) * self._width + self.sums
 
     @property
     def work(self) -> int:
         """Steps wait for nodes, and each tree for its leaf; the rest is as fast as multiply-adds.
 
-        Without compiled code all tests are made, and a step takes several times as long.
+        Without compiled code all tests are evaluated, and a step takes several times as long.
         """
         of_walks = _STEP * (self.steps + len(self.roots))
         if not IS_COMPILED:
@@ -193,17 +196,17 @@ class TreesBasis(PackedMap):
 
     @property
     def steps(self) -> int:
-        """Most inner nodes that a row passes in all trees: the sum of their depths."""
+        """Largest number of inner nodes that a row passes in all trees: the sum of their depths."""
         return sum(self._trees_of_levels)
 
     @property
     def depth(self) -> int:
-        """Most inner nodes from a root to a leaf."""
+        """Largest number of inner nodes from a root to a leaf."""
         return len(self._trees_of_levels)
 
     @cached_property
     def _trees_of_levels(self) -> list[int]:
-        """How many trees have inner nodes at each depth."""
+        """Number of trees with inner nodes at each depth."""
         if IS_COMPILED:
             found = np.empty(MAX_DEPTH + 1, dtype=np.int64)
             count_levels(self.roots, self.children, found)
@@ -217,7 +220,7 @@ class TreesBasis(PackedMap):
         return counts
 
     def levels(self) -> Iterator[NDArray[np.intp]]:
-        """Inner nodes by their depth, the roots' first; ends behind ``MAX_DEPTH``."""
+        """Inner nodes by their depth, starting at the roots; ends after ``MAX_DEPTH`` levels."""
         level = self.roots[self.roots >= 0].astype(np.intp)
         for _ in range(MAX_DEPTH + 1):
             if not len(level):
@@ -228,29 +231,29 @@ class TreesBasis(PackedMap):
 
     @cached_property
     def index(self) -> LeafIndex | None:
-        """Of the leaves whose values are not all 0; None where it would take more than ``INDEX_BYTES``."""
+        """Index of the leaves with values other than 0; None if it takes more than ``INDEX_BYTES``."""
         return LeafIndex.of(self, INDEX_BYTES)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the arrays, and of what rows are compared with."""
+        """Bytes of the arrays, and of the prepared nodes or the index."""
         size: int = super().nbytes
         if IS_COMPILED:
             return size + _NODE_BYTES * len(self.test)
         return size if self.index is None else size + self.index.nbytes
 
     def ready(self) -> TreesBasis:
-        """The trees, once they have what rows are compared with."""
+        """The same trees, after preparing the nodes or the index with which rows are compared."""
         _ = self._prepared if IS_COMPILED else self.index
         return self
 
     @property
     def expected(self) -> Floats:
-        """The mean value of every inner node by training weight, (M, q) or (M, 1)."""
+        """The mean value of every inner node, weighted by training weight, (M, q) or (M, 1)."""
         return self.mean_values(self.values)
 
     def mean_values(self, values: Floats) -> Floats:
-        """The mean of ``values`` of the leaves, (V, …), below every inner node by training weight, (M, …)."""
+        """Mean of the leaves' ``values`` (V, …) below every inner node, by training weight, (M, …)."""
         means = np.zeros((len(self.test), *values.shape[1:]))
         share = self.share.astype(np.float64).reshape(-1, *(1 for _ in values.shape[1:]))
         for level in reversed(list(self.levels())):
@@ -260,7 +263,7 @@ class TreesBasis(PackedMap):
 
     @cached_property
     def _prepared(self) -> object:
-        """What compiled code walks."""
+        """The nodes in the form that compiled code traverses."""
         return prepare(
             self.feature,
             self.threshold,
@@ -276,7 +279,7 @@ class TreesBasis(PackedMap):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        # What is prepared for compiled code is made again where the trees are unpickled.
+        # Nodes prepared for compiled code are prepared again after unpickling.
         return {name: value for name, value in self.__dict__.items() if name != "_prepared"}
 
     def row(self, x: Floats) -> Floats:
@@ -292,7 +295,7 @@ class TreesBasis(PackedMap):
 
     @property
     def _width(self) -> int:
-        """To how many sums every tree adds."""
+        """Number of sums that every tree adds to."""
         return int(self.values.shape[1])
 
     @cached_property
@@ -301,15 +304,15 @@ class TreesBasis(PackedMap):
         return self._width == self.sums
 
     def _summed(self, values: Floats, output: Int32s | None) -> Floats:
-        """The sums of one row from the values of the leaves that it reaches, in the order of the trees.
+        """The sums of one row from the values of the leaves it reaches, in the order of the trees.
 
-        output: of each leaf; unused where each adds to all sums.
+        output: of each leaf; not used if each leaf adds to all sums.
         """
         if output is not None and not self.is_wide:
             sums = np.zeros(self.sums)
             np.add.at(sums, output, values[:, 0])
         elif self.sums > 1 or not len(values):
-            # Of several columns NumPy adds one row after the other, of a single one partial sums.
+            # With several columns NumPy adds row after row; with a single one it uses partial sums.
             sums = np.add.reduce(values, axis=0)
         else:
             sums = np.add.accumulate(values, axis=0)[-1]
@@ -364,7 +367,7 @@ class TreesBasis(PackedMap):
 
     @classmethod
     def from_arrays(cls, columns: int, sums: int, arrays: Arrays) -> TreesBasis:
-        """The trees of ``arrays()``. Raises InvalidPackage, InvalidProblem."""
+        """The trees that ``arrays()`` returned. Raises InvalidPackage, InvalidProblem."""
         names = ("feature", "threshold", "roots", "test", "children", "share", "values", "output")
         divisor = take_array(arrays, "map.divisor")
         if divisor.shape != (1,):
@@ -396,14 +399,14 @@ def _frozen(value: Any, field: str, kind: type[np.generic], shape: tuple[int, ..
 
 
 def _renumbered(numbers: NDArray[Any], size: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The distinct ones of numbers below ``size`` (n,), rising, and the place of each number there, (n,)."""
+    """The distinct ones of numbers below ``size`` (n,), rising, and each number's position there, (n,)."""
     used = np.zeros(size, dtype=np.bool_)
     used[numbers] = True
     return np.flatnonzero(used), (np.cumsum(used) - 1)[numbers]
 
 
 def _is_within(numbers: NDArray[Any], low: int, high: int) -> bool:
-    """Whether all are in [low, high)."""
+    """Whether all numbers are in [low, high)."""
     return not numbers.size or bool(numbers.min() >= low and numbers.max() < high)
 
 

@@ -1,9 +1,8 @@
-"""What answers cost: the time of each evaluation, in multiply-adds.
+"""Estimates the time of each evaluation, in multiply-adds.
 
-A multiply-add is one of a product of two vectors, about a third of a nanosecond. Maps, forms and trees say
-beside their code what a row costs them (``work``), and so do explanations (``contributions``); here is what
-the classes of a request come to. What the interpreter takes to call each of them is not counted, unless a
-request has many calls.
+One multiply-add of a product of two vectors takes about a third of a nanosecond. Maps, forms and trees
+declare the time of a row in ``work``, and explanations in ``contributions``; this module adds up the classes
+of a request. The interpreter's time for each call is not counted, unless a request has many calls.
 """
 
 from __future__ import annotations
@@ -17,27 +16,27 @@ from core.packed.student import PackedStudent
 
 _OF_VALUE: Final = 500
 _OF_TEXT: Final = 80_000
-"""The time in which a value of a record is read, and a short text is taken apart."""
+"""Time of reading a value of a record and splitting a short text."""
 
 
 def row_work(packed: PackedMap, outputs: int) -> int:
-    """For the basis values of a row, and ``outputs`` linear functions of them."""
+    """Work of a row's basis values, and of ``outputs`` linear functions of them."""
     return packed.work + outputs * packed.n_basis
 
 
 def students_work(students: Sequence[PackedStudent], *, explain: bool = False) -> int:
-    """For all scores of students of one version at a row; those of the same map share its basis values.
+    """Work of all scores of one version's students for a row; students of one map share its basis values.
 
-    explain: also for the gates, and for the numbers of the rejections that decide.
+    explain: also for gates and numbers of the deciding rejections.
     """
     of_maps = {student.map.digest: student.map.work for student in students}
     return sum(of_maps.values()) + sum(_score_work(student, explain=explain) for student in students)
 
 
 def record_work(students: Sequence[PackedStudent], rows: RecordRows, *, explain: bool = False) -> int:
-    """As `students_work` for a record, whose values and texts take time of their own.
+    """Like `students_work` for a record, whose values and texts take additional time.
 
-    Of the terms a record has few: linear functions of them cost only those.
+    A record has few terms, and linear functions of terms take time for these only.
     """
     of_maps: dict[str, int] = {}
     of_scores = 0
@@ -56,7 +55,7 @@ def record_work(students: Sequence[PackedStudent], rows: RecordRows, *, explain:
 
 
 def _score_work(student: PackedStudent, *, explain: bool) -> int:
-    """For a score from basis values."""
+    """Work of a score from basis values."""
     form = student.form
     if not explain:
         return form.work

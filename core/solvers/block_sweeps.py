@@ -24,8 +24,8 @@ from core.types import FloatArray
 def simplex_threshold(values: FloatArray, count: int, volume: float) -> float:
     """β with Σ_{k<count} [values_k − β]_+ = volume, for volume >= 0 and count >= 1.
 
-    Michelot's iteration: β is computed as if every value were above it, then again from those above this β,
-    until all are. Overwrites ``values[:count]``.
+    Michelot's iteration: β is computed as if every value were above it, then again from the values above the
+    last β, until all of them are. Overwrites ``values[:count]``.
     """
     total = 0.0
     for p in range(count):
@@ -40,7 +40,7 @@ def simplex_threshold(values: FloatArray, count: int, volume: float) -> float:
                 values[kept] = value
                 total += value
                 kept += 1
-        if kept == count or kept == 0:  # rounding can leave none above β if the values are equal
+        if kept == count or kept == 0:  # if the values are equal, rounding can leave none above β
             return threshold
         count = kept
         threshold = (total - volume) / count
@@ -167,7 +167,7 @@ def sweep(
     alpha: FloatArray,
     W: FloatArray,
 ) -> tuple[int, float, float]:
-    """Exact block steps for the examples in ``order``, keeping W = W(α).
+    """Exact block steps for the examples in ``order``, which keep W = W(α) up to date.
 
     Drops classes from the active set by the rule of ``duality_terms``. Returns the number of row products,
     Σ_i Δα_i,y_i, and the duality gap of these examples, each at W before its step: P(W(α)) − D(α) is

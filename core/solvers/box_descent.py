@@ -20,7 +20,7 @@ def projected_gradient(slacks: FloatArray, alpha: FloatArray, bounds: FloatArray
 
 
 def active_set(gradient: FloatArray) -> NDArray[np.bool_]:
-    """Mask of the rows to keep (shrinking): all but those whose KKT slack exceeds the worst violation."""
+    """Mask of the rows to keep (shrinking): all except those with more KKT slack than the worst violation."""
     keep: NDArray[np.bool_] = gradient >= -max(0.0, float(gradient.max()))
     return keep
 
@@ -37,7 +37,7 @@ def sweep(
     alpha: FloatArray,
     theta: FloatArray,
 ) -> None:
-    """Coordinate steps α_i ← clip(α_i + u_i / ‖φ_i‖², 0, U_i) in the given order, keeping θ = θ(α)."""
+    """Coordinate steps α_i ← clip(α_i + u_i / ‖φ_i‖², 0, U_i) in the given order, which update θ = θ(α)."""
     for _ in range(epochs):
         for at in range(len(order)):
             i = order[at]

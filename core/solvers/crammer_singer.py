@@ -51,7 +51,7 @@ _FEWEST_EPOCHS_PER_ROUND = 3
 _SLACK_SHARE = 0.02
 # Rounds in succession in which neither bound of the optimum improves, until the solver has stalled.
 _IDLE_ROUNDS = 12
-# Relative size of rounding errors in D, and of the least rise from one round to the next that is progress.
+# Relative size of rounding errors in D, and of the smallest rise between rounds that counts as progress.
 _ROUNDING, _LEAST_RISE = 1e-15, 1e-12
 # A round is slow when it leaves more than this share of the gap.
 _SLOW = 0.5

@@ -17,7 +17,7 @@ class Certificate:
     """Bounds of the optimum after an iteration: dual_objective <= optimum <= objective.
 
     recorded: the value for the trace; ``None`` means the primal objective.
-    scale: size of the objective that the gap is relative to, where the objective itself may tend to 0.
+    scale: least size of the objective for the relative gap, for problems whose objective may tend to 0.
     stalled: floating point allows no further progress.
     """
 

@@ -26,7 +26,7 @@ Rows: TypeAlias = tuple[Any, ...]
 
 _CACHE_LINE = 64
 
-# Without nnan and ninf: they would make a NaN or an infinity undefined behaviour.
+# Without nnan and ninf, which would make a NaN or an infinity undefined behaviour.
 _FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 
 
@@ -189,8 +189,8 @@ def row_load(rows: Rows, i: int, row: FloatArray) -> None:
 def row_prefetch(rows: Rows, i: int, start: int, stop: int) -> None:
     """Bring the entries ``start`` to ``stop`` of φ_i closer to the processor; does nothing for CSR.
 
-    The processor does not foresee rows in random order. Between the products with one row, parts of the next
-    one can be asked for, so that they arrive meanwhile. Does nothing without compilation.
+    The processor does not predict rows in random order. Parts of the next row can be requested between the
+    products with the current row, so that they arrive in time. Does nothing without compilation.
     """
 
 

@@ -1,7 +1,8 @@
 """Majorise-minimise (iteratively reweighted least squares) for gated hinge problems: Algorithm 2.
 
-The paper bounds |ϑ| at the current point v by (ϑ²/|v| + |v|)/2 and guards the division as |v| + 1e-6. That
-guarded form is no majoriser at v, and its objective can rise. Here the hinge is first replaced by its smooth
+The paper bounds |ϑ| at the current point v by (ϑ²/|v| + |v|)/2 and guards the division as |v| + 1e-6. This
+guarded form is not a majoriser at v, and its objective can rise. Here the hinge is first replaced by its
+smooth
 upper bound
 
     h_δ(u) = (u + √(u² + δ²)) / 2,   [u]_+ ≤ h_δ(u) ≤ [u]_+ + δ/2,

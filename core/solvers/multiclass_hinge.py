@@ -102,7 +102,8 @@ class CrammerSingerProblem:
 def best_multiple(norm2: float, bound: float, ahead: FloatArray) -> float:
     """The c >= 0 that minimises P(c W) = ½ c² ‖W‖² + b Σ_i [1 + c r_i]_+, exactly.
 
-    norm2: ‖W‖². bound: b. ahead: r (n,), the highest score of a rival less that of the own class. 1 if W = 0.
+    norm2: ‖W‖². bound: b. ahead: r (n,), the highest score of a rival minus that of the own class. 1 if W =
+    0.
     """
     if norm2 == 0.0:
         return 1.0

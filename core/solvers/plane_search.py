@@ -1,11 +1,11 @@
 """Acceleration of dual block descent: the maximum of D over the plane of the last two steps.
 
-Near the solution the bounds that hold no longer change, D is quadratic on the rest, and the epochs of block
-descent converge linearly. After each epoch D is maximised over the plane through the point reached that is
-spanned by the epoch's step and the step before it (a locally optimal conjugate direction method with the
-epoch in place of the gradient: Knyazev 2001). D there depends on inner products of (K, m) matrices. The
-maximum is projected on the feasible set, row by row, and an exact line search to it ensures that D never
-falls.
+Near the solution the set of active bounds no longer changes, D is quadratic in the other variables, and the
+epochs of block descent converge linearly. After each epoch, D is maximised over the plane through the current
+point that is spanned by the epoch's step and the previous step (a locally optimal conjugate direction method
+with the epoch instead of the gradient: Knyazev 2001). D in this plane depends on inner products of (K, m)
+matrices. The maximum is projected on the feasible set, row by row, and an exact line search to it ensures
+that D never decreases.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from core.solvers.jit import Rows, compiled, loaded_axpy, row_load
 from core.solvers.proximal_point import best_share
 from core.types import FloatArray
 
-# Exact arithmetic gives at least −½ for the share of the epoch's own step; less means that rounding decides.
+# In exact arithmetic the share of the epoch's own step is at least −½; a smaller share is a rounding error.
 _LEAST_SHARE = -0.3
 # Gain of D in units of ‖W‖² below which rounding may decide.
 _LEAST_GAIN = 1e-11

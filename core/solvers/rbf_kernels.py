@@ -36,7 +36,8 @@ def exponential(values: Singles, bits: NDArray[np.int32]) -> None:
     """values ← exp(values) for values clipped to [MIN_EXPONENT, 0], relative error below 1e-5.
 
     bits: scratch of the same length. x = k ln 2 + r with |r| ≤ ln 2 / 2; exp r is the polynomial of the
-    Cephes library (S. Moshier), 2^k is written into the bits of the exponent. Unlike libm's it vectorises.
+    Cephes library (S. Moshier), and 2^k is written into the bits of the exponent. Unlike libm's it
+    vectorises.
     """
     powers = bits.view(np.float32)
     for j in range(values.shape[0]):

@@ -52,7 +52,7 @@ The division by √d keeps that length independent of the number of columns d.
 """
 
 _STOCK = 1 << 20
-"""Normal numbers drawn for the jitter of all batches, at least."""
+"""Least number of normal numbers drawn for the jitter of all batches."""
 
 _POLL_ENTRIES = 1 << 24
 _POLL_STEPS = 64
@@ -150,8 +150,8 @@ def descend(
     """At most ``steps`` steps of Adam (Kingma and Ba 2015) from ``start``; cosine decay of the rate to 0.
 
     Once the loss of the rows without jitter is settled, the rate decays to 0 within ``_FADE`` further steps.
-    A batch takes its jitter from a random place of a stock of normal numbers, which costs less than drawing
-    it. Network and all sums are float32. run: reports completed steps as stage ``"student"``.
+    A batch takes its jitter from a random position of a stored list of normal numbers, which costs less than
+    drawing new ones. Network and all sums are float32. run: reports completed steps as stage ``"student"``.
 
     Raises Cancelled.
     """
@@ -204,10 +204,10 @@ def descend(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Descent:
-    """What ``descend`` gives.
+    """The result of ``descend``.
 
-    steps: that were made. relative_gradient: norm of the gradient, at one jitter of all rows, over that at
-    the start; 0 at a stationary point. settled: whether it ended because no loss was left.
+    steps: number of steps. relative_gradient: norm of the gradient, at one jitter of all rows, relative to
+    that at the start; 0 at a stationary point. settled: whether it ended because no loss was left.
     """
 
     network: Network
@@ -217,7 +217,7 @@ class Descent:
 
 
 def gradient(problem: NetworkProblem, network: Network, noise: Singles, run: Run) -> Singles:
-    """Of the problem at one jitter of all rows, from a stock of normal numbers; flat like ``Network.of``."""
+    """The problem's gradient at one jitter of all rows from stored normal numbers, as for ``Network.of``."""
     n, d = problem.rows.shape
     total = np.zeros(sum(part.size for part in network.parts()))
     network = network.astype(np.float32)
@@ -263,11 +263,11 @@ class Schedule:
         return self.steps if self.settled is None else min(self.steps, self.settled + _FADE)
 
     def fading(self, done: int) -> Schedule:
-        """The schedule that ends soon after ``done`` steps, unless it is to end already."""
+        """The schedule that ends soon after ``done`` steps; unchanged if it is already ending."""
         return Schedule(self.steps, done) if self.settled is None else self
 
     def rates(self, first: int, last: int, d: int) -> Singles:
-        """Of landmarks and scales, and of the rest, with Adam's bias corrections, (last − first, 2)."""
+        """Rates of landmarks and scales, and of the rest, with Adam's bias corrections, (last − first, 2)."""
         step = np.arange(first, last)
         fast, slow = _MOMENT_DECAYS
         rate = 0.5 * (1.0 + np.cos(np.pi * step / self.steps))
@@ -281,7 +281,7 @@ class Schedule:
 class _Sampler:
     """Importance sampling of rows: half uniform, half uniform over the rows near or inside the margin.
 
-    near: numbers of these rows. loss: of all rows without jitter, as a share of that of the best constant
+    near: numbers of these rows. loss: of all rows without jitter, relative to that of the best constant
     decision. weights, target_weights: w and μ/n divided by the expected number of draws of
     the row, so that the expected gradient of a batch is that of the problem, (n,).
     """

@@ -1,4 +1,4 @@
-"""Products of sparse rows with each other, by the lists of the rows that have each column."""
+"""Inner products of sparse rows with each other, by lists of the rows of each column."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from core.solvers.jit import Rows, as_rows, compiled
 from core.types import FloatArray, IntArray
 
 _BLOCK_ROWS: Final = 256
-"""Rows between two cancel checks."""
+"""Number of rows between two cancel checks."""
 
 
 def example_gram(features: sp.csr_array, index: IntArray, scale: FloatArray, run: Run) -> FloatArray:
     """diag(s) Φ Φᵀ diag(s) of the rows φ_i, i in ``index`` (n,), s = ``scale`` (n,): lower triangle, (n, n).
 
-    Costs about ½ Σ_c n_c² products for columns c that n_c of the rows have. Raises Cancelled.
+    It costs about ½ Σ_c n_c² products, if column c has n_c rows. Raises Cancelled.
     """
     rows = as_rows(features)
     starts = _list_starts(rows, index, features.shape[1])
@@ -33,7 +33,7 @@ def example_gram(features: sp.csr_array, index: IntArray, scale: FloatArray, run
 
 @compiled
 def _list_starts(rows: Rows, index: IntArray, m: int) -> NDArray[np.int64]:
-    """Where the list of each column begins, (m + 1,)."""
+    """The start of each column's list, (m + 1,)."""
     _, indices, indptr = rows
     starts = np.zeros(m + 1, dtype=np.int64)
     for r in range(len(index)):

@@ -18,10 +18,10 @@ _FEW = 0.27
 
 @dataclass(frozen=True, eq=False)
 class SweptExamples:
-    """What sweeps read, and what they change in place: dual, classes, counts.
+    """The arrays that sweeps read, and those that they change in place: dual, classes, counts.
 
-    rows: features. labels, norms, counts: (b,). dual, classes: (b, K). bound: C/n. numbers: which examples
-    these are, (b,); None for all.
+    rows: features. labels, norms, counts: (b,). dual, classes: (b, K). bound: C/n. numbers: numbers of these
+    examples, (b,); None for all.
     """
 
     rows: Rows
@@ -34,16 +34,16 @@ class SweptExamples:
     numbers: NDArray[np.int64] | None = None
 
     def worth_copying(self, active: NDArray[np.int64], dtype: np.dtype[np.floating]) -> bool:
-        """Whether a copy of the examples ``active``, of sweeps in ``dtype``, is small and saves time."""
+        """Whether a copy of the examples ``active``, for sweeps in ``dtype``, is small and saves time."""
         halves = len(self.rows) == 1 and self.rows[0].dtype == np.float64 and dtype == np.float32
         return halves and self.numbers is None and 0 < len(active) <= _FEW * len(self.labels)
 
     def memory(self) -> NDArray[np.float32]:
-        """For the features of the largest copy, (b, m), uninitialised; one for all copies."""
+        """Uninitialised memory for the features of the largest copy, (b, m), shared by all copies."""
         return np.empty((int(_FEW * len(self.labels)), self.rows[0].shape[1]), np.float32)
 
     def copy_of(self, numbers: NDArray[np.int64], memory: NDArray[np.float32]) -> SweptExamples:
-        """The examples ``numbers`` (b,) of dense rows, one after another in ``memory``."""
+        """The examples ``numbers`` (b,) of dense rows, copied one after another into ``memory``."""
         features = memory[: len(numbers)]
         copy_rows(self.rows[0], numbers, features)
         return SweptExamples(

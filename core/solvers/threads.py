@@ -1,4 +1,4 @@
-"""Limit BLAS to one thread where results must be bit-for-bit repeatable.
+"""Limits BLAS to one thread where results must be bit-for-bit repeatable.
 
 The number of BLAS threads determines the order of the sums in a matrix product or an eigendecomposition, and
 so their last bits: the same data would give different features with another number of threads.
@@ -45,12 +45,12 @@ def one_blas_thread() -> Iterator[None]:
 
 @contextmanager
 def one_openmp_thread() -> Iterator[None]:
-    """Limit OpenMP to one thread for what this thread starts within the block."""
+    """Limit OpenMP to one thread for the work that this thread starts within the block."""
     with _libraries(len(sys.modules)).limit(limits=1, user_api="openmp"):
         yield
 
 
 @lru_cache(maxsize=1)
 def _libraries(_modules: int) -> ThreadpoolController:
-    """The loaded libraries with threads. They are looked for after an import only, since it takes 5 ms."""
+    """The loaded libraries with threads; searched again only after an import, because that takes 5 ms."""
     return ThreadpoolController()

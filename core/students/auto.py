@@ -1,4 +1,4 @@
-"""The student of whichever family is best on held-out rows, chosen for each class within a time budget."""
+"""A student that chooses, for each class, the family that is best on held-out rows within a time budget."""
 
 from __future__ import annotations
 
@@ -35,7 +35,10 @@ CANDIDATES: Final[tuple[StudentSpec, ...]] = (
     MultiView(),
     Compact(),
 )
-"""What is compared, in this order: families, each with few settings. The first of equal ones is taken."""
+"""The candidates in the order of comparison: families with few settings each.
+
+The first of equal ones wins.
+"""
 
 _NEEDED: Final[dict[Need, str]] = {
     "gate_weights": "a teacher that is linear in the features",
@@ -77,11 +80,11 @@ class Auto(StudentSpec):
 
     @property
     def selects(self) -> bool:
-        """True: the family is chosen by held-out rows."""
+        """True: held-out rows choose the family."""
         return True
 
     def fit(self, problem: Problem, run: Run) -> Student:
-        """Raise InvalidProblem: what is fitted is the specification that ``select`` returns."""
+        """Raise InvalidProblem: only the specification that ``select`` returns can be fitted."""
         del problem, run
         message = "auto needs held-out rows to choose a family; fit the chosen family instead"
         raise InvalidProblem(Fault("student", "no_held_out_rows", message))
@@ -89,7 +92,7 @@ class Auto(StudentSpec):
     def select(self, scorer: HeldOutScorer, run: Run) -> Selection:
         """The candidate with the largest held-out F.
 
-        run: reports stage ``"families"`` in candidates. Raises InvalidProblem if nothing fits the data, or
+        run: reports stage ``"families"`` in candidates. Raises InvalidProblem if no candidate fits the data,
         Cancelled.
         """
         started = time.perf_counter()
@@ -122,7 +125,7 @@ class Auto(StudentSpec):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A specification. f1: of held-out rows, in [0, 1]. left_out: why it was not compared; None if it was."""
+    """A specification. f1: F on held-out rows, in [0, 1]. left_out: why it was not compared, or None."""
 
     spec: StudentSpec
     f1: float = 0.0
@@ -153,7 +156,7 @@ class FamilyChoice:
     candidates: tuple[Candidate, ...]
 
     def summary(self) -> dict[str, Any]:
-        """Family and F, those of the best other family, and how many were compared and left out."""
+        """Family and F of the choice and of the best other family; numbers of those compared and left out."""
         compared = [one for one in self.candidates if one.left_out is None]
         others = [one for one in compared if one.spec.name != self.chosen.spec.name]
         second = max(others, key=lambda one: one.f1, default=None)
@@ -171,5 +174,5 @@ class FamilyChoice:
         return [one.as_dict() for one in self.candidates]
 
     def metadata(self) -> dict[str, MetadataValue]:
-        """That the family was chosen, and its held-out F."""
+        """``chosen_by`` names this kind of student; ``chosen_f1`` is the held-out F."""
         return {"chosen_by": Auto.name, "chosen_f1": float(self.chosen.f1)}

@@ -1,4 +1,4 @@
-"""Students whose kind follows from the teacher: copies of trees, and several rejections of any other."""
+"""Students whose kind depends on the teacher: copies of trees, or polytopes for other teachers."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ class Automatic(StudentSpec):
         check_parameters(self, "student")
 
     def suited(self, teacher: TeacherSpec) -> StudentSpec:
-        """Copies of trees, or a polytope."""
+        """``Trees`` for a teacher of trees, otherwise a polytope or ``of_scores``."""
         return self._of(teacher.grows_trees)
 
     def _of(self, has_trees: bool) -> StudentSpec:
         return Trees() if has_trees else self.of_scores or Polytope(pieces=self.pieces, C=self.C)
 
     def with_point(self, values: dict[str, Any]) -> Automatic:
-        """With a polytope of these hyper-parameters."""
+        """The same with a polytope of these hyper-parameters."""
         return replace(self, of_scores=Polytope(**values)) if values else self
 
     def copying(self, rivals: int | None = None) -> Automatic:
-        """With copies of the scores of a teacher that is no trees. rivals: as of `Rivals`."""
+        """The same, but copying the scores of a teacher that has no trees. rivals: as in `Rivals`."""
         return replace(self, of_scores=Rivals(rivals))
 
     def fit(self, problem: Problem, run: Run) -> Student:
@@ -64,5 +64,5 @@ class Automatic(StudentSpec):
         return self._of(problem.trees is not None).fit(problem, run)
 
     def metadata(self) -> dict[str, MetadataValue]:
-        """Nothing: the student that suits the teacher has its own."""
+        """Empty: the student that suits the teacher has its own metadata."""
         return {}

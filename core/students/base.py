@@ -1,4 +1,4 @@
-"""The protocol of students: what is fitted, to what, and what a fitted student can do.
+"""The protocol of students: what a student is fitted to, and what a fitted student can do.
 
 A new student is one module: a frozen dataclass that derives from ``StudentSpec``, whose annotated fields are
 its hyper-parameters (``core.parameters``), a class that derives from ``Student``, and one line in
@@ -29,35 +29,37 @@ if TYPE_CHECKING:
     from core.types import BoolArray, FloatArray, IntArray, Matrix
 
 Need: TypeAlias = Literal["gate_weights", "dense", "privileged", "views", "trees", "held_out"]
-"""``"gate_weights"``: the teacher's score as a linear function of φ, distilled where it is none, so that
-every teacher has it. ``"dense"``: raw rows must not be sparse.
+"""What a student needs of the data or the teacher.
 
-``"trees"``: a teacher of trees. ``"held_out"``: the teacher's scores of rows that it was not fitted to.
-
-``"privileged"``, ``"views"``: the data set must have privileged columns, or views of its columns, which a fit
-finds as ``problem.examples.privileged`` and ``problem.examples.views``.
+``"gate_weights"``: the teacher's score as a linear function of φ. Every teacher has it: if its score is not
+linear in φ, the function is distilled. ``"dense"``: raw rows must not be sparse. ``"trees"``: a teacher of
+trees. ``"held_out"``: the teacher's scores of rows that it was not fitted to. ``"privileged"``, ``"views"``:
+the data set must have privileged columns, or views of its columns, which a fit reads from
+``problem.examples.privileged`` and ``problem.examples.views``.
 """
 
 Floats: TypeAlias = NDArray[np.float64]
 MetadataValue: TypeAlias = str | float | int
 
 TIE: Final = -float(np.finfo(np.float64).smallest_subnormal)
-"""Added to a margin that must be positive: argmax gives equal scores to the class that comes first."""
+"""Added to a margin that must be positive, because argmax prefers the first class among equal scores."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Problem:
-    """What one student learns from: the truth about its class, and the teacher's scores.
+    """The training problem of one student: the truth about its class, and the teacher's scores.
 
-    positive: true where the example is of the class, (n,). gate: the teacher's score S^y, (n,).
-    gate_weights: w_y with S^y = Φ w_y, (m,); where S^y is not linear in φ, distilled from it. None if the
-        caller has none.
+    positive: whether the example is of the class, (n,). gate: the teacher's score S^y, (n,).
+    gate_weights: w_y with S^y = Φ w_y, (m,); distilled if S^y is not linear in φ. None if the caller has
+        none.
     rival: r, the largest score of another class, (n,).
-    codes: class codes of the examples, (n,). class_weights: W with S = Φ Wᵀ, (K, m), likewise.
-    teacher_cost: multiplications of a query to the packed teacher.
-    is_distilled: whether Φ w_y is only near S^y. trees: those whose sums are the teacher's scores, if any.
-    held_out: scores of teachers that were not fitted to the row, (n, K), NaN for rows without; None if there
-        are none.
+    codes: class codes of the examples, (n,). class_weights: W with S = Φ Wᵀ, (K, m); distilled or None like
+        ``gate_weights``.
+    teacher_cost: number of multiplications of a query to the packed teacher.
+    is_distilled: whether Φ w_y only approximates S^y. trees: the teacher's trees, whose sums are its scores;
+        None for other teachers.
+    held_out: scores by teachers that were not fitted to the row, (n, K), NaN for rows without such scores;
+        None if no row has any.
     """
 
     positive: BoolArray
@@ -74,7 +76,7 @@ class Problem:
 
     @property
     def linear_gate(self) -> FloatArray:
-        """The gate as a query evaluates it, (n,): S^y, or Φ w_y where that is not the same."""
+        """The gate as a query evaluates it, (n,): S^y, or Φ w_y if that differs."""
         if not self.is_distilled or self.gate_weights is None:
             return self.gate
         from core.run import Run
@@ -89,7 +91,7 @@ class Problem:
 
     @property
     def offers(self) -> frozenset[Need]:
-        """What data and teacher have of what students may need."""
+        """The needs of students that data and teacher fulfil."""
         present: dict[Need, bool] = {
             "gate_weights": self.gate_weights is not None,
             "dense": isinstance(self.examples.all_X, np.ndarray),
@@ -127,7 +129,7 @@ class Problem:
 class Decision:
     """A decision function for queries: a form on the basis values of a map.
 
-    A threshold, a calibration and a label are added by ``core.training``.
+    ``core.training`` adds threshold, calibration and label.
     """
 
     map: PackedMap
@@ -137,10 +139,11 @@ class Decision:
 def folded(
     feature_map: FeatureMap | None, functions: FloatArray, gate_weights: FloatArray
 ) -> tuple[PackedMap, Floats, Floats, tuple[Floats, float]]:
-    """Linear functions of φ, (q, m) or (m,) for one, and the gate, (m,), on the basis of the map.
+    """Fold linear functions of φ and the gate into functions on the basis of the map.
 
-    Returns the basis, coefficients (q, b) and intercepts (q,) of the functions, and both of the gate. Raises
-    InvalidProblem without a map.
+    functions: (q, m), or (m,) for one. gate_weights: (m,). Returns the basis, coefficients (q, b) and
+    intercepts (q,) of the functions, and coefficients (b,) and intercept of the gate. Raises InvalidProblem
+    if there is no map.
     """
     if feature_map is None:
         raise InvalidProblem(Fault("features", "no_map", "features without a map cannot be packed"))
@@ -161,13 +164,13 @@ class Student(ABC):
         """Scores (n,), float64: the larger, the more likely an example of the class."""
 
     def of_teacher(self, scores: FloatArray) -> FloatArray | None:
-        """Its scores (n,) as they follow from the teacher's, (n, K); None if they do not."""
+        """The student's scores (n,), if they follow from the teacher's scores (n, K); otherwise None."""
         del scores
         return None
 
     @property
     def expects_f1(self) -> bool:
-        """Whether 0 was chosen as the rule ``expected_f1`` does, so that another threshold must be better."""
+        """Whether 0 was chosen as by the rule ``expected_f1``; another threshold must then be better."""
         return False
 
     @abstractmethod
@@ -175,7 +178,7 @@ class Student(ABC):
         """The decision function for queries."""
 
     def rival_codes(self) -> Sequence[int]:
-        """Codes of the classes that its first rejections stand for, in their order; none by default."""
+        """Codes of the classes that its first rejections stand for, in order; empty by default."""
         return ()
 
     def metadata(self) -> dict[str, MetadataValue]:
@@ -184,12 +187,12 @@ class Student(ABC):
         return {"objective": summary.objective}
 
     def facts(self) -> dict[str, Any]:
-        """What the fit found out beside the decision, JSON-ready, e.g. a number of landmarks."""
+        """Further results of the fit, JSON-ready, for example the number of landmarks."""
         return {}
 
 
 class SolvedStudent(Student):
-    """A student whose fit is one convex problem. solution: of that, with its certificate."""
+    """A student whose fit is one convex problem. solution: its solution, with a certificate."""
 
     solution: Solution
 
@@ -210,9 +213,10 @@ class SolvedStudent(Student):
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How exactly to solve: relative duality gap to stop at, and limit of epochs of coordinate descent.
+    """How exactly to solve. tolerance: relative duality gap at which to stop.
 
-    finish: iteration limit of the full solver, for fits that miss the tolerance; 0 disables it.
+    max_epochs: limit of epochs of coordinate descent. finish: iteration limit of the full solver, for fits
+    that miss the tolerance; 0 disables it.
     """
 
     tolerance: float = 1e-3
@@ -224,9 +228,9 @@ class Budget:
 class Fold:
     """One fold for one class.
 
-    number, target: of the fold, and the code of the class. problem: of all n rows, with the scores of the
-    teacher that was fitted to the rows of the other folds. is_training: the rows to fit to, (n,).
-    single: Φ in float32, (n, m); sums over it stay float64. norms: ‖φ_i‖², (n,).
+    number, target: number of the fold, and code of the class. problem: all n rows, with the scores of the
+    teacher that was fitted to the rows of the other folds. is_training: whether a row is fitted to, (n,).
+    single: Φ in float32, (n, m); sums over it are computed in float64. norms: ‖φ_i‖², (n,).
     """
 
     number: int
@@ -242,7 +246,7 @@ class Fold:
         return np.flatnonzero(~self.is_training)
 
     def fit(self, spec: StudentSpec, run: Run) -> Student:
-        """A student of the training rows."""
+        """A student fitted to the training rows."""
         return spec.fit(self.problem.take(np.flatnonzero(self.is_training)), run)
 
     def held_out_scores(self, student: Student) -> FloatArray:
@@ -254,7 +258,7 @@ class Fold:
 class FoldResult:
     """Scores of the fold's held-out rows at each point, (points, rows); gaps and seconds, (points,).
 
-    gaps: relative duality gaps reached, 0 where a student has none. seconds: wall time of the fits.
+    gaps: relative duality gaps; 0 for students without a gap. seconds: wall time of the fits.
     """
 
     scores: NDArray[np.float32]
@@ -263,13 +267,13 @@ class FoldResult:
 
 
 class HeldOutScorer(Protocol):
-    """Cross-validation of one class, for specifications that choose a hyper-parameter of their own by it."""
+    """Cross-validation of one class, for specifications that use it to choose their own hyper-parameters."""
 
     n_rows: int
 
     @property
     def offers(self) -> frozenset[Need]:
-        """What data and teacher have of what students may need."""
+        """The needs of students that data and teacher fulfil."""
         ...
 
     def scores(self, spec: StudentSpec) -> FloatArray:
@@ -301,7 +305,8 @@ class Report(Protocol):
 class Selection:
     """Hyper-parameters chosen by cross-validation.
 
-    spec: the choice. held_out_scores: of every training row, by students with these hyper-parameters, (n,).
+    spec: the choice. held_out_scores: scores of every training row by students with ``spec`` that were not
+    fitted to it, (n,).
     """
 
     spec: StudentSpec
@@ -313,8 +318,8 @@ class StudentSpec(ABC):
     """Hyper-parameters of a student: the fields of a frozen dataclass.
 
     name: key in ``core.learners.STUDENTS`` and in the API. needs: what the data and the teacher must offer.
-    copies_teacher: whether scores follow from the teacher's, so that its held-out scores serve in place of
-    students in folds.
+    copies_teacher: whether the student's scores follow from the teacher's. The teacher's held-out scores then
+    serve in place of students that are fitted in folds.
     """
 
     name: ClassVar[str]
@@ -326,19 +331,19 @@ class StudentSpec(ABC):
         """Fit the student; the same arguments give the same bits. Raises InvalidProblem, Cancelled."""
 
     def suited(self, teacher: TeacherSpec) -> StudentSpec:
-        """What is fitted to a teacher of this kind: the specification itself, unless it says otherwise."""
+        """The specification to fit for a teacher of this kind; by default this specification itself."""
         del teacher
         return self
 
     def with_point(self, values: dict[str, Any]) -> StudentSpec:
-        """The specification with these hyper-parameters of what suits it."""
+        """The same with these hyper-parameters; their names are those of the suited specification."""
         changed: StudentSpec = replace(self, **values)  # type: ignore[type-var]
         return changed
 
     def prepare(self, examples: Examples, run: Run) -> None:
         """Compute what all students of this specification share, before the first fit.
 
-        It goes to ``examples.shared``.
+        The result is stored in ``examples.shared``.
         """
         del examples, run
 
@@ -354,27 +359,27 @@ class StudentSpec(ABC):
     def walk(cls, specs: Sequence[Self], fold: Fold, budget: Budget, run: Run) -> FoldResult:
         """Held-out scores of several points in one fold. The default fits each point alone.
 
-        budget: how exactly to solve; the default leaves that to the specifications. Raises Cancelled.
+        budget: how exactly to solve; the default ignores it and uses the specifications. Raises Cancelled.
         """
         del budget
         return fit_each(specs, fold, run)
 
     @property
     def selects(self) -> bool:
-        """Whether ``select`` chooses a hyper-parameter, for which it needs held-out scores."""
+        """Whether ``select`` chooses a hyper-parameter, which needs held-out scores."""
         return False
 
     def select(self, scorer: HeldOutScorer, run: Run) -> Selection | None:
-        """Choose hyper-parameters that are left open, by cross-validation of one class."""
+        """Choose the hyper-parameters that are left open, by cross-validation of one class."""
         del scorer, run
         return None
 
     def params(self) -> dict[str, Any]:
-        """The hyper-parameters that a search shows of each point, JSON-ready."""
+        """The hyper-parameters that a search reports for each point, JSON-ready."""
         return {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
 
     def metadata(self) -> dict[str, MetadataValue]:
-        """What the packed student says about its hyper-parameters."""
+        """The hyper-parameters for the metadata of the packed student."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
         return {name: value for name, value in values.items() if isinstance(value, str | float | int)}
 

@@ -1,7 +1,7 @@
-"""Compact students, with few landmarks of their own instead of the teacher's features.
+"""Compact students, which have a few landmarks of their own instead of the teacher's features.
 
-``core.students.landmark_fit`` has the descent, in the units of scaled rows; here are the hyper-parameters and
-the decision in those of the raw columns.
+This module has the hyper-parameters, and the decision on raw columns. ``core.students.landmark_fit`` has the
+gradient descent, which works on scaled rows.
 """
 
 from __future__ import annotations
@@ -31,18 +31,19 @@ if TYPE_CHECKING:
 MAX_LANDMARKS = 1000
 DEFAULT_LANDMARKS = 100
 SIZES = (12, 25, 50, 100, 200, 400)
-"""Numbers of landmarks tried, rising, for a budget of F."""
+"""Numbers of landmarks to try, rising, if the budget is a loss of F."""
 
 
 @dataclass(frozen=True, slots=True)
 class Compact(StudentSpec):
     """Students with few landmarks of their own, cheaper to ask than the teacher's features; dense rows only.
 
-    It distils the teacher's score, so that it needs no teacher that is linear in the features. Difficulty and
-    gate shape its landmarks, but nothing pulls its decision to the gate: see ``core.students.landmark_fit``.
+    It distils the teacher's score, so it needs no teacher that is linear in the features. Difficulty and
+    gate influence its landmarks, but its decision is not regularised towards the gate: see
+    ``core.students.landmark_fit``.
 
-    One budget at most; without any it is 100 landmarks. reference: the full student that ``max_f1_loss``
-    compares with. Raises InvalidProblem naming every wrong field.
+    At most one budget may be set; without any, it is 100 landmarks. reference: the full student that
+    ``max_f1_loss`` compares with. Raises InvalidProblem naming every wrong field.
     """
 
     name: ClassVar[str] = "compact"
@@ -91,7 +92,7 @@ class Compact(StudentSpec):
         KernelRows.shared(examples, run)
 
     def fit(self, problem: Problem, run: Run) -> CompactStudent:
-        """Fit with the landmarks that the budget allows. run: reports stage ``"student"`` in steps.
+        """Fit with as many landmarks as the budget allows. run: reports stage ``"student"`` in steps.
 
         Raises InvalidProblem, Cancelled.
         """
@@ -119,7 +120,7 @@ class Compact(StudentSpec):
         return CompactStudent(fitted, rows, cost, summary)
 
     def affordable(self, problem: Problem) -> int:
-        """Landmarks that the number or the relative cost allows. Raises InvalidProblem if it is none."""
+        """Number of landmarks that the budget allows. Raises InvalidProblem if it allows none."""
         if self.relative_cost is None:
             return DEFAULT_LANDMARKS if self.n_landmarks is None else self.n_landmarks
         per_landmark = int(problem.examples.all_X.shape[1]) + 1
@@ -134,11 +135,11 @@ class Compact(StudentSpec):
 
     @property
     def selects(self) -> bool:
-        """Whether the number of landmarks is chosen by held-out F."""
+        """Whether held-out F chooses the number of landmarks."""
         return self.max_f1_loss is not None
 
     def select(self, scorer: HeldOutScorer, run: Run) -> Selection | None:
-        """The first size whose F is near enough to the full student's; if none is, the one with the best F.
+        """The first size whose F is close enough to the full student's; otherwise the size with the best F.
 
         run: reports stage ``"sizes"`` in sizes tried. Raises InvalidProblem, Cancelled.
         """
@@ -178,7 +179,7 @@ class Compact(StudentSpec):
 
 @dataclass(frozen=True, slots=True)
 class SizePoint:
-    """F in [0, 1] on the held-out folds with so many landmarks."""
+    """F in [0, 1] on the held-out folds with this number of landmarks."""
 
     n_landmarks: int
     f1: float
@@ -188,9 +189,9 @@ class SizePoint:
 class SizeChoice:
     """How the number of landmarks was chosen by F.
 
-    full_f1: F of the full student on the same folds. points: sizes tried, rising.
+    full_f1: F of the full student on the same folds. points: sizes that were tried, rising.
     met: whether the last of them is within the budget; if not, the size with the best F was taken.
-    n_landmarks: the size taken. max_f1_loss: the budget.
+    n_landmarks: the chosen size. max_f1_loss: the budget.
     """
 
     full_f1: float
@@ -217,9 +218,9 @@ class SizeChoice:
 class KernelRows:
     """All rows, scaled for the kernel.
 
-    shift, scale: (d,), x' = (x − shift)·scale with the kernel's √γ inside scale; γ and scaling are those of
-    the teacher's features, for linear features γ is ``scale_rule``'s.
-    rows: x' of the rows, (N, d) float32. neighbour: ``neighbour_distance`` of them.
+    shift, scale: (d,), x' = (x − shift)·scale; scale includes the kernel's √γ. γ and scaling are those of the
+    teacher's features; for linear features γ is that of ``scale_rule``.
+    rows: x' of the rows, (N, d) float32. neighbour: their ``neighbour_distance``.
     """
 
     shift: Floats
@@ -229,7 +230,7 @@ class KernelRows:
 
     @classmethod
     def shared(cls, examples: Examples, run: Run) -> KernelRows:
-        """Of all rows, computed once for all classes. run: reports stage ``"compact_rows"`` in rows.
+        """The scaled rows, computed once for all classes. run: reports stage ``"compact_rows"`` in rows.
 
         Raises InvalidProblem for sparse rows, Cancelled.
         """
@@ -263,8 +264,8 @@ class KernelRows:
 class CompactStudent(Student):
     """A compact student.
 
-    fitted: on scaled rows. rows: how they are scaled. relative_cost: multiplications of its query over the
-    teacher's.
+    fitted: the decision on scaled rows. rows: how rows are scaled. relative_cost: multiplications of its
+    query divided by those of the teacher's query.
     """
 
     fitted: FittedNetwork
@@ -274,7 +275,7 @@ class CompactStudent(Student):
 
     @property
     def n_landmarks(self) -> int:
-        """p, kernel values in a query."""
+        """p, the number of kernel values in a query."""
         return len(self.fitted.landmarks)
 
     def scores(self, examples: Examples) -> FloatArray:

@@ -6,9 +6,9 @@ from core.packed import PackedMap
 
 
 def query_cost(basis: PackedMap, n_outputs: int) -> int:
-    """Multiplications of one query: the basis of p values from d columns, then ``n_outputs`` products of it.
+    """Multiplications of one query: those of the p basis values, and ``n_outputs`` products with them.
 
-    An exponential or cosine is not counted: there is one for d + n_outputs multiplications. Comparisons of
-    trees, and the sums of what their leaves hold, count as multiplications.
+    Exponentials and cosines are not counted: there is one for each d + n_outputs multiplications. For trees,
+    comparisons and the additions of leaf values count as multiplications.
     """
     return basis.cost + basis.n_basis * n_outputs

@@ -7,8 +7,8 @@ For a target class y, with S₁ ≥ S₂ the two largest of an example's K score
     δ = (S^y − r) / (z |S^y|)                                           Eq. (9)
     d = clip((ϵ − 1)/2 · δ + (ϵ + 1)/2, ϵ, 1)                           Eq. (11)
 
-δ is only used clipped to [−1, 1], so it is taken as clip(z (S^y − r), ±|S^y|) / |S^y|, which stays exact
-however small |S^y| is; at S^y = 0 it is the limit, the sign of z (S^y − r).
+Only δ clipped to [−1, 1] is used. It is computed as clip(z (S^y − r), ±|S^y|) / |S^y|, which stays exact
+however small |S^y| is; for S^y = 0 it is the limit, the sign of z (S^y − r).
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ def difficulty_degrees(
     """Difficulty degree d of every example for one target class, shape (n,), in [floor, 1].
 
     scores: the teacher's scores S, (n, K). labels: true class codes, (n,). target: class code y.
-    floor: ϵ in (0, 1]; the paper also allows 0, which makes the loss weights 1/d infinite and is refused.
+    floor: ϵ in (0, 1]; the paper also allows 0, which is refused here because it makes loss weights 1/d
+    infinite.
     ranks: ``ScoreRanks.of(scores)``, if the caller has computed it.
 
     Raises InvalidProblem.
@@ -84,9 +85,9 @@ def difficulty_degrees(
 
 
 def class_weights(positive: BoolArray, exponent: float) -> FloatArray:
-    """b, (n,): weight of each example's loss, (n₋/n₊)^β for those of the class and 1 for the others.
+    """b, (n,): weight of each example's loss: (n₋/n₊)^β for examples of the class, 1 for the others.
 
-    positive: truth, (n,). exponent: β in [0, 1]. All weights are 1 if there are no examples of one side.
+    positive: truth, (n,). exponent: β in [0, 1]. All weights are 1 if all or no examples are of the class.
     """
     members = int(positive.sum())
     others = len(positive) - members

@@ -59,7 +59,7 @@ class GatedSpec(StudentSpec):
     @property
     @abstractmethod
     def point(self) -> Point:
-        """(C, ε, ϵ, β) as the method uses them: ϵ = 1 makes every difficulty 1."""
+        """(C, ε, ϵ, β) as the method uses them; ϵ = 1 makes every difficulty 1."""
 
     def fit(self, problem: Problem, run: Run) -> LinearStudent:
         """Fit Eq. (12):
@@ -112,7 +112,7 @@ class GatedSpec(StudentSpec):
         return solve_dual_cd(problem, tolerance=self.tolerance, max_epochs=self.max_epochs, run=run)
 
     def grid(self, choice: Any) -> tuple[Self, ...]:
-        """The points of a ``Grid``, or of the one named, that differ for this method, C rising first."""
+        """The points of a ``Grid`` or of a named grid that differ for this method, C rising first."""
         grid = grid_of(choice)
         return tuple(
             replace(self, C=C, margin=margin, difficulty_floor=floor, balance=balance)
@@ -123,19 +123,19 @@ class GatedSpec(StudentSpec):
 
     @classmethod
     def walk(cls, specs: Sequence[Self], fold: Fold, budget: Budget, run: Run) -> FoldResult:
-        """Fit the points one after another, each started from the solution of its neighbour."""
+        """Fit the points one after another, each starting from the solution of its neighbour."""
         from core.students.path import FoldPath
 
         path = FoldPath(fold, run, uses_gate=cls.uses_gate)
         return path.walk([spec.point for spec in specs], budget)
 
     def params(self) -> dict[str, Any]:
-        """C, ε and ϵ, and β where it is not 0."""
+        """C, ε and ϵ, and β if it is not 0."""
         balance = {"balance": self.balance} if self.balance else {}
         return {"C": self.C, "margin": self.margin, "floor": self.difficulty_floor, **balance}
 
     def metadata(self) -> dict[str, MetadataValue]:
-        """All fields, ϵ under the name ``floor``, β where it is not 0."""
+        """All fields; ϵ has the name ``floor``, and β is present if it is not 0."""
         return {
             "C": float(self.C),
             "margin": float(self.margin),

@@ -64,7 +64,10 @@ class GaussianSpec(StudentSpec):
         check_parameters(self, "student")
 
     def fit(self, problem: Problem, run: Run) -> GaussianStudent:
-        """Fit it. run: reports stage ``"evidence"`` in iterations. Raises InvalidProblem, Cancelled."""
+        """Fit the student. run: reports stage ``"evidence"`` in iterations.
+
+        Raises InvalidProblem, Cancelled.
+        """
         from core.students.gaussian_fit import fit_gaussian
 
         return fit_gaussian(
@@ -80,7 +83,7 @@ class GaussianSpec(StudentSpec):
 
     @abstractmethod
     def privileged_columns(self, problem: Problem) -> tuple[str, FloatArray] | None:
-        """What the noise depends on: its name and the columns (n, p); None for constant noise."""
+        """What the noise depends on: a name and columns (n, p); None for constant noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +116,9 @@ class GPCPlus(GaussianSpec):
 
     @property
     def needs(self) -> frozenset[Need]:  # type: ignore[override]
-        """Dense rows, and privileged columns where they are asked for by name."""
+        """Dense rows; also privileged columns, if ``privileged`` asks for them."""
         return privileged_needs(self.privileged)
 
     def privileged_columns(self, problem: Problem) -> tuple[str, FloatArray] | None:
-        """The columns of the data set, or (S^y, r, d) of the teacher."""
+        """The columns of the data set, or (S^y, r, d) from the teacher."""
         return privileged_columns(problem, self.privileged)

@@ -1,8 +1,9 @@
-"""Gaussian process students: rows and landmarks, fit, and the decision with mean and variance for queries.
+"""Gaussian process students: choice of rows and landmarks, fit, and mean and variance for queries.
 
-The latent process has amplitude 1 and mean c, see ``core.solvers.ep``. With σ² the variance of the noise at a
-query, the probability of the class is Φ((c + h)/√(σ² + v)) for mean h and variance v of f − c, which is the
-Gaussian form of coefficients, intercept and factor divided by σ and a prior variance of 1/σ².
+The latent process has amplitude 1 and mean c, see ``core.solvers.ep``. Let σ² be the variance of the noise at
+a query, and h and v the mean and variance of f − c. Then the probability of the class is Φ((c + h)/√(σ² +
+v)). This is the Gaussian form with coefficients, intercept and factor divided by σ, and a prior variance of
+1/σ².
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GaussianStudent(Student):
-    """A fitted GPC or GPC+. found: what the fit says of itself, JSON-ready."""
+    """A fitted GPC or GPC+. found: further results of the fit, JSON-ready."""
 
     decision: Decision
     summary: Summary
@@ -62,7 +63,7 @@ class GaussianStudent(Student):
         return self.decision
 
     def metadata(self) -> dict[str, MetadataValue]:
-        """Objective, status and what was found."""
+        """Objective, status and the further results of the fit."""
         status = {} if self.summary.status is None else {"status": self.summary.status}
         return {"objective": self.summary.objective, **status, **self.found}
 
@@ -73,14 +74,14 @@ class GaussianStudent(Student):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Kernel:
-    """x' = (x − shift)·scale, and the first γ of a squared exponential kernel of x'."""
+    """x' = (x − shift)·scale, and the initial γ of a squared exponential kernel of x'."""
 
     standardisation: Standardisation
     gamma: float
 
     @classmethod
     def shared(cls, examples: Examples) -> _Kernel:
-        """That of the teacher's features, fitted to all rows once for all classes.
+        """The kernel of the teacher's features, fitted to all rows once for all classes.
 
         Raises InvalidProblem for sparse rows.
         """
@@ -93,7 +94,7 @@ class _Kernel:
 
     @classmethod
     def of_columns(cls, columns: FloatArray) -> _Kernel:
-        """Of privileged columns (n, p): z-scores."""
+        """The kernel of z-scores of privileged columns (n, p)."""
         standardisation = fit_standardisation(columns, Scaling.ZSCORE)
         return cls(standardisation, scale_rule(columns, standardisation))
 
@@ -114,11 +115,11 @@ def fit_gaussian(
     tolerance: float,
     run: Run,
 ) -> GaussianStudent:
-    """Choose rows and landmarks, then the hyper-parameters by the evidence, then the posterior of all rows.
+    """Choose rows and landmarks, then hyper-parameters by the evidence, and fit the posterior of all rows.
 
-    privileged: what the noise depends on, its name and the columns (n, p); None for constant noise. The
-    numbers are those of ``GaussianSpec``.
-    run: reports stage ``"student"`` in steps of the search, and its seed draws rows and landmarks.
+    privileged: what the noise depends on, a name and columns (n, p); None for constant noise. The numbers are
+    the fields of ``GaussianSpec``.
+    run: reports stage ``"student"`` in steps of the search; its seed draws rows and landmarks.
     Raises InvalidProblem, Cancelled.
     """
     started = time.perf_counter()
@@ -157,10 +158,10 @@ def fit_gaussian(
 def _choose(
     rows: Rows, log_width: float, noise_width: float, steps: int, tolerance: float, run: Run
 ) -> Choice:
-    """Hyper-parameters of GPC, and where there are privileged columns those of GPC+ if they are better."""
+    """Hyper-parameters of GPC or, if there are privileged columns and they are better, of GPC+."""
 
     def loss_of(rows: Rows, choice: Choice) -> float:
-        """The loss of queries that ``Query`` expects."""
+        """The expected loss of queries, as ``Query`` computes it."""
         return Query.of(Fitted.at(rows, choice.values, tolerance=tolerance, run=run)).loss
 
     total = steps if rows.noise is None else steps * (1 + len(AMPLITUDES))
@@ -205,7 +206,7 @@ def _decision(kernel: _Kernel, landmarks: FloatArray, fitted: Fitted) -> Decisio
 
 
 def _found(choice: Choice, fitted: Fitted) -> dict[str, MetadataValue]:
-    """The values chosen, and the measures of optimality of both levels."""
+    """The chosen values, and measures of the optimality of hyper-parameters and posterior."""
     values, query = choice.values, Query.of(fitted)
     found: dict[str, MetadataValue] = {
         "width": float(np.exp(values.log_width)),
@@ -226,7 +227,7 @@ def _found(choice: Choice, fitted: Fitted) -> dict[str, MetadataValue]:
 
 
 def _drawn(positive: BoolArray, size: int, rng: np.random.Generator) -> IntArray:
-    """Numbers of at most ``size`` rows, rising, each side by its share and with at least one row."""
+    """Rising numbers of at most ``size`` rows; each side has its share of them, and at least one row."""
     n = len(positive)
     if n <= size:
         return np.arange(n)
@@ -239,7 +240,7 @@ def _drawn(positive: BoolArray, size: int, rng: np.random.Generator) -> IntArray
 
 
 def _landmarks(X: FloatArray, positive: BoolArray, size: int, rng: np.random.Generator) -> FloatArray:
-    """At most ``size`` landmarks for rows (n, d): the rows, or centres, up to half of rows of the class."""
+    """At most ``size`` landmarks for rows (n, d): rows or k-means centres, up to half of the class."""
     if len(X) <= size:
         return np.unique(X, axis=0)
     own = min(int(positive.sum()), size // 2)

@@ -1,4 +1,4 @@
-"""Values of the hyper-parameters C, ε, ϵ and β to try."""
+"""Grids of values to try for the hyper-parameters C, ε, ϵ and β."""
 
 from __future__ import annotations
 
@@ -61,14 +61,17 @@ PAPER_GRID = Grid(
     margins=tuple(tenths / 10 for tenths in range(16)),
     floors=tuple(tenths / 10 for tenths in range(1, 6)),
 )
-"""The paper's: C 1e-3 to 1e3, ε 0 to 1.5, ϵ 0.1 to 0.5; 560, 112 and 7 points for gSVM, gSVM-0 and SVM."""
+"""The paper's grid: C 1e-3 to 1e3, ε 0 to 1.5, ϵ 0.1 to 0.5; 560, 112, 7 points for gSVM, gSVM-0, SVM."""
 
 OPEN_GRID = Grid(
     C=tuple(10.0**power for power in range(7)),
     margins=(0.0, 0.1, 0.3, 0.6, 1.0, 1.5),
     floors=(0.1, 0.3, 0.5),
 )
-"""Further and coarser: C 1 to 1e6. Below C = 1 a student is its teacher's hyperplane; 126 points for gSVM."""
+"""Wider and coarser: C 1 to 1e6; 126 points for gSVM.
+
+Below C = 1 a student equals its teacher's hyperplane.
+"""
 
 GRIDS = {"paper": PAPER_GRID, "open": OPEN_GRID}
 
@@ -77,13 +80,13 @@ _NEAR = (0.1, 10.0**-0.5, 1.0, 10.0**0.5)
 
 
 def near_grid(C: float) -> Grid:
-    """Four values of C around one that is about right, two of ε, and two of ϵ up to 1: 16 points for gSVM."""
+    """Four values of C around a good estimate, two of ε, and two of ϵ up to 1: 16 points for gSVM."""
     around = (min(max(C * factor, MIN_C), MAX_C) for factor in _NEAR)
     return Grid(C=tuple(around), margins=(0.3, 1.0), floors=(0.3, 1.0))
 
 
 def grid_of(choice: Any) -> Grid:
-    """A ``Grid``, or the one with a name. Raises InvalidProblem for anything else."""
+    """The ``Grid``, or the grid with this name. Raises InvalidProblem for anything else."""
     grid = GRIDS.get(choice) if isinstance(choice, str) else choice
     if not isinstance(grid, Grid):
         message = f"the grid must be one of {', '.join(GRIDS)} or a Grid, got {choice!r}"

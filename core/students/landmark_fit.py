@@ -35,13 +35,13 @@ Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 
 JITTERS = (0.8, 1.6)
-"""Jitters tried on held-out rows of small sets, which more noise protects from overfitting."""
+"""Jitters that are tried on held-out rows of small sets, where more noise prevents overfitting."""
 
 _SEARCHED_ENTRIES = 1 << 17
-"""Rows times columns up to which jitters are tried."""
+"""Jitters are tried if rows times columns is at most this."""
 
 _WIDTH = 2.0
-"""Initial scale of the columns: with few landmarks, a narrower kernel than the teacher's is better."""
+"""Initial scale of the columns: with few landmarks, a kernel narrower than the teacher's is better."""
 
 _RIDGE = 1e-3
 _FREE = 1e-9
@@ -49,7 +49,7 @@ _FREE = 1e-9
 
 _NEWTON_STEPS = 15
 _START_ROWS = 20_000
-"""Limit of the rows that the initial coefficients are fitted to."""
+"""At most this many rows are used to fit the initial coefficients."""
 
 _HARD_PER_LANDMARK = 5
 _NEIGHBOUR_SAMPLE = 500
@@ -59,7 +59,8 @@ _NEIGHBOUR_SAMPLE = 500
 class FittedNetwork:
     """score(x) = coef·k(x) + intercept = g(x) − r(x), gate g(x) = gate_coef·k(x) + gate_intercept.
 
-    k_j(x) = exp(−‖scale∘x − l_j‖²) of rows x scaled for the kernel. landmarks: l (p, d). scale: (d,).
+    k_j(x) = exp(−‖scale∘x − l_j‖²) for rows x that are scaled for the kernel. landmarks: l (p, d). scale:
+    (d,).
     loss: Σ d_i⁻¹ [1 − z_i score_i]²_+ / Σ d_i⁻¹ on the training rows, without jitter.
     gate_r2: share of the variance of S^y that the gate explains on the training rows, at most 1.
     jitter: σ, as a multiple of the distance between neighbours. steps, settled, relative_gradient: how
@@ -80,7 +81,7 @@ class FittedNetwork:
     relative_gradient: float
 
     def scores(self, rows: FloatArray) -> Floats:
-        """score of rows (n, d) scaled for the kernel, shape (n,)."""
+        """Scores of rows (n, d) that are scaled for the kernel, shape (n,)."""
         scores = np.empty(len(rows))
         with one_blas_thread():
             for block in row_blocks(len(rows), max(self.landmarks.shape)):
@@ -102,13 +103,13 @@ def fit_network(
     neighbour: float,
     run: Run = Run(),
 ) -> FittedNetwork:
-    """Fit the problem of the module with at most ``n_landmarks`` landmarks.
+    """Solve the problem in the module's docstring with at most ``n_landmarks`` landmarks.
 
     The result has fewer if there are fewer distinct rows.
 
     rows: (n, d) float32, scaled for the kernel exp(−‖x − l‖²). positive: whether a row is of the class, (n,).
     gate: S^y, (n,). difficulty: d, (n,). gate_weight: μ. neighbour: ``neighbour_distance`` of the rows.
-    jitter: σ in units of this distance; None takes one of ``JITTERS``. steps: of the descent, at most.
+    jitter: σ in units of this distance; None chooses one of ``JITTERS``. steps: limit for the descent.
     run: reports stage ``"student"`` in steps. The result is bit-for-bit reproducible.
 
     Raises InvalidProblem if all rows are of the class or none is; Cancelled.
@@ -160,9 +161,9 @@ def _descend(problem: NetworkProblem, n_landmarks: int, steps: int, run: Run) ->
 
 
 def _choose_jitter(problem: NetworkProblem, unit: float, n_landmarks: int, steps: int, run: Run) -> float:
-    """The jitter, in units, with the least squared hinge loss on a third of the rows held out.
+    """The jitter, in units, with the least squared hinge loss on a held-out third of the rows.
 
-    ``JITTERS[0]`` where the search would take long, or where it would hold out less than one row a side.
+    It is ``JITTERS[0]`` if the search would take long or would hold out less than one row of a side.
     """
     held_out = _held_out(problem.positive, run.seed)
     if problem.rows.size > _SEARCHED_ENTRIES or held_out is None:
@@ -200,7 +201,7 @@ def neighbour_distance(rows: Singles, run: Run) -> float:
         run.check_cancel()
         block = rows[part].astype(np.float64)
         distances = norms[:, np.newaxis] + np.einsum("ij,ij->i", block, block) - 2.0 * sample @ block.T
-        # Equal rows have a distance of the size of rounding errors, which does not count.
+        # The distance between equal rows is a rounding error; such distances do not count.
         distances[distances <= 1e-9 * (1.0 + norms[:, np.newaxis])] = np.inf
         nearest = np.minimum(nearest, distances.min(axis=1))
     finite = nearest[np.isfinite(nearest)]
@@ -208,7 +209,7 @@ def neighbour_distance(rows: Singles, run: Run) -> float:
 
 
 def _start_landmarks(problem: NetworkProblem, n_landmarks: int, rng: np.random.Generator) -> Floats:
-    """At most p initial landmarks: half from the class, half from the other rows with the highest gate."""
+    """At most p initial landmarks: half for the class, half for the other rows with the highest gate."""
     rows, positive, gate = problem.rows, problem.positive, problem.targets
     n_positive = min((n_landmarks + 1) // 2, int(positive.sum()))
     n_negative = n_landmarks - n_positive
@@ -227,7 +228,7 @@ def _start(
     rng: np.random.Generator,
     run: Run,
 ) -> Network:
-    """Initial coefficients, fitted to all rows or to a sample of which the class is up to one half."""
+    """Initial coefficients, fitted to all rows or to a sample in which up to half are of the class."""
     positive = problem.positive
     own, rest = np.flatnonzero(positive), np.flatnonzero(~positive)
     n_own = min(len(own), max(_START_ROWS // 2, _START_ROWS - len(rest)))

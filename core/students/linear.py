@@ -22,7 +22,7 @@ class LinearStudent(SolvedStudent):
     """It answers yes where v·φ(x) >= threshold.
 
     decision: v = w_y − θ, (m,). gate_weights: w_y, (m,); zeros for the baseline, which has no gate.
-    feature_map: φ; None where the student cannot be packed.
+    feature_map: φ; None if the student cannot be packed.
     """
 
     decision: FloatArray

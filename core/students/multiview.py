@@ -98,12 +98,12 @@ class MultiView(StudentSpec):
         return MultiViewStudent(decision, solution, columns)
 
     def grid(self, choice: Any) -> tuple[Self, ...]:
-        """κ of ``CONSISTENCIES`` times the values of C of a ``Grid``, or of the one named, C rising first."""
+        """κ of ``CONSISTENCIES`` times the values of C of a ``Grid`` or a named grid, C rising first."""
         points = product(CONSISTENCIES, grid_of(choice).C)
         return tuple(replace(self, C=C, consistency=consistency) for consistency, C in points)
 
     def accepted(self, positives: int, n: int) -> int:
-        """k as a number of rows, for so many positive ones among n."""
+        """k as a number of rows. positives: number of positive rows among n."""
         share = self.k or (0.5 if self.measure == "precision_at_k" else 2.0)
         return min(max(1, round(share * positives)), n)
 
@@ -121,8 +121,8 @@ class MultiView(StudentSpec):
 class MultiViewStudent(SolvedStudent):
     """It answers yes where v·(x', 1) >= threshold, with x' the scaled columns.
 
-    decision: v, (d + 1,), the weights of all views side by side; zeros for columns outside of the views, and
-    last the sum of their constants, less ``best_cut`` of the training rows. columns: the scaling
+    decision: v, (d + 1,): the weights of all views side by side, zeros for columns outside of the views, and
+    last the sum of the views' constants, minus ``best_cut`` of the training rows. columns: the scaling
     x ↦ (x', 1).
     """
 
@@ -144,7 +144,7 @@ class MultiViewStudent(SolvedStudent):
 
 
 def _scaling(examples: Examples) -> LinearMap:
-    """The linear map of the columns: that of the features, or one with the same scaling."""
+    """The linear map of the columns: that of the features if it is linear, or one with the same scaling."""
     from core.features.linear import LinearMap
     from core.features.spec import FeatureSpec
 

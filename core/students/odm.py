@@ -1,4 +1,4 @@
-"""Hyper-parameters of the optimal margin distribution machine as a student, and its fit."""
+"""The optimal margin distribution machine as a student: hyper-parameters and fit."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ODM(StudentSpec):
 
     @property
     def needs(self) -> frozenset[Need]:  # type: ignore[override]
-        """The teacher's weights, where there is a gate."""
+        """The teacher's weights, if there is a gate."""
         return frozenset({"gate_weights"}) if self.gate == "teacher" else frozenset()
 
     def fit(self, problem: Problem, run: Run) -> LinearStudent:
@@ -84,7 +84,7 @@ class ODM(StudentSpec):
         return LinearStudent(weights + solution.value, weights, solution, problem.examples.feature_map)
 
     def grid(self, choice: Any) -> tuple[Self, ...]:
-        """θ and μ of ``BANDS`` and ``EXCESSES`` times the values of C of a ``Grid``, or of the one named."""
+        """θ and μ of ``BANDS`` and ``EXCESSES`` times the values of C of a ``Grid`` or a named grid."""
         points = product(BANDS, EXCESSES, grid_of(choice).C)
         return tuple(replace(self, C=C, band=band, excess=excess) for band, excess, C in points)
 

@@ -1,8 +1,8 @@
 """Regularisation path of gated SVMs: one class in one fold, each grid point warm-started from a neighbour.
 
-The products Φθ of each solution are kept, which makes a point cheap. A step in ε changes only the targets, so
-the slacks of the neighbour's solution need no product; a step in C scales the box, and with it α, θ and Φθ.
-The products include the held-out rows, so their scores are available, too.
+The products Φθ of each solution are kept, which makes each point cheap. A step in ε changes only the targets,
+so the slacks of the neighbour's solution need no product. A step in C scales the box, and with it α, θ and
+Φθ. The products include the held-out rows, so the scores of these are available, too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from core.types import FloatArray, IntArray
 _MAX_EPOCHS_PER_ROUND = 8
 
 _ENTRIES_AT_ONCE = 20_000_000
-"""Entries of Φ read between two cancel checks: some ten milliseconds."""
+"""Entries of Φ that are read between two cancel checks, which takes about ten milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,7 +42,7 @@ class _State:
     products: FloatArray
 
     def at(self, C: float) -> _State:
-        """A copy, scaled to the box of loss weight C: variables at their bound stay there."""
+        """A copy, scaled to the box of loss weight C: variables at their bound stay at their bound."""
         share = C / self.C
         return _State(C, share * self.alpha, share * self.theta, share * self.products)
 
@@ -63,9 +63,9 @@ class _Task:
 
 
 class FoldPath:
-    """The students of class code ``target`` and one method in one fold.
+    """Fits the students of class code ``target`` by one method in one fold.
 
-    Rows without non-zero features have the same loss for every θ and are left out.
+    Rows whose features are all zero have the same loss for every θ and are left out.
     """
 
     def __init__(self, fold: Fold, run: Run, *, uses_gate: bool) -> None:
@@ -80,7 +80,7 @@ class FoldPath:
         self._rng = np.random.default_rng([run.seed, fold.target, fold.number])
 
     def walk(self, points: Sequence[Point], budget: Budget) -> FoldResult:
-        """Fit the points. Raises Cancelled, checked about every ten milliseconds."""
+        """Fit the points. Checks for a cancel about every ten milliseconds. Raises Cancelled."""
         scores = np.empty((len(points), len(self.held_out)), dtype=np.float32)
         gaps, seconds = np.empty(len(points)), np.empty(len(points))
         started = time.perf_counter()
@@ -92,7 +92,7 @@ class FoldPath:
         return FoldResult(scores, gaps, seconds)
 
     def _neighbours(self, points: Sequence[Point]) -> Iterator[tuple[int, _State, _Task]]:
-        """Points, each with an initial state, which the caller updates to the solution.
+        """Yield each point with an initial state, which the caller updates to the solution.
 
         For each (ϵ, β), C rises, because problems with a small C are solved quickly. For each C, ε falls,
         because a large ε is easier. The first point of a C starts from the solution of the first of the
@@ -111,7 +111,7 @@ class FoldPath:
                     head = state.at(C) if head is None else head
 
     def _unit_bounds(self, floor: float, balance: float) -> FloatArray:
-        """U at C = 1: b / (n d) for the n training rows, otherwise 0; with a floor of 1 every d is 1."""
+        """U at C = 1: b / (n d) for the n training rows, otherwise 0. A floor of 1 makes every d 1."""
         bounds = np.zeros(len(self._signs))
         degrees = self._fold.problem.difficulty(floor)
         bounds[self._taking_part] = 1.0 / (self._n_training * degrees[self._taking_part])
@@ -147,7 +147,7 @@ class FoldPath:
         return self._finish(state, task, budget) if budget.finish else (state.products, gap)
 
     def _epoch(self, state: _State, task: _Task, order: NDArray[np.intp]) -> None:
-        """One epoch of coordinate descent, in blocks with a cancel check before each."""
+        """One epoch of coordinate descent, in blocks with a cancel check before each block."""
         for start in range(0, len(order), self._piece):
             self._run.check_cancel()
             sweep(
@@ -163,7 +163,7 @@ class FoldPath:
             )
 
     def _update_products(self, theta: FloatArray, products: FloatArray) -> None:
-        """Write Φθ into ``products`` (n,), in blocks with a cancel check before each."""
+        """Write Φθ into ``products`` (n,), in blocks with a cancel check before each block."""
         for start in range(0, len(products), self._piece):
             self._run.check_cancel()
             stop = min(start + self._piece, len(products))
@@ -175,7 +175,7 @@ class FoldPath:
         return self._taking_part[active_set(gradient)]
 
     def _finish(self, state: _State, task: _Task, budget: Budget) -> tuple[FloatArray, float]:
-        """As ``_fit``, by the full solver, whose Newton steps converge where coordinate descent is slow."""
+        """Like ``_fit``, by the full solver: its Newton steps converge where coordinate descent is slow."""
         rows = self._taking_part
         problem = GatedHingeProblem(
             self._fold.single[rows], self._signs[rows], task.targets[rows], task.bounds[rows]

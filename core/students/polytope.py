@@ -1,19 +1,19 @@
-"""Students with several rejections: pieces of the rival classes, each with a gated SVM of its own.
+"""Students with several rejections: each group of rival classes has a gated SVM, which is called a piece.
 
 The student answers yes iff S^y ≥ θ_j·φ for every piece j, that is min_j v_j·φ ≥ 0: a convex polytope in
-feature space. The positive rows must be accepted by every piece; each other row i is assigned to one piece
-a(i), which has to reject it. With the centre c_j of a piece
+feature space. Every piece must accept the positive rows; each other row i is assigned to one piece a(i),
+which has to reject it. With the centre c_j of a piece
 
     P(v, a) = Σ_j [ ½‖v_j − c_j‖² + Σ_{z_i = 1} U_i [ε − v_j·φ_i]_+ + Σ_{a(i) = j} U_i [ε + v_j·φ_i]_+ ],
 
-U_i = C/(n d_i). For given a it falls apart into one gated hinge problem a piece, Eq. (12) with the gate
-c_j·φ; for given v the best a(i) is the piece with the smallest v_j·φ_i. The two steps alternate, so that P
-does not rise beyond the solver's tolerance. It is not convex in both together: the result is a local minimum.
-Compare Kantchelian et al., Large-Margin Convex Polytope Machine (NIPS 2014).
+U_i = C/(n d_i). For a given a, P is a sum of one gated hinge problem for each piece, Eq. (12) with the gate
+c_j·φ. For given v, the best a(i) is the piece with the smallest v_j·φ_i. The two steps alternate, so that P
+does not rise beyond the solver's tolerance. P is not convex in v and a together: the result is a local
+minimum. Compare Kantchelian et al., Large-Margin Convex Polytope Machine (NIPS 2014).
 
-The rivals are first put into groups by k-means on their weight vectors, and c_j = w_y − (mean of w_k over
-group j): before it has learnt, the student is the teacher restricted to p representative rivals, and with one
-group a rival it is the teacher. With a single piece c is w_y, and the student is gSVM.
+K-means on the rivals' weight vectors makes the groups, and c_j = w_y − (mean of w_k over group j). Before it
+has learnt, the student is the teacher restricted to p representative rivals; with one group for each rival it
+is the teacher. With a single piece, c is w_y and the student is gSVM.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Polytope(StudentSpec):
         return PolytopeStudent(decisions, weights, summary, rounds, problem.examples.feature_map)
 
     def grid(self, choice: Any) -> tuple[Self, ...]:
-        """Numbers of pieces times the values of C of a ``Grid``, or of the one named, C rising first."""
+        """Numbers of pieces times the values of C of a ``Grid`` or a named grid, C rising first."""
         return tuple(replace(self, pieces=pieces, C=C) for pieces, C in product(PIECES, grid_of(choice).C))
 
     def params(self) -> dict[str, Any]:
@@ -119,8 +119,8 @@ class Polytope(StudentSpec):
 class PolytopeStudent(Student):
     """It answers yes where min_j v_j·φ >= threshold.
 
-    decisions: v, (p, m). gate_weights: w_y, (m,). rounds: assignments that were fitted.
-    feature_map: φ; None where the student cannot be packed.
+    decisions: v, (p, m). gate_weights: w_y, (m,). rounds: number of assignments that were fitted.
+    feature_map: φ; None if the student cannot be packed.
     """
 
     decisions: FloatArray
@@ -143,12 +143,12 @@ class PolytopeStudent(Student):
         return Decision(basis, PolytopeForm(coef, intercept, *gate))
 
     def metadata(self) -> dict[str, MetadataValue]:
-        """Objective, gap and status of the last assignment's fits."""
+        """Objective, gap and status of the fits for the last assignment."""
         values = self.summary.as_dict()
         return {name: values[name] or 0.0 for name in ("objective", "relative_gap", "status")}
 
     def facts(self) -> dict[str, Any]:
-        """Number of pieces, and of assignments that were fitted."""
+        """Number of pieces, and number of assignments that were fitted."""
         return {"pieces": len(self.decisions), "rounds": self.rounds}
 
 
@@ -169,7 +169,7 @@ def initial_pieces(
     elif p == len(rivals):
         centres, group = gate_weights - rival_weights, np.arange(p)
     else:
-        from sklearn.cluster import KMeans  # a second of start that most jobs do not need
+        from sklearn.cluster import KMeans  # importing it takes a second, and most jobs do not need it
 
         clusters = KMeans(p, n_init=4, random_state=run.seed).fit(rival_weights, sample_weight=counts)
         centres, group = gate_weights - clusters.cluster_centers_, clusters.labels_
@@ -179,7 +179,7 @@ def initial_pieces(
 
 
 class _Pieces:
-    """The hinge problem of every piece, each solved from its last dual solution.
+    """The hinge problems of all pieces; each is solved starting from its last dual solution.
 
     gates: c_j·φ, (n, p).
     """

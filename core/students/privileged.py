@@ -1,4 +1,4 @@
-"""Privileged information of a student: columns that are known in training only, or what the teacher knows."""
+"""Privileged information of a student: columns known in training only, or values from the teacher."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ Source: TypeAlias = Annotated[
 ]
 
 _FLOOR: Final = 0.5
-"""ϵ of Eq. 11: any value gives the same columns once these are standardised."""
+"""ϵ of Eq. 11. Any value gives the same columns, because the columns are standardised."""
 
 
 def privileged_needs(source: str) -> frozenset[Need]:
-    """Dense rows, and privileged columns where they are asked for by name."""
+    """Dense rows; also privileged columns, if ``source`` asks for them."""
     return frozenset({"dense", "privileged"} if source == "columns" else {"dense"})
 
 
 def privileged_columns(problem: Problem, source: str) -> tuple[str, FloatArray]:
-    """``"columns"`` or ``"teacher"``, and the columns of the set, or (S^y, r, d) of the teacher, (n, p)."""
+    """The source and the columns (n, p): ``"columns"`` of the set, or (S^y, r, d) of the ``"teacher"``."""
     columns = problem.examples.privileged
     if columns is not None and source != "teacher":
         return "columns", np.asarray(columns, dtype=np.float64)

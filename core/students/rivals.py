@@ -1,11 +1,11 @@
-"""Copies of a teacher that is linear in the features: its score of one class against those of its rivals.
+"""Copies of a teacher that is linear in the features: they compare its score of a class with its rivals'.
 
 The student of class y answers yes where S^y ≥ S^j for its p nearest rivals j and S^y ≥ t, that is where
 
     min( min_j (w_y − w_j)·φ, w_y·φ − t ) ≥ 0.
 
-With all K − 1 rivals, and t below all scores, this is the teacher's own answer. With fewer, t rejects in
-place of the rivals that are missing. Nothing is trained: rivals and t follow from the teacher's held-out
+With all K − 1 rivals, and t below all scores, this is the teacher's own answer. With fewer rivals, t rejects
+rows in place of the missing rivals. Nothing is trained: rivals and t follow from the teacher's held-out
 scores.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _FEWEST: Final = 4
 _NEAR_ROWS: Final = 50
-"""Rivals are chosen on at least so many rows of other classes, and on three times the rows of the class."""
+"""Rivals are chosen on at least this many rows of other classes, and on three times the rows of the class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +69,17 @@ class Rivals(StudentSpec):
         return copy_scores(self, problem)
 
     def metadata(self) -> dict[str, MetadataValue]:
-        """Nothing: the fitted student says how many rivals it has."""
+        """Empty: the fitted student reports its number of rivals."""
         return {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RivalStudent(Student):
-    """min_i (S_i − t_i), where S_i are differences of the teacher's scores, or the score of the class.
+    """Scores min_i (S_i − t_i), where each S_i is a difference of teacher scores or the score of the class.
 
-    target: its code. rivals: codes, (p,), of the first p functions. own: t; None if no function is the score
-    of the class. decisions: of the functions, (q, m), and ``shifts``, (q,). gate_weights: w_y, (m,).
+    target: code of the class. rivals: their codes, (p,), for the first p functions. own: t; None if no
+    function is the score of the class. decisions: weights of the functions, (q, m); shifts: their constants,
+    (q,). gate_weights: w_y, (m,).
     """
 
     target: int
@@ -99,12 +100,12 @@ class RivalStudent(Student):
         return values
 
     def of_teacher(self, scores: FloatArray) -> FloatArray:
-        """The same from the teacher's scores, (n, K); NaN where these are."""
+        """The same scores computed from the teacher's scores, (n, K); NaN where these are NaN."""
         return _least(scores, self.target, self.rivals, self.own)
 
     @property
     def expects_f1(self) -> bool:
-        """True: t is chosen by this rule, unless the rivals leave no row of another class."""
+        """True: this rule chooses t, unless the rivals leave no row of another class."""
         return True
 
     def pack(self) -> Decision:
@@ -116,7 +117,7 @@ class RivalStudent(Student):
         return Decision(basis, PolytopeForm(coef, shifted, *gate))
 
     def rival_codes(self) -> tuple[int, ...]:
-        """``rivals``."""
+        """The codes of the rivals."""
         return self.rivals
 
     def metadata(self) -> dict[str, MetadataValue]:
@@ -124,7 +125,7 @@ class RivalStudent(Student):
         return {"rivals": len(self.rivals)}
 
     def facts(self) -> dict[str, Any]:
-        """The same, and t."""
+        """Number of rivals, and t."""
         return {"rivals": len(self.rivals), "least_score": self.own}
 
 
@@ -166,7 +167,7 @@ def copy_scores(spec: Rivals, problem: Problem) -> RivalStudent:
 
 
 def _number(spec: Rivals, n_classes: int, n_features: int) -> int:
-    """How many rivals a student has."""
+    """The number of rivals of each student."""
     if n_classes == 2:
         return 0
     fitting = max(_FEWEST, BYTES_OF_STUDENTS // (4 * n_classes * n_features) - 1)
@@ -174,7 +175,7 @@ def _number(spec: Rivals, n_classes: int, n_features: int) -> int:
 
 
 def _least(scores: FloatArray, target: int, rivals: tuple[int, ...], own: float | None) -> FloatArray:
-    """The margin of a class over its rivals, and over ``own``, (n,), from scores (n, K)."""
+    """The smallest margin of a class over its rivals and over ``own``, (n,), from scores (n, K)."""
     score = scores[:, target]
     margins: list[FloatArray] = [
         score - scores[:, rival] + (TIE if rival < target else 0.0) for rival in rivals
@@ -186,13 +187,13 @@ def _least(scores: FloatArray, target: int, rivals: tuple[int, ...], own: float 
 
 
 def rejecting_rivals(scores: FloatArray, truth: BoolArray, target: int, p: int) -> tuple[int, ...]:
-    """Codes of p rivals, each the one that rejects most of the rows that those before it leave.
+    """Codes of p rivals; each rejects the most rows of those that the rivals before it accept.
 
-    Looked at are the rows of other classes with the largest scores of the class. Of rivals that reject as
-    many the one whose scores exceed those of the class by more is taken: after the last row is rejected, that
-    alone decides.
+    Only the rows of other classes with the largest scores of the class are used. If several rivals reject the
+    same number of rows, the one whose scores exceed those of the class by more is taken; once all rows are
+    rejected, this alone decides.
 
-    scores: held-out ones, (n, K). truth: rows of the class, (n,).
+    scores: held-out scores, (n, K). truth: whether a row is of the class, (n,).
     """
     others = np.flatnonzero(~truth)
     size = min(len(others), max(_NEAR_ROWS, 3 * int(np.count_nonzero(truth))))

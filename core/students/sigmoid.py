@@ -1,6 +1,6 @@
-"""The sigmoid of a student's scores, and the threshold that it expects the largest F of.
+"""Fits a sigmoid to a student's scores, and finds the threshold with the largest expected F.
 
-Fitted to held-out scores: on its own training rows a student is overconfident.
+The sigmoid is fitted to held-out scores, because a student is overconfident on its own training rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from core.packed.calibration import SigmoidCalibration
 from core.types import BoolArray, FloatArray
 
 ENOUGH_POSITIVES: Final = 20
-"""For a threshold that a sigmoid alone gives. With 2 and 3 of shuttle that cost 22 points of mean F."""
+"""Positives from which the sigmoid alone gives the threshold.
+
+With 2 and 3, shuttle lost 22 points of mean F.
+"""
 _MOST_STEPS: Final = 100
 _EXACT: Final = 1e-11
 _NEAR: Final = 1e-3
@@ -26,7 +29,7 @@ _BINS: Final = 1024
 def fit_sigmoid(truth: BoolArray, scores: FloatArray) -> SigmoidCalibration:
     """Logistic regression on one column of checked scores (n,) of both classes, with Platt's targets.
 
-    Each row counts once as a yes and once as a no, by its target.
+    Each row counts once as positive and once as negative, weighted by its target.
     """
     target = _targets(truth)
     centre, spread = float(scores.mean()), float(scores.std())
@@ -36,9 +39,9 @@ def fit_sigmoid(truth: BoolArray, scores: FloatArray) -> SigmoidCalibration:
 
 
 def fit_sigmoid_to_bins(truth: BoolArray, scores: FloatArray) -> SigmoidCalibration:
-    """As ``fit_sigmoid``, from the means of the scores in 1024 bins of equal width, in a part of its time.
+    """Like ``fit_sigmoid``, but faster: it uses the mean scores of 1024 bins of equal width.
 
-    Of scores without long tails its probabilities are those of ``fit_sigmoid`` to three digits.
+    For scores without long tails, the probabilities agree with those of ``fit_sigmoid`` to three digits.
     """
     target = _targets(truth)
     centre, spread = float(scores.mean()), float(scores.std())
@@ -66,7 +69,7 @@ def _sigmoid(
     spread: float,
     counts: FloatArray | None = None,
 ) -> SigmoidCalibration:
-    """The sigmoid of scores x · spread + centre. counts: how often each of them counts."""
+    """The sigmoid of scores x · spread + centre. counts: weight of each x; None for 1."""
     slope, offset = _most_likely(x, target, counts)
     if slope <= 0.0:
         # The problem is convex: with slope >= 0 its solution lies at slope 0.
@@ -79,7 +82,7 @@ def _most_likely(
 ) -> tuple[float, float]:
     """Slope a and offset b with the least Σ c (log(1 + exp z) − t z), z = a x + b, for targets t in (0, 1).
 
-    counts: c; None for 1. Newton's method, whose steps are halved while they lessen the sum by too little.
+    counts: c; None for 1. Uses Newton's method; a step is halved while it reduces the sum by too little.
     The targets keep the solution finite.
     """
     from scipy.special import expit
@@ -104,7 +107,7 @@ def _most_likely(
         hessian[np.diag_indices(2)] *= 1.0 + _LITTLE
         step, size = np.linalg.solve(hessian, gradient), 1.0
         distance = float(np.abs(step).max()) / (1.0 + float(np.abs(at).max()))
-        # Near the solution the sum changes less than its rounding, and whole steps converge.
+        # Near the solution the sum changes by less than its rounding error, and full steps converge.
         while distance > _NEAR and loss(at - size * step) > value - _SUFFICIENT * size * float(
             gradient @ step
         ):
@@ -126,30 +129,30 @@ def _constant(target: NDArray[np.float64], counts: FloatArray | None = None) -> 
 
 
 def expected_f1_threshold(truth: BoolArray, scores: FloatArray) -> float:
-    """The threshold with the largest F that a fitted sigmoid expects; nearer to 0 where positives are few.
+    """The threshold with the largest F that a fitted sigmoid expects; closer to 0 if there are few positives.
 
-    With probabilities p, falling, the best F* is max_c 2 Σ_{i ≤ c} p_i / (c + Σ p), and the rows to accept
-    are those with p ≥ F*/2 (Lipton, Elkan and Naryanaswamy, ECML 2014). A sigmoid has two parameters, so that
+    With falling probabilities p, the best F* is max_c 2 Σ_{i ≤ c} p_i / (c + Σ p), and the rows to accept
+    are those with p ≥ F*/2 (Lipton, Elkan and Naryanaswamy, ECML 2014). A sigmoid has two parameters, so
     the threshold t of a class with few rows varies less than that of the rule ``"f1"``, but with 2 positives
     it still varies much. The result is therefore
 
         min(1, n₊/20) · t,
 
-    with n₊ positives: t itself from 20 on, and near 0, the paper's, with very few. On random parts of 100 and
-    300 rows of seven training parts, classes with fewer than 20 positives gain over 0 in the mean 0.8 points
-    of F (forests and kernel least squares; polytopes 0.5). Drawn towards the threshold of probability 0.5
-    instead, which rare classes seldom reach, they lose 7 to 19 on yeast and letter.
+    with n₊ positives: t itself from 20 on, and near the paper's 0 with very few. Compared with 0, on random
+    parts of 100 and 300 rows of seven training parts, classes with fewer than 20 positives gain 0.8 points of
+    F on average (forests and kernel least squares; polytopes 0.5). If t is moved towards the threshold of
+    probability 0.5 instead, which rare classes seldom reach, they lose 7 to 19 points on yeast and letter.
 
-    0 where the scores do not rise with the truth.
+    The result is 0 if the scores do not rise with the truth.
     """
     found = largest_expected_f1(truth, scores)
     return 0.0 if found is None else min(1.0, np.count_nonzero(truth) / ENOUGH_POSITIVES) * found
 
 
 def largest_expected_f1(truth: BoolArray, scores: FloatArray) -> float | None:
-    """The threshold t of ``expected_f1_threshold``, of scores whose 0 means nothing.
+    """The threshold t of ``expected_f1_threshold``, for scores for which 0 has no meaning.
 
-    None where the scores do not rise with the truth.
+    None if the scores do not rise with the truth.
     """
     fitted = fit_sigmoid(truth, scores)
     if fitted.slope == 0.0:

@@ -1,4 +1,4 @@
-"""Hyper-parameters of SVM+, a student that learns from privileged columns, and its fit."""
+"""SVM+, a student that learns from privileged columns: hyper-parameters and fit."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PrivilegedKernel: TypeAlias = Literal["linear", "rbf"]
 CORRECTIONS = (1e-3, 1e-1, 10.0)
 """Values of κ that a search tries."""
 _LANDMARKS = 200
-"""Of the RBF kernel on privileged columns: exact for so many rows, Nyström's approximation above."""
+"""Landmarks of the RBF kernel on privileged columns: exact up to this many rows, else Nyström."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class SVMPlus(StudentSpec):
 
     @property
     def needs(self) -> frozenset[Need]:  # type: ignore[override]
-        """Dense rows, and privileged columns where they are asked for by name."""
+        """Dense rows; also privileged columns, if ``privileged`` asks for them."""
         return privileged_needs(self.privileged)
 
     def fit(self, problem: Problem, run: Run) -> LinearStudent:
@@ -76,17 +76,17 @@ class SVMPlus(StudentSpec):
         return LinearStudent(weights, np.zeros_like(weights), solution, problem.examples.feature_map)
 
     def grid(self, choice: Any) -> tuple[Self, ...]:
-        """κ of ``CORRECTIONS`` times the values of C of a ``Grid``, or of the one named, C rising first."""
+        """κ of ``CORRECTIONS`` times the values of C of a ``Grid`` or a named grid, C rising first."""
         points = product(CORRECTIONS, grid_of(choice).C)
         return tuple(replace(self, C=C, correction=correction) for correction, C in points)
 
     def params(self) -> dict[str, Any]:
-        """C, κ, what is privileged, and its kernel."""
+        """C, κ, the source of privileged information, and its kernel."""
         values = {"C": self.C, "correction": self.correction}
         return values | {"privileged": self.privileged, "kernel": self.kernel}
 
     def _privileged_features(self, problem: Problem, run: Run) -> FloatArray:
-        """ψ of the training rows, (n, p), the constant 1 last."""
+        """ψ of the training rows, (n, p); the last column is the constant 1."""
         from core.features.maps import fit_feature_map
         from core.features.spec import FeatureSpec
 

@@ -1,7 +1,7 @@
-"""A copy of a forest for some of its classes: everything that makes no difference to their scores is cut off.
+"""Copies a forest for some of its classes, without everything that does not change their scores.
 
-For one class most of a tree is irrelevant: where all leaves of a subtree have the same values for the classes
-that are kept, the subtree is one leaf. The scores of these classes stay the same, bit for bit: each is still
+For one class most of a tree is irrelevant: if all leaves of a subtree have the same values for the kept
+classes, the subtree becomes one leaf. The scores of these classes stay the same, bit for bit: each is still
 the sum of the same values in the same order. Trees that add 0 in every leaf are left out.
 """
 
@@ -20,18 +20,18 @@ from core.types import BoolArray, FloatArray, IntArray
 
 
 def class_copy(trees: TreesBasis, classes: IntArray) -> TreesBasis:
-    """The sums of ``classes`` (q,) of ``trees``, in this order."""
+    """The sums of ``classes`` (q,) of ``trees``, in the order of ``classes``."""
     return Cut.of(trees, classes).copy()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cut:
-    """Which parts of ``trees`` a copy for q classes keeps: its size is known before it is made.
+    """The parts of ``trees`` that a copy for q classes keeps; its size is known before the copy is made.
 
-    children: with equal leaves merged, (M, 2). roots, output: of the T trees that are kept. values: the
-    distinct ones of the classes, (V, q) or (V, 1). number: of each node in the copy, (M,); −1 of those that
-    are cut off. nodes: how many are kept. tests, rows: which tests and which rows of the values are used,
-    (E,), (V,). leaves: with a value that is not 0, in each tree, (T,).
+    children: with equal leaves merged, (M, 2). roots, output: of the T kept trees. values: the distinct
+    values of the classes, (V, q) or (V, 1). number: number of each node in the copy, (M,); −1 for nodes that
+    are cut off. nodes: how many are kept. tests, rows: which tests (E,) and which rows of the values (V,) are
+    used. leaves: number of leaves with a value other than 0, for each tree, (T,).
     """
 
     trees: TreesBasis
@@ -48,7 +48,7 @@ class Cut:
 
     @classmethod
     def of(cls, trees: TreesBasis, classes: IntArray) -> Self:
-        """What a copy for ``classes`` (q,) keeps."""
+        """The parts that a copy for ``classes`` (q,) keeps."""
         from core.students.tree_merge import merge_equal_leaves, number_below
 
         of_classes, output, kept = _of_classes(trees, classes)
@@ -109,7 +109,7 @@ class Cut:
 
 
 def _of_classes(trees: TreesBasis, classes: IntArray) -> tuple[FloatArray, IntArray, BoolArray]:
-    """Values (V, …) of the classes, the sum of these that each tree adds to, (T,), and which add to one."""
+    """Values (V, …) of the classes, the class sum that each tree adds to, and which trees do, both (T,)."""
     if trees.values.shape[1] == trees.sums:
         return trees.values[:, classes], trees.output, np.ones(len(trees.roots), dtype=np.bool_)
     place = np.full(trees.sums, -1)
@@ -119,5 +119,5 @@ def _of_classes(trees: TreesBasis, classes: IntArray) -> tuple[FloatArray, IntAr
 
 
 def _numbers(used: BoolArray) -> NDArray[np.int32]:
-    """The number of each thing that is used among these."""
+    """For each used item, its number among the used items."""
     return np.cumsum(used, dtype=np.int32) - np.int32(1)

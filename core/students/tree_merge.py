@@ -1,4 +1,4 @@
-"""Compiled walks over the nodes of trees, whose children come after their parents (``TreesBasis``)."""
+"""Compiled traversals of the nodes of trees, in which children come after their parents (``TreesBasis``)."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ Int32s: TypeAlias = NDArray[np.int32]
 def merge_equal_leaves(
     children: Int32s, row: IntArray, adds: BoolArray, merged: Int32s, stands_for: Int32s, leaves: IntArray
 ) -> None:
-    """Let references to nodes with two equal leaves refer to that leaf, and count the leaves below each node.
+    """Replace references to nodes with two equal leaves by that leaf, and count the leaves below each node.
 
-    children: (M, 2). row: the new number of each row of the values (V,). adds: of the new rows, whether their
-    leaves are counted. merged: the new children, (M, 2). stands_for: what a reference to each node becomes,
-    (M,). leaves: (M,). The last three are written.
+    Inputs: children, (M, 2). row: the new number of each row of the values, (V,). adds: whether leaves with a
+    new row are counted. Outputs: merged: the new children, (M, 2). stands_for: what a reference to each node
+    becomes, (M,). leaves: (M,).
     """
     for node in range(children.shape[0] - 1, -1, -1):
         leaves[node] = 0
@@ -38,10 +38,11 @@ def merge_equal_leaves(
 def number_below(
     children: Int32s, test: Int32s, roots: Int32s, number: Int32s, tests: BoolArray, rows: BoolArray
 ) -> int:
-    """Number the nodes that are roots or below them in their order; returns how many these are.
+    """Number the nodes that are roots or below roots, in their order; returns how many there are.
 
-    children: (M, 2). test: (M,). roots: (T,). Written are number: (M,), −1 before, and marks on the tests of
-    these nodes, (E,), and on the rows of the values that are referred to, (V,), all False before.
+    Inputs: children, (M, 2). test: (M,). roots: (T,). Outputs: number: (M,), all −1 before. tests: marks the
+    tests of these nodes, (E,); rows: marks the rows of the values that they refer to, (V,); both all False
+    before.
     """
     for tree in range(roots.shape[0]):
         if roots[tree] >= 0:
@@ -66,7 +67,7 @@ def number_below(
 
 @compiled
 def renumber(references: Int32s, number: Int32s, row: Int32s, renumbered: Int32s) -> None:
-    """References (n,) by new numbers of the nodes, (M,), and of the rows of the values, (V,), are written."""
+    """Write references (n,) with the new numbers of the nodes, (M,), and of the rows of the values, (V,)."""
     for place in range(references.shape[0]):
         reference = references[place]
         renumbered[place] = number[reference] if reference >= 0 else ~row[~reference]

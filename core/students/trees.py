@@ -1,4 +1,4 @@
-"""Students that are cut from a teacher's trees: their rivals, and the margin over these as a form."""
+"""Students that are copied from a teacher's trees: choice of rivals, and the margin over them as a form."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from core.solvers.solution import Summary
 
 RIVALS_OF_A_FOREST: Final = (8, 5, 3)
-"""The first number of rivals is taken with which single rows have an index of the leaves.
+"""Numbers of rivals to try: the first with which queries of single rows can use a leaf index is taken.
 
-With an index of 8 rivals a query takes a quarter more time than with 3. Without one, trees are walked, and
-more rivals take no more time.
+With an index, a query with 8 rivals takes a quarter more time than with 3. Without an index, trees are
+traversed, and more rivals take no more time.
 """
 _EVEN: Final = 2.0**-40
-"""Added to the margin over the rest, so that rounding never decides where both are the same."""
+"""Added to the margin over the rest, so that rounding never decides between equal values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +78,16 @@ class Trees(StudentSpec):
         return copy_trees(self, problem)
 
     def metadata(self) -> dict[str, MetadataValue]:
-        """Nothing: the fitted student says how many rivals it has."""
+        """Empty: the fitted student reports its number of rivals."""
         return {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeStudent(Student):
-    """min_j (S^y − S^j) over the rivals j, and S^y less a share of all other classes' scores together.
+    """Scores: the least of S^y − S^j over rivals j, and S^y minus a share of all other classes' scores.
 
-    whole: the teacher's trees. copy: the trees of ``classes``, (q,), codes with the student's own among them.
-    form: the margin on them. rivals: codes in the order of the form's functions.
+    whole: the teacher's trees. copy: the trees for ``classes``, (q,), codes that include the student's class.
+    form: the margin on the sums of ``copy``. rivals: codes in the order of the form's functions.
     """
 
     whole: TreesBasis
@@ -104,23 +104,23 @@ class TreeStudent(Student):
         return self.of_teacher(sums_of_trees(self.whole, examples))
 
     def of_teacher(self, scores: FloatArray) -> FloatArray:
-        """The same from the teacher's scores (n, K); NaN where these are."""
+        """The same margins computed from the teacher's scores (n, K); NaN where these are NaN."""
         return self.form.block(scores[:, self.classes].astype(np.float64, copy=False))
 
     def pack(self) -> Decision:
-        """Copy and form."""
+        """The copied trees and the form."""
         return Decision(self.copy, self.form)
 
     def rival_codes(self) -> tuple[int, ...]:
-        """``rivals``."""
+        """The codes of the rivals."""
         return self.rivals
 
     def metadata(self) -> dict[str, MetadataValue]:
-        """Rivals, trees, and nodes that test something."""
+        """Numbers of rivals, of trees, and of inner nodes."""
         return {"rivals": len(self.rivals), "trees": len(self.copy.roots), "nodes": len(self.copy.test)}
 
     def facts(self) -> dict[str, Any]:
-        """The same."""
+        """The same as the metadata."""
         return dict(self.metadata())
 
 
@@ -151,9 +151,9 @@ def copy_trees(spec: Trees, problem: Problem) -> TreeStudent:
 def _of_a_forest(
     problem: Problem, trees: TreesBasis, target: int, sizes: Sequence[int]
 ) -> tuple[IntArray, IntArray, TreesBasis]:
-    """Classes, rivals and copy with the largest number of rivals whose copy has an index.
+    """Classes, rivals and copy for the largest number of rivals whose copy has a leaf index.
 
-    The largest of all where no copy has one.
+    If no copy has an index, the largest number of rivals is taken.
     """
     found = []
     for size in sorted({min(size, trees.sums - 1) for size in sizes}, reverse=True):
@@ -168,17 +168,18 @@ def _of_a_forest(
 
 
 def _kept_classes(problem: Problem, target: int, p: int, *, has_shares: bool) -> tuple[IntArray, IntArray]:
-    """Codes of the classes that a copy with p rivals has, and of the rivals."""
+    """Codes of the classes in a copy with p rivals, and of the rivals."""
     rivals = rivals_of_most_score(problem, target, p, has_shares=has_shares)
-    # With all classes in their order the copies of all students are one and the same.
+    # With all classes in their order, the copies of all students are equal.
     all_classes = len(rivals) + 1 == (0 if problem.trees is None else problem.trees.sums)
     return (np.sort(np.append(rivals, target)) if all_classes else np.concatenate([[target], rivals])), rivals
 
 
 def rivals_of_most_score(problem: Problem, target: int, p: int, *, has_shares: bool) -> IntArray:
-    """Codes of the ``p`` other classes whose rows have the most of the class's score together, (p,).
+    """Codes of the ``p`` other classes whose rows have the largest sum of the class's score, (p,).
 
-    All of them, in their order, where p is their number. Scores that are no shares count as odds.
+    If p is the number of all other classes, the result is all of them in their order. Scores that are not
+    shares are treated as log odds.
     """
     trees = problem.trees
     K = 0 if trees is None else trees.sums
@@ -191,7 +192,7 @@ def rivals_of_most_score(problem: Problem, target: int, p: int, *, has_shares: b
 
 
 def _margin(classes: IntArray, target: int, rivals: IntArray, rest: float | None) -> Form:
-    """S^y − S^j for each rival j, and S^y − rest · (1 − Σ S), the sum over ``classes``; None: without it."""
+    """Margins S^y − S^j for each rival j, and S^y − rest · (1 − Σ S over ``classes``) unless rest is None."""
     own, zero = (classes == target).astype(np.float64), 0.0
     faces = [own - (classes == rival) for rival in rivals]
     intercepts = [TIE if rival < target else zero for rival in rivals.tolist()]
@@ -206,7 +207,7 @@ def _margin(classes: IntArray, target: int, rivals: IntArray, rest: float | None
 
 
 def _are_shares(trees: TreesBasis) -> bool:
-    """Whether the sums of every row are shares of 1."""
+    """Whether the sums of every row are shares that add up to 1."""
     if trees.values.shape[1] != trees.sums or trees.divisor != len(trees.roots):
         return False
     return bool(np.allclose(trees.values.sum(axis=1), 1.0, rtol=0.0, atol=1e-9))

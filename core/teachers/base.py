@@ -1,4 +1,4 @@
-"""The protocol of teachers: what is fitted, to what, and what a fitted teacher can do.
+"""The protocol of teachers: what a teacher is fitted to, and what a fitted teacher can do.
 
 A new teacher is one module: a frozen dataclass that derives from ``TeacherSpec``, whose annotated fields are
 its hyper-parameters (``core.parameters``), a class that derives from ``Teacher``, and one line in
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class Task:
     """What a teacher learns: examples with their classes.
 
-    labels: codes (n,) in 0..n_classes−1. n_classes: K ≥ 2, of which not all need occur.
+    labels: codes (n,) in 0..n_classes−1. n_classes: K ≥ 2; some classes may have no examples.
     """
 
     examples: Examples
@@ -40,7 +40,7 @@ class Task:
 class Teacher(ABC):
     """A fitted teacher: scores of all classes for every row.
 
-    summary: how the fit ended; None where nothing was fitted, or when read back without it.
+    summary: how the fit ended; None if nothing was fitted, or if the teacher was restored without it.
     """
 
     summary: Summary | None = None
@@ -56,22 +56,22 @@ class Teacher(ABC):
 
     @property
     def own_scores(self) -> FloatArray | None:
-        """S of the rows of the fit, (n, K), where students shall learn from others than ``scores`` gives.
+        """S of the rows of the fit, (n, K), if students shall learn from other scores than ``scores`` gives.
 
-        A teacher that repeats the labels of its rows tells students nothing of them.
+        A teacher that repeats the labels of its training rows would tell students nothing about them.
         """
         return None
 
     @property
     def trees(self) -> TreesBasis | None:
-        """Trees whose K sums are the scores, as students cut copies from; None for other teachers."""
+        """The trees, whose K sums are the scores, from which students are copied; None for other teachers."""
         return None
 
     @property
     def held_out(self) -> FloatArray | None:
-        """S of the rows of the fit by trees that were not fitted to the row, (n, K); NaN where none are.
+        """S of the rows of the fit by trees that were not fitted to the row, (n, K); NaN for other rows.
 
-        None for a teacher that has no such scores; they then take fits in folds.
+        None for a teacher without such scores; held-out scores then need fits in folds.
         """
         return None
 
@@ -89,7 +89,7 @@ class Teacher(ABC):
         """The arrays from which ``TeacherSpec.restore`` makes the same teacher again."""
 
     def without_solver_state(self) -> Teacher:
-        """The same teacher without what only a warm start needs."""
+        """The same teacher without the values that only a warm start needs."""
         return self
 
 
@@ -97,7 +97,7 @@ class Teacher(ABC):
 class FitShape:
     """What the memory of a fit depends on. rows: n. columns: d, of raw rows. features: m. classes: K.
 
-    threads: of the run. is_sparse: whether features are, which solvers do not copy.
+    threads: number of threads of the run. is_sparse: whether features are sparse; solvers do not copy these.
     """
 
     rows: int
@@ -109,17 +109,17 @@ class FitShape:
 
     @property
     def cells(self) -> int:
-        """Scores of all rows, n K."""
+        """Number of scores of all rows, n K."""
         return self.rows * self.classes
 
     @property
     def values(self) -> int:
-        """Of dense features, n m; 0 for sparse ones."""
+        """Number of values of dense features, n m; 0 for sparse ones."""
         return 0 if self.is_sparse else self.rows * self.features
 
     @property
     def weights(self) -> int:
-        """Of a linear teacher, K m."""
+        """Number of weights of a linear teacher, K m."""
         return self.classes * self.features
 
 
@@ -138,14 +138,14 @@ class TeacherSpec(ABC):
     def fit(self, task: Task, run: Run, start: Teacher | None = None) -> Teacher:
         """Fit the teacher; the same arguments give the same bits.
 
-        start: a teacher of the same rows to start from, usually at other hyper-parameters; it may be ignored.
+        start: a teacher of the same rows to start from, usually with other hyper-parameters; may be ignored.
         Raises InvalidProblem, Cancelled.
         """
 
     def fit_bytes(self, shape: FitShape) -> int:
-        """About how many bytes ``fit`` allocates at its peak, beside rows and features; rather too many.
+        """Estimated peak of the bytes that ``fit`` allocates, besides rows and features; rather too many.
 
-        By default scores and as much again, and three times the weights.
+        By default twice the scores and three times the weights.
         """
         return 16 * shape.cells + 24 * shape.weights
 
@@ -158,5 +158,5 @@ class TeacherSpec(ABC):
         return {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
 
     def metadata(self) -> dict[str, str | float | int]:
-        """What the packed teacher says about how it was made."""
+        """How the teacher was made, for the metadata of the packed teacher."""
         return {"method": self.name, **self.params()}

@@ -1,4 +1,4 @@
-"""scikit-learn's gradient boosting of rows that are binned already, which it would bin anew in every fit."""
+"""scikit-learn's gradient boosting of binned rows, without binning them again in every fit."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from core.types import FloatArray
 
 
 class BinnedBoosting(HistGradientBoostingClassifier):  # type: ignore[misc]
-    """Its rows (n, d) hold numbers of bins from 0 to 254, at most so many different ones in each column.
+    """The rows (n, d) must hold numbers of bins from 0 to 254.
 
-    scikit-learn sorts every column of every fit, a warm start included, which takes longer than to grow trees
-    on some hundred rows. The bins that it would find are counted here, once for all fits of the same rows:
-    every number that occurs has a bin of its own, and thresholds are half-way between neighbours.
+    scikit-learn sorts every column in every fit, even with a warm start, which takes longer than growing
+    trees on a few hundred rows. Here the bins that scikit-learn would find are computed once for all fits of
+    the same rows: every number that occurs has its own bin, and thresholds are half-way between neighbours.
     """
 
     def _bin_data(self, X: FloatArray, sample_weight: None, is_training_data: bool) -> Any:
@@ -31,7 +31,7 @@ class BinnedBoosting(HistGradientBoostingClassifier):  # type: ignore[misc]
 
 
 def _bins(codes: Any) -> tuple[list[Any], Any]:
-    """Thresholds of each column, and the bins of its codes, (n, d) by columns."""
+    """Thresholds of each column, and the bins of its codes, (n, d) in column order."""
     binned = np.empty(codes.shape, dtype=np.uint8, order="F")
     thresholds = []
     for column, values in enumerate(codes.T):

@@ -1,7 +1,7 @@
-"""Columns as numbers of bins: trees that are grown on these have few thresholds, which makes queries fast.
+"""Columns as numbers of bins. Trees that are grown on bins have few thresholds, which makes queries fast.
 
-A bin is what lies between two neighbouring edges. A row's bin is the number of edges below its value, so that
-"bin ≤ k" is the test "value ≤ edge k" exactly, for values between those of the training rows too.
+A bin lies between two neighbouring edges. A row's bin is the number of edges below its value. So "bin ≤ k" is
+exactly the test "value ≤ edge k", also for values that are not in the training rows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Bins:
 
     @classmethod
     def of(cls, X: FloatArray, most: int) -> Bins:
-        """At most ``most`` bins for each column of dense rows (n, d), labels aside."""
+        """At most ``most`` bins for each column of dense rows (n, d); labels are not used."""
         edges = [_edges(column, most - 1) for column in np.asarray(X, dtype=np.float64).T]
         feature = np.repeat(np.arange(len(edges), dtype=np.int32), [len(one) for one in edges])
         return cls(feature, np.concatenate(edges), len(edges))
@@ -38,7 +38,7 @@ class Bins:
         return np.searchsorted(self.feature, np.arange(self.columns))
 
     def codes(self, X: Any) -> NDArray[np.float32]:
-        """The bin of every value of rows (n, d), as scikit-learn's trees take them."""
+        """The bin of every value of rows (n, d), in the type that scikit-learn's trees take."""
         codes = np.empty(X.shape, dtype=np.float32)
         bounds = [*self.first.tolist(), len(self.edges)]
         for column, (start, end) in enumerate(pairwise(bounds)):
@@ -47,10 +47,10 @@ class Bins:
 
 
 def _edges(column: Floats, most: int) -> Floats:
-    """Edges between neighbouring distinct values: all, or ``most`` of them, nearly.
+    """Edges between neighbouring distinct values: all of them, or about ``most``.
 
-    These part the rows and the distinct values, half of each, into equal shares: a class of a few rows with
-    extreme values is in bins of its own then, which equal shares of the rows alone would not give it.
+    The edges divide a mean of the numbers of rows and of distinct values into equal shares. So a class of a
+    few rows with extreme values gets its own bins, which equal shares of the rows alone would not give it.
     """
     values, counts = np.unique(column, return_counts=True)
     after = np.arange(len(values) - 1)
@@ -60,6 +60,7 @@ def _edges(column: Floats, most: int) -> Floats:
         after = np.unique(np.searchsorted(share[:-1], steps).clip(max=len(values) - 2))
     low, high = values[after], values[after + 1]
     middle = low / 2.0 + high / 2.0
-    # Between neighbouring numbers the middle may round to the upper one, which must stay above the edge.
+    # Between adjacent floating-point numbers the middle may round up to the upper one, which
+    # must stay above the edge.
     edges: Floats = np.where(middle < high, middle, low)
     return edges

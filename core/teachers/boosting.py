@@ -1,6 +1,7 @@
-"""Boosted trees: scikit-learn fits them, some iterations at a time, and further ones in folds.
+"""Boosted trees: scikit-learn fits them, a few iterations at a time, and also without the rows of each fold.
 
-Every fit runs in a single thread, since sums over several depend on their number; the fits run side by side.
+Every fit uses a single thread, because sums over several threads depend on their number; fits run in
+parallel.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from core.teachers.tree_teacher import TreeTeacher
 
 _STEP: Final = 10
-"""Iterations between two looks at a cancel."""
+"""Number of iterations between two cancel checks."""
 _ABSENT: Final = -100.0
 """The score of a class without rows."""
 _NODE_BYTES: Final = 100
-"""Of a node of scikit-learn, and of what is made of it."""
+"""Approximate bytes of a node of scikit-learn, and of what is made from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,7 @@ class Boosting(TreeSpec):
         check_parameters(self, "teacher")
 
     def fit_bytes(self, shape: FitShape) -> int:
-        """Codes of the rows, and of each fit at a time a copy, gradients and trees; those of all twice."""
+        """Bytes of the rows' codes; copy, gradients and trees of each parallel fit; all trees twice."""
         leaves = min(self.leaves, max(1, shape.rows // self.min_leaf))
         trees = self.iterations * shape.classes * 2 * leaves * _NODE_BYTES
         of_fit = 20 * shape.rows * shape.columns + 32 * shape.cells + trees
@@ -68,13 +69,13 @@ class Boosting(TreeSpec):
         )
 
     def fits(self, task: Task, seed: int) -> BoostingFits:
-        """Boosting on all rows, and without each fold."""
+        """The fits to all rows, and without each fold."""
         return BoostingFits(self, task, seed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Boosted:
-    """A fitted classifier of the classes ``present``, of K; None where only one is present."""
+    """A classifier fitted to the classes ``present``, of K; None if only one class is present."""
 
     classifier: Any
     present: IntArray
@@ -93,12 +94,12 @@ class _Boosted:
         return scores
 
     def depths(self) -> list[int]:
-        """Of all trees."""
+        """The depths of all trees."""
         rounds = [] if self.classifier is None else self.classifier._predictors
         return [tree.get_max_depth() for trees in rounds for tree in trees] or [0]
 
     def as_sums(self, bins: Bins) -> TreesBasis:
-        """The same as sums of trees: of each class first the constant that boosting starts from."""
+        """The same as sums of trees; the first tree of each class is boosting's initial constant."""
         K, present = self.n_classes, self.present
         absent = np.setdiff1d(np.arange(K), present)
         start = self.classifier._baseline_prediction.ravel()
@@ -117,7 +118,7 @@ class _Boosted:
 
 
 class BoostingFits(TreeFits):
-    """Boosting on all rows, and without each fold, each time in one thread."""
+    """Fits boosted trees to all rows, and without each fold; each fit uses one thread."""
 
     def __init__(self, spec: Boosting, task: Task, seed: int) -> None:
         n = len(task.labels)
@@ -129,20 +130,20 @@ class BoostingFits(TreeFits):
 
     @property
     def cost(self) -> float:
-        """The mean depth of the trees so far, and their leaves."""
+        """The mean depth of the trees so far, and the additions of their leaves, as cost of a query."""
         classes = self.left_out.shape[1]
         trees, sums = (1, classes) if classes == 2 else (classes, 1)
         return self._spec.iterations * trees * (float(np.mean(self._steps)) + sums) + classes
 
     def score_fold(self, fold: int, run: Run) -> None:
-        """Boost without the rows of a fold, and score these. Raises Cancelled."""
+        """Boost without the rows of a fold, and score these rows. Raises Cancelled."""
         held_out = self.rows_of(fold)
         boosted = self._boosted(np.flatnonzero(self._fold_of != fold), run)
         self._steps += boosted.depths()
         self.left_out[held_out] = boosted.scores(self._codes[held_out])
 
     def teacher(self, run: Run) -> TreeTeacher:
-        """The teacher, after the fits that are still missing. Raises Cancelled."""
+        """The teacher; makes the fits that are still missing. Raises Cancelled."""
         from joblib import Parallel, delayed
 
         folds = self._missing_folds()
@@ -151,12 +152,12 @@ class BoostingFits(TreeFits):
         return self._teacher(grown, self._spec.iterations)
 
     def _grown(self, run: Run) -> TreesBasis:
-        """The trees of all rows, on the columns that were binned."""
+        """The trees fitted to all rows, on the columns that were binned."""
         boosted = self._boosted(np.arange(len(self._labels)), run)
         return boosted.as_sums(self._bins)
 
     def _boosted(self, rows: IntArray, run: Run) -> _Boosted:
-        """A classifier of these rows. Raises Cancelled."""
+        """A classifier fitted to these rows. Raises Cancelled."""
         from core.solvers.threads import one_openmp_thread
         from core.teachers.binned_boosting import BinnedBoosting
 
@@ -187,7 +188,7 @@ class BoostingFits(TreeFits):
 
 
 def _grown(nodes: Any, bins: Bins, signs: FloatArray) -> GrownTree:
-    """One tree of scikit-learn's records of nodes, its values times ``signs`` (q,)."""
+    """One tree made from scikit-learn's records of nodes, with values times ``signs`` (q,)."""
     children = np.column_stack([nodes["left"], nodes["right"]]).astype(np.int64)
     test = bins.first[nodes["feature_idx"]] + np.floor(nodes["num_threshold"]).astype(np.int64)
     weight = nodes["count"].astype(np.float64)

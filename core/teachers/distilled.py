@@ -1,12 +1,12 @@
-"""Weights in the students' features that stand for a teacher whose scores are not linear in them.
+"""Weights in the students' features that approximate a teacher whose scores are not linear in them.
 
 The gate of a gated student is S^y = w_y·φ, which a query evaluates together with the student's own weights.
-Of any other teacher only scores are known: of outside scores, of a kernel interpolation, of a classifier of
-another library. They are distilled:
+For other teachers only scores are available: scores from outside, of a kernel interpolation, or of a
+classifier of another library. These are distilled:
 
     min_W  ‖Φ Wᵀ − S‖² + λ ‖W‖²
 
-on the rows that the teacher was fitted to, in a cross-validation on those of the fold.
+on the rows that the teacher was fitted to; in a cross-validation, these are the training rows of the fold.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from core.teachers.base import Teacher
 
 _DIRECT_LIMIT = 4096
-"""Up to this order the normal equations are solved by Cholesky, beyond it by conjugate gradients."""
+"""Up to this order Cholesky factorisation solves the normal equations, beyond it conjugate gradients do."""
 _RIDGE = 1e-6
-"""λ as a multiple of the mean eigenvalue of ΦᵀΦ: far below what shapes the fit, above rounding."""
+"""λ as a multiple of the mean eigenvalue of ΦᵀΦ: too small to change the fit, but above rounding errors."""
 _ITERATIONS, _TOLERANCE = 300, 1e-8
 
 
 def scores_and_weights(
     teacher: Teacher, examples: Examples, run: Run, fitted: IntArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """S of all rows, (n, K), and W with S = Φ Wᵀ, (K, m), or as near to it as on the rows of the fit.
+    """S of all rows, (n, K), and W, (K, m), with S = Φ Wᵀ exactly or by least squares on the rows of the fit.
 
     fitted: numbers of the rows that the teacher was fitted to; None for all.
     Raises InvalidProblem, Cancelled.
@@ -58,13 +58,13 @@ def scores_and_weights(
 
 
 def distilled_weights(features: Matrix, scores: FloatArray, run: Run) -> FloatArray:
-    """W, (K, m), float64, with Φ Wᵀ near S in the sense of least squares with a small ridge.
+    """W, (K, m), float64, for which Φ Wᵀ approximates S by least squares with a small ridge.
 
     features: Φ (n, m), dense or CSR. scores: S (n, K), finite. Cost: n min(n, m)² multiplications up to
-    min(n, m) = 4096; beyond, at most 300 steps of conjugate gradients, each two products with Φ. Each step
-    lowers the objective, so that a fit that ends early is one with a larger ridge.
+    min(n, m) = 4096; beyond, at most 300 steps of conjugate gradients, each with two products with Φ. Each
+    step lowers the objective, so a fit that ends early acts like one with a larger ridge.
 
-    Raises InvalidProblem for scores of another shape or that are not finite, Cancelled.
+    Raises InvalidProblem if scores are not finite or have another shape, Cancelled.
     """
     n, m = features.shape
     if scores.ndim != 2 or len(scores) != n or not np.isfinite(scores).all():
@@ -113,7 +113,7 @@ def _row_gram(features: Matrix, run: Run) -> FloatArray:
 
 
 def _solved(gram: FloatArray, right: FloatArray, ridge: float) -> FloatArray:
-    """(G + λI)⁻¹ R; the gram matrix is overwritten."""
+    """(G + λI)⁻¹ R; overwrites the gram matrix G."""
     gram[np.diag_indices_from(gram)] += ridge
     factor = scipy.linalg.cho_factor(gram, lower=True, overwrite_a=True, check_finite=False)
     solution: FloatArray = scipy.linalg.cho_solve(factor, right, check_finite=False)
@@ -121,7 +121,7 @@ def _solved(gram: FloatArray, right: FloatArray, ridge: float) -> FloatArray:
 
 
 def _by_conjugate_gradients(features: Matrix, scores: FloatArray, ridge: float, run: Run) -> FloatArray:
-    """The same for all classes at once, each with step lengths of its own, from W = 0."""
+    """Solve the same problem for all classes at once, each with its own step lengths, from W = 0."""
     residual = rmatvec(features, scores, run)
     weights = np.zeros_like(residual)
     direction = residual.copy()

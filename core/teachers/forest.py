@@ -1,7 +1,7 @@
-"""A forest: scikit-learn grows the trees, one by one, on samples that are known.
+"""A forest: scikit-learn grows the trees one by one, on samples that this module draws.
 
-Tree t draws its sample and its choices from the seed (s, t), that of fold f from (s, t, f), whatever is the
-number of threads. Its share in the scores of rows that it has not seen is added in the order of the trees.
+The seed (s, t) determines the sample and the choices of tree t, and (s, t, f) those of tree t of fold f, for
+any number of threads. Scores of rows that trees have not seen are summed in the order of the trees.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 class Forest(TreeSpec):
     """Trees on bootstrap samples, or on all rows: S is the mean over trees of the class's share in a leaf.
 
-    Breiman (2001); with random splits Geurts, Ernst and Wehenkel (2006), who take all rows. Dense rows only,
-    whose columns are put into bins. Held-out scores of bootstrap samples are out of bag: of the trees whose
-    sample has not the row. Where trees see all rows, they take a further forest for each fold. Equal rows are
-    rows of their own. Raises InvalidProblem naming every wrong field.
+    Breiman (2001); with random splits Geurts, Ernst and Wehenkel (2006), who use all rows. Dense rows only;
+    their columns are binned. With bootstrap samples, held-out scores are out of bag: they come from the trees
+    whose sample does not contain the row. If trees see all rows, a further forest is fitted for each fold.
+    Equal rows are counted as separate rows. Raises InvalidProblem naming every wrong field.
     """
 
     name: ClassVar[str] = "forest"
@@ -71,9 +71,9 @@ class Forest(TreeSpec):
         check_parameters(self, "teacher")
 
     def fit_bytes(self, shape: FitShape) -> int:
-        """Codes of the rows, votes, trees with the shares of all classes in their nodes, and those in growth.
+        """Bytes of codes, votes, finished trees with the shares of all classes, and trees that are growing.
 
-        A leaf of one row has one of K values, so that equal leaves are kept once.
+        A leaf of one row has one of K values, and equal leaves are stored once.
         """
         leaves = min(max(1, shape.rows // self.min_leaf), 1 << min(self.max_depth, 40))
         values = min(leaves, shape.classes) if self.min_leaf == 1 else leaves
@@ -82,20 +82,20 @@ class Forest(TreeSpec):
         return 12 * shape.rows * shape.columns + 24 * shape.cells + growing + kept
 
     def fits(self, task: Task, seed: int) -> ForestFits:
-        """The forest, and those of the folds where each tree is grown on all rows."""
+        """The fits of the forest and, if each tree is grown on all rows, of the folds' forests."""
         return ForestFits(self, task, seed)
 
 
 def grown_tree(nodes: Any, bins: Bins) -> GrownTree:
-    """A tree from ``tree_`` of a classifier that was fitted to the codes of ``bins``."""
+    """A tree made from ``tree_`` of a classifier that was fitted to the codes of ``bins``."""
     children = np.column_stack([nodes.children_left, nodes.children_right])
-    # A leaf has column −2, and its test is ignored.
+    # A leaf has the column −2; its test is ignored.
     test = bins.first[np.maximum(nodes.feature, 0)] + np.floor(nodes.threshold).astype(np.int64)
     return GrownTree.of_nodes(children, test, nodes.weighted_n_node_samples, nodes.value[:, 0, :])
 
 
 class ForestFits(TreeFits):
-    """The forest, whose trees leave out rows themselves, or those of folds where they see all rows."""
+    """Fits the forest; also the forests of the folds, if trees see all rows."""
 
     def __init__(self, spec: Forest, task: Task, seed: int) -> None:
         n = len(task.labels)
@@ -109,17 +109,17 @@ class ForestFits(TreeFits):
 
     @property
     def cost(self) -> float:
-        """The mean depth of the trees so far, and their leaves."""
+        """The mean depth of the trees so far, and the additions of their leaves, as cost of a query."""
         trees, classes = self._spec.trees, len(self._present)
         return trees * (float(np.mean(self._steps)) + classes) + self.left_out.shape[1]
 
     def score_fold(self, fold: int, run: Run) -> None:
-        """Grow a forest without the rows of a fold, and score these. Raises Cancelled."""
+        """Grow a forest without the rows of a fold, and score these rows. Raises Cancelled."""
         for _ in self._trees(fold, run):
             pass
 
     def teacher(self, run: Run) -> TreeTeacher:
-        """The teacher, after the fits that are still missing. Raises Cancelled."""
+        """The teacher; makes the fits that are still missing. Raises Cancelled."""
         sums, trees = self.left_out.shape[1], self._trees(-1, run)
         grown = [grown_tree(tree, self._bins).spread(self._present, sums) for tree in trees]
         for fold in self._missing_folds():
@@ -128,7 +128,7 @@ class ForestFits(TreeFits):
         return self._teacher(whole, self._spec.trees)
 
     def _trees(self, fold: int, run: Run) -> Iterator[Any]:
-        """The trees of a fold in their order, −1: of the forest itself, and in the end the scores.
+        """Yield the trees of a fold (−1: of the forest itself) in order, then store the held-out scores.
 
         Raises Cancelled.
         """
@@ -152,7 +152,7 @@ class ForestFits(TreeFits):
         self.left_out[np.ix_(held_out[scored], self._present)] = shares
 
     def _fitted(self, fold: int, number: int, run: Run) -> tuple[Any, IntArray, FloatArray]:
-        """Tree ``number`` of a fold, rows that it has not seen, and its shares of their classes."""
+        """Tree ``number`` of a fold, the rows that it has not seen, and its class shares for these rows."""
         from core.teachers.single_trees import grow_tree
 
         run.check_cancel()

@@ -1,4 +1,4 @@
-"""Fits of teachers of trees, which scikit-learn grows on binned columns, and the trees as sums."""
+"""Fits of tree teachers, whose trees scikit-learn grows on binned columns, and the trees as sums."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ScoredFolds: TypeAlias = Annotated[
 
 
 class TreeSpec(TeacherSpec):
-    """What specifications of teachers of trees share: they need dense rows, and give a ``TreeTeacher``."""
+    """Base of the specifications of tree teachers: they need dense rows and give a ``TreeTeacher``."""
 
     needs: ClassVar[frozenset[Literal["teacher_scores", "dense"]]] = frozenset({"dense"})
     grows_trees: ClassVar[bool] = True
@@ -43,7 +43,7 @@ class TreeSpec(TeacherSpec):
 
     @abstractmethod
     def fits(self, task: Task, seed: int) -> TreeFits:
-        """The fits that make the teacher, none of them made yet. Raises InvalidProblem."""
+        """The fits that make the teacher; none of them has been done yet. Raises InvalidProblem."""
 
     def fit(self, task: Task, run: Run, start: Teacher | None = None) -> TreeTeacher:
         """Bin the columns, grow the trees, and score the rows by trees that have not seen them.
@@ -54,7 +54,7 @@ class TreeSpec(TeacherSpec):
         return self.fits(task, run.seed).teacher(run)
 
     def metadata(self) -> dict[str, str | float | int]:
-        """Name and what the trees depend on."""
+        """Name and the hyper-parameters that are set."""
         return {"method": self.name, **{k: v for k, v in self.params().items() if v is not None}}
 
     def restore(
@@ -68,14 +68,15 @@ class TreeSpec(TeacherSpec):
 
 
 class TreeFits(ABC):
-    """The fits of a teacher of trees, which can be made one by one: of all rows, and without each fold's.
+    """The fits of a tree teacher, which can be made one by one: to all rows, and without each fold.
 
-    spec: hyper-parameters. left_out: S of the rows by trees that have not seen them, (n, K); NaN of rows that
-    no fit has left out so far. n_folds: of the scores; 0 where the fit of all rows gives them.
+    spec: hyper-parameters. left_out: S of the rows by trees that have not seen them, (n, K); NaN for rows
+    that no fit has left out so far. n_folds: number of folds with scores; 0 if the fit to all rows gives
+    them.
     """
 
     def __init__(self, spec: TreeSpec, task: Task, seed: int, fold_of: IntArray) -> None:
-        """fold_of: the fold of each row, (n,); −1: of none."""
+        """fold_of: the fold of each row, (n,); −1 for rows in no fold."""
         from core.features.tree_columns import tree_rows
 
         self._started, self.spec = time.perf_counter(), spec
@@ -91,15 +92,15 @@ class TreeFits(ABC):
     @property
     @abstractmethod
     def cost(self) -> float:
-        """``TreesBasis.cost`` of the teacher, as far as the fits so far tell. One has to be made."""
+        """``TreesBasis.cost`` of the teacher, estimated from the fits so far; at least one must be made."""
 
     @abstractmethod
     def score_fold(self, fold: int, run: Run) -> None:
-        """Fit without the rows of a fold, and score these. Several threads may do so. Raises Cancelled."""
+        """Fit without the rows of a fold, and score these rows. Thread-safe. Raises Cancelled."""
 
     @abstractmethod
     def teacher(self, run: Run) -> TreeTeacher:
-        """The teacher, after the fits that are still missing. Raises Cancelled."""
+        """The teacher; makes the fits that are still missing. Raises Cancelled."""
 
     def rows_of(self, fold: int) -> IntArray:
         """The rows of a fold, rising."""
@@ -109,7 +110,7 @@ class TreeFits(ABC):
         return [fold for fold in range(self.n_folds) if np.isnan(self.left_out[self.rows_of(fold)]).all()]
 
     def _report(self, done: int, size: int, run: Run) -> None:
-        """Report trees or iterations that were made now, of ``size`` in each fit."""
+        """Report progress. done: trees or iterations made since the last report. size: of each fit."""
         with self._lock:
             self._done += done
             run.report("trees", self._done, size * (1 + self.n_folds))
@@ -134,8 +135,8 @@ class GrownTree:
     """One tree: its inner nodes, in an order in which children come after their parents.
 
     root: a reference: a number ≥ 0 is an inner node, −1 − v a leaf with row v of the values. test: numbers of
-    edges of the bins, (M,). children: references, (M, 2). share: of the training weight that goes to the
-    first child, (M,). values: (V, q), no two equal.
+    edges of the bins, (M,). children: references, (M, 2). share: share of the node's training weight that
+    goes to the first child, (M,). values: (V, q); no two rows are equal.
     """
 
     root: int
@@ -152,7 +153,7 @@ class GrownTree:
         weight: FloatArray,
         values: FloatArray,
     ) -> GrownTree:
-        """A tree from all its N nodes, the root first, leaves among them.
+        """A tree made from all its N nodes, including leaves; the root is the first.
 
         children: (N, 2), not positive for leaves. test, weight: (N,). values: (N, q). Tests of leaves and
         values of inner nodes are ignored.
@@ -166,7 +167,7 @@ class GrownTree:
         return cls(int(reference[0]), test[~is_leaf], reference[inner], share, distinct)
 
     def spread(self, present: IntArray, sums: int) -> GrownTree:
-        """The same tree with 0 for sums that are not ``present``, (q,)."""
+        """The same tree for ``sums`` sums: 0 for those that are not ``present``, (q,)."""
         values = np.zeros((len(self.values), sums))
         values[:, present] = self.values
         return replace(self, values=values)
@@ -180,7 +181,7 @@ def assembled(
     output: NDArray[Any] | None = None,
     divisor: float = 1.0,
 ) -> TreesBasis:
-    """``trees`` on raw columns. output: the first sum that each adds to, (T,); None: the first of all."""
+    """``trees`` on raw columns. output: the first sum that each tree adds to, (T,); None: sum 0 for all."""
     nodes = np.cumsum([0, *(len(tree.test) for tree in trees)])
     rows = np.cumsum([0, *(len(tree.values) for tree in trees)])
 

@@ -1,4 +1,4 @@
-"""A teacher that interpolates its training rows: a kernel function a class, 1 on its rows, 0 on others."""
+"""A teacher that interpolates its training rows: a kernel function per class, 1 on its rows, 0 on others."""
 
 from __future__ import annotations
 
@@ -84,10 +84,10 @@ class KernelInterpolation(TeacherSpec):
         check_parameters(self, "teacher")
 
     def fit(self, task: Task, run: Run, start: Teacher | None = None) -> KernelTeacher:
-        """Choose the kernel where it is left open, and solve for α.
+        """Choose the kernel if it is left open, and solve for α.
 
-        The fit depends on nothing but rows, labels and seed, so that it can be repeated. Raises
-        InvalidProblem, Cancelled.
+        The fit depends only on rows, labels and seed, so it can be repeated. Raises InvalidProblem,
+        Cancelled.
         """
         from core.solvers.kernel.system import solve_kernel_system
         from core.teachers.kernel_width import choose_kernel
@@ -143,7 +143,7 @@ class KernelInterpolation(TeacherSpec):
         )
 
     def fit_bytes(self, shape: FitShape) -> int:
-        """The kernel's factor and its inverse, nine arrays like Y, and the rows in both precisions."""
+        """Bytes of the kernel's factor and inverse, nine arrays like Y, and the rows in both precisions."""
         n = shape.rows
         factor = min(2 * n * (n + 1024), int(self.memory_gib * 2**30))
         return 2 * factor + 72 * shape.cells + 40 * n * shape.columns
@@ -156,7 +156,7 @@ class KernelInterpolation(TeacherSpec):
         return KernelTeacher.restore(arrays, n_classes, summary)
 
     def metadata(self) -> dict[str, str | float | int]:
-        """Name and jitter asked for; the fitted teacher adds what was chosen."""
+        """Name and the requested jitter; the fitted teacher adds what was chosen."""
         return {"method": self.name, "jitter": float(self.jitter)}
 
 
@@ -164,10 +164,10 @@ class KernelInterpolation(TeacherSpec):
 class KernelTeacher(Teacher):
     """S(x) = Σ_i α_i exp(−‖z − z_i‖²) with z = (x' − shift)·scale.
 
-    x': the scaled row. √γ is a factor of scale.
+    x': the scaled row. scale includes the factor √γ.
     landmarks: z_i, (n, d) float32: the training rows. alpha: (n, K).
-    left_out: scores of the training rows, (n, K): by leave-one-out, or as fitted.
-    facts: γ and scalings as chosen, their leave-one-out error, j as used, and the condition estimate.
+    left_out: scores of the training rows, (n, K): leave-one-out scores, or those of the fit.
+    facts: chosen γ and scalings, their leave-one-out error, the jitter that was used, condition estimate.
     """
 
     shift: Floats
@@ -202,11 +202,11 @@ class KernelTeacher(Teacher):
 
     @property
     def row_scaling(self) -> RowScaling:
-        """Of each row; teachers that were stored before it existed have none."""
+        """The scaling of each row; teachers that were stored before it existed have none."""
         return RowScaling(str(self.facts.get("row_scaling", RowScaling.NONE)))
 
     def scores(self, examples: Examples, run: Run = Run()) -> FloatArray:
-        """S, (n, K), in float64 as queries compute it, by blocks on the run's threads."""
+        """S, (n, K), in float64 as queries compute it, in blocks on the run's threads."""
         from core.data.scaling import Standardisation
         from core.solvers.kernel.rows import KernelRows
         from core.solvers.threads import one_blas_thread
@@ -219,7 +219,7 @@ class KernelTeacher(Teacher):
 
     @property
     def own_scores(self) -> FloatArray:
-        """Scores of the training rows by interpolations without them, (n, K), where there were few enough."""
+        """Scores of the training rows, (n, K): leave-one-out scores if the rows were few enough for these."""
         return self.left_out
 
     def pack(
@@ -234,7 +234,7 @@ class KernelTeacher(Teacher):
         )
 
     def arrays(self) -> Arrays:
-        """Everything, the training rows too."""
+        """All arrays, including the training rows."""
         return {
             "shift": self.shift,
             "scale": self.scale,

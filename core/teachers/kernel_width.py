@@ -1,7 +1,7 @@
-"""Scalings and width of an interpolating kernel, by the leave-one-out errors of a sample of the rows.
+"""Chooses scalings and width of an interpolating kernel by leave-one-out errors on a sample of the rows.
 
-A function f with (K + jI) α = Y, fitted without row i, has at this row the value Y_i − α_i / (K + jI)⁻¹_ii
-(Rasmussen and Williams, Eq. 5.12), so that one inverse gives the held-out scores of all rows of the sample.
+Let f solve (K + jI) α = Y. Fitted without row i, it has at this row the value Y_i − α_i / (K + jI)⁻¹_ii
+(Rasmussen and Williams, Eq. 5.12). So one inverse gives the held-out scores of all rows of the sample.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from core.types import BoolArray, FloatArray, IntArray
 
 _ROWS: Final = 1200
 _FACTORS: Final = tuple(2.0**power for power in range(-3, 5))
-"""Multiples of γ = 1 / Σ_j var(x'_j) that are tried."""
+"""Multiples of γ = 1 / Σ_j var(x'_j) to try."""
 _SCALINGS: Final = (Scaling.ZSCORE, Scaling.MINMAX, Scaling.NONE)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelChoice:
-    """The kernel: ``standardisation`` of scaled rows with √γ in its scale, the names of the scalings, and γ.
+    """The kernel: ``standardisation`` of scaled rows, whose scale includes √γ, names of the scalings, and γ.
 
-    error: share of the sample's rows that are wrong when left out; None where nothing was left open.
+    error: share of the sample's rows with a wrong leave-one-out answer; None if nothing had to be chosen.
     """
 
     row_scaling: RowScaling
@@ -58,11 +58,11 @@ def choose_kernel(
     jitter: float,
     run: Run,
 ) -> KernelChoice:
-    """The kernel with the fewest leave-one-out errors, of equal ones that with the least squared error.
+    """The kernel with the fewest leave-one-out errors; among equal ones, that with the least squared error.
 
     X: (n, d). labels: (n,). gamma, scaling, row_scaling, jitter: those of ``KernelInterpolation``. Columns
-    are scaled by all rows, errors are those of at most 1200, drawn by the run's seed. Rows stay unscaled
-    unless scaling them saves more errors than one paired standard error.
+    are scaled by statistics of all rows; errors are those of at most 1200 rows, drawn with the run's seed.
+    Rows stay unscaled unless scaling them avoids more errors than one paired standard error.
     Raises Cancelled, and InvalidProblem for Hellinger scaling of negative values.
     """
     candidates = list(_candidates(X, gamma, scaling, row_scaling, run))
@@ -87,7 +87,7 @@ def choose_kernel(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeftOut:
-    """Rows that are wrong when left out, (n,) bool, and the mean squared error of their scores."""
+    """Leave-one-out errors. wrong: of each row, (n,). squared: mean squared error of the scores."""
 
     wrong: BoolArray
     squared: float
@@ -104,7 +104,7 @@ class LeftOut:
 
 
 def left_out_errors(rows: FloatArray, one_hot: FloatArray, jitter: float) -> LeftOut:
-    """The errors of the rows when left out; all are wrong where the matrix is not positive definite.
+    """The leave-one-out errors of the rows; all are wrong if the matrix is not positive definite.
 
     rows: z, (n, d). one_hot: Y, (n, K).
     """
@@ -124,7 +124,7 @@ def left_out_errors(rows: FloatArray, one_hot: FloatArray, jitter: float) -> Lef
 def _candidates(
     X: FloatArray, gamma: float | None, scaling: str, row_scaling: str, run: Run
 ) -> Iterator[KernelChoice]:
-    """Each scaling of the rows and the columns with the γ that is given or those to be tried."""
+    """Each scaling of rows and columns, with the given γ or with those to try."""
     for of_rows in _row_scalings(X, row_scaling, has_width=gamma is not None):
         run.check_cancel()
         rows = scale_rows(X, of_rows)

@@ -1,4 +1,4 @@
-"""A teacher that is linear in the features: one weight vector per class, however it was obtained."""
+"""A teacher that is linear in the features: one weight vector per class, from a fit or from elsewhere."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 class LinearTeacher(Teacher):
     """Scores S = Φ Wᵀ, Eq. (3); the class with the largest is the answer, Eq. (2).
 
-    weights: W, shape (K, m), in the features' order, the constant last.
+    weights: W, shape (K, m), in the order of the features, with the constant last.
     summary: how the fit ended; None for weights from elsewhere.
-    dual: the solver's dual variables (n, K), a warm start for a neighbouring C; None when read back.
-    C: loss weight of the fit, with which ``dual`` scales; None for weights from elsewhere.
+    dual: the solver's dual variables (n, K), a warm start for a similar C; None for a restored teacher.
+    C: loss weight of the fit, to which ``dual`` is proportional; None for weights from elsewhere.
     """
 
     weights: FloatArray
@@ -79,7 +79,7 @@ def classes_evaluated(scores: FloatArray, target: int) -> IntArray:
     """How many class scores Remark 2 needs to answer "is it ``target``?", shape (n,), in [2, K].
 
     The evaluation computes the target's own score, then the others in the order of their codes, and stops at
-    the first that beats it: a larger score, or an equal one of a class with a smaller code, as in argmax.
+    the first that beats it: a larger score, or an equal score of a class with a smaller code, as in argmax.
 
     scores: S, (n, K) with K >= 2.
     """

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class LinearHead:
     """S^c(x) = w_c·x + b_c on raw columns.
 
-    weights: (K, d), bias: (K,), of the K classes of the data, in order. Of a head with more classes the rows
-    of the others are left out. Raises InvalidProblem where shapes do not fit or numbers are not finite.
+    weights: (K, d), bias: (K,), for the K classes of the data, in order. A head's rows for further classes
+    are left out. Raises InvalidProblem if shapes do not fit or numbers are not finite.
     """
 
     weights: Floats
@@ -36,11 +36,11 @@ class LinearHead:
         object.__setattr__(self, "bias", frozen_array(self.bias, "teacher.bias", (len(self.weights),)))
 
     def on(self, feature_map: FeatureMap) -> LinearTeacher:
-        """The same scores as weights on the features φ(x) = ((x − shift)·scale, 1).
+        """The teacher with the same scores on the features φ(x) = ((x − shift)·scale, 1).
 
             w·x + b = (w / scale)·φ + b + w·shift
 
-        Raises InvalidProblem for features that are not linear, or of another number of columns.
+        Raises InvalidProblem if the features are not linear, or have another number of columns.
         """
         from core.features.maps import LinearMap
         from core.teachers.linear import LinearTeacher
@@ -61,7 +61,7 @@ class LinearHead:
 class ImportedHead(TeacherSpec):
     """A linear head in place of a fitted teacher.
 
-    It is the teacher of every fold, too: it is unknown which rows it was trained on. If these rows were
+    It is also the teacher of every fold: it is unknown which rows it was trained on. If these rows were
     among them, held-out scores are those of rows that the teacher has seen, and thresholds, calibrations and
     searches based on them are optimistic. The packed teacher says so: ``seen_rows`` is ``unknown``.
 
@@ -87,7 +87,7 @@ class ImportedHead(TeacherSpec):
         return self.head.on(feature_map)
 
     def fit_bytes(self, shape: FitShape) -> int:
-        """Its rows as they were imported, and on the features."""
+        """Bytes of its weights, as they were imported and on the features."""
         return 24 * shape.weights
 
     def restore(

@@ -70,7 +70,7 @@ class McODM(TeacherSpec):
         return LinearTeacher(solution.value, solution.summary(), solution.dual, self.C)
 
     def fit_bytes(self, shape: FitShape) -> int:
-        """α twice at start and end, its coefficients, the lists of active classes, and W nine times."""
+        """Bytes of α twice at start and end, its coefficients, the active classes, and W nine times."""
         return 36 * shape.cells + 72 * shape.weights
 
     def restore(

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OutsideTeacher(Teacher):
-    """The scores that rows bring along; for rows without any the linear function that is nearest to them.
+    """The scores that come with the rows; for rows without scores, a linear function approximates them.
 
     weights: W with S ≈ Φ Wᵀ, (K, m), by ridge regression on the rows of the fit.
     """
@@ -27,7 +27,10 @@ class OutsideTeacher(Teacher):
     weights: FloatArray
 
     def scores(self, examples: Examples, run: Run) -> FloatArray:
-        """S as it was sent, (n, K), or Φ Wᵀ for rows without, e.g. of a test part. Raises Cancelled."""
+        """S as it was sent, (n, K), or Φ Wᵀ for rows without scores, such as a test part.
+
+        Raises Cancelled.
+        """
         from core.solvers.products import matvec
 
         given = examples.extras.teacher_scores
@@ -47,8 +50,8 @@ class OutsideScores(TeacherSpec):
     """Scores of a network, a forest or anything else, sent with the rows; no model of it is needed.
 
     Difficulty and answers follow from the scores as they were sent. Gates are distilled: ridge regression of
-    the scores on the features, in each fold on its training rows only. A teacher that was trained on these
-    rows makes held-out scores optimistic, as with an imported head: ``seen_rows`` is ``unknown``.
+    the scores on the features, in each fold on its training rows only. If the teacher was trained on these
+    rows, held-out scores are optimistic, as with an imported head: ``seen_rows`` is ``unknown``.
     """
 
     name: ClassVar[str] = "scores"

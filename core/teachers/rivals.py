@@ -1,9 +1,9 @@
-"""Students of a linear head without any data: each class against the classes that are nearest to it.
+"""Students of a linear head without any data: they compare each class with the classes nearest to it.
 
 A student of class k answers yes where S^k ≥ S^j for its p nearest rivals j, that is where
 min_j (w_k − w_j)·x + b_k − b_j ≥ 0: a polytope whose faces are boundaries of the head itself. With all K − 1
-rivals it is the head's own answer. With fewer it never rejects a row that the head takes for k; it accepts
-the rows of k and those that the head takes for a class that is not among the p.
+rivals it is the head's own answer. With fewer rivals it accepts every row that the head assigns to k, and
+also rows that the head assigns to a class that is not among the p rivals.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _DRAWN_ROWS = 1001
 def nearest_rivals(weights: NDArray[Any], bias: FloatArray, rivals: int) -> IntArray:
     """The ``rivals`` nearest classes of each class, (K, p) with p = min(rivals, K − 1), the nearest first.
 
-    A rival j of class k is as near as the boundary S^k = S^j is to the point w_k, the direction in which S^k
-    rises fastest: ((w_k − w_j)·w_k + b_k − b_j) / ‖w_k − w_j‖. For rows of equal length and bias this is half
-    the distance between w_k and w_j. Equal rows are at distance 0. Costs K² d multiply-adds.
-
+    The distance of a rival j of class k is that of the boundary S^k = S^j from the point w_k, the direction
+    in which S^k rises fastest: ((w_k − w_j)·w_k + b_k − b_j) / ‖w_k − w_j‖. For weight rows of equal length
+    and bias this is half the distance between w_k and w_j. Equal rows are at distance 0. Costs K² d
+    multiply-adds.
     weights: (K, d), float32 or float64, computed in this precision. bias: (K,). Raises InvalidProblem for a
     single class.
     """
@@ -46,7 +46,7 @@ def nearest_rivals(weights: NDArray[Any], bias: FloatArray, rivals: int) -> IntA
         products *= -2.0
         products += own + squares
         distances /= np.sqrt(np.maximum(products, np.finfo(weights.dtype).tiny))
-        # Weights near the end of their type make distances that are not numbers.
+        # Weights near the limits of their type make distances that are not numbers.
         np.nan_to_num(distances, copy=False)
         codes = np.arange(rows.start, rows.start + len(distances))
         distances[np.arange(len(codes)), codes] = np.inf
@@ -58,11 +58,11 @@ def nearest_rivals(weights: NDArray[Any], bias: FloatArray, rivals: int) -> IntA
 
 @QUIET
 def typical_largest_score(weights: NDArray[Any], bias: FloatArray, row_norm: float) -> float:
-    """The median of max_k S^k over random rows of this length: where a score begins to be that of the answer.
+    """The median of max_k S^k over random rows of length ``row_norm``, a typical score of the answer's class.
 
-    Half of the rows that say nothing have a largest score above it. Most classes of a large head never reach
-    it on a row of another class, so it rejects in place of the rivals that a student does not have. The rows
-    are drawn by a fixed seed, evenly over the sphere.
+    Half of the random rows have a largest score above it. Most classes of a large head never reach it on rows
+    of another class, so it can reject rows in place of the rivals that a student does not have. A fixed seed
+    draws the rows uniformly over the sphere.
 
     weights: (K, d), float32 or float64, computed in this precision. bias: (K,).
     """

@@ -1,8 +1,8 @@
-"""A classifier of scikit-learn's interface as a teacher, in the library.
+"""A classifier with scikit-learn's interface as a teacher.
 
-Its rows are the raw rows, its scores decision_function, or the logarithm of predict_proba. They are not
-linear in the students' features, so the gate is distilled. Nothing of the classifier is stored: a package
-holds numbers only, never pickled objects, and so the packed teacher is its distilled stand-in.
+It gets the raw rows; its scores are decision_function, or the logarithm of predict_proba. They are not linear
+in the students' features, so the gate is distilled. The classifier is not stored, because a package holds
+numbers only and never pickled objects: the packed teacher has the distilled weights instead.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from core.types import FloatArray, IntArray
 
 _LEAST = 1e-3
-"""Probabilities below this count as this: forests give zeros, whose logarithm no gate can follow."""
+"""Smaller probabilities are raised to this: forests give zeros, whose logarithm no gate can approximate."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ScikitTeacher(Teacher):
-    """A fitted classifier. codes: of its classes, which need not be all K of the task."""
+    """A fitted classifier. codes: codes of its classes, which may be fewer than the K of the task."""
 
     classifier: Any
     codes: IntArray
     n_classes: int
 
     def scores(self, examples: Examples, run: Run) -> FloatArray:
-        """S, (n, K). A class that the classifier has never seen scores below all others of a row."""
+        """S, (n, K). A class unknown to the classifier has a score below all others of a row."""
         run.check_cancel()
         if hasattr(self.classifier, "decision_function"):
             known: FloatArray = np.asarray(self.classifier.decision_function(examples.X), dtype=np.float64)
@@ -53,11 +53,11 @@ class ScikitTeacher(Teacher):
 
     @property
     def own_scores(self) -> FloatArray | None:
-        """What a forest with ``oob_score=True`` says of its rows by the trees that have not seen them."""
+        """Out-of-bag scores of a forest with ``oob_score=True``, from trees that have not seen the row."""
         votes = getattr(self.classifier, "oob_decision_function_", None)
         if votes is None or np.shape(votes)[1:] != (len(self.codes),):
             return None
-        # A row that every tree has seen has no votes: it says nothing of the classes.
+        # A row that every tree has seen has no votes; all its classes get the same probability.
         return self._of_all_classes(_logarithms(np.nan_to_num(votes, nan=1.0 / len(self.codes))))
 
     def _of_all_classes(self, known: FloatArray) -> FloatArray:
@@ -68,10 +68,10 @@ class ScikitTeacher(Teacher):
         return scores
 
     def pack(self, examples: Examples, classes: tuple[str, ...], metadata: Mapping[str, Any]) -> None:
-        """None: only scikit-learn can evaluate it."""
+        """Returns None, because only scikit-learn can evaluate the classifier."""
 
     def arrays(self) -> NoReturn:
-        """Raises InvalidProblem: the classifier would have to be pickled."""
+        """Raises InvalidProblem, because storing the classifier would need pickle."""
         message = "a classifier of another library cannot be stored; use STMSClassifier or train"
         raise InvalidProblem(Fault("teacher", "not_storable", message))
 
@@ -95,7 +95,7 @@ class Scikit(TeacherSpec):
             raise InvalidProblem(Fault("teacher", "no_classifier", message))
 
     def fit(self, task: Task, run: Run, start: Teacher | None = None) -> ScikitTeacher:
-        """A clone of the estimator; one whose ``random_state`` is None gets the run's seed."""
+        """Fit a clone of the estimator; if its ``random_state`` is None, it gets the run's seed."""
         from sklearn.base import clone
 
         del start
@@ -107,7 +107,7 @@ class Scikit(TeacherSpec):
         return ScikitTeacher(classifier, np.asarray(classifier.classes_, dtype=np.int64), task.n_classes)
 
     def restore(self, arrays: Arrays, n_classes: int, n_features: int, summary: Summary | None) -> NoReturn:
-        """Raises InvalidProblem: it was never stored."""
+        """Raises InvalidProblem, because the classifier is never stored."""
         del arrays, n_classes, n_features, summary
         raise InvalidProblem(
             Fault("teacher", "not_storable", "a classifier of another library is not stored")

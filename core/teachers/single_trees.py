@@ -1,4 +1,4 @@
-"""Single trees by scikit-learn's builder: the checks of its estimators take longer than small trees."""
+"""Single trees by scikit-learn's builder, without its estimators' checks, which are slow for small trees."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def grow_tree(
 ) -> Any:
     """The ``tree_`` of ``DecisionTreeClassifier`` or ``ExtraTreeClassifier`` with these arguments.
 
-    codes: (n, d), float32, C-ordered. labels: class codes, (n, 1), float64. weight: of rows, (n,), float64.
-    columns: tried at each node. min_leaf: fewest rows in a leaf.
+    codes: (n, d), float32, C-ordered. labels: class codes, (n, 1), float64. weight: weights of rows, (n,),
+    float64. columns: number tried at each node. min_leaf: fewest rows in a leaf.
     """
     n_classes = np.array([classes], dtype=np.intp)
     splitter = _SPLITTERS[splits](

@@ -1,4 +1,4 @@
-"""The teacher of the paper: a structural SVM with 0/1 loss, which is Crammer and Singer's multiclass SVM."""
+"""The teacher of the paper: a structural SVM with 0/1 loss, that is Crammer and Singer's multiclass SVM."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class SSVM(TeacherSpec):
         features = task.examples.features
         initial_dual = None
         if isinstance(start, LinearTeacher) and start.dual is not None and start.C is not None:
-            # The dual box is [.., C/n]. Scaling by the ratio keeps a solution feasible, and what is at the
-            # bound stays there.
+            # The dual box is [.., C/n]. Scaling by the ratio of C keeps a solution feasible, and variables at
+            # the bound stay at the bound.
             initial_dual = start.dual * (self.C / start.C)
         solution = solve_crammer_singer(
             CrammerSingerProblem(features, task.labels, task.n_classes, self.C / features.shape[0]),
@@ -53,9 +53,9 @@ class SSVM(TeacherSpec):
         return LinearTeacher(solution.value, solution.summary(), solution.dual, self.C)
 
     def fit_bytes(self, shape: FitShape) -> int:
-        """α, the lists of active classes, α before a round, a copy of active rows, and W nine times.
+        """Bytes of α, active classes, α before a round, a copy of active rows, and W nine times.
 
-        See ``core.solvers.crammer_singer``; combined steps take most where there are few classes.
+        See ``core.solvers.crammer_singer``; combined steps take most if there are few classes.
         """
         plane = PLANE_BYTES * min(shape.cells, MOST_PLANE_ENTRIES)
         copied = int(1.1 * shape.values)

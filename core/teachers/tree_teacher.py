@@ -27,7 +27,7 @@ class TreeTeacher(Teacher):
 
     grown: the trees, with K sums. left_out: S of the rows of the fit by trees that have not seen them,
     (n, K); NaN for rows that every tree has seen. summary: its objective is the share of wrong answers of
-    ``left_out``, 1 if it has none.
+    ``left_out``, or 1 if no row has such scores.
     """
 
     grown: TreesBasis
@@ -48,7 +48,7 @@ class TreeTeacher(Teacher):
 
     @property
     def own_scores(self) -> FloatArray:
-        """``left_out``, with scores that prefer no class where there are none."""
+        """``left_out``; rows without such scores have equal scores for all classes."""
         return neutral_scores(self.left_out)
 
     @property
@@ -70,18 +70,18 @@ class TreeTeacher(Teacher):
         return PackedTeacher(self.grown, np.eye(K), np.zeros(K), classes, metadata)
 
     def arrays(self) -> Arrays:
-        """Trees and scores of the rows of the fit."""
+        """The arrays of the trees, and the held-out scores of the rows of the fit."""
         columns = np.array([self.grown.columns], dtype=np.int64)
         return {**self.grown.arrays(), "columns": columns, "left_out": self.left_out}
 
 
 def neutral_scores(left_out: FloatArray) -> FloatArray:
-    """Held-out scores (n, K), with scores that prefer no class where there are none."""
+    """Held-out scores (n, K); rows without such scores have equal scores for all classes."""
     return np.where(np.isnan(left_out), 1.0 / left_out.shape[1], left_out)
 
 
 def error_rate(left_out: FloatArray, labels: Any) -> float:
-    """Share of wrong answers of held-out scores (n, K), over the rows that have some; 1 if none has."""
+    """Share of wrong answers of held-out scores (n, K), over the rows that have scores; 1 if none has."""
     known = ~np.isnan(left_out[:, 0])
     wrong = left_out[known].argmax(axis=1) != labels[known]
     return float(wrong.mean()) if len(wrong) else 1.0

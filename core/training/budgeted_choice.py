@@ -1,14 +1,16 @@
-"""What ``automatic`` takes within a budget of seconds for choice, teacher, folds and students of all classes.
+"""Chooses features, teacher and students of an automatic job within a budget of seconds.
 
-Candidates are walked from cheap to dear: maps of features (``quick_choice``), a forest, kernel and linear
-students, extra trees, boosted trees (``family_choice``). Before one is begun, its time and that of the job
-that would take it are measured on something small: a forest of a few trees, boosting of a few iterations,
-which take time in proportion, or a whole training of one class on some 600 rows, whose time grows with rows
-and features. What does not fit, with half as much time to spare, is left out and reported.
+The budget covers the choice, the teacher, the folds and the students of all classes. Candidates are compared
+from cheap to expensive: maps of features (``quick_choice``), a forest, kernel and linear students, extra
+trees, boosted trees (``family_choice``). Before a candidate is compared, the time of the comparison, and of
+the job that would take the candidate, is estimated from a small measurement: a forest of a few trees or
+boosting of a few iterations, whose times are proportional to these numbers, or a whole training of one class
+on about 600 rows, whose time grows with rows and features. A candidate whose time, plus a reserve of half as
+much, exceeds the budget is left out and reported.
 
-No fit is cut short: one that is begun ends as it does without a budget. The cheapest candidate is always
-there, so that a budget that is smaller than its time is exceeded by it: a forest of as many trees as fit, at
-least 10, or, for data that can have none, linear students.
+No fit is cut short: a fit that has begun ends as it would without a budget. The cheapest candidate is always
+kept, even if it takes longer than the budget: a forest of as many trees as fit, at least 10, or linear
+students for data that trees cannot learn from.
 """
 
 from __future__ import annotations
@@ -52,21 +54,21 @@ from core.training.stages import Stages
 from core.training.student_training import train_student
 
 SHARE_OF_MAPS: Final = 0.2
-"""Of the budget, for the comparison of maps; the first one is always measured."""
+"""Share of the budget for the comparison of maps; the first map is always measured."""
 SHARE_OF_FOREST: Final = 0.7
-"""Of what is left, for the first forest, which has fewer trees where more do not fit."""
+"""Share of the remaining budget for the first forest, which gets fewer trees if not all of them fit."""
 FEWEST_TREES: Final = 10
 PROBE_ROWS: Final = 600
-"""Rows that a whole training of one class is timed on, about."""
+"""Approximate number of rows on which a whole training of one class is timed."""
 _MAPS_OF_PROBE: Final = 3.0
-"""Seconds of that training, in the seconds of a map's comparison, about."""
+"""Approximate time of that training, as a multiple of the time of a map's comparison."""
 _PROBE_TREES: Final = (2, 8)
 _PROBE_ITERATIONS: Final = (1, 4)
-"""Two sizes that small teachers of trees have, whose times give a line."""
+"""Two sizes of small tree teachers; a line through their times predicts the times of larger ones."""
 _LEAST_SLOPE: Final = 0.25
-"""Of the time in proportion to the larger size: this share of it, at least, grows with the size."""
+"""At least this share of the time of the larger size is assumed to be proportional to the size."""
 _LARGER: Final = 1.5
-"""Extra trees have so many times the nodes of others, about, and copies of them take as much longer."""
+"""Extra trees have about this many times the nodes of other trees, and copying them takes as much longer."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +89,10 @@ class Line:
 
     @classmethod
     def through(cls, sizes: tuple[int, int], seconds: tuple[float, float]) -> Line:
-        """The line through the seconds of two sizes, rising at least by a share of the larger one's."""
+        """The line through two measured sizes.
+
+        Its slope is at least a share of the larger one's seconds per unit.
+        """
         (small, large), (first, second) = sizes, seconds
         each = max((second - first) / (large - small), _LEAST_SLOPE * second / large)
         return cls(max(0.0, second - large * each), each)
@@ -100,10 +105,10 @@ class Line:
 def choose_within(
     data: LabelledData, config: TrainingConfig, stages: Stages, budget: TimeBudget
 ) -> tuple[QuickChoice, Teacher | None]:
-    """The choice for checked rows that all have a label, and the teacher if it was fitted on the way.
+    """The choice, and the teacher if it was fitted during the comparison. All rows must have a label.
 
-    Reports stages ``"choice"`` and ``"families"``, with the seconds that are left as those expected. Raises
-    InvalidProblem, Cancelled.
+    Reports stages ``"choice"`` and ``"families"``, with the remaining seconds as their expected duration.
+    Raises InvalidProblem, Cancelled.
     """
     stages.begin("choice", 1, budget.left)
     walk = _Walk(data, config, stages, budget, _maps(data, config, stages, budget))
@@ -114,7 +119,7 @@ def choose_within(
 
 
 def _maps(data: LabelledData, config: TrainingConfig, stages: Stages, budget: TimeBudget) -> MapComparison:
-    """Maps, linear ones first, while a further one fits into their share of the budget."""
+    """Measure maps, linear ones first, while a further map fits into the maps' share of the budget."""
     kept, longest, before = (1.0 - SHARE_OF_MAPS) * budget.seconds, 0.0, budget.used
 
     def admits() -> bool:
@@ -149,7 +154,7 @@ class _Walk:
         self._compared: list[_Compared] = []
 
     def compare(self) -> None:
-        """Compare what fits. Raises InvalidProblem, Cancelled."""
+        """Compare the families that fit into the budget. Raises InvalidProblem, Cancelled."""
         specs = candidates(self._part) if can_have_trees(self._data) else ()
         if not specs:
             self._kernels()
@@ -164,7 +169,7 @@ class _Walk:
                 self._boosting(spec, took / trees)
 
     def taken(self) -> tuple[QuickChoice, Teacher | None]:
-        """The best family of those that can still be trained, and its teacher if that was fitted already."""
+        """The best family that can still be trained in time, and its teacher if it was already fitted."""
         left = self._budget.left
         if not self._compared:
             return self._without_trees, None
@@ -180,7 +185,7 @@ class _Walk:
         return with_family(replace(choice, families=compared), family, self._data.n)
 
     def _first_forest(self, spec: TeacherSpec) -> tuple[float, int]:
-        """Compare a forest of as many trees as fit; its seconds, and its number of trees."""
+        """Compare a forest of as many trees as fit. Returns its seconds and its number of trees."""
         forest = cast(Forest, spec)
         small, larger = (replace(forest, trees=number) for number in _PROBE_TREES)
         fit, rest = self._timed_trees(small, larger, _PROBE_TREES)
@@ -193,14 +198,14 @@ class _Walk:
         return self._add_trees(replace(forest, trees=trees), rest.at(trees)), trees
 
     def _extra_trees(self, spec: Forest, took: float) -> None:
-        """Compare trees with random splits, beside a forest of as many trees that took so many seconds."""
+        """Compare trees with random splits. took: seconds of a forest with the same number of trees."""
         fit = took * (1 + spec.folds)
         rest = _LARGER * self._compared[0].rest + (fit * self._share if self._share > 1.0 else 0.0)
         if self._fits(family_name(spec), fit, rest):
             self._add_trees(spec, rest)
 
     def _boosting(self, spec: TeacherSpec, per_tree: float) -> None:
-        """Compare boosted trees. per_tree: seconds of a tree of a forest, which is larger."""
+        """Compare boosted trees. per_tree: seconds of one tree of a forest, which is a larger tree."""
         boosting = cast(Boosting, spec)
         K, sizes = self._data.K, _PROBE_ITERATIONS
         trees = (sizes[0] + sum(sizes)) * (K if K > 2 else 1) * (1 + boosting.folds)
@@ -212,9 +217,9 @@ class _Walk:
             self._add_trees(spec, rest)
 
     def _kernels(self) -> None:
-        """Compare students on the best map or, where these take too long, on the best linear one.
+        """Compare students on the best map or, if these take too long, on the best linear map.
 
-        Where there are no trees, nothing is compared, and linear students are taken if no others fit.
+        Without trees to compare with, nothing is compared; linear students are taken if no others fit.
         """
         for choice in (self._best, self._linear):
             if choice.features.kind == "linear" and not self._compared:
@@ -223,7 +228,7 @@ class _Walk:
                 return
 
     def _compare_kernels(self, choice: QuickChoice) -> bool:
-        """Whether students on the features of the choice fit; they are then compared with trees."""
+        """Compare students on the features of the choice with trees. Returns whether they fit the budget."""
         name = f"{LINEAR if choice.features.kind == 'linear' else KERNEL} students"
         if not self._fits(f"timing of {name}", _MAPS_OF_PROBE * self._per_map, 0.0):
             return False
@@ -239,7 +244,7 @@ class _Walk:
         return True
 
     def _fits(self, what: str, fit: float, rest: float) -> bool:
-        """Whether a comparison fits, and then the job that takes this family or one that was compared."""
+        """Whether a comparison fits, and then also the slowest job among this family and those compared."""
         longest = max([rest, *(one.rest for one in self._compared)])
         return self._budget.admits(what, fit + longest)
 
@@ -252,13 +257,13 @@ class _Walk:
     def _timed_trees(
         self, small: TeacherSpec, larger: TeacherSpec, sizes: tuple[int, int]
     ) -> tuple[Line, Line]:
-        """Seconds of the comparison of a teacher of trees, and of the job that takes it, by its size."""
-        # Fitted once before, so that no library is loaded while the clock runs.
+        """Seconds of comparing a tree teacher, and of the job that takes it, as lines over its size."""
+        # The first fit is not timed, because it loads libraries.
         self._timed(self._part, with_trees(self._best, small))
         fits, rests = [], []
         for spec in (small, larger):
             prepared, shared, student = self._timed(self._part, with_trees(self._best, spec))
-            # A copy of many trees is made for several numbers of rivals before one is taken.
+            # For a copy of many trees, several numbers of rivals are tried.
             students = len(RIVALS_OF_A_FOREST) * student * self._data.K / self._run.threads
             again = prepared if self._share > 1.0 else 0.0
             fits.append(prepared)
@@ -267,11 +272,11 @@ class _Walk:
         return first, second
 
     def _timed_kernels(self, choice: QuickChoice) -> tuple[float, float]:
-        """Expected seconds of the comparison of kernel or linear students, and of the job that takes them."""
+        """Expected seconds of comparing kernel or linear students, and of the job that would take them."""
         data, seed = self._data, self._run.seed
         some = of_some_classes(data, seed)
         few = [some.take(comparison_rows(some.y, some.K, seed, n)) for n in (PROBE_ROWS // 2, PROBE_ROWS)]
-        # Smaller ones first, so that no library is loaded while the clock runs.
+        # The smaller sample comes first, so that no library is loaded while the second one is timed.
         self._timed(few[0], choice)
         prepared, shared, student = self._timed(few[1], choice)
         began = self._budget.used
@@ -285,9 +290,10 @@ class _Walk:
         return fit * self._part.n / few[1].n * columns**2, rest * rows * columns
 
     def _timed(self, data: LabelledData, choice: QuickChoice) -> tuple[float, float, float]:
-        """Seconds of a training of the most frequent class.
+        """Seconds of training the student of the most frequent class, in three parts.
 
-        Of features and teachers, of a student that makes what all share, and of one after it.
+        These are: features and teachers; the first student, which also computes what all students share; and
+        a second student.
         """
         config, silent = self._config.with_choice(choice, data.n), self._run.silent()
         target, times = int(np.bincount(data.y).argmax()), [self._budget.used]

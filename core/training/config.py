@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=TeacherSpec | StudentSpec)
 
 AUTOMATIC_STUDENT: Final = Automatic()
-"""The student of a job or estimator whose user names nothing; its kind and its C are chosen."""
+"""The student of a job or estimator whose user chose none; its kind and its C are chosen automatically."""
 AUTOMATIC_CALIBRATION: Final[CalibrationRule] = "sigmoid"
 AUTOMATIC_THRESHOLD: Final[ThresholdRule] = "expected_f1"
 AUTOMATIC_FOLDS: Final = 3
@@ -124,7 +124,7 @@ class TrainingConfig:
         check_parameters(self, "", None if is_distinct else wrong, self._fault_of_budget())
 
     def _fault_of_budget(self) -> Fault | None:
-        """What keeps a budget of seconds from being kept, if there is one."""
+        """The fault of a budget of seconds that this configuration cannot keep, or None."""
         is_open = self.automatic and self.compares_families
         if self.automatic_seconds is None or (is_open and self.tuning is None and len(self.students) == 1):
             return None
@@ -142,17 +142,18 @@ class TrainingConfig:
         raise InvalidProblem(Fault("method", "unknown_choice", f"the run has no student {name!r}"))
 
     def with_layout(self, layout: ColumnLayout | None) -> TrainingConfig:
-        """The same for rows of a layout."""
+        """The same configuration for rows with this column layout."""
         if layout is None:
             return self
         students = self.students
-        # A teacher of all rows may give larger scores than those of the folds, which a budget relies on.
+        # A teacher fitted to all rows may give larger scores than the fold teachers; the rule fpr
+        # needs both alike.
         if self.automatic and self.tuning is None and layout.terms and self.threshold != "fpr":
             students = tuple(spec.copying() if isinstance(spec, Automatic) else spec for spec in students)
         return replace(self, features=replace(self.features, layout=layout), students=students)
 
     def with_choice(self, choice: QuickChoice, n: int) -> TrainingConfig:
-        """The same with features, teacher and loss weights as they were chosen for n training rows."""
+        """The same configuration with the features, teacher and loss weights chosen for n training rows."""
         C = min(choice.C_per_row * n, _LARGEST_C)
         students = tuple(choice.student(_with_loss_weight(spec, C)) for spec in self.students)
         teacher = choice.tree_teacher or _with_loss_weight(self.teacher, C)
@@ -166,7 +167,7 @@ class TrainingConfig:
         )
 
     def with_setting(self, setting: Setting) -> TrainingConfig:
-        """The same with what a search of scope ``"job"`` has chosen, and nothing left to choose."""
+        """The same configuration with the result of a search of scope ``"job"``; nothing is left open."""
         students = tuple(
             spec.with_point(setting.students.get(spec.suited(self.teacher).name, {}))
             for spec in self.students
@@ -183,14 +184,14 @@ class TrainingConfig:
 
     @property
     def compares_families(self) -> bool:
-        """Whether trees may take the place of the teacher, and copies of them that of the students."""
+        """Whether trees may replace the teacher, and copies of trees the students."""
         shipped = self.students[0] if self.students else None
         is_open = self.automatic or self.searches_job
         return is_open and isinstance(shipped, Automatic) and isinstance(self.teacher, SSVM)
 
     @property
     def _class_tuning(self) -> TuningSpec | None:
-        """What is left to search for once features and teacher are chosen."""
+        """The search that remains once features and teacher are chosen."""
         return None if self.searches_job else self.tuning
 
     @property
@@ -222,7 +223,7 @@ class TrainingConfig:
         return self.needs_all_folds or any(self.is_guarded(spec) for spec in self.students)
 
     def is_guarded(self, spec: StudentSpec) -> bool:
-        """Whether a student is compared with its teacher: the one that is shipped, unless it is a copy."""
+        """Whether this student is compared with its teacher. Only the shipped one is, unless it is a copy."""
         is_shipped = spec.name == self.students[0].name
         return self.guard != "off" and is_shipped and not self._copies_teacher(spec)
 
@@ -238,11 +239,14 @@ class TrainingConfig:
 
     @property
     def n_folds(self) -> int:
-        """Folds of the run: those of the search, if there is one."""
+        """Number of folds of the run: that of the search, if there is one."""
         return self.folds if self.tuning is None else self.tuning.folds
 
     def settle(self, positive: BoolArray, held_out: FloatArray | None) -> tuple[float, Calibration | None]:
-        """Threshold and calibration from the truth (n,) and held-out scores (n,); 0 and None without any."""
+        """Threshold and calibration from the truth (n,) and held-out scores (n,).
+
+        Without scores: 0 and None.
+        """
         from core.model_selection.calibration import fit_calibration
         from core.model_selection.threshold import choose_threshold
 
@@ -255,7 +259,7 @@ class TrainingConfig:
         return threshold, fit_calibration(positive, held_out, kind)
 
     def recipe(self) -> dict[str, Any]:
-        """What map and teachers depend on, JSON-ready; equal on equal data for equal preparations."""
+        """What map and teachers depend on, JSON-ready; the same data and recipe give the same preparation."""
         return {
             "features": self.features.as_dict(),
             "teacher": {"name": self.teacher.name, **self.teacher.params()},

@@ -1,4 +1,4 @@
-"""Teacher and students measured on rows that none of them has seen, class by class."""
+"""Measures teacher and students, class by class, on rows that none of them was fitted to."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ class ClassResult:
     """One method measured on one class.
 
     label: name of the class. method: ``"teacher"`` or a student's method.
-    classes_evaluated: mean number of class scores for one answer, by Remark 2 for the teacher, 1 for a
+    classes_evaluated: mean number of class scores that one answer needs: by Remark 2 for the teacher, 1 for a
         student.
-    reliability: of a calibrated student's probabilities.
-    curve: answers at other thresholds, if the evaluator draws curves.
-    beside_teacher: of a student, rows by truth and by who says yes, see `Evaluator.student`.
-    answers: of a student, by the classes of the rows. decision: its answers row by row, (n,).
+    reliability: reliability of the probabilities of a calibrated student.
+    curve: metrics at other thresholds, if the evaluator draws curves.
+    beside_teacher: of a student, numbers of rows by their truth and by who says yes, see `Evaluator.student`.
+    answers: of a student, counts by the classes of the rows. decision: the student's answers, (n,).
     """
 
     label: str
@@ -50,7 +50,7 @@ class ClassResult:
     decision: BoolArray | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready; ``reliability`` where there is one."""
+        """JSON-ready; has ``reliability`` if the student is calibrated."""
         trust = {} if self.reliability is None else {"reliability": self.reliability.as_dict()}
         return {
             "label": self.label,
@@ -73,11 +73,11 @@ class Evaluation:
         return tuple(dict.fromkeys(result.method for result in self.results))
 
     def mean(self, method: str) -> MeanMetrics:
-        """Mean over the classes on which each measure is defined."""
+        """Mean of each metric over the classes for which it is defined."""
         return mean_metrics(result.metrics for result in self.results if result.method == method)
 
     def as_dict(self) -> dict[str, Any]:
-        """JSON-ready: ``classes``, one row a class and method, and ``means`` by method."""
+        """JSON-ready: ``classes``, with one entry for each class and method, and ``means`` by method."""
         return {
             "classes": [result.as_dict() for result in self.results],
             "means": {method: self.mean(method).as_dict() for method in self.methods},
@@ -86,7 +86,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluator:
-    """A test part, mapped and scored by the teacher once for all students.
+    """A test part; its rows are mapped and scored by the teacher once for all students.
 
     examples: the test rows, raw and mapped. labels: true codes, (n,). scores: the teacher's S, (n, K).
     draws_curves: whether results have a curve, which takes a few kilobytes each.
@@ -158,7 +158,7 @@ class Evaluator:
 
 
 def _agreement(student: BoolArray, teacher: BoolArray) -> dict[str, int]:
-    """Numbers of rows by who answers yes."""
+    """Numbers of rows by who answers yes: student and teacher (n,)."""
     return {
         "both": int(np.count_nonzero(student & teacher)),
         "student": int(np.count_nonzero(student & ~teacher)),

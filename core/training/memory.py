@@ -1,8 +1,8 @@
-"""About how much memory a training run takes at its peak, from the shape of its data alone.
+"""Estimates the peak memory of a training run from the shape of its data alone.
 
-The sum of what lives at the same time in the stage that takes most: the teacher's fit to all rows, the fits
-of the folds that run beside each other, or the students. Rather too much than too little, since a run that
-does not fit must be refused before it begins.
+The estimate is the sum of everything that lives at the same time in the largest stage: the teacher's fit to
+all rows, the parallel fits of the folds, or the students. It is too large rather than too small, because a
+run that does not fit into memory must be refused before it begins.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from core.features.spec import FeatureSpec
 
 PROCESS_BYTES: Final = 450_000_000
-"""Of a process that has loaded what it needs, and compiled its kernels."""
+"""Memory of a process that has imported its libraries and compiled its kernels."""
 THREAD_BYTES: Final = 16_000_000
-"""Of the stack of a thread, and of what its libraries keep for it."""
+"""Memory of a thread: its stack, and what libraries keep for each thread."""
 FOLD_SCORE_BYTES: Final = 512 * 1024**2
-"""Of the scores of the folds for the classes that are trained together, at most."""
+"""Upper limit for the fold scores of the classes that are trained together."""
 _COMPARED_ROWS: Final = 10_000
-"""Rows on which an automatic run compares maps and families, about."""
+"""Approximate number of rows on which an automatic run compares maps and families."""
 _FAMILIES: Final = 6
 _GUARD_PARTS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class RunShape:
-    """What the memory of a run depends on, beside its configuration.
+    """What the memory of a run depends on, besides its configuration.
 
-    rows: for training, with or without a label. test_rows: n', with labels. columns: d. classes: K.
-    row_bytes: of the arrays of all rows; 8 bytes a value of dense ones. is_sparse: whether features are, too.
-    threads: of the run.
+    rows: training rows, with or without a label. test_rows: n', all with labels. columns: d. classes: K.
+    row_bytes: bytes of the arrays of all rows; 8 bytes for each dense value. is_sparse: whether features are
+    sparse, too. threads: number of threads of the run.
     """
 
     rows: int
@@ -48,13 +48,13 @@ class RunShape:
 
 
 def peak_bytes(config: TrainingConfig, shape: RunShape) -> int:
-    """The peak of ``prepare`` and of students in a batch, with what the process itself takes."""
+    """Peak bytes of ``prepare`` and of one batch of students, including the process itself."""
     process = PROCESS_BYTES + THREAD_BYTES * shape.threads
     return process + 2 * shape.row_bytes + max(_chosen(config, shape), _trained(config, shape))
 
 
 def _trained(config: TrainingConfig, shape: RunShape) -> int:
-    """Features, scores, and the stage that takes most beside them."""
+    """Bytes of features and scores, and of the largest stage besides them."""
     n, threads = shape.rows, shape.threads
     spec = _spec_of(config, shape)
     count, width = _count(spec, shape), 4 if spec.dtype == "float32" else 8
@@ -67,7 +67,7 @@ def _trained(config: TrainingConfig, shape: RunShape) -> int:
     share = 1.0 - 1.0 / (folds if folds > 1 else _GUARD_PARTS)
     part = replace(fit, rows=int(n * share), threads=max(1, threads // max(1, beside)))
     in_fold = int(of_row * n * share) + config.teacher.fit_bytes(part) if folds else 0
-    # Of teachers that are not linear, the weights that are nearest to their scores are solved for.
+    # For teachers that are not linear, a linear approximation of their scores is solved for.
     distilled = 16 * fit.cells + 16 * min(n, count, 4096) ** 2
     stages = (
         config.teacher.fit_bytes(fit),
@@ -79,7 +79,7 @@ def _trained(config: TrainingConfig, shape: RunShape) -> int:
 
 
 def _students(fit: FitShape, folds: int) -> int:
-    """What the students of a batch share, and what each of them takes in its thread."""
+    """Bytes that the students of a batch share, and those that each of them takes in its thread."""
     single = 4 * fit.values
     shared = folds * (single + 24 * fit.weights) + 8 * fit.cells if folds else 0
     scored = min(FOLD_SCORE_BYTES, 8 * folds * fit.cells)
@@ -88,14 +88,14 @@ def _students(fit: FitShape, folds: int) -> int:
 
 
 def _folds(config: TrainingConfig, rows: int) -> int:
-    """Fits of the teacher to a part of the rows; the guard alone takes one."""
+    """Number of fits of the teacher to a part of the rows; the guard alone needs one."""
     if not config.needs_folds:
         return 0
     return min(config.n_folds, rows) if config.needs_all_folds else 1
 
 
 def _spec_of(config: TrainingConfig, shape: RunShape) -> FeatureSpec:
-    """The map that a run fits; where that is open, the one that takes most."""
+    """The map that a run fits. If it is still to be chosen: the candidate that takes most memory."""
     spec, n = config.features, max(1, shape.rows)
     if config.automatic or config.searches_job:
         spec = replace(spec, kind="auto" if n <= MOST_KERNEL_ROWS else "linear")
@@ -105,7 +105,7 @@ def _spec_of(config: TrainingConfig, shape: RunShape) -> FeatureSpec:
 
 
 def _count(spec: FeatureSpec, shape: RunShape) -> int:
-    """Number of the features."""
+    """Number of features."""
     if spec.kind == "linear":
         return shape.columns + 1
     size = shape.rows if spec.kind == "kernel" else spec.n_components
@@ -113,14 +113,14 @@ def _count(spec: FeatureSpec, shape: RunShape) -> int:
 
 
 def _map_bytes(spec: FeatureSpec, shape: RunShape, count: int) -> int:
-    """Landmarks and what makes features of their kernel: its matrix, eigenvectors and work space."""
+    """Bytes of the landmarks, and of the kernel matrix, its eigenvectors and the work space."""
     if spec.kind == "linear":
         return 0
     return 8 * count * shape.columns + (0 if spec.kind == "fourier" else 32 * count**2)
 
 
 def _chosen(config: TrainingConfig, shape: RunShape) -> int:
-    """The comparison of maps and families on some rows, of a run that leaves these open."""
+    """Bytes of comparing maps and families on a sample, for a run that chooses them; otherwise 0."""
     if not (config.automatic or config.searches_job):
         return 0
     n = min(shape.rows, _COMPARED_ROWS)

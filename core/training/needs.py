@@ -1,4 +1,4 @@
-"""What learners need of the data, checked before anything is fitted."""
+"""Checks that the data have what the learners need, before anything is fitted."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from core.teachers.base import TeacherSpec
 
 
 def _suits(data: LabelledData, spec: TeacherSpec | StudentSpec) -> bool:
-    """Whether rows are dense, or have columns beside texts for trees."""
+    """Whether the rows are dense or, for teachers of trees, have columns besides texts."""
     if isinstance(spec, TeacherSpec) and spec.grows_trees:
         return has_tree_columns(data.X, data.layout)
     return not sp.issparse(data.X)
 
 
 def check_needs(data: LabelledData, teacher: TeacherSpec, students: Sequence[StudentSpec]) -> None:
-    """Raise InvalidProblem, with field and learners, for everything that data without it lack."""
+    """Raise InvalidProblem naming each thing that the data lack, with its field and learners that need it."""
     faults = []
     learners: tuple[TeacherSpec | StudentSpec, ...] = (teacher, *students)
     for need, what in EXTRAS.items():

@@ -1,7 +1,7 @@
-"""The whole flow on one page: data → features → teacher → scores → students → packed model.
+"""The whole training: data → features → teacher → scores → students → packed model.
 
-``train`` does it all in one process. The same steps one by one, for a service that spreads the classes over
-processes: ``prepare``, ``Preparation.to_bytes`` and ``from_bytes``, ``train_student``, ``evaluate``.
+``train`` does it all in one process. A service that spreads the classes over processes uses single steps
+instead: ``prepare``, ``Preparation.to_bytes`` and ``from_bytes``, ``train_student``, ``evaluate``.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrainedModel:
-    """What ``train`` gives.
+    """The result of ``train``.
 
-    teacher, students: packed, the students by the names of their classes.
-    trained: every student that was fitted, the compared methods too.
-    evaluation: on the test part; None without one.
+    teacher, students: packed models; students are keyed by the name of their class.
+    trained: every fitted student, including those that were trained only for comparison.
+    evaluation: results on the test part; None without a test part.
     seconds: wall time of the stages ``"features"``, ``"teacher"``, ``"scores"``, ``"students"``.
     """
 
@@ -65,7 +65,7 @@ class TrainedModel:
     seconds: dict[str, float]
 
     def report(self) -> dict[str, Any]:
-        """JSON-ready: how every fit ended, what was measured, and how long it took."""
+        """JSON-ready: how every fit ended, the evaluation, and the seconds of each stage."""
         summary = self.preparation.teacher.summary
         return {
             "teacher": None if summary is None else summary.as_dict(),
@@ -78,15 +78,15 @@ class TrainedModel:
 def prepare(data: LabelledData, config: TrainingConfig | None = None, run: Run = Run()) -> Preparation:
     """Fit the feature map and the teacher, and score the training rows (Algorithm 2, line 1).
 
-    What the configuration leaves open is chosen first, see ``core.training.tuned_choice``. Rows without a
-    label take part as ``with_unlabelled`` says. Where the configuration needs held-out scores, a teacher is
-    fitted for each fold, too.
-    run: fold teachers are fitted in its threads; reports those of
-        ``core.training.tuned_choice``, ``"features"``, ``"teacher"``, ``"scores"``, ``"tuning_teacher"``
-        (in folds) and ``"student_kinds"`` (in classes). The seed is the configuration's.
+    Whatever the configuration leaves open is chosen first, see ``core.training.tuned_choice``. Rows without a
+    label are used as ``with_unlabelled`` says. If the configuration needs held-out scores, a teacher is also
+    fitted for each fold.
+    run: fold teachers are fitted in its threads; reports the stages of ``core.training.tuned_choice``,
+        ``"features"``, ``"teacher"``, ``"scores"``, ``"tuning_teacher"`` (in folds) and ``"student_kinds"``
+        (in classes). The seed is the configuration's.
 
-    Raises InvalidProblem, also where a search meets a class with one row, or where data or teacher do not
-    offer what a student needs; Cancelled.
+    Raises InvalidProblem, also if a class has one row only and the configuration tunes, or if data or teacher
+    do not offer what a student needs; Cancelled.
     """
     config = TrainingConfig() if config is None else config
     run = run.with_seed(config.seed)
@@ -124,7 +124,7 @@ def measure(evaluator: Evaluator, student: TrainedStudent) -> ClassResult:
 def evaluate(evaluator: Evaluator, students: Iterable[TrainedStudent]) -> Evaluation:
     """Measure students and, for each of their classes, the teacher as a binary classifier, on a test part.
 
-    A class without examples in the test part has None for F and AUC, and the reason.
+    For a class without examples in the test part, F and AUC are None, with the reason.
     """
     trained = list(students)
     targets = dict.fromkeys(student.target for student in trained)
@@ -146,9 +146,9 @@ def train(
 
     test: rows to measure on, coded with the classes of ``data``. classes: train students for these names
         only.
-    run: classes are trained in its threads; reports, from one thread at a time, the stages of ``prepare``,
-        ``"compact_rows"``, ``"tuning"`` (in hundredths of a student's search) and ``"student"`` (in classes
-        done). The seed is the configuration's.
+    run: classes are trained in its threads. It reports, from one thread at a time, the stages of ``prepare``,
+        ``"compact_rows"``, ``"tuning"`` (in hundredths of a student's search) and ``"student"`` (in finished
+        classes). The seed is the configuration's.
 
     Raises InvalidProblem, Cancelled.
     """
@@ -172,7 +172,7 @@ def train(
 
 
 def _train_all(preparation: Preparation, targets: Sequence[int], run: Run) -> list[TrainedStudent]:
-    """Every student of the targets, class by class, in the threads of ``run``."""
+    """Train every student of the targets, class by class, in the threads of ``run``."""
     config = preparation.config
     tuning = config.tuning
     searched = [] if tuning is None else [spec for spec in config.students if spec.grid(tuning.grid)]
@@ -191,7 +191,7 @@ def _train_all(preparation: Preparation, targets: Sequence[int], run: Run) -> li
                     target,
                     spec,
                     folds=folds,
-                    # Folds of a search run in parallel only where there are fewer classes than threads.
+                    # The folds of a search run in parallel only if there are fewer classes than threads.
                     run=replace(
                         run,
                         n_threads=max(1, run.threads // len(batch)),
@@ -201,7 +201,7 @@ def _train_all(preparation: Preparation, targets: Sequence[int], run: Run) -> li
                 for spec in config.students
             ]
 
-        # Threads: the solvers release the GIL, so that Φ and S are shared and never copied.
+        # Threads suffice because the solvers release the GIL; they share Φ and S without copies.
         pool = Parallel(n_jobs=run.threads, prefer="threads", return_as="generator")
         yield from pool(delayed(train_class)(target) for target in batch)
 
@@ -215,7 +215,7 @@ def _train_all(preparation: Preparation, targets: Sequence[int], run: Run) -> li
 
 
 class _Progress:
-    """Progress of students that are trained at the same time, reported by one of their threads at a time."""
+    """Progress of students that are trained in parallel; only one thread reports at a time."""
 
     def __init__(self, run: Run, n_classes: int, n_searches: int) -> None:
         self._run, self._n_classes, self._n_searches = run, n_classes, n_searches
@@ -224,7 +224,7 @@ class _Progress:
         self._done = 0
 
     def of_search(self, which: tuple[int, str]) -> ProgressCallback | None:
-        """The callback of one student, of which only the search is reported."""
+        """The progress callback for one student, which reports its search only."""
         if self._run.progress is None:
             return None
 
@@ -238,7 +238,7 @@ class _Progress:
         return report
 
     def class_done(self, first: TrainedStudent) -> None:
-        """One more class; with objective and gap of its first student."""
+        """Count one more finished class; report objective and gap of its first student."""
         with self._lock:
             self._done += 1
             own = first.summary

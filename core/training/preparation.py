@@ -1,7 +1,7 @@
 """All that the students of one model share: feature map, features, teacher, scores, teachers of the folds.
 
-A preparation is made once, and can be stored without its features: another process that has the same data
-makes them again, bit for bit, and trains other classes.
+A preparation is made once, and can be stored without its features: another process with the same data
+recomputes them bit for bit and trains other classes.
 """
 
 from __future__ import annotations
@@ -57,25 +57,26 @@ _FORMAT = "stms.preparation.3"
 _ROWS_AT_ONCE = 4096
 _GUARD_PARTS = 3
 MOST_COPIED_BYTES = 512 * 1024**2
-"""Of the held-out scores of all classes, beyond which the guard tries no copies of the teacher."""
+"""If the held-out scores of all classes take more bytes, the guard tries no copies of the teacher."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Preparation:
     """The common part of all students.
 
-    task: the training rows, raw and mapped, with their class codes. classes: K names. teacher: of all rows.
-    scores: S, (n, K). class_weights: W with S = Φ Wᵀ, (K, m); distilled from S for a teacher that is not
-    linear in φ. ranks: the two largest of each row. config: what it was made with.
-    data_digest: SHA-256 of the data. seconds: wall time by stage.
-    choice: features and C, where the configuration left them open or searched for them; ``config`` has them
-        already.
+    task: the training rows, raw and mapped, with their class codes. classes: K names. teacher: fitted to all
+    labelled rows. scores: S, (n, K). class_weights: W with S = Φ Wᵀ, (K, m); distilled from S for a teacher
+    that is not linear in φ. ranks: the two largest scores of each row. config: the configuration it was made
+    with. data_digest: SHA-256 of the data. seconds: wall time by stage.
+    choice: features and C, if the configuration left them open or searched for them; ``config`` already
+        contains them.
     fold_teachers: one per fold, fitted to the rows of the other folds; none unless the configuration needs
         held-out scores.
-    labelled: the rows with a true label, to which map and teachers were fitted. ``task`` holds the others
-        after them, with the teacher's answers.
-    held_out: scores of the labelled rows by teachers that were not fitted to them, (n, K), NaN where there
-        are none: the teacher's own, or those of the folds where students copy the teacher. None otherwise.
+    labelled: the rows with a true label, to which map and teachers were fitted. ``task`` holds the unlabelled
+        rows after them, labelled with the teacher's answers.
+    held_out: scores of the labelled rows by teachers that were not fitted to them, (n, K); NaN for rows
+        without such scores. They come from the teacher itself or, for students that copy the teacher, from
+        the fold teachers. Otherwise None.
     """
 
     task: Task
@@ -103,7 +104,7 @@ class Preparation:
         return Examples(data.X, features, self.feature_map, self.config.features, all_extras=data.extras)
 
     def labelled_data(self) -> LabelledData:
-        """The rows with a true label as they were before any map."""
+        """The rows with a true label, before any map is applied."""
         known = self.labelled
         return LabelledData(
             known.examples.X,
@@ -132,9 +133,9 @@ class Preparation:
         return fitted
 
     def problem(self, target: int) -> Problem:
-        """What the student of class code ``target`` learns from.
+        """The training problem of the student of class code ``target``.
 
-        Raises InvalidProblem for an unknown class or one without examples, or of nothing but examples.
+        Raises InvalidProblem if the class is unknown, or if no rows or all rows are of the class.
         """
         if not 0 <= target < len(self.classes):
             message = f"class code {target} is outside 0 to {len(self.classes) - 1}"
@@ -159,7 +160,7 @@ class Preparation:
         )
 
     def with_held_out(self, run: Run) -> Preparation:
-        """With scores of the labelled rows by the teachers of the folds, made once for all students.
+        """The same with scores of the labelled rows by the fold teachers, made once for all students.
 
         Raises Cancelled.
         """
@@ -169,11 +170,10 @@ class Preparation:
         return replace(self, held_out=made)
 
     def unseen_scores(self, run: Run = Run()) -> FloatArray | None:
-        """Scores of the labelled rows by teachers that were not fitted to them, (n, K), NaN where there are
-        none; the preparation does not keep them. None where no such teacher exists, and for one from outside,
-        of which it is unknown what it was fitted to.
+        """Scores of the labelled rows by teachers that were not fitted to them, (n, K); NaN for rows without.
 
-        Raises Cancelled.
+        The preparation does not keep them. The result is None if no such teacher exists, or if the teacher
+        was imported and it is unknown which rows it was fitted to. Raises Cancelled.
         """
         if self.config.teacher.metadata().get("seen_rows") == "unknown":
             return None
@@ -187,7 +187,7 @@ class Preparation:
 
     @property
     def _held_out_of_all(self) -> FloatArray | None:
-        """``held_out`` with the rows that have no label, which have none."""
+        """``held_out`` for all rows: NaN for the rows without a label."""
         known, further = self.held_out, len(self.labels) - len(self.labelled.labels)
         if known is None or not further:
             return known
@@ -195,19 +195,19 @@ class Preparation:
 
     @property
     def feature_choice(self) -> FeatureChoice | QuickChoice | Setting:
-        """Which feature map was fitted, and why if the configuration left it open."""
+        """Which feature map was fitted and, if the configuration left it open, why."""
         return self.choice or choose_features(self.config.features, self.labelled.examples.X)
 
     @property
     def teacher_cost(self) -> int:
-        """Multiplications of a query to the packed teacher."""
+        """Number of multiplications for one query to the packed teacher."""
         return self.examples.shared.get(
             "teacher_cost", lambda: query_cost(self.packed_teacher().map, len(self.classes))
         )
 
     @property
     def map_digest(self) -> str:
-        """Digest of the map that students have whose decisions are functions of the features."""
+        """Digest of the packed map of students whose decisions are functions of the features."""
 
         def digest() -> str:
             none = np.zeros((1, self.feature_map.n_features_out))
@@ -216,9 +216,9 @@ class Preparation:
         return self.examples.shared.get("map_digest", digest)
 
     def packed_teacher(self) -> PackedTeacher:
-        """The teacher with its map, ready for queries; its distilled weights if it cannot be packed.
+        """The teacher with its map, ready for queries; its distilled weights if it cannot be packed itself.
 
-        The metadata of the latter have ``stand_in: distilled``.
+        Distilled weights have ``stand_in: distilled`` in their metadata.
         """
         metadata = {
             **self.config.teacher.metadata(),
@@ -234,9 +234,9 @@ class Preparation:
     def folds(self, targets: Sequence[int] | None = None, run: Run = Run()) -> Folds:
         """The folds with their teachers, for searches and held-out scores of several students.
 
-        targets: class codes that they shall serve; by default all. Memory: a float32 copy of the features
-        (of sparse rows in standard deviations, further features for each fold), and folds × rows × targets
-        scores; let go of it when the students are trained.
+        targets: codes of the classes that the folds serve; by default all. Memory: a float32 copy of the
+        features (for sparse rows in standard deviations, further features for each fold), and folds × rows ×
+        targets scores; release the folds when the students are trained.
 
         Raises InvalidProblem for a configuration that needs no folds, Cancelled.
         """
@@ -255,7 +255,7 @@ class Preparation:
     def to_bytes(self) -> bytes:
         """Map and teachers as safetensors, for ``from_bytes``; features and scores are not stored.
 
-        Nor is the time that the teacher took, so a repeated run gives the same bytes.
+        The teacher's fitting time is not stored either, so a repeated run gives the same bytes.
         """
         summary = self.teacher.summary
         header = {
@@ -274,11 +274,11 @@ class Preparation:
     def from_bytes(
         cls, stored: Buffer, data: LabelledData, config: TrainingConfig, run: Run = Run()
     ) -> Preparation:
-        """The preparation that ``to_bytes`` stored, features and scores made again: the same bits.
+        """The preparation that ``to_bytes`` stored; features and scores are recomputed bit for bit.
 
-        ``config`` may differ from the stored one in what concerns students only.
+        ``config`` may differ from the stored one only in settings of the students.
 
-        Raises InvalidPackage for bytes that are not a preparation of this version, InvalidProblem when they
+        Raises InvalidPackage if the bytes are not a preparation of this version, InvalidProblem if they
         belong to other data or to another configuration, Cancelled.
         """
         header, arrays = decode(stored, _FORMAT)
@@ -314,15 +314,15 @@ class Preparation:
 
 
 def prepare_as_given(data: LabelledData, config: TrainingConfig, run: Run = Run()) -> Preparation:
-    """``core.training.pipeline.prepare`` for rows that all have a label, with nothing left open to choose."""
+    """``core.training.pipeline.prepare`` for rows that all have a label; ``config`` leaves nothing open."""
     return fit_preparation(data, checked_config(data, config), Stages(run.with_seed(config.seed)))
 
 
 def checked_config(data: LabelledData, config: TrainingConfig) -> TrainingConfig:
     """The configuration with the layout of the data.
 
-    Raises InvalidProblem where a search meets a class with one row, or where data or teacher do not offer
-    what a student needs.
+    Raises InvalidProblem if a class has one row only and the configuration tunes, or if data or teacher do
+    not offer what a student needs.
     """
     config = config.with_layout(data.layout)
     if config.tuning is not None:
@@ -338,10 +338,10 @@ def fit_preparation(
     choice: QuickChoice | Setting | None = None,
     fitted: Teacher | None = None,
 ) -> Preparation:
-    """Map, teacher and scores, and the teachers of the folds, as ``config`` says after any choice.
+    """Fit map and teacher, score the rows, and fit the fold teachers, as the completed ``config`` says.
 
-    choice: what ``config`` was completed with. fitted: the teacher, if the choice has fitted it. Raises
-    InvalidProblem, Cancelled.
+    choice: the choice that completed ``config``. fitted: the teacher, if it was fitted during the choice.
+    Raises InvalidProblem, Cancelled.
     """
     run = stages.run
     with one_blas_thread():
@@ -366,7 +366,7 @@ def fit_preparation(
 
 
 def _with_held_out(made: Preparation, run: Run) -> Preparation:
-    """With held-out scores, if the teacher has some or students copy what those of the folds say."""
+    """Add held-out scores: the teacher's own, or those of the fold teachers if students copy scores."""
     if made.teacher.held_out is not None:
         return replace(made, held_out=made.teacher.held_out)
     return made.with_held_out(run) if made.config.copies_scores else made
@@ -382,7 +382,7 @@ def _fold_of(task: Task, config: TrainingConfig) -> IntArray:
 
 
 def _n_folds(config: TrainingConfig, n: int) -> int:
-    """Folds of n rows: a search insists on its number, held-out scores take as many as there are rows."""
+    """Number of folds for n rows. A search needs exactly its number; other uses take at most n folds."""
     if not config.needs_all_folds:
         return int(config.needs_folds)
     return config.n_folds if config.tuning is not None else min(config.n_folds, n)
@@ -393,7 +393,7 @@ def _numbered(teachers: Sequence[Teacher]) -> list[tuple[str, Teacher]]:
 
 
 def _of(arrays: Arrays, prefix: str) -> Arrays:
-    """The arrays stored under a prefix, without it."""
+    """The arrays whose names start with a prefix, by their names without it."""
     start = f"{prefix}."
     return {name[len(start) :]: array for name, array in arrays.items() if name.startswith(start)}
 
@@ -422,7 +422,7 @@ def _task(data: LabelledData, feature_map: FeatureMap, config: TrainingConfig, s
 
 
 def _transform(feature_map: FeatureMap, X: Matrix, stages: Stages) -> Matrix:
-    """Φ by blocks of rows, with cancel checks between them; linear features are fast enough without."""
+    """Φ in blocks of rows, with cancel checks between them; linear features are fast enough in one block."""
     n = X.shape[0]
     stages.begin("features", n)
     if feature_map.kind == "linear":
@@ -448,7 +448,7 @@ def _choice_header(choice: QuickChoice | Setting | None) -> dict[str, Any]:
     if choice is None:
         return {}
     values = asdict(choice)
-    # The layout is that of the data, which the preparation is restored for.
+    # The layout is not stored: it is that of the data for which the preparation is restored.
     del values["features"]["layout"]
     return {"setting" if isinstance(choice, Setting) else "choice": values}
 
@@ -470,9 +470,9 @@ def _summary(header: Header) -> Summary | None:
 
 
 def with_rest(preparation: Preparation, data: LabelledData, digest: str, run: Run = Run()) -> Preparation:
-    """A preparation of the labelled rows of ``data``, with its other rows added after them.
+    """Add the unlabelled rows of ``data`` after the labelled rows of a preparation.
 
-    digest: of all rows. Raises InvalidProblem, Cancelled.
+    digest: of all rows of ``data``. Raises InvalidProblem, Cancelled.
     """
     rows = np.flatnonzero(data.y < 0)
     if not len(rows):
@@ -486,13 +486,12 @@ def with_unlabelled(
 ) -> Preparation:
     """The same map and teacher, with further rows without labels that students learn from.
 
-    The class of such a row is the one with the teacher's largest score, and its gate and difficulty follow
-    from the scores as those of the other rows do: it is the easier, the larger the teacher's margin.
+    The class of such a row is the one with the teacher's largest score. Its gate and difficulty follow from
+    the scores as for other rows: the larger the teacher's margin, the easier the row.
 
-    X: rows (u, d), dense or sparse like those of the preparation; extras: of these rows. The loss of a row
-    weighs C/n, and n grows.
-    Held-out scores need true labels: folds hold the labelled rows only, so that searches, thresholds and
-    calibrations are those of students without the further rows.
+    X: rows (u, d), dense or sparse like those of the preparation; extras: of these rows. The loss weight of
+    each row is C/n, and n includes the new rows. Held-out scores need true labels, so the folds hold labelled
+    rows only: searches, thresholds and calibrations use students that were fitted without the new rows.
 
     Raises InvalidProblem, Cancelled.
     """

@@ -1,14 +1,14 @@
-"""What gaps in a record change in the score of a student, measured on rows that a rehearsal holds out.
+"""Measures on held-out rows how gaps in a record change the score of a student, and corrects for it.
 
 Teacher and student of the same kinds are fitted to two thirds of at most 3000 training rows. Each row of the
-last third is scored whole, and with random gaps in the share f of the columns that fill gaps. From their
-labels follow A, B, A' and B' of
+other third is scored whole, and with random gaps in a share f of the columns whose gaps are filled. A fit to
+their labels gives A, B, A' and B' of
 
     log odds of the class = (A + f A') s + B + f B'
 
-and with a = A'/A and c = B'/A the score s + f (a s + c) of a row with gaps has the log odds of an equal score
-of a whole row: threshold and calibration of the student hold for both. Where a rate of false positives is
-promised, c is lowered until the rate among rows with gaps is no larger than among whole ones.
+With a = A'/A and c = B'/A, a row with gaps and score s gets the score s + f (a s + c), which has the same log
+odds as an equal score of a whole row: threshold and calibration of the student hold for both. If a rate of
+false positives is promised, c is lowered until the rate among rows with gaps is at most that of whole rows.
 """
 
 from __future__ import annotations
@@ -35,22 +35,24 @@ from core.types import BoolArray, FloatArray, IntArray, Matrix
 
 _MOST_ROWS: Final = 3000
 _PARTS: Final = 3
-"""One of so many is held out."""
+"""One of this many parts is held out."""
 _DRAWS: Final = 4
-"""Patterns of gaps for each held-out row."""
+"""Number of random gap patterns for each held-out row."""
 _FEW: Final = 1 / 3
-"""The share of columns up to which every second pattern has gaps."""
+"""In every second pattern at most this share of the columns has gaps."""
 _FEWEST: Final = 5
-"""Held-out rows of the class, and of the rest, from which anything is concluded."""
+"""Fewest held-out rows of the class, and of the other classes, for a correction."""
 _STEPS: Final = 30
 _PRIOR: Final = 1e-2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rehearsal:
-    """made: teacher and features of the rows that were learnt. whole: the held-out rows. gapped: the same
-    with gaps, `_DRAWS` times. filled: their shares of columns with gaps. labels: of the held-out rows.
-    budget: of false positives; None without one.
+    """A second teacher and the held-out rows, for all students of one kind.
+
+    made: teacher and features, fitted to the training rows. whole: the held-out rows. gapped: the same rows
+    with gaps, `_DRAWS` times. filled: the share of columns with gaps of each. labels: of the held-out rows.
+    budget: largest rate of false positives; None without a budget.
     """
 
     made: Preparation
@@ -62,7 +64,7 @@ class Rehearsal:
 
     @classmethod
     def of(cls, preparation: Preparation, spec: StudentSpec, encoder: Encoder, run: Run) -> Rehearsal | None:
-        """The rehearsal of such students; None where the rows are too few for a second teacher."""
+        """The rehearsal for students of ``spec``; None if there are too few rows for a second teacher."""
         known, config = preparation.labelled, preparation.config
         rows = some_rows(known.labels, _MOST_ROWS, config.seed)
         labels = known.labels[rows]
@@ -83,13 +85,13 @@ class Rehearsal:
                 config.budget if config.threshold == "fpr" else None,
             )
         except InvalidProblem:
-            # Classes, views or scores of the rows do not suffice for a second teacher.
+            # The rows have too few classes, views or scores for a second teacher.
             return None
 
     def correction(self, trained: TrainedStudent, own: FloatArray) -> tuple[float, float] | None:
-        """a and c of a student; None where the rows say nothing.
+        """a and c of a student; None if the held-out rows do not determine them.
 
-        own: scores of the student of the rows that it was fitted to, (n,). Raises Cancelled.
+        own: the student's scores of the rows it was fitted to, (n,). Raises Cancelled.
         """
         truth = self.labels == trained.target
         if min(truth.sum(), (~truth).sum()) < _FEWEST:
@@ -108,7 +110,7 @@ class Rehearsal:
         if self.budget is not None:
             negative = np.tile(~truth, _DRAWS)
             offset = self._within_budget(self.budget, whole[~truth], gapped, negative, slope, offset)
-        # The student of all rows has scores of another mean and spread.
+        # Scores of the student that was fitted to all rows have another mean and spread.
         learnt = student.scores(self.made.examples)
         scale = own.std() / learnt.std() if learnt.std() > 0.0 else 1.0
         moved = own.mean() - scale * learnt.mean()
@@ -123,16 +125,17 @@ class Rehearsal:
         slope: float,
         offset: float,
     ) -> float:
-        """The largest c up to ``offset`` with which rows with few gaps, and with many, keep the budget.
+        """The largest c up to ``offset`` that keeps the budget both for rows with few and with many gaps.
 
-        whole: scores of negatives without gaps. gapped: of all rows with gaps. negative: their truth.
+        whole: scores of negatives without gaps. gapped: scores of all rows with gaps. negative: whether the
+        row is not of the class.
         """
         level = np.quantile(whole, 1.0 - budget, method="higher")
         for are_few in (True, False):
             rows = negative & ((self.filled <= _FEW) == are_few)
             scores, share = gapped[rows], self.filled[rows]
             if len(scores):
-                # Each row is above the level from this c on.
+                # Each row is above the level if c is at least this.
                 least = (level - scores) / share - slope * scores
                 offset = min(offset, float(np.quantile(least, budget, method="lower")))
         return offset
@@ -141,14 +144,14 @@ class Rehearsal:
 def with_gaps(
     trained: TrainedStudent, preparation: Preparation, encoder: Encoder, run: Run
 ) -> TrainedStudent:
-    """The student with what gaps change in its scores, if its encoder fills gaps and the rows tell.
+    """Add the correction for gaps to the student, if its encoder fills gaps and the rows determine it.
 
     Raises Cancelled.
     """
     if not encoder.filling:
         return trained
     spec = trained.spec
-    # Students of one kind share a rehearsal, since a copy of scores needs teachers of folds.
+    # Students of one kind share a rehearsal, because a copy of scores needs fold teachers.
     with one_blas_thread():
         rehearsal = preparation.examples.shared.get(
             f"rehearsal.{spec.name}", lambda: Rehearsal.of(preparation, spec, encoder, run.silent())
@@ -160,9 +163,9 @@ def with_gaps(
 
 
 def _as_chosen(config: TrainingConfig, spec: StudentSpec) -> TrainingConfig:
-    """The configuration with such students alone, nothing left to choose, and no folds but for copies.
+    """The configuration with these students only, nothing left to choose, and folds only for copies.
 
-    Trees take the fewest folds that they may.
+    Teachers of trees use the fewest folds that they allow.
     """
     teacher: Any = config.teacher
     few = replace(teacher, folds=2) if config.teacher.grows_trees else teacher
@@ -173,7 +176,7 @@ def _as_chosen(config: TrainingConfig, spec: StudentSpec) -> TrainingConfig:
 def _fit(
     truth: BoolArray, whole: FloatArray, gapped: FloatArray, filled: FloatArray
 ) -> tuple[float, float] | None:
-    """A'/A and B'/A by Newton's method, with a weak prior at 0; None where scores fall with the truth."""
+    """A'/A and B'/A by Newton's method, with a weak prior at 0; None if scores do not rise with the truth."""
     sigmoid = fit_sigmoid(truth, whole)
     if sigmoid.slope <= 0.0:
         return None
@@ -195,7 +198,7 @@ def _fit(
 
 
 def _with_gaps(X: Matrix, encoder: Encoder, rng: np.random.Generator) -> tuple[Matrix, FloatArray]:
-    """The rows (n, d) `_DRAWS` times with gaps, and the share of the columns that have one, (n · draws,)."""
+    """The rows (n, d) `_DRAWS` times with gaps, and the share of filling columns with gaps, (n · draws,)."""
     filling = np.flatnonzero([column.fills for column in encoder.columns])
     rows: Any
     n, k = X.shape[0], encoder.layout.dense

@@ -1,4 +1,4 @@
-"""Stages of a computation, and the wall time of each."""
+"""Measures the wall time of each stage of a computation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Stages:
         self._started = 0.0
 
     def begin(self, stage: str, total: int, expected_seconds: float | None = None) -> None:
-        """End the stage before and start ``stage``; starting the current stage again continues it.
+        """End the previous stage and start ``stage``. If ``stage`` is already running, it continues.
 
         expected_seconds: an estimate of its wall time, which is reported with its start.
         """

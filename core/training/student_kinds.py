@@ -1,11 +1,11 @@
-"""Whether students of many classes are polytopes or copies of their teacher's scores.
+"""Decides whether students of many classes are polytopes or copies of their teacher's scores.
 
 A polytope is fitted once in each fold and once more to all rows, for every class. A copy of a teacher that is
-linear in the features costs nothing: rivals and threshold follow from held-out scores of the folds' teachers,
-which exist. Of many classes or very many rows, polytopes of `COMPARED` classes are fitted in the folds, and
-all classes have copies unless the polytopes have the larger mean F by one standard error of the difference,
-which is paired. Of very many rows, teachers and polytopes of `ROWS` of them are compared. Both answer a query
-at the cost of the same number of rejections.
+linear in the features costs nothing: rivals and threshold follow from the held-out scores of the fold
+teachers, which exist already. With many classes or very many rows, polytopes of `COMPARED` classes are fitted
+in the folds. All classes get copies unless the polytopes have the larger mean F by one paired standard error
+of the difference. With very many rows, a sample of `ROWS` of them is used for this comparison. Both kinds
+answer a query at the cost of the same number of rejections.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from core.training.stages import Stages
 from core.types import BoolArray
 
 FEWEST_CLASSES: Final = 10
-"""Students of fewer classes are trained about as quickly as they are compared, unless rows are very many."""
+"""With fewer classes nothing is compared, as training takes no longer, unless there are very many rows."""
 COMPARED: Final = 8
 MANY_ROWS: Final = 100_000
-"""From so many rows on students are compared on a part of them."""
+"""From this number of rows on, students are compared on a sample."""
 ROWS: Final = 20_000
-"""Of this part, about."""
+"""Approximate size of this sample."""
 
 
 def with_student_kinds(made: Preparation, stages: Stages) -> Preparation:
-    """The preparation with copies of the teacher's scores as students where these are as good.
+    """The preparation whose students copy the teacher's scores, if these are as good as polytopes.
 
-    Nothing changes where students are given, are copies already or have a budget of false positives, nor
-    where there are no folds. Reports stage ``"student_kinds"`` in classes. Raises Cancelled.
+    Nothing changes if students are given, are copies already or have a budget of false positives, or if there
+    are no folds. Reports stage ``"student_kinds"`` in classes. Raises Cancelled.
     """
     config, choice = made.config, made.choice
     spec = config.students[0]
@@ -66,14 +66,14 @@ def with_student_kinds(made: Preparation, stages: Stages) -> Preparation:
 
 
 def _of_some_rows(made: Preparation, choice: QuickChoice, run: Run) -> Preparation:
-    """What would have been prepared of some of the rows, whose loss weighs as much."""
+    """A preparation made from a sample of the rows; the weight of each row's loss is adapted."""
     rows = some_rows(made.labelled.labels, ROWS, made.config.seed)
     config = made.config.with_choice(choice, len(rows))
     return prepare_as_given(made.labelled_data().take(rows), config, run.silent())
 
 
 def _compared(made: Preparation, run: Run) -> StudentKinds:
-    """Held-out F of both kinds of students of some classes."""
+    """Held-out F of both kinds of students for some classes."""
     labels, config = made.labelled.labels, made.config
     spec = config.students[0]
     assert isinstance(spec, Automatic)  # noqa: S101 - others are not compared

@@ -1,4 +1,4 @@
-"""One student from a preparation to its package: hyper-parameters, fit, threshold, calibration."""
+"""Trains one student from a preparation: hyper-parameters, fit, threshold, calibration, package."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from core.training.preparation import MOST_COPIED_BYTES, Preparation
 from core.types import BoolArray, FloatArray, IntArray
 
 SHARED: Final = "shared"
-"""The rule of a threshold that a search has chosen for all classes, in the metadata of a student."""
+"""Name of the threshold rule, in a student's metadata, of a threshold that a search chose for all classes."""
 _FEWEST_CLASSES = 3
-"""Of two classes the margin is the score, but for a factor and a constant."""
+"""With two classes the margin equals the score, up to a factor and a constant."""
 _LEAST_GAIN = 0.001
-"""Of a Brier score: where both are nearly right always, the form of the sigmoid would decide."""
+"""Smallest gain of Brier score. Where both are nearly always right, the shape of the sigmoid would decide."""
 _FOLD_SCORE_BYTES = 512 * 1024**2
 
 
@@ -50,12 +50,12 @@ _FOLD_SCORE_BYTES = 512 * 1024**2
 class TrainedStudent:
     """One student: as it is shipped (``packed``), and as it was fitted, for measuring.
 
-    target, label: code and name of its class. method: the kind of student that was asked for, e.g.
-    ``"gsvm"``. spec: its hyper-parameters; those of another kind, if the guard replaced it. seconds: wall
-    time, search, threshold, calibration and guard included. search: how hyper-parameters were chosen; None
-    where they were given. verdict: the student beside its teacher on held-out rows; None without a guard.
-    own_rows: its answers on the rows that it was trained on. promise: of the false-positive rate; None for a
-    threshold without a budget. answers: on held-out rows; None without such rows.
+    target, label: code and name of its class. method: the requested kind of student, e.g. ``"gsvm"``. spec:
+    its hyper-parameters; those of another kind, if the guard replaced it. seconds: wall time, including
+    search, threshold, calibration and guard. search: how hyper-parameters were chosen; None if they were
+    given. verdict: comparison with its teacher on held-out rows; None without a guard. own_rows: its answers
+    on its training rows. promise: about the false-positive rate; None for a threshold without a budget.
+    answers: on held-out rows; None without such rows.
     """
 
     target: int
@@ -83,7 +83,7 @@ class TrainedStudent:
 
     @property
     def trace(self) -> dict[str, Any] | None:
-        """The search of this student, JSON-ready: ``chosen`` and all ``points``; None without one."""
+        """The search of this student, JSON-ready: ``chosen`` and all ``points``; None without a search."""
         points = [] if self.search is None else self.search.trace()
         return {"chosen": self.chosen, "points": points} if points else None
 
@@ -105,7 +105,7 @@ class TrainedStudent:
 
 
 def class_batches(preparation: Preparation, targets: Sequence[int]) -> list[Sequence[int]]:
-    """Class codes in groups, for each of which the scores of ``Preparation.folds`` take half a gigabyte."""
+    """Groups of class codes; ``Preparation.folds`` takes about half a gigabyte of scores for each group."""
     folds = len(preparation.fold_teachers)
     if not folds:
         return [targets]
@@ -126,7 +126,7 @@ def train_student(
     spec: by default the configuration's first student. A configuration that tunes takes hyper-parameters from
         the search for this class and method instead. Threshold rule, budget, calibration, folds and seed are
         the configuration's.
-    folds: ``Preparation.folds``, if there are some already; the result is the same without.
+    folds: the result of ``Preparation.folds``, if the caller has it; it does not change the result.
     run: folds of a search are fitted in its threads; reports stages ``"tuning"`` (in fits), ``"student"`` and
         those of the student.
 
@@ -187,7 +187,7 @@ def train_student(
 
 
 def _own_scores(preparation: Preparation, fitted: Student) -> FloatArray:
-    """Scores of the labelled rows, (n,); of a copy they follow from the teacher's, which are known."""
+    """Scores of the labelled rows, (n,). For a copy they are computed from the teacher's scores."""
     labelled = preparation.labelled
     if preparation.teacher.own_scores is None:
         copied = fitted.of_teacher(preparation.scores[: len(labelled.labels)])
@@ -212,7 +212,7 @@ def _settled(
 ) -> tuple[float, Calibration | None]:
     """Threshold and calibration. truth: of the held-out rows.
 
-    A student whose 0 was chosen as the rule does keeps it, unless the rule has a larger F on these rows.
+    A student that chose its own 0 by the rule keeps it, unless the rule gives a larger F on these rows.
     """
     if held_out is None:
         return config.settle(truth, None)
@@ -226,9 +226,10 @@ def _settled(
 def _promised(
     config: TrainingConfig, held_out: HeldOut, own: FloatArray, truth: BoolArray, threshold: float | None
 ) -> tuple[float, Promise]:
-    """The threshold that keeps a budget of false positives, and what it promises.
+    """The threshold that keeps a budget of false positives, and the promise that follows from it.
 
-    threshold: of a copy of its teacher, whose scores of its own rows say nothing of others; None: unknown.
+    threshold: given for a copy of its teacher, because its scores on its own rows say nothing about other
+    rows; None if the threshold is still to be chosen.
     """
     if threshold is None:
         threshold = cautious_threshold(held_out, own, truth, config.budget, config.confidence)
@@ -237,7 +238,7 @@ def _promised(
 
 
 def _fold_count(preparation: Preparation, folds: Folds | None) -> int:
-    """The number of folds that held-out scores come from; 0 for the teacher's own."""
+    """Number of folds that gave the held-out scores; 0 if they are the teacher's own."""
     is_own = folds is None and preparation.teacher.held_out is not None
     return 0 if is_own else len(preparation.fold_teachers)
 
@@ -245,19 +246,19 @@ def _fold_count(preparation: Preparation, folds: Folds | None) -> int:
 def _folds_for(
     preparation: Preparation, target: int, spec: StudentSpec, folds: Folds | None, run: Run
 ) -> Folds | None:
-    """``folds``, or those of the preparation where there are none yet; None for a student that needs none."""
+    """``folds`` or, if None, folds made from the preparation; None for a student that needs no folds."""
     if not preparation.config.holds_out(spec):
         return None
     return preparation.folds([target], run) if folds is None else folds
 
 
 def _without_rivals(preparation: Preparation, target: int, spec: StudentSpec) -> StudentSpec:
-    """``spec``, or copies of trees without rivals where the score of the class alone predicts it better.
+    """``spec``, or copies of trees without rivals if the class score alone predicts the class better.
 
-    Compared are the margin over the best rival and the score, both held out: the Brier score of a sigmoid has
-    to be better by one standard error of the difference, which is paired, and by ``_LEAST_GAIN``. Where
-    classes overlap, the margin is the noise of two scores. Rivals that are given stay, those of boosted
-    trees, whose scores are known up to a term that all classes share, and all where the threshold is 0.
+    This compares held-out margins over the best rival with held-out scores of the class. The Brier score of a
+    sigmoid of the score must be better by one paired standard error of the difference, and by
+    ``_LEAST_GAIN``. If classes overlap, the margin is the noise of two scores. Rivals stay if they are given,
+    if the trees are boosted (their scores have a term common to all classes), or if the threshold is 0.
     """
     config, held_out = preparation.config, preparation.held_out
     if not (isinstance(spec, Trees) and isinstance(config.teacher, Forest)) or spec.rivals is not None:
@@ -281,9 +282,9 @@ def _without_rivals(preparation: Preparation, target: int, spec: StudentSpec) ->
 def _held_out_of_teacher(
     preparation: Preparation, fitted: Student, codes: IntArray
 ) -> tuple[HeldOut | None, IntArray]:
-    """Scores of a student that follow from the teacher's held-out ones, of the rows that have some.
+    """Held-out scores of a student that follow from the teacher's held-out scores, and codes of their rows.
 
-    codes: of the classes, (n,). With the scores come the codes of their rows. None if they do not follow.
+    codes: class codes, (n,). The scores are None if they do not follow from the teacher's.
     """
     held_out = preparation.held_out
     scores = None if held_out is None else fitted.of_teacher(held_out)
@@ -302,12 +303,12 @@ def _guarded(
     shared: float | None,
     run: Run,
 ) -> tuple[StudentSpec, HeldOut, Verdict | None]:
-    """``spec``, or what takes its place if it is clearly worse than its teacher; with its held-out rows.
+    """``spec``, or its replacement if it is clearly worse than its teacher; with the held-out rows.
 
-    held_out: the rows as ``spec`` sees them, if that is known already. shared: the threshold that ``spec``
-    shares with other classes; None for the run's rule, which what takes its place has always. Of several
-    alternatives the first that is not worse than the teacher is taken; if all are worse, the best of them
-    (``Verdict.is_better_than``).
+    held_out: held-out scores of ``spec``, if they are known already. shared: the threshold that ``spec``
+    shares with other classes; None for the run's rule. A replacement always uses the run's rule. Replacements
+    are tried in order, and the first that is not worse than the teacher is taken; if all are worse, the best
+    of them is taken (``Verdict.is_better_than``).
     """
     config = preparation.config
     has_budget = config.threshold == "fpr"
@@ -348,7 +349,7 @@ def _guarded(
 
 
 def _shared_report(preparation: Preparation, spec: StudentSpec) -> SharedPoint | None:
-    """What a search for all classes together chose for this kind of student."""
+    """What a search for all classes together chose for this kind of student; None without such a search."""
     choice = preparation.choice
     return choice.report_of(spec.name) if isinstance(choice, Setting) else None
 
@@ -356,7 +357,7 @@ def _shared_report(preparation: Preparation, spec: StudentSpec) -> SharedPoint |
 def _selection(
     config: TrainingConfig, folds: Folds, target: int, spec: StudentSpec, run: Run
 ) -> Selection | None:
-    """Hyper-parameters by a search, or as the student itself chooses them; None if all are given."""
+    """Hyper-parameters chosen by a search or by the student itself; None if all are given."""
     if spec.selects:
         measure = Measure("f1", config.threshold, config.budget, config.confidence)
         return spec.select(HeldOutF1(folds, target, measure, run), run)
@@ -400,9 +401,9 @@ def _pack(
     folds: int,
     report: Report | None,
 ) -> PackedStudent:
-    """The student for queries. The metadata say how to make the same student again.
+    """The student for queries. Its metadata contain all that is needed to train the same student again.
 
-    threshold: with the name of its rule.
+    threshold: the value and the name of its rule.
     """
     config, decision = preparation.config, fitted.pack()
     if config.calibration == "auto" and decision.form.calibration is not None:
@@ -421,7 +422,7 @@ def _pack(
     }
     return PackedStudent(
         map=decision.map,
-        # Of tens of thousands of terms float32 says as much, in half the bytes of a package.
+        # With tens of thousands of terms float32 is exact enough and halves the size of the package.
         form=decision.form.in_single() if config.features.has_terms else decision.form,
         threshold=threshold[0],
         label=preparation.classes[target],
@@ -431,6 +432,6 @@ def _pack(
 
 
 def _rivals_of(fitted: Student, classes: tuple[str, ...]) -> dict[str, str]:
-    """The names of the classes that the student's first rejections stand for, in the metadata of queries."""
+    """Metadata with the names of the classes that the student's first rejections stand for."""
     codes = fitted.rival_codes()
     return {RIVALS: json.dumps([classes[code] for code in codes])} if codes else {}

@@ -1,13 +1,14 @@
-"""What a job takes that is tuned as a whole: what ``automatic`` takes, or a setting that is better.
+"""Chooses the settings of a job that is tuned as a whole: those of ``automatic``, or better ones.
 
-Of texts ``automatic`` compares C with three times as much (``with_heavier_loss``).
+For texts, ``automatic`` also compares C with three times as much (``with_heavier_loss``).
 
-1. ``automatic`` chooses, families included. Copies of trees have nothing that is searched: they are kept.
-2. Of the rows, thirds of the classes are held out (``contest_rows``). The search sees the others only, some
-   2000 of them (``model_selection.setting_search``).
-3. Students of both are trained on the rows that the search saw, ``automatic`` choosing from these alone, and
-   measured on the rows that were held out. What was found is taken if its mean F over the classes is larger
-   by more than one standard error of the difference, which is paired: no row that decides has chosen either.
+1. ``automatic`` chooses, including the family. If it chooses trees, there is nothing to search: they are
+kept. 2. A third of the rows of each class is held out (``contest_rows``). The search sees about 2000 of the
+   other rows (``model_selection.setting_search``).
+3. Students of both settings are trained on the rows that the search saw; ``automatic`` chooses again from
+   these alone. Both are measured on the held-out rows. The result of the search is taken if its mean F over
+   the classes is larger by more than one paired standard error of the difference. So no row that decides was
+   used to choose either setting.
 """
 
 from __future__ import annotations
@@ -40,22 +41,23 @@ from core.training.student_training import train_student
 from core.types import BoolArray, FloatArray, IntArray
 
 MOST_HELD_OUT: Final = 6000
-"""Held-out rows that both are measured on, about."""
+"""Approximate number of held-out rows on which both settings are measured."""
 LOSS_ROWS: Final = 10_000
-"""Rows of texts that two values of C are compared on, about."""
+"""Approximate number of rows of texts on which two values of C are compared."""
 ENOUGH_LOSS_ROWS: Final = 3000
-"""Of which a third tells the difference; of fewer rows each is held out once."""
+"""With this many rows, one held-out third is enough; with fewer, each row is held out once."""
 HEAVIER: Final = 3.0
 _PARTS: Final = 3
 _FEWEST: Final = 6
-"""Classes with fewer rows have none of them held out, since two thirds would be too few to learn from."""
+"""Of classes with fewer rows none are held out, because two thirds would be too few to learn from."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinalContest:
-    """Mean F of the students of ``automatic`` and of a search on ``rows`` rows that chose neither, in [0, 1].
+    """Mean F, in [0, 1], of students of ``automatic`` and of a search, on rows that neither was chosen from.
 
-    standard_error: of the difference, paired. learnt_from: rows that both were trained on.
+    rows: number of these rows. standard_error: of the paired difference. learnt_from: number of rows that
+    both were trained on.
     """
 
     rows: int
@@ -66,7 +68,7 @@ class FinalContest:
 
     @property
     def is_won(self) -> bool:
-        """Whether what was found is better by more than one standard error."""
+        """Whether the result of the search is better by more than one standard error."""
         return self.searched_f1 - self.automatic_f1 > self.standard_error
 
     def as_dict(self) -> dict[str, Any]:
@@ -77,7 +79,7 @@ class FinalContest:
 def choose_tuned(
     data: LabelledData, config: TrainingConfig, stages: Stages
 ) -> tuple[QuickChoice | Setting, Teacher | None]:
-    """The choice for checked rows that all have a label, and the teacher if it was fitted on the way.
+    """The choice, and the teacher if it was fitted during the comparison. All rows must have a label.
 
     Reports stages ``"choice"``, ``"families"``, ``"setting"``, ``"points"`` and ``"contest"``. The same data
     and configuration give the same choice. Raises InvalidProblem, Cancelled.
@@ -103,7 +105,7 @@ def choose_tuned(
 def choose_automatically(
     data: LabelledData, config: TrainingConfig, stages: Stages
 ) -> tuple[QuickChoice, Teacher | None]:
-    """What ``automatic`` takes, within its budget, and the teacher if it was fitted on the way.
+    """The choice of ``automatic``, within its budget, and the teacher if it was fitted during the comparison.
 
     Reports stages ``"choice"`` and ``"families"``. Raises InvalidProblem, Cancelled.
     """
@@ -122,19 +124,19 @@ def choose_automatically(
 
 
 def compares_losses(data: LabelledData, choice: QuickChoice) -> bool:
-    """Whether ``with_heavier_loss`` compares anything: texts of several classes, with linear students."""
+    """Whether ``with_heavier_loss`` compares: for texts of more than two classes with linear students."""
     features = choice.features
     return features.has_terms and features.kind == "linear" and choice.teacher is None and data.K > 2
 
 
 def with_heavier_loss(data: LabelledData, choice: QuickChoice, run: Run) -> QuickChoice:
-    """The choice for rows of texts with three times its C where structural SVMs of folds say so.
+    """The choice for rows of texts, with three times its C if structural SVMs in folds are better with it.
 
-    Least squares choose λ, and hence C, from some 2000 rows. Of many classes these are few rows of each, and
-    the C that follows is too small for all rows: 77 intents gain three points of held-out F by three times as
-    much, while of few classes (news, reviews) it costs one. It is taken where the mean F on held-out
-    rows, a third of them where rows are many, is larger by two standard errors of the difference. Linear
-    features only: each fit of others takes long. Raises Cancelled.
+    Least squares choose λ, and hence C, from about 2000 rows. With many classes these are few rows of each,
+    and the resulting C is too small for all rows: with three times C, 77 intents gain three points of
+    held-out F, while few classes (news, reviews) lose one. The larger C is taken if the mean F on held-out
+    rows (a third of them if there are many) is larger by two standard errors of the difference. Only linear
+    features are tried, because fits of others take long. Raises Cancelled.
     """
     if not compares_losses(data, choice):
         return choice
@@ -149,7 +151,7 @@ def with_heavier_loss(data: LabelledData, choice: QuickChoice, run: Run) -> Quic
 
 
 def contest_rows(labels: IntArray, seed: int) -> tuple[IntArray, IntArray]:
-    """Rows to learn from, some 2000, and rows to measure on, some 6000, both rising; they share none."""
+    """About 2000 rows to learn from and about 6000 rows to measure on, both rising; they are disjoint."""
     if len(labels) < _PARTS:
         return np.arange(len(labels)), np.arange(0)
     dealt = fold_assignment(labels, _PARTS, seed)
@@ -164,7 +166,7 @@ def contest_rows(labels: IntArray, seed: int) -> tuple[IntArray, IntArray]:
 def hold_final(
     learnt: LabelledData, measured: LabelledData, config: TrainingConfig, found: Setting, run: Run
 ) -> FinalContest:
-    """Compare what was found from some rows with what ``automatic`` takes of them, on other rows.
+    """Compare the result of a search with the choice of ``automatic`` from the same rows, on other rows.
 
     Raises InvalidProblem, Cancelled.
     """
@@ -183,7 +185,7 @@ def hold_final(
 def _f1_of(
     config: TrainingConfig, learnt: LabelledData, measured: LabelledData, targets: list[int], run: Run
 ) -> tuple[float, FloatArray]:
-    """Mean F of the first students of ``targets`` on the measured rows, and the rows' shares in it, (n,)."""
+    """Mean F of the first students of ``targets`` on the measured rows, and each row's share in it, (n,)."""
     spec, silent = config.students[0], run.silent()
     made = prepare_as_given(learnt, replace(config, automatic=False), silent)
     folds = made.folds(targets, silent) if config.holds_out(spec) else None

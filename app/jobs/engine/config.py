@@ -21,13 +21,13 @@ UNIT_QUEUE: Final = "stms-units"
 TRAIN_MODEL: Final = "train_model"
 TRAIN_UNIT: Final = "train_unit"
 EVALUATE: Final = "evaluate"
-"""DBOS stores names of queues and workflows with every job: they never change."""
+"""DBOS stores names of queues and workflows with every job, so they must never change."""
 
 SCHEMA: Final = "dbos"
 
 POLL_SECONDS: Final = 0.1
 BUSY_POLL_SECONDS: Final = 0.3
-"""Poll interval of the job queue while a unit runs on this worker: its core belongs to the solver."""
+"""Poll interval of the job queue while a unit runs on this worker, because the solver needs the core."""
 
 
 _LEVELS: Final = {Priority.HIGH: 0, Priority.NORMAL: 1, Priority.LOW: 2}
@@ -35,12 +35,12 @@ _POSITIONS_PER_LEVEL: Final = 2**29
 
 
 def priority_level(priority: Priority) -> int:
-    """Level in the queue of units: those of a smaller level are always taken first."""
+    """Level in the queue of units; units of a smaller level are always taken first."""
     return _LEVELS[priority]
 
 
 def queue_priority(level: int, turn: int) -> int:
-    """Priority for DBOS, from 1: smaller is sooner. turn: start tag of the tenant's fair queueing."""
+    """Priority for DBOS, from 1; smaller is sooner. turn: start tag of the tenant's fair queueing."""
     return level * _POSITIONS_PER_LEVEL + min(turn, _POSITIONS_PER_LEVEL - 1)
 
 
@@ -52,7 +52,7 @@ class QueueLimits(TypedDict):
 
 
 def queue_limits(settings: Settings) -> dict[str, QueueLimits]:
-    """Limits by queue. Jobs wait in one queue, their work units, which do all the computing, in the other."""
+    """Limits by queue. Jobs wait in one queue; their work units, which do all the computing, in the other."""
     return {
         JOB_QUEUE: QueueLimits(
             worker_concurrency=MAX_COORDINATED_JOBS * regular_jobs([settings.worker_concurrency]),
@@ -65,14 +65,14 @@ def queue_limits(settings: Settings) -> dict[str, QueueLimits]:
 
 
 def serializer() -> Serializer:
-    """JSON; DBOS's default serializer is pickle."""
+    """A JSON serializer, because DBOS's default is pickle."""
     return DBOSPortableJSONSerializer()
 
 
 def engine_url(settings: Settings) -> str:
     """URL of the jobs database for DBOS, which chooses the driver itself: plain ``postgresql://``.
 
-    It accepts no standby, unless the settings say otherwise.
+    It accepts no standby server, unless the settings say otherwise.
     """
     address = settings.jobs_database_url
     if address.startswith("sqlite"):
@@ -84,7 +84,7 @@ def engine_url(settings: Settings) -> str:
 
 
 def quiet_engine_log() -> None:
-    """Route DBOS's log through our handlers; with a handler in place it adds no console output of its own."""
+    """Route DBOS's log through our handlers; if a handler exists, DBOS adds no console output of its own."""
     log = logging.getLogger("dbos")
     if not log.handlers:
         log.addHandler(logging.NullHandler())
@@ -93,5 +93,5 @@ def quiet_engine_log() -> None:
 
 
 def _is_not_cancellation(record: logging.LogRecord) -> bool:
-    """Drop the tracebacks that DBOS logs for cancelled workflows: to us a cancellation is no error."""
+    """Drop the tracebacks that DBOS logs for cancelled workflows: a cancellation is not an error here."""
     return not (record.exc_info and isinstance(record.exc_info[1], error.DBOSAwaitedWorkflowCancelledError))

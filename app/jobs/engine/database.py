@@ -1,4 +1,4 @@
-"""The connections to DBOS's database: those of a worker wait for a database that is away."""
+"""Connections to DBOS's database. A worker's connections wait while the database is unavailable."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def open_jobs_database(settings: Settings, pool_size: int, stopping: threading.E
     """
     if settings.embedded:
         return _open_sqlite(settings.jobs_database_url, pool_size)
-    # DBOS's transactions, too, must not outlive a freeze.
+    # DBOS's transactions, too, must end if this process freezes.
     timeouts = Timeouts(statement=0.0, lock=0.0, idle=settings.takeover_seconds)
     engine = open_engine(settings.jobs_database_url, pool_size=pool_size, timeouts=timeouts, part="jobs")
     if stopping is not None:
@@ -44,7 +44,7 @@ def _open_sqlite(address: str, pool_size: int) -> Engine:
 
     @event.listens_for(engine, "connect")
     def configure(connection: Any, _record: Any) -> None:
-        # As DBOS does for engines of its own: writers take the lock when they begin.
+        # As in DBOS's own engines, a writer takes the lock when its transaction begins.
         connection.isolation_level = "IMMEDIATE"
         connection.execute(f"PRAGMA busy_timeout={_BUSY_MILLISECONDS}")
         connection.execute("PRAGMA foreign_keys=ON")
@@ -55,9 +55,9 @@ def _open_sqlite(address: str, pool_size: int) -> Engine:
 
 
 def _retry_when_full(context: ExceptionContext) -> None:
-    """Have DBOS retry a write that failed because the disk was full, as after the loss of a connection.
+    """Make DBOS retry a write that failed because the disk was full, as after the loss of a connection.
 
-    Otherwise it would end every workflow with an error instead of delaying it.
+    Otherwise DBOS would end every workflow with an error instead of delaying it.
     """
     if is_full(context.original_exception):
         context.is_disconnect = True

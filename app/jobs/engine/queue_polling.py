@@ -1,4 +1,4 @@
-"""Takes workflows from the queues: polls only when there may be work, and less often beside a solver."""
+"""Takes workflows from the queues: polls only when there may be work, and less often while a solver runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class QueuePolling:
     """One thread for each queue, in which DBOS claims and starts workflows.
 
     database: the engine that DBOS uses. is_busy: whether a unit runs in this worker.
-    wait_for_work: called with the name of a queue that was empty; may return when it is not, or at any time.
+    wait_for_work: called with the name of an empty queue; returns when it may have work, or at any time.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class QueuePolling:
             JOB_QUEUE: WaitForWork(
                 lambda: self._has_work(JOB_QUEUE),
                 lambda: wait_for_work(JOB_QUEUE),
-                # The core belongs to the solver.
+                # The solver needs the core.
                 lambda: BUSY_POLL_SECONDS if is_busy() else 0.0,
             ),
             UNIT_QUEUE: WaitForWork(lambda: self._has_work(UNIT_QUEUE), lambda: wait_for_work(UNIT_QUEUE)),
@@ -47,13 +47,16 @@ class QueuePolling:
         self._threads: list[threading.Thread] = []
 
     def start(self, engine: DBOS) -> None:
-        """Start to take work, in place of the threads of DBOS, which was launched to listen to no queue."""
+        """Start to take work.
+
+        DBOS was launched without listening to queues; these threads replace its own.
+        """
         end_unused_threads(engine)
         for name, wait in self._waits.items():
             queue = DBOS.retrieve_queue(name)
             if queue is None:
                 raise RuntimeError(f"the queue {name} is not registered")
-            # The limits are those that this worker has registered. DBOS need not read them before each poll.
+            # The limits are those registered by this worker, so DBOS need not read them before each poll.
             queue.database_backed_queue = False
             thread = threading.Thread(
                 target=poll_queue, args=(engine, queue, wait), name=f"queue {name}", daemon=True
@@ -72,7 +75,10 @@ class QueuePolling:
             thread.join(_JOIN_SECONDS)
 
     def _has_work(self, queue: str) -> bool:
-        """Whether the queue has work. True, too, if that cannot be read: DBOS then polls and reports why."""
+        """Whether the queue has work.
+
+        Also True if that cannot be read: DBOS then polls and reports the error.
+        """
         try:
             with self._database.connect() as connection:
                 # A single SELECT needs no transaction, whose BEGIN and END cost as much as the query itself.
@@ -84,9 +90,9 @@ class QueuePolling:
 
 
 class WaitForWork(threading.Event):
-    """The event that ends a thread of DBOS, which waits on it before each poll, until there is work.
+    """The event that ends a thread of DBOS. DBOS waits on it before each poll, here until there is work.
 
-    wait_for_work: as for `QueuePolling`; called only if there was none. least_seconds: shortest pause.
+    wait_for_work: as for `QueuePolling`; called only if there was no work. least_seconds: shortest pause.
     """
 
     def __init__(
@@ -102,7 +108,7 @@ class WaitForWork(threading.Event):
         self._was_empty = False
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait ``timeout`` seconds at least; return when there is work, or whether the thread shall end."""
+        """Wait at least ``timeout`` seconds, until there is work; returns True if the thread shall end."""
         while not super().wait(max(timeout or 0.0, self._least_seconds())):
             if self._was_empty:
                 self._wait_for_work()

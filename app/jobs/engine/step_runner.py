@@ -1,4 +1,4 @@
-"""Runs durable steps: each in one transaction with DBOS's checkpoint of it."""
+"""Runs durable steps, each in one transaction together with its checkpoint by DBOS."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from app.store.unit_of_work import Store, UnitOfWork
 P = ParamSpec("P")
 
 _MAX_TIMEOUTS: Final = 10
-"""Attempts at one step that the database ended for their duration. A frozen worker causes a single one."""
+"""Largest number of attempts at a step that exceed the database's time limits; a frozen worker causes one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step(Generic[P]):
     """A function that writes in one transaction and returns JSON. Calling it runs it without a checkpoint.
 
-    name: stored by DBOS with every result, and compared when an interrupted job of an earlier release goes
-    on. It never changes, even if the function is renamed.
+    name: DBOS stores it with every result, and compares it when an interrupted job of an earlier release
+    continues. It never changes, even if the function is renamed.
     """
 
     name: str
@@ -41,14 +41,14 @@ class Step(Generic[P]):
 def durable_step(
     name: str,
 ) -> Callable[[Callable[Concatenate[UnitOfWork, P], Json]], Step[P]]:
-    """Declare a function as the step that DBOS knows by ``name``."""
+    """Declare a function as the step with this name in DBOS's records."""
     return lambda function: Step(name, function)
 
 
 class StepRunner:
-    """Runs steps of workflows. It waits for a database that is away until ``check_stop`` raises.
+    """Runs steps of workflows. While the database is unavailable, it waits until ``check_stop`` raises.
 
-    A step that exceeds the database's time limits ten times ends its job: it would never succeed.
+    A step that exceeds the database's time limits ten times ends its job, because it would never succeed.
     """
 
     def __init__(
@@ -61,14 +61,14 @@ class StepRunner:
         event.listen(store.engine, "handle_error", self._attempts.note)
 
     def run(self, step: Step[P], *arguments: P.args, **options: P.kwargs) -> Json:
-        """The step's result, which after a crash is the recorded one.
+        """The step's result; after a crash, the recorded result.
 
         Raises JobStopped as the step does, and JobError (``step_too_slow``).
         """
         return self.run_if_new(step, *arguments, **options)[0]
 
     def run_if_new(self, step: Step[P], *arguments: P.args, **options: P.kwargs) -> tuple[Json, bool]:
-        """As `run`, with whether the step ran now and not before a crash."""
+        """Like `run`; also returns whether the step ran now, and not before a crash."""
         ran = False
 
         def in_transaction() -> Json:
@@ -80,11 +80,12 @@ class StepRunner:
             try:
                 return step(uow, *arguments, **options)
             except JobStopped as stopped:
-                # DBOS would log an exception with its traceback. The step has written nothing.
+                # DBOS would log an exception with its traceback, although the step has written nothing.
                 return {"refused": str(stopped)}
 
-        # Steps of one job wait for each other on the job's row, so PostgreSQL's SERIALIZABLE would only add
-        # failures.
+        # Steps of one job already wait for each other on the job's row, so PostgreSQL's
+        # SERIALIZABLE would only
+        # add failures.
         with self._attempts:
             result = self._datasource.run_tx_step(
                 {
@@ -104,11 +105,11 @@ class StepRunner:
 
 
 class _Attempts(threading.local):
-    """The attempts at this thread's current step: DBOS repeats those that waiting may cure.
+    """The attempts at this thread's current step. DBOS repeats attempts whose errors may pass.
 
-    It does so after some errors that it knows, and after each that ends the connection: `note` has the others
-    end it.
-    timeouts: number of those that exceeded time limits of the database.
+    DBOS does so after certain errors, and after each error that ends the connection. After other such errors,
+    `note` ends the connection.
+    timeouts: number of attempts that exceeded the database's time limits.
     """
 
     def __init__(self, check_stop: Callable[[], None]) -> None:
@@ -124,7 +125,7 @@ class _Attempts(threading.local):
         self._is_running = False
 
     def note(self, context: ExceptionContext) -> None:
-        """Listener of SQLAlchemy's "handle_error". What the check for a stop raises ends the step."""
+        """Listener of SQLAlchemy's "handle_error". An exception from the check for a stop ends the step."""
         error = context.sqlalchemy_exception
         if not self._is_running or not isinstance(error, DBAPIError):
             return

@@ -1,7 +1,7 @@
 """Tells idle workers that something was put into a queue, so that they need not poll for it.
 
-On PostgreSQL by NOTIFY in the jobs database. Beside a database of SQLite, which has no notifications, each
-worker of its machine has a named pipe: the messages are lines.
+PostgreSQL's NOTIFY in the jobs database does this. SQLite has no notifications, so each worker on its machine
+has a named pipe instead; a message is a line.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LIKELY: Final = "stms-likely"
 _CHANNEL: Final = "stms_queues"
 _NOTIFY: Final = sa.select(sa.func.pg_notify(_CHANNEL, sa.bindparam("queue")))
 _FALLBACK_SECONDS: Final = 5.0
-"""Longest wait for a notification: one may be lost, for example with its sender."""
+"""Longest wait for a notification, because one may be lost, for example when its sender dies."""
 _LISTEN_SECONDS: Final = 1.0
 _JOIN_SECONDS: Final = 5.0
 _SUFFIX: Final = ".wake"
@@ -38,13 +38,13 @@ _READ_BYTES: Final = 65536
 
 
 def notify(engine: Engine, message: str) -> None:
-    """Send all workers a message: a queue that is not empty, or `LIKELY`.
+    """Send a message to all workers: the name of a queue that is not empty, or `LIKELY`.
 
-    One that is not reached polls its queues within seconds.
+    Workers that the message does not reach poll their queues within seconds.
     """
     if engine.dialect.name == "sqlite":
         for pipe in _folder(engine).glob(f"*{_SUFFIX}"):
-            # Of a worker that has died, or that reads so late that it knows already.
+            # The pipe may belong to a dead worker, or to one that reads so late that it knows already.
             with suppress(OSError):
                 _write(pipe, f"{message}\n".encode())
         return
@@ -68,9 +68,9 @@ def _write(pipe: Path, line: bytes) -> None:
 
 
 class Wakeups:
-    """A thread that listens for notifications. engine: of the jobs database, for this object alone.
+    """A thread that listens for notifications. engine: connects to the jobs database, for this object only.
 
-    name: of the worker, which no other one has. on_likely: called when a job is likely soon; must not block.
+    name: unique name of the worker. on_likely: called when a job is likely soon; must not block.
     """
 
     def __init__(self, engine: Engine, name: str, on_likely: Callable[[], None] = lambda: None) -> None:
@@ -98,7 +98,7 @@ class Wakeups:
         self._engine.dispose()
 
     def wait(self, queue: str) -> None:
-        """Return when something was put into the queue, at the latest after five seconds.
+        """Return when something was put into the queue, after five seconds at the latest.
 
         Without a connection for notifications it returns immediately.
         """
@@ -119,7 +119,7 @@ class Wakeups:
 
     def _listen(self) -> None:
         """Listen until the worker stops. Raises SQLAlchemyError and psycopg.Error."""
-        # A connection pooler may accept LISTEN and deliver nothing, so the first message is one to ourselves.
+        # A connection pooler may accept LISTEN and deliver nothing, so this thread first notifies itself.
         echo = secrets.token_hex(8)
         with self._engine.connect() as connection:
             connection = connection.execution_options(isolation_level="AUTOCOMMIT")
@@ -138,10 +138,10 @@ class Wakeups:
 
     def _listen_at(self, pipe: Path) -> None:
         """Listen at a named pipe until the worker stops. Raises OSError."""
-        # One that a worker of this name has left behind may be of another kind.
+        # A worker of this name may have left a file of another kind.
         pipe.unlink(missing_ok=True)
         os.mkfifo(pipe, 0o600)
-        # Opened for writing, too, it does not end with its last writer.
+        # The pipe is also opened for writing, so that it does not end with its last writer.
         descriptor = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
         try:
             self._is_listening = True

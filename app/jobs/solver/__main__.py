@@ -1,7 +1,7 @@
 """``python -m app.jobs.solver``: the solver process, see `app.jobs.solver.main` for its arguments.
 
-The process is tied to its worker before anything else is loaded, which takes a second: a worker that ends in
-that second would leave it behind.
+The process is tied to its worker before anything else is imported, because imports take a second, and a
+worker that ends in that second would leave the process behind.
 """
 
 import sys

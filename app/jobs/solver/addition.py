@@ -1,4 +1,4 @@
-"""A class that is added to a version: its student in closed form, and which others accept its rows."""
+"""Adds a class to a version: trains its student in closed form, and finds others that accept its rows."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from core.run import Run
 from core.types import Matrix
 
 _LISTED: Final = 100
-"""Classes whose students accept the examples, in a report."""
+"""Largest number of classes in a report whose students accept the examples."""
 
 
 @dataclass(frozen=True, slots=True)
 class AddedStudent:
-    """The student of a class that was added. row: its numbers, JSON-ready. base: a package, if it was made.
+    """The student of an added class. row: its numbers, JSON-ready. base: a package, if it was made.
 
-    report: what is known of it from rows that were left out, and which other students accept its examples.
+    report: results of leave-one-out scores, and the other students that accept its examples.
     """
 
     row: Json
@@ -55,10 +55,10 @@ def add_student(
 ) -> AddedStudent:
     """Train the student of a class on its examples and the training rows of the others.
 
-    train: of the version. names: what its classes are called now, None for those taken away, whose rows are
-    left out. examples: (q, d), dense or sparse like the rows. base_digest: of the stored base, None to make
-    it. students: label, digest and digest of the map of the other students; None to
-    compare none.
+    train: training rows of the version. names: present names of its classes, None for removed classes, whose
+    rows are left out. examples: (q, d), dense or sparse like the rows. base_digest: of the stored base, None
+    to make it. students: label, digest and digest of the map of the other students; None to skip the
+    comparison.
 
     Raises InvalidProblem for unusable rows, NotFound, Unavailable, InvalidPackage, Cancelled.
     """
@@ -95,7 +95,7 @@ def add_student(
 
 
 def stored_examples(store: Store, files: BlobCache, digest: str, like: Matrix) -> Matrix:
-    """The examples that were sent with a request, (q, d), dense or sparse like other rows."""
+    """The examples that a request sent, (q, d), dense or sparse like the rows ``like``."""
     table = files.with_refetch(lambda: unpack_examples(open_blob(store, files, digest).whole()), digest)
     return sp.csr_array(table) if sp.issparse(like) else table
 
@@ -107,7 +107,7 @@ def _held_out(added: AddedClass) -> Json:
 def _conflicts(
     store: Store, files: BlobCache, students: Sequence[tuple[str, str, str | None]], examples: Matrix
 ) -> Json:
-    """Students that accept more of the examples than chance explains, the most first."""
+    """Students that accept more examples than chance explains, those that accept most first."""
     found: list[Json] = []
     maps: dict[str, PackedMap] = {}
     for label, digest, map_digest in students:

@@ -1,4 +1,4 @@
-"""An evaluation in the solver process: the rows that count, the answers of both versions, the report."""
+"""An evaluation in the solver process: selects the rows, computes both versions' answers, and reports."""
 
 from __future__ import annotations
 
@@ -34,14 +34,17 @@ from core.solvers.threads import one_blas_thread
 from core.types import BoolArray, FloatArray, IntArray, Matrix, Progress, ProgressCallback
 
 _SCORES_AT_ONCE: Final = 1 << 25
-"""Scores of a version in memory at a time: 256 MiB."""
+"""Scores of a version that are in memory at a time: 256 MiB."""
 _LISTED: Final = 100
 _SEEN_ROWS_UNKNOWN: Final = "seen_rows_unknown"
 _COLUMN_FAULTS: Final = frozenset({"missing_column", "no_names", "wrong_columns"})
 
 
 class VersionRows(NamedTuple):
-    """Rows as a version takes them. X: (n, d). filled: (n,), as of `student_scores`. identities: (n,)."""
+    """Rows in the form that a version takes. X: (n, d). filled: (n,), as in `student_scores`.
+
+    identities: (n,).
+    """
 
     X: Matrix
     filled: FloatArray | None
@@ -50,9 +53,9 @@ class VersionRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvaluatedVersion:
-    """A version that is evaluated. labels: of its classes. seen: the numbers of the rows that it was trained
-    on, ascending; None where they are not known. is_imported: whether that is since it was trained elsewhere.
-    maps: those of its students that were read, by digest.
+    """A version that is evaluated. labels: names of its classes. seen: ascending numbers of the rows that it
+    was trained on; None if unknown. is_imported: whether they are unknown because it was trained elsewhere.
+    maps: the maps of its students that were read, by digest.
     """
 
     version: ModelVersion
@@ -66,7 +69,7 @@ class EvaluatedVersion:
 
     @classmethod
     def of(cls, store: Store, files: BlobCache, reference: str) -> EvaluatedVersion:
-        """The version that a reference names. Raises NotFound, Unavailable."""
+        """The version that the reference names. Raises NotFound, Unavailable."""
         with store.read() as uow:
             version = resolve(uow.models, reference)
             job = None if version.job_id is None else uow.jobs.get(version.job_id)
@@ -81,7 +84,7 @@ class EvaluatedVersion:
         return cls(version, labels, encoder, seen, is_imported, store, files)
 
     def rows(self, rows: Rows) -> VersionRows:
-        """Labelled rows of a data set as this version takes them. Raises InvalidProblem."""
+        """Labelled rows of a data set in the form that this version takes. Raises InvalidProblem."""
         try:
             return self._rows(rows)
         except InvalidProblem as error:
@@ -125,7 +128,7 @@ class EvaluatedVersion:
         return rows.X[:, [given.index(name) for name in names]]
 
     def has_seen(self, rows: VersionRows) -> BoolArray:
-        """Which rows it was trained on, (n,)."""
+        """Whether the version was trained on each row, (n,)."""
         if self.seen is None or not len(self.seen):
             return np.zeros(len(rows.identities), dtype=bool)
         places = np.searchsorted(self.seen, rows.identities).clip(max=len(self.seen) - 1)
@@ -147,7 +150,7 @@ class EvaluatedVersion:
 
 
 def evaluate(store: Store, files: BlobCache, evaluation_id: str, progress: ProgressCallback) -> Json:
-    """The result of an evaluation: values of columns, with the report's ``classes`` and ``not_compared``.
+    """The result of an evaluation: column values, and the report's ``classes`` and ``not_compared``.
 
     Raises NotFound, Unavailable, InvalidProblem.
     """
@@ -178,7 +181,7 @@ def evaluate(store: Store, files: BlobCache, evaluation_id: str, progress: Progr
 
 
 class _Class(NamedTuple):
-    """entry: of the report. counts: of rows by who answered them right, of both sides; none without a
+    """entry: of the report. counts: of rows by who answered them right, for both sides; empty without a
     baseline.
     """
 
@@ -193,9 +196,9 @@ def _classes(
     known: Sequence[str],
     progress: ProgressCallback,
 ) -> tuple[list[_Class], list[str]]:
-    """Entries of the classes of which all versions have a student, and the other classes.
+    """Report entries of the classes for which all versions have a student, and the other classes.
 
-    codes: (n,), of the class of each row among ``known``, −1 for none of them.
+    codes: (n,), position of each row's class in ``known``, −1 if it is not there.
     """
     found: list[_Class] = []
     missing: list[str] = []
@@ -243,10 +246,10 @@ def _rows(
     versions: Sequence[EvaluatedVersion],
     known: Sequence[str],
 ) -> tuple[IntArray, list[VersionRows], dict[str, int]]:
-    """The classes of the rows that count by their place among ``known``, (n,), −1 for others, the rows as
-    each version takes them, and those left out.
+    """The rows of the evaluation: positions of their classes in ``known``, (n,), −1 for others; the rows in
+    the form that each version takes; and the rows that are left out.
 
-    Raises InvalidProblem where too few are left.
+    Raises InvalidProblem if too few are left.
     """
     dataset = get_dataset(store, evaluation.dataset_id)
     number = {label: code for code, label in enumerate(known)}

@@ -1,4 +1,4 @@
-"""The rows of a job as numbers: those it trains on, those it is measured on, and the encoder of records."""
+"""The rows of a job as numbers: training rows, test rows, and the encoder of records."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = LabelledData | LabelledTable
 _OF_KINDS: Final = frozenset({"not_numeric", "not_boolean", "bad_date", "bad_kind"})
-"""Codes of cells that are nothing of the kind of their column."""
+"""Codes of errors about cells that are not of their column's kind."""
 Score: TypeAlias = Callable[[LabelledData, int], LabelledData]
-"""Gives rows the scores of a remote teacher; 0 for the training part, 1 for the test part."""
+"""Adds the scores of a remote teacher to rows; 0 for the training part, 1 for the test part."""
 
 
 class TestPart(NamedTuple):
-    """Where the rows come from that students are measured on.
+    """The source of the rows on which students are measured.
 
     source: "held_out" of the training rows, the "data_set", or an "other_data_set" (evaluation.dataset_id).
-    rows: how many, ``of`` so many labelled ones. digest: the same for jobs that are measured on equal rows.
+    rows: their number, out of ``of`` labelled rows. digest: equal for jobs that are measured on equal rows.
     """
 
     source: str
@@ -57,9 +57,9 @@ class TestPart(NamedTuple):
 
 
 class JobData(NamedTuple):
-    """train: the training rows. test: those that students are measured on, with labels coded by the training
-    classes, or None. encoder: that made numbers of the records of both; None where they were numbers.
-    left_out: test rows of classes that training does not have.
+    """train: the training rows. test: the rows on which students are measured, with labels coded by the
+    training classes, or None. encoder: made numbers of the records of both; None if they were numbers.
+    left_out: number of test rows of classes that training does not have.
     profile: of the rows that the encoder was fitted to; None if it was not fitted now.
     test_part: of the test rows; None without any. may_repeat: whether test rows may equal training rows, as
     where all rows have few different values. identities: the numbers of the training rows before they were
@@ -83,14 +83,14 @@ class JobData(NamedTuple):
 
     @property
     def training_numbers(self) -> IntArray:
-        """The numbers that the training rows have in the data set, (n,)."""
+        """The numbers of the training rows in the data set, (n,)."""
         if self.held_out is None:
             return np.arange(self.train.n)
         return np.setdiff1d(np.arange(self.train.n + len(self.held_out)), self.held_out)
 
     @property
     def test_rows_in_training(self) -> int:
-        """Test rows that equal a training row, where they are many and should not; 0 otherwise."""
+        """Number of test rows that equal a training row, if there are unexpectedly many; otherwise 0."""
         if self.test is None or self.may_repeat:
             return 0
         shared = shared_rows(self.train.X, self.test.X)
@@ -111,10 +111,10 @@ def load_job_data(
 ) -> JobData:
     """The rows of a job. identify: with the numbers of the training rows. run: for comparisons of encoders.
 
-    labels: what the job's labelling has found for all training rows of the data set; rows are held out by
-    the labels that were given. score: of a remote teacher. encoder: that the job has fitted before; without
-    one it is fitted to the training rows alone.
-    Raises NotFound, InvalidProblem, and what ``score`` raises.
+    labels: labels that the job's labelling found for all training rows of the data set; rows are held out by
+    the given labels. score: adds scores of a remote teacher. encoder: the one that the job has fitted before;
+    without one, it is fitted to the training rows alone.
+    Raises NotFound, InvalidProblem, and the errors of ``score``.
     """
     train, test = _load(store, files, dataset_id, spec.inputs)
     held_out = _held_out_rows(train, test, spec)
@@ -166,9 +166,9 @@ def load_training_rows(
     labels: Labelling | None = None,
     encoder: Encoder | None = None,
 ) -> LabelledData:
-    """The rows that a job was trained on, as `load_job_data` gives them, without scores of a remote teacher.
+    """The rows that a job was trained on, as from `load_job_data`, without scores of a remote teacher.
 
-    encoder: that it has fitted. Raises NotFound, InvalidProblem.
+    encoder: the one that the job fitted. Raises NotFound, InvalidProblem.
     """
     train, test = _load(store, files, dataset_id, spec.inputs)
     held_out = _held_out_rows(train, test, spec)
@@ -187,9 +187,9 @@ def load_examples(
     train: LabelledData,
     encoder: Encoder | None,
 ) -> Matrix:
-    """All training rows of a data set as further rows beside ``train``, encoded as these are.
+    """All training rows of a data set as further rows for ``train``, encoded in the same way.
 
-    Raises NotFound, and InvalidProblem where its columns do not fit.
+    Raises NotFound, and InvalidProblem if its columns do not fit.
     """
     given, _ = _load(store, files, dataset_id, spec.inputs if encoder is not None else None)
     if encoder is not None:
@@ -202,7 +202,7 @@ def load_examples(
 
 @contextmanager
 def _about_kept_kinds(like: str | None) -> Iterator[None]:
-    """Adds to errors of cells that are nothing of their kind whose kind that is. like: see `TrainingSpec`."""
+    """Adds the expected kind to errors about cells that are not of it. like: see `TrainingSpec`."""
     try:
         yield
     except InvalidProblem as error:
@@ -227,7 +227,7 @@ def label_rows(
     n_threads: int,
     progress: ProgressCallback,
 ) -> Labelling:
-    """Labels for the training rows of a data set. Rows that the job holds out take no part, and keep theirs.
+    """Labels for the training rows of a data set. Rows that the job holds out are not used, and keep theirs.
 
     Raises NotFound, InvalidProblem.
     """
@@ -251,7 +251,7 @@ def load_head(store: Store, files: BlobCache, spec: TrainingSpec, data: Labelled
 
 
 def row_identities(rows: Rows, encoder: Encoder | None) -> Digests:
-    """The number of each row, by the columns that the encoder uses, or by all numbers without one."""
+    """The number of each row, from the columns that the encoder uses, or from all numbers without one."""
     if encoder is None:
         if not isinstance(rows, LabelledData):
             raise RuntimeError("rows of raw cells are known by the columns of an encoder")
@@ -262,7 +262,7 @@ def row_identities(rows: Rows, encoder: Encoder | None) -> Digests:
 def _load(
     store: Store, files: BlobCache, dataset_id: str, inputs: InputParameters | None
 ) -> tuple[Rows, Rows | None]:
-    """Training part and test part of a data set; tables, if anything is said of its columns."""
+    """Training part and test part of a data set, as tables if the specification describes columns."""
     train, test = load_dataset(store, files, dataset_id)
     if isinstance(train, LabelledTable):
         train = with_vectors(store, dataset_id, "train", train)
@@ -275,7 +275,7 @@ def _load(
 
 
 def as_table(rows: Rows) -> LabelledTable:
-    """The rows as a table of raw cells. Raises InvalidProblem where columns of numbers have no names."""
+    """The rows as a table of raw cells. Raises InvalidProblem if columns of numbers have no names."""
     return rows if isinstance(rows, LabelledTable) else LabelledTable.of_numbers(rows)
 
 
@@ -286,10 +286,10 @@ def _encoded(
     encoder: Encoder | None,
     run: Run = Run(),
 ) -> JobData:
-    """Both parts as numbers. Raises InvalidProblem where the test part lacks a column of training."""
+    """Both parts as numbers. Raises InvalidProblem if the test part lacks a column of training."""
     if isinstance(train, LabelledData):
         if isinstance(test, LabelledTable):
-            # Training rows without a gap, of numbers alone, are encoded as they are.
+            # Training rows that are numbers without gaps are used unchanged.
             test = test.encoded(LabelledTable.of_numbers(train).encoder())
         return JobData(train, test)
     profile = None
@@ -309,7 +309,7 @@ def _encoded(
 
 
 def _known_rows(train: Rows, test: Rows, spec: TrainingSpec) -> Rows:
-    """The test rows, on request without those of classes that training does not have."""
+    """The test rows; on request without rows of classes that training does not have."""
     if spec.evaluation.unknown_classes == "refuse":
         return test
     is_known = np.isin(_class_names(test, spec), train.classes)
@@ -317,7 +317,7 @@ def _known_rows(train: Rows, test: Rows, spec: TrainingSpec) -> Rows:
 
 
 def _class_names(test: Rows, spec: TrainingSpec) -> NDArray[np.str_]:
-    """The names of the classes of the test data as the training data writes them, (K,)."""
+    """The names of the classes of the test data as in the training data, (K,)."""
     renamed = spec.evaluation.class_names
     return np.asarray([renamed.get(name, name) for name in test.classes])
 
@@ -339,9 +339,9 @@ def _with_classes_of(train: Rows, test: Rows, spec: TrainingSpec) -> Rows:
 
 
 def _order(names: Sequence[str] | None, given: Sequence[str] | None) -> list[int] | None:
-    """The columns of the test rows in the order of training; None where it is theirs, or no name is shared.
+    """The order of the test rows' columns as in training; None if it is equal, or if no name is shared.
 
-    Raises InvalidProblem where some names are shared and others are not.
+    Raises InvalidProblem if only some names are shared.
     """
     if names is None or given is None or names == given or not set(names).intersection(given):
         return None
@@ -363,7 +363,7 @@ def _scored(
 
 
 def _digest(store: Store, dataset_id: str, spec: TrainingSpec, rows: int, held_out: IntArray) -> str:
-    """A name of the test rows, by the content of their data set and, if they are held out, their numbers."""
+    """A digest of the test rows, from the content of their data set and, if held out, their numbers."""
     with store.read() as uow:
         data = uow.datasets.get(spec.evaluation.dataset_id or dataset_id)
     named = f"{data.digest} {spec.evaluation.dataset_id is not None} {rows} ".encode()

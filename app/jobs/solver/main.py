@@ -72,7 +72,7 @@ logger = logging.getLogger(__name__)
 
 _PROGRESS_SECONDS: Final = 0.25
 _PERMANENT: Final = frozenset({"blob_damaged", "database_damaged", "schema_outdated"})
-"""Codes of Unavailable that waiting does not cure: an operator must act."""
+"""Codes of Unavailable that do not pass by waiting, because an operator must act."""
 
 
 class Answers:
@@ -90,13 +90,13 @@ class Answers:
             write_message(self._stream, {"type": kind, **(header or {})}, blobs)
 
     def processor(self, starves: bool) -> None:
-        """Report whether the solver waits for the processor. A spare one does so with its first progress."""
+        """Report whether the solver waits for the processor. A spare reports it with its first progress."""
         self._starves = starves
         if self._stage:
             self.send("progress", {"stage": self._stage, "starves": starves})
 
     def progress(self, step: Progress, **about: str) -> None:
-        """Report progress, at most four times a second for each stage. The gap is sent relative."""
+        """Report progress, at most four times a second for each stage. The gap is sent as a relative gap."""
         now = time.monotonic()
         is_first, self._stage = not self._stage, step.stage
         if is_first and self._starves:
@@ -148,7 +148,7 @@ class CommandHandler:
         answers.send("opened", {"threads": self._threads})
 
     def label(self, _command: Json) -> None:
-        """Asked again after the disk was full, it repeats only the writing."""
+        """Label rows. If the command is repeated after the disk was full, only the writing is repeated."""
         from app.jobs.solver.job_data import label_rows
         from app.jobs.solver.transfer import Transfer
 
@@ -166,7 +166,10 @@ class CommandHandler:
         self._answers.send("labelled", header, transfer.data or b"")
 
     def prepare(self, command: Json) -> None:
-        """Asked again after the disk was full, it repeats only the writing."""
+        """Prepare the job.
+
+        If the command is repeated after the disk was full, only the writing is repeated.
+        """
         from app.jobs.solver.job_data import load_head
         from app.jobs.solver.session import TrainingSession
         from app.jobs.solver.transfer import Transfer
@@ -190,7 +193,7 @@ class CommandHandler:
             if self._suspects is not None:
                 report["suspects"] = self._suspects.report()
             self._session, self._report = session, report
-        # One after the other: content moved to a file leaves the memory before the next is packed.
+        # In this order, content that is moved to a file leaves the memory before the next is packed.
         transfers = {"preparation": Transfer.of(self._files, session.preparation.to_bytes())}
         transfers["teacher"] = Transfer.of(self._files, session.preparation.packed_teacher().to_bytes())
         transfers["rows"] = Transfer.of(self._files, self._identities)
@@ -208,7 +211,7 @@ class CommandHandler:
         self._answers.send("prepared", report | headers, *blobs)
 
     def _find_suspects(self, session: TrainingSession) -> SuspectRows | None:
-        """Rows with suspect labels; None unless the job wants them and has scores to find them by."""
+        """Rows with suspect labels; None unless the job wants them and has the scores to find them."""
         limit = self._spec.suspects.limit
         if not limit:
             return None
@@ -217,7 +220,7 @@ class CommandHandler:
         return session.suspects(limit, dataset.confirmed_rows)
 
     def add(self, command: Json) -> None:
-        """Asked again after the disk was full, it repeats only the writing."""
+        """Add a class. If the command is repeated after the disk was full, only the writing is repeated."""
         from app.jobs.solver.addition import add_student, stored_examples
         from app.jobs.solver.job_data import load_examples, load_training_rows
         from app.jobs.solver.transfer import Transfer
@@ -280,8 +283,8 @@ class CommandHandler:
         if session is None:
             raise RuntimeError("train came before prepare or restore")
         keys: list[StudentKey] = [(key[0], key[1]) for key in command["students"]]
-        # The limit must span the pool. Set and lifted by each student's thread it is not effective, and BLAS
-        # threads that wait by spinning slow every student down many times over.
+        # The limit must include the whole pool. If each student's thread set and lifted it, it would have no
+        # effect, and BLAS threads that wait by spinning would slow every student down many times over.
         with one_blas_thread(), ThreadPoolExecutor(self._threads, thread_name_prefix="student") as pool:
             for batch in session.batches(keys):
                 self._train_batch(pool, session, batch)
@@ -312,7 +315,7 @@ class CommandHandler:
             self._answers.send("student", student | artifact.row, *parts)
 
     def _run(self) -> Run:
-        """For a preparation: what an interrupted one has stored in the cache folder is taken up."""
+        """The run of a preparation, which resumes what an interrupted one has stored in the cache folder."""
         from core.run import Run, Scratch
 
         scratch = Scratch(Path(self._settings.cache_dir), bytes.fromhex(self._settings.cache_key))
@@ -339,7 +342,7 @@ class CommandHandler:
         )
 
     def _stored_labels(self) -> Labelling | None:
-        """What the job's labelling has found; None without one."""
+        """The labels that the job's labelling found; None without a labelling."""
         if self._spec.labelling is None:
             return None
         from app.services.labels import load_labels
@@ -373,7 +376,7 @@ class CommandHandler:
 
 
 def failure(error: Exception) -> Json:
-    """Code and message of an error for the job's user. The traceback of an unexpected one goes to the log."""
+    """Code and message of an error for the job's user. Tracebacks of unexpected errors are logged."""
     from core.errors import InvalidProblem
 
     if isinstance(error, InvalidProblem):
@@ -421,7 +424,7 @@ def _dispatch(handler: CommandHandler | None, message: Message) -> None:
 
 
 def load_session() -> None:
-    """Load what every job needs first: the code that reads its rows and compares maps of features."""
+    """Import what every job needs first: the code that reads its rows and compares maps of features."""
     import scipy.linalg
     import scipy.sparse.linalg
     import scipy.spatial.distance  # noqa: F401
@@ -431,9 +434,9 @@ def load_session() -> None:
 
 
 class WarmUp(threading.Thread):
-    """Loads, beside the first steps of a job, what jobs need later: scikit-learn, and the compiled kernels.
+    """Loads what jobs need later, during the first steps of a job: scikit-learn, and the compiled kernels.
 
-    These are loaded by training on four rows, unless a job has come meanwhile. ready: called at the end.
+    It does so by training on four rows, unless a job has arrived meanwhile. ready: called at the end.
     """
 
     def __init__(self, ready: Callable[[], None]) -> None:
@@ -442,11 +445,11 @@ class WarmUp(threading.Thread):
         self._has_job = threading.Event()
 
     def job_begins(self) -> None:
-        """Leave to the job what it loads itself."""
+        """Skip what the job loads itself."""
         self._has_job.set()
 
     def run(self) -> None:
-        """Load it. A library that cannot be loaded is an error of the job that needs it."""
+        """Load everything. If a library cannot be loaded, the job that needs it reports the error."""
         try:
             import sklearn.ensemble
             import sklearn.tree  # noqa: F401
@@ -478,9 +481,9 @@ def train_on_four_rows() -> None:
 def main() -> int:
     """Reserve standard output for messages, and serve.
 
-    A solver for which a job waits loads what it needs first, and lowers its priority afterwards; a spare one
-    lowers it first. The rest is loaded beside the first steps of the job. From then on it looks whether it
-    starves.
+    A solver for a waiting job first loads what the job needs, and lowers its priority afterwards; a spare one
+    lowers it first. The rest is loaded during the first steps of the job. From then on the solver watches
+    whether it starves.
     """
     niceness, when = int(sys.argv[2]), sys.argv[3]
     load_plugins()

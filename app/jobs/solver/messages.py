@@ -1,4 +1,4 @@
-"""Messages between a worker and its solver process, and the values that they carry. Nothing is pickled.
+"""Messages between a worker and its solver process, and their values. Nothing is pickled.
 
 A message is: length of the header (4 bytes, big endian), the header as JSON with the sizes of the byte
 strings under ``"sizes"``, then the byte strings one after another.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 MAX_HEADER_BYTES: Final = 256 * 1024**2
 METRICS_PER_MESSAGE: Final = 10_000
-"""Classes whose metrics one message holds, so that no header of a million classes exceeds the limit."""
+"""Number of classes whose metrics one message holds, so that no header of a million classes is too large."""
 MAX_BLOB_BYTES: Final = 64 * 1024**3
 _LENGTH: Final = struct.Struct(">I")
 
@@ -33,16 +33,16 @@ StudentKey: TypeAlias = tuple[int, str]
 
 @dataclass(frozen=True, slots=True)
 class SolverSettings:
-    """The job of a solver process and its surroundings. threads: 0 for one a processor.
+    """The job of a solver process and its surroundings. threads: 0 for one per processor.
 
     cache_dir, cache_disk_bytes: local cache of packed models, from which an imported teacher is read.
     cache_key: authenticates the files of the cache, hexadecimal.
-    tenant: whose data set and models the solver may read.
-    memory_bytes: limit of the process's memory; 0 for none. stall_seconds: without an answer and without
-    processor time, after which the process counts as hung; 0 for no limit. job_id: for its log, and for the
-    stored scores of a remote teacher. remote_teachers: origins that may be asked, as the setting lists them.
+    tenant: owner of the data set and models that the solver may read.
+    memory_bytes: limit of the process's memory; 0 for none. stall_seconds: time without an answer and without
+    processor time after which the process counts as hung; 0 for no limit. job_id: for its log, and for the
+    stored scores of a remote teacher. remote_teachers: origins that may be asked, as in the setting.
     remote_token: bearer token for the job's remote teacher; empty for none. encoder_digest: blob of the
-    encoder that the job has stored; empty for none. objects: the object store with large blobs.
+    encoder that the job has stored; empty for none. objects: the object store for large blobs.
     """
 
     dataset_id: str
@@ -76,9 +76,9 @@ class LabellingResult:
 class PreparationResult:
     """report: the teacher's summary, seconds by stage and metrics. The transfers are packages of core.
 
-    rows: the numbers of the training rows, see `core.data.row_identity`. encoder: of records, profile: of
-    their columns in training; None where rows are numbers. suspects: rows with suspect labels; None where
-    none were looked for.
+    rows: the numbers of the training rows, see `core.data.row_identity`. encoder: of records. profile: of
+    their columns in training. Both are None if rows are numbers. suspects: rows with suspect labels; None if
+    the job did not look for any.
     """
 
     report: Json
@@ -98,9 +98,9 @@ class PreparationResult:
 
 @dataclass(frozen=True, slots=True)
 class AdditionResult:
-    """The student of a class that was added. row: its numbers; report: what is known of it; JSON-ready.
+    """The student of an added class. row: its numbers; report: results about it; JSON-ready.
 
-    base: of all classes that are added to the same students; None if it was stored before.
+    base: shared by all classes that are added to the same students; None if it was stored before.
     """
 
     row: Json
@@ -116,10 +116,10 @@ class AdditionResult:
 
 @dataclass(frozen=True, slots=True)
 class StudentResult:
-    """A trained student, or why there is none: then ``packed`` is None and ``row`` has code and message.
+    """A trained student, or why there is none: ``packed`` is then None and ``row`` has code and message.
 
     trace: compressed JSON of its hyper-parameter search; None without a search. map: the package of the map
-    that ``packed`` names; None if ``packed`` holds it.
+    that ``packed`` names; None if ``packed`` contains it.
     """
 
     key: StudentKey
@@ -175,7 +175,7 @@ def write_message(stream: IO[bytes], header: Json, blobs: Sequence[bytes] = ()) 
 
 
 def read_message(stream: IO[bytes]) -> Message | None:
-    """The next message; None if the stream ends, even in the middle of one. Raises InvalidMessage."""
+    """The next message; None if the stream ends, even in the middle of a message. Raises InvalidMessage."""
     prefix = stream.read(_LENGTH.size)
     if len(prefix) < _LENGTH.size:
         return None

@@ -1,8 +1,8 @@
-"""A worker's solver processes: each stays with its job, for the job's next unit on this worker.
+"""A worker's solver processes. Each stays with its job, for the job's next unit on this worker.
 
-One spare process without a job loads all that a solver needs as soon as a job is likely, so that the job need
-not wait for that; if none comes, the spare ends after some minutes. Loading takes seconds of a core: beside a
-job of this worker it starts only when the machine has an idle core.
+One spare process without a job imports all that a solver needs as soon as a job is likely, so that the job
+need not wait. If no job comes, the spare ends after some minutes. The imports take seconds of a core: while a
+job runs on this worker, a spare starts only when the machine has an idle core.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ logger = logging.getLogger(__name__)
 
 _POLL_SECONDS: Final = 0.2
 _SPARE_DELAY_SECONDS: Final = 2.0
-"""Between the use of one spare and the start of the next: by then the job's solver has its settings."""
+"""Delay between the use of one spare and the start of the next, so that the job's solver has its settings."""
 
 _SPARE_SECONDS: Final = 300.0
-"""How long after the last sign of a job there is a spare."""
+"""How long after the last sign of a job a spare is kept."""
 
 _IDLE_CORE_POLLS: Final = 5
-"""Consecutive polls that must see an idle core."""
+"""Number of consecutive polls that must find an idle core."""
 
 Attempt = tuple[str, int]
 """(job id, attempt)."""
@@ -54,9 +54,9 @@ class _Idle:
 class SolverPool:
     """Solvers by job. One unit at a time uses a solver; a unit that ends with an error ends it.
 
-    capacity: processes, working and idle, above which idle ones are ended, the one idle longest first.
-    idle_seconds: how long a solver may be idle. is_active: whether an attempt at a job still goes on.
-    start: starts a new process. has_spare: whether one is kept for a job that is likely.
+    capacity: number of processes, working and idle, above which idle ones are ended, the longest idle first.
+    idle_seconds: how long a solver may be idle. is_active: whether an attempt at a job is still in progress.
+    start: starts a new process. has_spare: whether to keep a spare for a likely job.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class SolverPool:
         self._lock = threading.Lock()
         self._stopping = threading.Event()
         self._changed = threading.Event()
-        # Linux ends a solver with the thread that started it, and units' threads come and go: this one stays.
+        # Linux ends a solver with the thread that started it, and threads of units end; this thread stays.
         self._starter = ThreadPoolExecutor(1, thread_name_prefix="solver-starter")
         self._thread = threading.Thread(target=self._loop, name="solver-pool", daemon=True)
         self._thread.start()
@@ -140,7 +140,7 @@ class SolverPool:
     def _spare_or_new(self) -> SolverHandle:
         self.expect_job()
         with self._lock:
-            # What one that is still loading has done need not be done again.
+            # A spare that is still loading is used, so that its work is not repeated.
             spare, self._spare = self._spare, None
             self._next_spare_at = time.monotonic() + _SPARE_DELAY_SECONDS
         if spare is not None:
@@ -172,7 +172,7 @@ class SolverPool:
                     self._spare = spare
 
     def _seconds_until_look(self) -> float | None:
-        """How long the pool may be left alone; None: until something changes."""
+        """How long the pool needs no check; None: until something changes."""
         left = self._spare_until - time.monotonic()
         if self._idle or (self._spare is None and left > 0.0):
             return _POLL_SECONDS
@@ -202,7 +202,7 @@ class SolverPool:
     def _end_idle(self, is_expired: Callable[[_Idle], bool]) -> None:
         with self._lock:
             candidates = list(self._idle)
-        # The check reads the database, so it runs without the lock; a solver taken meanwhile is left alone.
+        # The check reads the database, so it runs without the lock; a solver that was taken meanwhile stays.
         leaving = [idle for idle in candidates if is_expired(idle)]
         with self._lock:
             leaving = [idle for idle in leaving if idle in self._idle]

@@ -1,7 +1,8 @@
 """The worker's side of a solver process: start it, exchange messages with it, kill it.
 
 The process starts when it is first needed and stays with its job, so that a unit finds what an earlier unit
-has prepared or restored. It is a plain program with pipes: killed at any moment, it leaves nothing behind.
+has prepared or restored. It is a plain program with pipes, and leaves nothing behind if it is killed at any
+moment.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ from app.processes.os_process import StallDetector
 logger = logging.getLogger(__name__)
 
 CheckStop: TypeAlias = Callable[[], None]
-"""Called at least five times a second while waiting; raises when the work must stop."""
+"""Called at least five times a second during waits; raises when the work must stop."""
 Report: TypeAlias = Callable[[Json], None]
 """Called with the header of every progress message."""
 KeepScores: TypeAlias = Callable[[ScoredRows], None]
@@ -90,18 +91,18 @@ class SolverHandle:
         *,
         spare: bool = False,
     ) -> SolverHandle:
-        """Start a solver that has no job yet. It ends with the thread that calls this.
+        """Start a solver that has no job yet. It ends with the calling thread.
 
-        threads: size of its libraries' own pools; 0: their default. niceness: its priority while it solves,
-        0 to 19. spare: no job waits for it, so it also loads its libraries at that priority.
+        threads: size of its libraries' thread pools; 0: their default. niceness: its priority while it
+        solves, 0 to 19. spare: no job waits for it, so it also imports its libraries at that priority.
         """
-        # A new session keeps Ctrl-C in the terminal from the solver: the worker gets it and stops the solver.
+        # In a new session, Ctrl-C in the terminal reaches only the worker, which then stops the solver.
         popen = subprocess.Popen(  # noqa: S603
             [*command, str(os.getpid()), str(niceness), "later" if spare else "now"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
-            # Numba reads a configuration in the working folder, which can name code to load.
+            # Numba reads a configuration file in the working folder, which can name code to load.
             cwd=os.sep,
             env=_environment(threads),
         )
@@ -124,7 +125,7 @@ class SolverHandle:
         self.popen.kill()
         self.popen.wait()
         self.reader.join()
-        # Flushing what is left in the buffer fails: the pipe has no reader.
+        # Flushing the rest of the buffer fails, because the pipe has no reader.
         with contextlib.suppress(OSError):
             self.commands.close()
 
@@ -132,8 +133,8 @@ class SolverHandle:
 class Solver:
     """One job's solver process. As a context manager it ends the process on exit.
 
-    command: program and first arguments of the process, if not this package's own.
-    start: returns a process that has no job yet; by default a new one, which ends with this thread.
+    command: program and first arguments of the process, if not those of this package.
+    start: returns a process without a job; by default a new one, which ends with this thread.
     """
 
     def __init__(
@@ -170,7 +171,7 @@ class Solver:
         return self._has_preparation and self._process is not None and self._process.popen.poll() is None
 
     def attach(self, check_stop: CheckStop) -> None:
-        """Work for another unit of the job, which stops by a check of its own."""
+        """Work for another unit of the job, with that unit's check for a stop."""
         self._check_stop = check_stop
 
     def keep_scores(self, keep: KeepScores) -> None:
@@ -210,7 +211,7 @@ class Solver:
         return PreparationResult(answer.header | {"metrics": metrics}, **_transfers(answer))
 
     def add_class(self, order: Json, report: Report) -> AdditionResult:
-        """Load the data and train the student of a class that is added. order: of the command ``add``.
+        """Load the data and train the student of an added class. order: arguments of the command ``add``.
 
         Raises SolverFailed, SolverDied, SolverBlocked, and what the stop check raises.
         """
@@ -254,9 +255,9 @@ class Solver:
             yield batch
 
     def back_off(self, *, keep: bool = False) -> None:
-        """Pause until what blocked the process may be over. Raises what the stop check raises.
+        """Pause until the process may no longer be blocked. Raises the errors of the stop check.
 
-        keep: do not end the process; it repeats only what was blocked.
+        keep: do not end the process; it repeats only the blocked work.
         """
         if not keep:
             self.close()
@@ -337,7 +338,7 @@ class Solver:
         raise SolverDied(how, frozenset(in_flight), hung=True)
 
     def _death(self, in_flight: frozenset[StudentKey]) -> SolverDied:
-        """Describe how the process ended. It has closed its pipe, so it is gone or about to be."""
+        """Describe how the process ended. It has closed its pipe, so it has ended or is about to."""
         try:
             code = self._running().popen.wait(_EXIT_SECONDS)
         except subprocess.TimeoutExpired:

@@ -1,7 +1,7 @@
-"""The share of the processor that a solver gets beside other programs, and whether it waits for it.
+"""The share of the processor that a solver gets beside other programs, and whether the solver starves.
 
-Beside queries a solver has a small weight. On a machine with much other work that is next to nothing, so a
-solver that waits far longer than it runs gets the weight of any other session until it waits no more.
+Compared with queries, a solver has a small weight. On a machine with much other work it would hardly run. So
+a solver that waits far longer than it runs gets the weight of a normal session until it no longer waits.
 """
 
 from __future__ import annotations
@@ -14,21 +14,24 @@ from typing import Final
 from app.processes.os_process import IDLE_NICENESS, processor_times, set_session_niceness
 
 Times = dict[int, tuple[int, int]]
-"""Nanoseconds that each thread has run and waited, by its id."""
+"""Nanoseconds that each thread has run and waited, by thread id."""
 
 _POLL_SECONDS: Final = 2.0
 _STARVED: Final = 5.0
-"""Seconds of waiting per second of running. Beside one other session a solver of niceness 5 waits 3."""
+"""Seconds of waiting per second of running.
+
+With one other session, a solver of niceness 5 waits 3 seconds.
+"""
 _LEAST_WAIT: Final = 0.5
-"""Seconds of waiting per second, below which a solver hardly wants to run."""
+"""Seconds of waiting per second; if a solver waits less, it hardly wants to run."""
 
 
 class ProcessorShare:
-    """Polls every two seconds how long the threads of this process have run and waited for the processor.
+    """Checks every two seconds how long the threads of this process have run and waited for the processor.
 
-    niceness: of the session while the solver does not starve. `IDLE_NICENESS` is never changed: an operator
-    has asked that the solver computes only while nothing else does. report: called with True when the solver
-    begins to starve, and with False when it waits no longer than it runs.
+    niceness: of the session while the solver does not starve. `IDLE_NICENESS` is never changed, because the
+    operator wants the solver to compute only while nothing else does. report: called with True when the
+    solver begins to starve, and with False when it waits no longer than it runs.
     """
 
     def __init__(
@@ -49,7 +52,7 @@ class ProcessorShare:
         threading.Thread(target=self._loop, name="processor-share", daemon=True).start()
 
     def poll(self) -> None:
-        """Change the share if since the last poll the solver has begun to starve, or has ceased to."""
+        """Change the share if the solver has begun or ceased to starve since the last poll."""
         ran, waited = self._since_last_poll()
         ratio = 1.0 if self.starves else _STARVED
         if (waited > max(ratio * ran, _LEAST_WAIT)) != self.starves:

@@ -1,7 +1,7 @@
-"""Scores of a remote teacher for the rows of a job: stored batches are read, the others are asked for.
+"""Scores of a remote teacher for the rows of a job: reads stored batches, and requests the others.
 
-Each batch that the server answers goes to the worker at once, which stores it. A solver that starts after an
-interruption asks only for what is missing.
+Each batch from the server goes to the worker at once, which stores it. A solver that starts after an
+interruption requests only the missing batches.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _DTYPE: Final = np.dtype("<f8")
 class RemoteScorer:
     """Scores the rows of one job.
 
-    job_id: whose stored batches are read. allowed, token: as the settings say. send: gives a batch to the
-    worker, a header with part, first and rows, and the scores as float64, little endian. report: takes the
-    fields of a progress message. resolve: by default the system's resolver.
+    job_id: the job whose stored batches are read. allowed, token: from the settings. send: gives a batch to
+    the worker, a header with part, first and rows, and the scores as float64, little endian. report: takes
+    the fields of a progress message. resolve: by default the system's resolver.
     """
 
     teacher: RemoteScores
@@ -47,7 +47,7 @@ class RemoteScorer:
     resolve: Resolve | None = None
 
     def with_scores(self, data: LabelledData, part: int) -> LabelledData:
-        """The data with ``teacher_scores`` (n, K) from the server, in place of any that they have.
+        """The data with ``teacher_scores`` (n, K) from the server, which replace existing scores.
 
         part: 0 for the training rows, 1 for the test rows. Raises RemoteFailed, Unavailable.
         """

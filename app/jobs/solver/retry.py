@@ -1,4 +1,4 @@
-"""Retries of a solver that dies, hangs or lacks a resource, and which class is to blame."""
+"""Retries after a solver dies, hangs or lacks a resource, and finds the class that causes deaths."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def train_with_retries(
     report: Report,
     label_of: Callable[[int], str],
 ) -> Iterator[list[StudentResult]]:
-    """Every student trained or failed, in any order; yields the ones that have just finished.
+    """Train every student; yields those that have just been trained or have failed, in any order.
 
     A student in training when the process died is tried once more, alone, so that a class that kills the
-    solver takes no other with it. While the database cannot be reached, the rest is tried again without
-    limit. When the process dies twice without training anything, or reports that it cannot go on, all
-    remaining students have failed. Raises AttemptLost if the local cache stays blocked.
+    solver does not affect others. While the database is unavailable, the rest is retried without limit. When
+    the process dies twice without training anything, or reports that it cannot continue, all remaining
+    students have failed. Raises AttemptLost if the local cache stays blocked.
     """
     remaining = dict.fromkeys(keys)
     blocks = _Blocks(solver)
@@ -86,14 +86,14 @@ def train_with_retries(
 
 
 class _Blocks:
-    """Pauses of a solver that lacks a resource. A full cache is waited for about a minute."""
+    """Pauses of a solver that lacks a resource. It waits about a minute for a full cache."""
 
     def __init__(self, solver: Solver) -> None:
         self._solver = solver
         self._rounds = 0
 
     def wait(self, blocked: SolverBlocked) -> None:
-        """Pause. Raises AttemptLost when other work should have this worker's slot."""
+        """Pause. Raises AttemptLost when other work should get this worker's slot."""
         logger.warning("a solver waits: %s", blocked)
         self._rounds = self._rounds + 1 if blocked.by_cache else 0
         if self._rounds > _MAX_CACHE_ROUNDS:
@@ -109,7 +109,7 @@ def failed_results(
 
 
 def _report_of(death: SolverDied) -> Json:
-    """The message that an event of the job is made of; at most ten of the students in training."""
+    """The message for an event of the job; it names at most ten of the students in training."""
     kind = "solver_hung" if death.hung else "solver_died"
     return {
         "type": kind,

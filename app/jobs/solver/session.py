@@ -54,7 +54,7 @@ class BatchContext:
 class StudentArtifact:
     """One trained student. row: its numbers, JSON-ready.
 
-    map: the package of the map that ``packed`` names; None if ``packed`` holds it. trace: hyper-parameter
+    map: the package of the map that ``packed`` names; None if ``packed`` contains it. trace: hyper-parameter
     search as JSON compressed by zlib; None without a search.
     """
 
@@ -66,7 +66,7 @@ class StudentArtifact:
 
 @dataclass(frozen=True, slots=True)
 class SuspectRows:
-    """Suspect rows of a job, and of how many rows they are."""
+    """Suspect rows of a job, and the number of rows that were checked."""
 
     found: Suspects
     of: int
@@ -80,8 +80,8 @@ class SuspectRows:
 class TrainingSession:
     """One job's data and preparation in memory, from which its students are trained.
 
-    training_numbers, test_numbers: of the rows in the data set, (n,) and (t,); the latter None unless the
-    job has held out its test rows of the same part.
+    training_numbers, test_numbers: numbers of the rows in the data set, (n,) and (t,); the latter is None
+    unless the job has held out its test rows from the same part.
     """
 
     config: TrainingConfig
@@ -141,9 +141,10 @@ class TrainingSession:
     def suspects(self, limit: int, confirmed: Sequence[int] = ()) -> SuspectRows | None:
         """The rows whose labels are probably wrong, the most suspect first, at most ``limit``.
 
-        They are the labelled training rows that have scores of a teacher that has not seen them, and the
-        test rows that the job has held out. confirmed: numbers of rows whose labels people have confirmed.
-        None where no row has such scores, or too many: their tables are made four times as large.
+        They are among the labelled training rows that have scores of a teacher that has not seen them, and
+        the test rows that the job has held out. confirmed: numbers of rows whose labels people have
+        confirmed. None if no row has such scores, or if there are too many, because their tables need four
+        times the memory.
         """
         preparation, evaluator = self.preparation, self.evaluator
         rows = len(preparation.labelled.labels) + (0 if evaluator is None else len(evaluator.labels))
@@ -247,11 +248,11 @@ class TrainingSession:
         checked = {} if trained.verdict is None else {"guard": trained.verdict.as_dict()}
         checked |= {} if trained.promise is None else {"false_positives": trained.promise.as_dict()}
         if trained.own_rows.warning is not None and "warning" not in checked.get("guard", {}):
-            # The guard's figures are of rows that the student has not seen, and say more.
+            # The guard measures on rows that the student has not seen, which tells more.
             checked["own_rows"] = trained.own_rows.as_dict()
         result = None if self.evaluator is None else measure(self.evaluator, trained)
         answers, kind = (trained.answers, "held-out") if result is None else (result.answers, "test")
-        # With a budget of false positives, what is found and how much of it is right follow from the budget.
+        # With a budget of false positives, recall and precision follow from the budget.
         if answers is not None and self.config.threshold != "fpr" and (weak := answers.warning(kind)):
             checked["weak"] = weak
         measured = {} if result is None else _metrics(result)
@@ -267,13 +268,13 @@ class TrainingSession:
         return StudentArtifact(row, packed.to_bytes(), shared_map, compressed)
 
     def _sharing_map(self, packed: PackedStudent) -> PackedStudent:
-        """The student, which names its map where that is the one of the job, and large enough."""
+        """The student; it only names its map if that is the job's map and large enough."""
         if packed.map.nbytes < MIN_SHARED_BYTES:
             return packed
         return dataclasses.replace(packed, shares_map=packed.map.digest == self.preparation.map_digest)
 
     def _row_answers(self, result: ClassResult, target: int) -> Json:
-        """Truth and answers row by row, for comparisons with other versions; nothing where they are many."""
+        """Truth and answers row by row, for comparisons with other versions; empty if there are many rows."""
         evaluator = self.evaluator
         if evaluator is None or result.decision is None or result.curve is None:
             return {}

@@ -1,7 +1,7 @@
 """Transfer of a solver's output to its worker: small content as bytes, large content as a cached file.
 
-Neither the pipe nor the worker's memory thus ever holds a teacher of gigabytes: the worker streams the file
-into the database in transactions of some MiB each.
+So neither the pipe nor the worker's memory ever holds a teacher of gigabytes: the worker streams the file
+into the database in transactions of a few MiB each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LARGE_BYTES: Final = 8 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """``data``, or None for a file of the cache with this digest and size in bytes."""
+    """``data``, or None for a cached file with this digest and size in bytes."""
 
     data: bytes | None
     digest: str = ""
@@ -55,7 +55,7 @@ class Transfer:
     ) -> None:
         """Store the chunks of a file, as the blob's first part. It can be repeated.
 
-        Bytes are only put into the object store, if that is where they belong. on_progress: see `put_large`.
+        If bytes belong into the object store, they are put there first. on_progress: see `put_large`.
         Raises Unavailable, and NotFound if the file has left the cache.
         """
         if self.data is not None:

@@ -1,7 +1,7 @@
-"""Coordinates one job: puts its work units into the queue, waits for them and finishes the job.
+"""Coordinates one job: queues its work units, waits for them and finishes the job.
 
-A coordinator trains nothing, so a worker runs many of them at the same time. Its decisions, such as the
-chunks of classes and their order in the queue, are made in steps, so that after a crash it decides the same.
+A coordinator trains nothing, so a worker runs many of them at the same time. It makes its decisions, such as
+the chunks of classes and their order in the queue, in steps, so that it decides the same after a crash.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Enqueue = Callable[[WorkUnit, int], None]
 _MIN_POLL_SECONDS: Final = 0.02
 _MAX_POLL_SECONDS: Final = 1.0
 _MIN_POLL_SECONDS_SEVERAL: Final = 0.15
-"""Minimum with several units outstanding: workers have their next unit queued, so a late poll delays none."""
+"""Shortest interval with several outstanding units: the next units are queued, so a late poll delays none."""
 _POLL_SHARE: Final = 0.04
 """Poll interval as a fraction of the time since the last unit finished."""
 _OWNER_POLL_SECONDS: Final = 0.2
@@ -63,7 +63,7 @@ class Coordinator:
         self._finished_at = time.monotonic()
 
     def run(self) -> None:
-        """Raises UnitLost, and what the cancellation check raises."""
+        """Run the job. Raises UnitLost, and the errors of the cancellation check."""
         if (base := self._plan().base) is not None:
             self._run_addition(base)
             return
@@ -80,7 +80,7 @@ class Coordinator:
         finish(self._runner, self._check, self._attempt, self._plan(), is_complete=self._all_succeeded)
 
     def _run_addition(self, base: ModelVersion) -> None:
-        """A single unit, which trains the student of the class that the job adds."""
+        """Run a job with a single unit, which trains the student of the class that the job adds."""
         self._offer(WorkUnit(*self._attempt, PREPARE, 0, 0))
         ended = self._wait_until_below(1)
 
@@ -106,21 +106,21 @@ class Coordinator:
         self._wait_until_below(1)
 
     def _offer(self, unit: WorkUnit) -> None:
-        """Put a unit into the queue as soon as its API key may have one more there."""
+        """Queue a unit as soon as its API key may have another unit in the queue."""
         limit = self._settings.max_units_per_key
         priority = None
         while priority is None:
             result, is_new = self._runner.run_if_new(steps.queue_unit, *self._attempt, unit.number, limit)
             priority = result["priority"]
-            # A refusal of before a crash is over: one of the steps after it has registered the unit. It would
-            # be waited for in vain, since units that this coordinator has not come to yet count, too.
+            # A refusal recorded before a crash no longer holds, because a later step has registered the unit.
+            # Waiting would never end, because units that this coordinator has not reached yet also count.
             if priority is None and is_new:
                 self._wait_for_owner(limit or 1)
         self._enqueue(unit, priority)
         self._outstanding[unit.number] = unit
 
     def _wait_for_owner(self, limit: int) -> None:
-        """Not a step, so that nothing is written during a long wait."""
+        """Wait until the owner has fewer units. This is not a step, so a long wait writes nothing."""
         while self._check.retry_while_unavailable(self._count_units_of_owner) >= limit:
             self._wait_until_below(len(self._outstanding) + 1)
             self._check.pause(_OWNER_POLL_SECONDS)
@@ -138,7 +138,7 @@ class Coordinator:
             self._local_finished = self._running_units.wait_until_finished(before, self._poll_interval())
             self._check()
             if self._local_finished > before:
-                # A unit of this worker has finished: DBOS is about to record it, so poll fast again.
+                # A unit of this worker has finished and DBOS is about to record it, so poll fast again.
                 self._finished_at = time.monotonic()
             ended |= self._remove_ended()
         return ended
@@ -179,7 +179,7 @@ class Coordinator:
         self._require(read, state)
 
     def _require(self, is_stored: Callable[[], bool], state: WorkflowState | None) -> None:
-        """Raise if what a unit was to store is not there, though the unit has ended in this state."""
+        """Raise if a unit has ended in this state without storing its result."""
         if not self._check.retry_while_unavailable(is_stored):
             # If the unit has failed the job itself, the check raises JobStopped.
             self._check.check_now()

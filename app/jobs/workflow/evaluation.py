@@ -1,8 +1,8 @@
 """Runs one evaluation with a solver process.
 
-Only its end is stored, and that once: an evaluation that another worker takes up begins anew. Workers that
-end together with their solvers, as in a container whose memory is exhausted, are counted as for units of
-jobs.
+Only its end is stored, once: an evaluation that another worker takes over starts again. Workers that end
+together with their solvers, for example because the container's memory is exhausted, are counted as for units
+of jobs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _REPORT: Final = ("classes", "not_compared")
 
 @final
 class EvaluationCheck(StopCheck):
-    """Whether an evaluation must stop. Raises JobStopped, too."""
+    """Tells whether an evaluation must stop. It also raises JobStopped."""
 
     def __init__(self, store: Store, stopping: threading.Event, evaluation_id: str) -> None:
         super().__init__(store, stopping, f"evaluation {evaluation_id}")
@@ -63,7 +63,7 @@ class EvaluationRunner:
         self._reported_at = 0.0
 
     def run(self) -> None:
-        """Compute and store the result. Raises what the check raises, SolverFailed and AttemptLost."""
+        """Compute and store the result. Raises the errors of the check, SolverFailed and AttemptLost."""
         starts = self._check.retry_while_unavailable(self._begin)
         if starts > _MAX_STARTS:
             text = f"{starts - 1} workers ended while they worked on it. Does it fit into their memory?"
@@ -116,7 +116,7 @@ class EvaluationRunner:
         self._check.retry_while_unavailable(store)
 
     def _report(self, progress: Json) -> None:
-        """Store the classes that are done, twice a second at most; what cannot be stored is dropped."""
+        """Store the number of finished classes, at most twice a second; dropped if it cannot be stored."""
         now = time.monotonic()
         if progress.get("stage") != "classes" or now - self._reported_at < _REPORT_SECONDS:
             return

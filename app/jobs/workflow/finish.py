@@ -1,7 +1,7 @@
 """The end of a job: counts and scores of its students, then the step that publishes its version.
 
-The students are read in pages, each in a transaction of its own, since a job may have millions: the database
-ends a transaction in which a worker computes for seconds. Only the last step decides anything.
+The students are read in pages, each in its own transaction, because a job may have millions, and the database
+ends a transaction in which a worker computes for seconds. Only the last step makes decisions.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ def total_students(
 def _ended_students(
     store: Store, attempt: tuple[str, int], plan: JobPlan, first: int, stop: int, *, is_complete: bool
 ) -> list[StudentRow]:
-    """The rows of targets ``first`` to ``stop``. One has no row if its chunk's workflow ended by itself."""
+    """The rows of targets ``first`` to ``stop``.
+
+    Rows are missing if the workflow of a chunk ended by itself.
+    """
     job_id = attempt[0]
     with store.read() as uow:
         rows = uow.students.results(job_id, plan.targets[first], plan.targets[stop - 1], _ENDED)
@@ -104,7 +107,7 @@ def finish_job(
     """Publish a version if the job asks for one and a student succeeded, and set the job's final state.
 
     Students are published with their warnings; `guard.on_failure` says whether the job has then succeeded.
-    labels: the packed labels of the classes, of a version that does not list them.
+    labels: packed labels of the classes, for a version that does not list them.
     """
     job = uow.jobs.lock(job_id)
     if job.state is JobState.CANCELLING:
@@ -241,7 +244,7 @@ def _keep_students(uow: UnitOfWork, job: Job, plan: JobPlan) -> None:
 
 
 def _error(plan: JobPlan, totals: StudentTotals) -> dict[str, str] | None:
-    """Why the job has not succeeded entirely, or None."""
+    """Why the job has not fully succeeded, or None."""
     first = totals.first_failure
     if first is not None:
         failed = f"{totals.failed} of {plan.students} students failed."
@@ -281,5 +284,5 @@ def _publish(uow: UnitOfWork, job: Job, plan: JobPlan, totals: StudentTotals, la
         if unmoved:
             uow.events.append(job.id, "alias_not_moved", unmoved)
     else:
-        # A retry has added students to the job's version, so caches must read it again.
+        # A retry has added students to the job's version, so caches must read the version again.
         uow.registry.model_changed(version.tenant, version.model)

@@ -1,4 +1,4 @@
-"""The job as running work sees it: what it trains, whether it must stop, and where its progress goes."""
+"""A running job: what it trains, whether it must stop, and the storing of its progress."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ STUDENT_STAGES: Final = {
 }
 """Stages of the solver within the job's stage "students", which `steps.plan_chunk` announces."""
 _CACHED_JOBS: Final = 2
-"""The plan of a million classes takes some 100 MB. Most units of a worker are of one or two jobs."""
+"""The plan of a million classes takes some 100 MB, and most units of a worker belong to one or two jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobPlan:
     """A job: its specification, data set and classes, and the ascending positions of those to train.
 
-    base: of a job that adds a class, the version that it adds it to; None otherwise.
+    base: the version that a class is added to, if the job adds one; otherwise None.
     """
 
     spec: TrainingSpec
@@ -97,10 +97,10 @@ class JobPlans:
 
 
 class StopCheck(ABC):
-    """Call it often: it reads the state of work at most every 0.4 s.
+    """Call it often; it reads the state of the work at most every 0.4 s.
 
-    Raises WorkerStopping, and what `_look` raises. A database that cannot be reached stops nothing: the
-    solver works on until the state can be read.
+    Raises WorkerStopping, and the errors of `_look`. An unavailable database stops nothing: the solver
+    continues until the state can be read.
 
     about: the work, for the log.
     """
@@ -136,7 +136,7 @@ class StopCheck(ABC):
         """Read the state; raise if the work must stop. Raises Unavailable."""
 
     def retry_while_unavailable(self, call: Callable[[], T]) -> T:
-        """The call's result, tried again as long as it raises Unavailable."""
+        """The call's result; the call is repeated while it raises Unavailable."""
         while True:
             try:
                 return call()
@@ -152,7 +152,7 @@ class StopCheck(ABC):
 
 @final
 class CancellationCheck(StopCheck):
-    """Whether an attempt at a job must stop. Raises JobStopped and TimeLimitReached, too."""
+    """Tells whether an attempt at a job must stop. It also raises JobStopped and TimeLimitReached."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class CancellationCheck(StopCheck):
             raise TimeLimitReached("time_limit", f"The job has run for longer than its limit of {limit:g} s.")
 
     def _time_limit(self, uow: UnitOfWork) -> float | None:
-        """The specification does not change, so it is read once."""
+        """The job's time limit, which is read once because the specification does not change."""
         if not self._limit_is_known:
             self._limit = uow.jobs.get(self._job_id).spec.get("time_limit_seconds")
             self._limit_is_known = True
@@ -195,10 +195,10 @@ class ProgressReporter:
     """Stores stage_started and stage_progress events of one job.
 
     It stores at most two a second, and fewer the longer a stage lasts, so that a stage of days stores
-    hundreds. Progress that cannot be stored is dropped with a warning; the work itself goes on.
+    hundreds. Progress that cannot be stored is dropped with a warning; the work itself continues.
 
-    stages: whether the solver's stage is the job's. A chunk among others reports progress only: its solver
-    may read the data again while others train.
+    stages: whether the solver's stage is the job's stage. A chunk among others only reports progress, because
+    its solver may read the data again while others train.
     """
 
     def __init__(self, store: Store, job_id: str, attempt: int, *, stages: bool = True) -> None:
@@ -211,7 +211,7 @@ class ProgressReporter:
         self._stored_at = 0.0
 
     def __call__(self, progress: Json) -> None:
-        """Take the header of one progress message, or the report of a solver that died or hung."""
+        """Process the header of a progress message, or the report of a solver that died or hung."""
         if progress.get("type") in COUNTED_EVENTS:
             data = {name: value for name, value in progress.items() if name != "type"}
             self._store_event(progress["type"], data, None)
@@ -222,7 +222,7 @@ class ProgressReporter:
         now = time.monotonic()
         stage = shown = str(progress["stage"])
         if stage in STUDENT_STAGES:
-            # A job is in one stage, while some of its students are tuned and others fitted.
+            # A job is in one stage, even while some of its students are tuned and others fitted.
             stage, shown = "students", STUDENT_STAGES[stage]
         data = {name: value for name, value in progress.items() if name != "type" and value is not None}
         data["stage"] = shown

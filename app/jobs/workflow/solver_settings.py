@@ -1,4 +1,4 @@
-"""What a solver process is told about its surroundings."""
+"""The settings that a solver process gets about its surroundings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from app.store.private_files import installation_key
 def solver_settings(settings: Settings, tenant: str, work_id: str, dataset_id: str) -> SolverSettings:
     """The settings of a solver, with the default hyper-parameters.
 
-    work_id: of the job or evaluation. dataset_id: whose rows it reads.
+    work_id: of the job or evaluation. dataset_id: of the rows that it reads.
     """
     return SolverSettings(
         dataset_id=dataset_id,

@@ -1,8 +1,8 @@
-"""The durable steps of a training job: one transaction each, committed together with DBOS's checkpoint of it.
+"""The durable steps of a training job: each is one transaction, committed with its checkpoint by DBOS.
 
 Every step takes the unit of work, the job's id and attempt, and plain values. It returns JSON and may run
-again after a crash before its commit. It locks the job's row until its end and writes nothing once the job is
-no longer this attempt's, so that a worker that comes late, after a freeze or a takeover, changes nothing.
+again after a crash before its commit. It locks the job's row until its end and writes nothing if the job no
+longer belongs to this attempt, so that a late worker, after a freeze or a takeover, changes nothing.
 
 DBOS stores the names given to `durable_step` and the results; neither may change between releases.
 """
@@ -79,7 +79,7 @@ def record_capacity(uow: UnitOfWork, job_id: str, attempt: int, capacity: Capaci
 
 @durable_step("take_turn")
 def queue_unit(uow: UnitOfWork, job_id: str, attempt: int, number: int, limit: int | None) -> Json:
-    """Register a waiting unit. ``priority``: in the queue; None if its key has ``limit`` units already."""
+    """Register a waiting unit. ``priority``: in the queue; None if its key already has ``limit`` units."""
     job = lock_job(uow, job_id, attempt, ACTIVE_STATES)
     if limit is not None:
         uow.units.lock_owner(job.tenant, job.created_by)
@@ -106,7 +106,7 @@ def begin_job(uow: UnitOfWork, job_id: str, attempt: int, executor: str) -> Json
 def store_labels(
     uow: UnitOfWork, job_id: str, attempt: int, result: LabellingResult | None, *, unit: int | None = None
 ) -> Json:
-    """Store the labels that the job found for its rows. None: they are stored already.
+    """Store the labels that the job found for its rows. None: they are already stored.
 
     unit: number of the work unit that made them.
     """
@@ -126,7 +126,7 @@ def store_labels(
 def store_preparation(
     uow: UnitOfWork, job_id: str, attempt: int, result: PreparationResult | None, *, unit: int | None = None
 ) -> Json:
-    """Store preparation, teacher and the teacher's metrics by class. None: they are stored already.
+    """Store preparation, teacher and the teacher's metrics by class. None: they are already stored.
 
     unit: number of the work unit that made them.
     """
@@ -166,12 +166,12 @@ def store_preparation(
 
 
 def _chosen(search: Json) -> Json:
-    """What a search chose, with the number of candidates in place of the candidates."""
+    """What a search chose, with the number of candidates instead of the candidates."""
     return {**search, "tried": sum(len(candidates) for candidates in search["tried"].values())}
 
 
 def store_teacher_metrics(uow: UnitOfWork, job_id: str, attempt: int, metrics: Sequence[Json]) -> None:
-    """Store the teacher's metrics of some classes. No step: a repetition stores the same."""
+    """Store the teacher's metrics of some classes. This is no step; a repetition stores the same."""
     lock_job(uow, job_id, attempt)
     uow.students.save_all(
         [
@@ -204,7 +204,7 @@ def store_addition(
     *,
     unit: int | None = None,
 ) -> Json:
-    """Store the student of the class that the job adds, and the base of such classes. None: they are stored.
+    """Store the student of the class that the job adds, and the shared base. None: they are already stored.
 
     key: of the student. unit: number of the work unit that trained it.
     """
@@ -240,7 +240,7 @@ def store_addition(
 
 
 def _addition_warnings(label: str, index: int, report: Json) -> list[Json]:
-    """What is doubtful of a class that was added, as warnings of its job."""
+    """Warnings of the job about doubts in the added class."""
     texts = {
         "few_examples": f"With {report['of']} examples recall is known only within a wide interval.",
         "repeated_rows": "Some examples are equal, so that recall looks better than it is.",
@@ -262,7 +262,7 @@ def _addition_warnings(label: str, index: int, report: Json) -> list[Json]:
 
 
 def store_remote_scores(uow: UnitOfWork, job_id: str, attempt: int, unit: int, scores: ScoredRows) -> None:
-    """Store a batch of a remote teacher's scores. No step: a repetition stores the same."""
+    """Store a batch of a remote teacher's scores. This is no step; a repetition stores the same."""
     lock_job(uow, job_id, attempt)
     uow.units.stored_result(job_id, attempt, unit)
     uow.remote_scores.save(job_id, scores.part, scores.first, scores.data)
@@ -342,8 +342,8 @@ def fail_job(uow: UnitOfWork, job_id: str, attempt: int, code: str, message: str
 def restart_job(uow: UnitOfWork, job_id: str, attempt: int, code: str, message: str) -> Json:
     """Queue the job as its next attempt, which keeps what is stored; after three restarts it has failed.
 
-    It is no step: the workflow of the lost attempt may have recorded others in its place. The reconciler
-    enqueues the workflow of the new attempt. A job that has ended is not changed.
+    It is no step, because the workflow of the lost attempt may have recorded other steps in its place. The
+    reconciler enqueues the workflow of the new attempt. A job that has ended is not changed.
     """
     job = uow.jobs.lock(job_id)
     restarts = int(job.provenance.get("restarts", 0))
@@ -357,7 +357,7 @@ def restart_job(uow: UnitOfWork, job_id: str, attempt: int, code: str, message: 
 
 
 def settle_cancelled(uow: UnitOfWork, job_id: str, attempt: int) -> Json:
-    """End a job that is to be cancelled and whose solvers have ended."""
+    """End a job that is being cancelled and whose solvers have ended."""
     job = uow.jobs.lock(job_id)
     if job.attempt == attempt and job.state is JobState.CANCELLING:
         job = uow.jobs.move(job_id, JobState.CANCELLED)
@@ -367,7 +367,7 @@ def settle_cancelled(uow: UnitOfWork, job_id: str, attempt: int) -> Json:
 
 
 def finished_students(uow: UnitOfWork, job_id: str, among: Sequence[StudentKey]) -> set[StudentKey]:
-    """Those of some students, ascending by class, that have succeeded or failed."""
+    """Those of ``among``, ascending by class, that have succeeded or failed."""
     if not among:
         return set()
     ended = (StudentState.SUCCEEDED, StudentState.FAILED)
@@ -384,7 +384,7 @@ def _student_rows(uow: UnitOfWork, job_id: str, results: Sequence[StudentResult]
     """Store the packages of results and return their rows."""
     packages = {part for result in results for part in (result.packed, result.map) if part is not None}
     digests = {package: hashlib.sha256(package).hexdigest() for package in packages}
-    # Always in the same order, so that two transactions that store the same students cannot deadlock.
+    # The order is always the same, so that two transactions that store the same students cannot deadlock.
     for package in sorted(packages, key=digests.__getitem__):
         uow.blobs.put([package])
     return [_student_row(job_id, result, digests) for result in results]

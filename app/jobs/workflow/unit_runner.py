@@ -1,14 +1,15 @@
 """Runs one work unit of a job with a solver process: the computing half of a job.
 
-Between two steps work may be repeated after a crash: solving is, storing is not. The step that stores a
-result commits it together with its own checkpoint. A recovered unit first repeats the steps that had run,
-which DBOS answers from their checkpoints, then reads which students are stored and trains only the rest.
+After a crash, work between two steps may be repeated: solving is repeated, storing is not. The step that
+stores a result commits it together with its own checkpoint. A recovered unit first repeats the steps that had
+run, which DBOS answers from their checkpoints. Then it reads which students are stored and trains only the
+others.
 
-When the solver process dies, its work is repeated; after a second death the class at fault fails alone. When
-worker and solver die together, as with a container whose memory is exhausted, no worker sees the death: the
-unit's starts since its last stored result are counted in the database before a solver is used. From the
-third start on its classes are trained one at a time, and at the fifth the next of them, or the preparation,
-has failed.
+When the solver process dies, its work is repeated; after a second death, only the class that causes it fails.
+When worker and solver die together, for example because the container's memory is exhausted, no worker sees
+the death. So, before a solver is used, the database counts the starts of the unit since its last stored
+result. From the third start on, its classes are trained one at a time; at the fifth start, the next class or
+the preparation has failed.
 """
 
 from __future__ import annotations
@@ -95,7 +96,10 @@ class UnitRunner:
         self._trace = UnitTrace()
 
     def run(self) -> None:
-        """Raises what the check raises, SolverFailed if the preparation fails, and AttemptLost."""
+        """Run the unit.
+
+        Raises the errors of the check, SolverFailed if the preparation fails, and AttemptLost.
+        """
         self._starts = self._check.retry_while_unavailable(self._record_start)
         try:
             self._run()
@@ -152,7 +156,7 @@ class UnitRunner:
         self._runner.run(steps.store_addition, *self._attempt, result, key, unit=self._unit.number)
 
     def _order(self, job: Job, base: ModelVersion) -> Json:
-        """What the solver is told of the class that the job adds."""
+        """What the solver needs to know about the class that the job adds."""
         said = job.addition or {}
         with self._store.of_tenant(job.tenant).read() as uow:
             students = None
@@ -171,7 +175,7 @@ class UnitRunner:
             }
 
     def _label(self, solver: Solver, job: Job) -> Job:
-        """Store labels for the rows that have none; the solver reads them when it prepares or restores."""
+        """Store labels for rows without a label; the solver reads them when it prepares or restores."""
         result = None
         if job.labels_digest is None:
             if self._starts > _MAX_STARTS:
@@ -192,7 +196,7 @@ class UnitRunner:
         return self._check.retry_while_unavailable(self._read_job)
 
     def _with_metrics_stored(self, result: PreparationResult) -> PreparationResult:
-        """The result without the teacher's metrics, after they were stored in short transactions.
+        """The result without the teacher's metrics, which are stored first in short transactions.
 
         A million rows in the transaction of the step would block the job's row for a minute.
         """
@@ -215,7 +219,7 @@ class UnitRunner:
         make: Callable[[Report], Result],
         transfers: Callable[[Result], Sequence[Transfer]],
     ) -> Result:
-        """What the solver makes, its large packages stored. Raises SolverFailed, AttemptLost."""
+        """The result of the solver, after storing its large packages. Raises SolverFailed, AttemptLost."""
         cache = BlobCache.of(self._settings)
         for _ in range(_MAX_LOST_FILES):
             report = self._trace.reporting(ProgressReporter(self._store, *self._attempt))
@@ -228,7 +232,8 @@ class UnitRunner:
                         )
                     )
             except NotFound as lost:
-                # On a full disk the cache may remove the file before it is read; the solver writes it again.
+                # If the disk is full, the cache may remove the file before it is read; the
+                # solver writes it again.
                 logger.warning("job %s: %s", self._unit.job_id, lost)
             else:
                 return result
@@ -264,7 +269,7 @@ class UnitRunner:
                 self._store_students(results)
 
     def _groups(self, keys: Sequence[StudentKey]) -> Iterator[Sequence[StudentKey]]:
-        """All students together or, where one of them may have ended several workers, each alone."""
+        """All students together or, if one of them may have ended several workers, each alone."""
         if self._starts > _STARTS_TOGETHER:
             yield from ([key] for key in keys)
         elif keys:
@@ -278,13 +283,13 @@ class UnitRunner:
         return SolverFailed("too_many_restarts", message)
 
     def _replay_stored_steps(self) -> None:
-        """After a crash, repeat as many steps as had run; DBOS answers them from their checkpoints."""
+        """After a crash, repeat the steps that had run; DBOS answers them from their checkpoints."""
         is_new = False
         while not is_new:
             _, is_new = self._runner.run_if_new(steps.store_students, *self._attempt, [])
 
     def _store_students(self, results: Sequence[StudentResult]) -> None:
-        """Store results; again if another worker has run the step in our place, with its own results."""
+        """Store results; repeat if another worker has run the step instead, with its own results."""
         missing = list(results)
         while missing:
             packed = [part for result in missing for part in (result.packed, result.map) if part]
@@ -295,7 +300,7 @@ class UnitRunner:
             missing = [result for result in missing if result.key not in done]
 
     def _record_start(self) -> int:
-        """Committed before a solver is used: a death of worker and solver together leaves this trace."""
+        """Count this start, before a solver is used, so that a death of worker and solver leaves a trace."""
         with self._store.begin() as uow:
             return uow.units.start(*self._attempt, self._unit.number, self._executor, time.time())
 

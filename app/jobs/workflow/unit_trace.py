@@ -1,7 +1,7 @@
-"""The spans of one unit of work: the wait in the queue, the unit itself, its stages and its students.
+"""The spans of one work unit: its wait in the queue, the unit itself, its stages and its students.
 
 The request that submitted the job is the first span of the trace; its id is stored with the job. All units of
-an attempt, on any worker, are children of the span of the queue, whose id follows from job and attempt.
+an attempt, on any worker, are children of the span of the queue, whose id is computed from job and attempt.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class UnitTrace:
         self._stage: Span | None = None
 
     def reporting(self, report: Callable[[Json], None]) -> Callable[[Json], None]:
-        """``report``, which also begins a span with each new stage of the solver."""
+        """``report``, which also begins a span for each new stage of the solver."""
 
         def reported(progress: Json) -> None:
             stage = progress.get("stage")
@@ -41,14 +41,14 @@ class UnitTrace:
         return reported if self._tracer is not None else report
 
     def enter(self, stage: str) -> None:
-        """End the span of the stage in progress and begin another, unless it is the same."""
+        """End the span of the current stage and begin another, unless it is the same."""
         if self._tracer is None or self._parent is None or (self._stage and self._stage.name == stage):
             return
         self.leave()
         self._stage = begin(stage, self._parent)
 
     def leave(self) -> None:
-        """End the span of the stage in progress."""
+        """End the span of the current stage."""
         if self._tracer is not None and self._stage is not None:
             self._tracer.finish(self._stage)
         self._stage = None

@@ -1,4 +1,4 @@
-"""Work units: the division of a job, their order in the queue, and the registry of those that run here."""
+"""Work units: the division of a job, their order in the queue, and the registry of units that run here."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class Capacity:
 
     @property
     def window(self) -> int:
-        """Units of one job in the queue: two a slot, so that each slot has its next unit waiting."""
+        """Number of units of one job in the queue: two per slot, so that each slot has its next unit."""
         return 2 * self.slots
 
 
 def is_one_chunk(targets: int, capacity: Capacity, max_classes: int) -> bool:
-    """Whether splitting a job of so many classes would not finish it sooner."""
+    """Whether splitting a job with this many classes would not finish it sooner."""
     return targets <= max_classes and (capacity.slots == 1 or targets <= capacity.threads)
 
 
@@ -98,7 +98,7 @@ class RunningUnit:
 
 
 class RunningUnits:
-    """Registry of running units and workflows, on whose ends other threads can wait."""
+    """Registry of running units and workflows; other threads can wait for their ends."""
 
     def __init__(self) -> None:
         self._units: list[RunningUnit] = []

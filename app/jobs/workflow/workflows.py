@@ -41,7 +41,7 @@ _POLL_SECONDS: Final = 0.05
 
 
 class TrainingWorkflows:
-    """The workflows' bodies, what they need in a worker process, and every way they can end."""
+    """The bodies of the workflows, what they need in a worker process, and every way they can end."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class TrainingWorkflows:
         executor: str,
         solver_command: Sequence[str] | None = None,
     ) -> None:
-        # Only jobs whose request was traced are, so the rate is 0.
+        # Only jobs of traced requests are traced, so the rate is 0.
         self._tracer = open_tracer(settings.trace_endpoint, 0.0, "worker", metadata.version("stms"))
         self._encoders = EncoderPool()
         self._settings = settings
@@ -111,7 +111,7 @@ class TrainingWorkflows:
         self._enqueue = enqueue
 
     def expect_job(self) -> None:
-        """Get ready for a job that is likely soon."""
+        """Prepare for a job that is likely soon."""
         self._pool.expect_job()
 
     def close(self) -> None:
@@ -122,7 +122,7 @@ class TrainingWorkflows:
             self._tracer.close()
 
     def run_job(self, job_id: str, attempt: int) -> None:
-        """The body of ``train_model``. Every way it can end sets the job's final state."""
+        """The body of ``train_model``. Every way in which it can end sets the job's final state."""
         with working_on(job_id):
             self._run_job(job_id, attempt)
 
@@ -151,7 +151,7 @@ class TrainingWorkflows:
             self._runner.run(steps.fail_job, job_id, attempt, *describe(error))
 
     def run_unit(self, unit: WorkUnit) -> None:
-        """The body of ``train_unit``. A chunk's result is the students that it has stored."""
+        """The body of ``train_unit``. The result of a chunk is the students that it has stored."""
         with working_on(unit.job_id):
             self._run_unit(unit)
 
@@ -182,7 +182,7 @@ class TrainingWorkflows:
             self._runner.run(steps.fail_job, unit.job_id, unit.attempt, *describe(error))
 
     def run_evaluation(self, evaluation_id: str) -> None:
-        """The body of ``evaluate``. Every way it can end sets the final state, or it has been set."""
+        """The body of ``evaluate``. Whenever it ends, the final state is set."""
         check = EvaluationCheck(self._store, self._stopping, evaluation_id)
         unit = WorkUnit(evaluation_id, 0, EVALUATION, 0, 0)
         with working_on(evaluation_id), self._running_units.unit(unit) as running:
@@ -203,7 +203,7 @@ class TrainingWorkflows:
         attempt: int,
         lost: AttemptLost | dbos_error.DBOSException,
     ) -> None:
-        """Queue the job again. DBOS's own error means that its records are not those of the job."""
+        """Queue the job again. DBOS's own error means that its records do not match the job."""
         logger.warning("job %s: attempt %d ends: %s", job_id, attempt, lost)
         code, message = (lost.code, lost.message) if isinstance(lost, AttemptLost) else RECORDS_LOST
 
@@ -225,7 +225,7 @@ class TrainingWorkflows:
         return job.attempt == attempt and job.state in ACTIVE_STATES
 
     def _settle(self, job_id: str, attempt: int) -> None:
-        """Without a step: DBOS lets a cancelled workflow write no more checkpoints."""
+        """Settle without a step, because DBOS lets a cancelled workflow write no more checkpoints."""
         waited = 0.0
         try:
             while waited < _SOLVERS_END_SECONDS and self._has_solvers(job_id):
@@ -241,7 +241,7 @@ class TrainingWorkflows:
             return bool(uow.units.workers_of([job_id])) and not uow.jobs.status(job_id).state.ended
 
     def _forget(self, unit: WorkUnit) -> None:
-        """Record that the unit's solver has ended; the job's coordinator waits for that."""
+        """Record that the unit's solver has ended, because the job's coordinator waits for that."""
         try:
             with self._store.begin() as uow:
                 uow.units.forget(unit.job_id, unit.attempt, [unit.number])
@@ -249,7 +249,7 @@ class TrainingWorkflows:
             logger.warning("job %s, unit %d: %s", unit.job_id, unit.number, error)
 
     def _raise_if_over(self) -> None:
-        """Raise WorkflowOver if DBOS already cancelled this workflow: it would log a return as an error."""
+        """Raise WorkflowOver if DBOS has cancelled this workflow; it would log a return as an error."""
         workflow_id = str(DBOS.workflow_id)
         try:
             state = self._queue.states([workflow_id]).get(workflow_id)

@@ -1,1 +1,1 @@
-"""What versions know of the columns of their rows: reading, deciding, explaining and counting rows."""
+"""The columns of the rows of versions: reading, deciding, explaining and counting rows."""

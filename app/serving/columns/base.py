@@ -1,9 +1,9 @@
-"""What a version knows of the columns of its rows, and how it decides them: `Columns`.
+"""The columns of a version's rows, and how rows are decided: `Columns`.
 
-There are two forms. `Numbers`: a row is a list of numbers in the order of the columns; numbers with names are
-put into that order, and refused where the names do not fit: nothing is guessed of them. `Encoded`: a row is a
-record of values of any kind, of which an encoder makes numbers. What reads requests and writes answers knows
-neither form: it asks the columns.
+There are two forms. `Numbers`: a row is a list of numbers in the order of the columns. Numbers with names are
+sorted into that order, and refused if the names do not fit: nothing is guessed. `Encoded`: a row is a record
+of values of any kind, which an encoder converts to numbers. Code that reads requests and writes answers does
+not depend on the form; it calls the columns.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ class Scored(Protocol):
 
 
 Students: TypeAlias = Sequence[Scored]
-"""Of one version."""
+"""Students of one version."""
 
 
 class Scorers(NamedTuple):
-    """See `ServableStudent`; all are None where rows are scored as tables."""
+    """See `ServableStudent`; all are None if rows are scored as tables."""
 
     body: Callable[[Body], float | None] | None = None
     one: Callable[[Values], float] | None = None
@@ -66,7 +66,7 @@ class Scorers(NamedTuple):
 
 
 class RowAnswer(NamedTuple):
-    """What each student decided on one row, what is said of the row, and what explains each decision."""
+    """Each student's decision on one row, the notes about the row, and an explanation of each decision."""
 
     decisions: list[RowDecision]
     note: RecordNote | None
@@ -74,10 +74,10 @@ class RowAnswer(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """of_students: what each student decides on all rows. notes: of each row; None where nothing is said, of
-    all rows if there are none.
+    """of_students: each student's decisions on all rows. notes: of each row; None for rows without a note, or
+    instead of the list if no row has one.
 
-    effects: of each student and row what explains the decision; None if nothing does.
+    effects: for each student and row the explanation of the decision; None without explanations.
     """
 
     of_students: list[Decisions]
@@ -86,8 +86,8 @@ class Decided(NamedTuple):
 
 
 class Rows(ABC):
-    """The rows of a request, in whichever form they came. field: of the request that they are in. single:
-    whether there is one, which is in no list.
+    """The rows of a request, in any form. field: name of their field in the request. single: whether there is
+    a single row that is not in a list.
     """
 
     def __init__(self, columns: Columns, field: str, *, single: bool) -> None:
@@ -119,9 +119,9 @@ class Rows(ABC):
     def decide_others(
         self, students: Students, explain: Explain, limits: RequestLimits
     ) -> tuple[Decided, FaultyRows]:
-        """As `decide`, on the rows that can be answered.
+        """Like `decide`, on the rows that can be answered.
 
-        Raises InvalidRequest where none can be, and for very many that cannot.
+        Raises InvalidRequest if no row can be answered, or if very many cannot.
         """
 
     @abstractmethod
@@ -136,19 +136,20 @@ class Rows(ABC):
 
 
 class Columns(ABC):
-    """The columns of one version, shared by all that is loaded of it.
+    """The columns of one version, shared by everything that is loaded from it.
 
-    names: in the order of the columns; None if the version has not kept them. label: name of the label column
-    of its data set, which rows with names may have, too. index_base: the first index of the svmlight file
-    that the version was trained on; None for other versions. low, high: range of each column (d,), or None.
-    baseline: what explanations compare rows of numbers with, or None. row_count: counts the explained rows
+    names: in the order of the columns; None if the version has not stored them. label: name of the label
+    column of its data set, which rows with names may also have. index_base: the first index of the svmlight
+    file that the version was trained on; None for other versions. low, high: range of each column (d,), or
+    None.
+    baseline: the baseline of explanations for rows of numbers, or None. row_count: counts the explained rows
     that are outside the range.
     """
 
     is_table: ClassVar[bool]
     """Whether a single tensor of the Open Inference Protocol is a table of rows, whatever its name."""
     n_columns: int
-    """How many columns a row has: the numbers of a list, where lists are rows."""
+    """Number of columns of a row; if rows are lists, the length of a list."""
     takes_lists: bool
     """Whether a list of numbers in the order of the columns is a row."""
     names: Sequence[str] | None
@@ -168,7 +169,7 @@ class Columns(ABC):
     @property
     @abstractmethod
     def named(self) -> Named | None:
-        """What reads rows by names; None where the columns have no names."""
+        """Reads rows by names; None if the columns have no names."""
 
     @property
     @abstractmethod
@@ -184,7 +185,7 @@ class Columns(ABC):
     def of_texts(
         self, raws: Sequence[msgspec.Raw], field: str, *, single: bool, quoted: bool = False
     ) -> Rows:
-        """Texts, where the only column is one of texts. Raises InvalidRequest."""
+        """Rows of texts, if the only column is one of texts. Raises InvalidRequest."""
         del raws, single, quoted
         text = f"{field!r} is for models whose only column is one of texts; this one takes"
         raise refusal("wrong_body", text, field)
@@ -208,7 +209,7 @@ class Columns(ABC):
 
     @abstractmethod
     def scorers(self, student: PackedStudent) -> Scorers:
-        """What scores records one by one."""
+        """Functions that score records one by one."""
 
     def at_once(self, served: Scored, data: Body, limits: RequestLimits) -> Decided | None:
         """The decisions of a student on a body of many records, if they can be read and scored by columns."""
@@ -227,11 +228,11 @@ class Columns(ABC):
 
     @property
     def encoder_digest(self) -> str | None:
-        """Of the encoder in a package, where there is one."""
+        """Digest of the encoder's package, if there is an encoder."""
         return None
 
     def package(self) -> bytes | None:
-        """The encoder as a package, where there is one."""
+        """The encoder as a package, if there is an encoder."""
         return None
 
     @property
@@ -242,7 +243,7 @@ class Columns(ABC):
         return of_names + of_ranges + (0 if self.baseline is None else 4 * self.baseline.means.nbytes)
 
     def by_names(self, field: str, i: int | None = None) -> Named:
-        """What reads rows by names. Raises InvalidRequest where the columns have none."""
+        """Reads rows by names. Raises InvalidRequest if the columns have none."""
         named = self.named
         if named is None:
             place = place_of(field, i).rstrip(",")
@@ -255,7 +256,7 @@ class Columns(ABC):
         return named
 
     def check_lists(self, field: str) -> None:
-        """Raise InvalidRequest where a list of numbers is no row."""
+        """Raise InvalidRequest if a list of numbers is not a row."""
         if not self.takes_lists:
             text = (
                 f"{field} is for models whose columns are all numbers without gaps; this one needs a record"
@@ -285,9 +286,9 @@ class Columns(ABC):
         return [places[name] for name in reader.names]
 
     def first_index(self, stated: Literal[0, 1] | None, field: str, row: int | None = None) -> int:
-        """Where the indices of a sparse row begin: 0, or 1 if the row says so.
+        """The first index of a sparse row: 0, or 1 if the row says so.
 
-        Raises Unprocessable where that cannot be known, or contradicts the file of the training rows.
+        Raises Unprocessable if it is unknown, or contradicts the file of the training rows.
         """
         if stated is None and self.index_base == 1:
             text = (
@@ -305,7 +306,7 @@ class Columns(ABC):
         return stated or 0
 
     def outside(self, table: NDArray[Any]) -> list[Outside] | None:
-        """Which columns of each row (n, d) are outside their range; None where ranges are not known."""
+        """The columns of each row (n, d) that are outside their range; None if ranges are unknown."""
         if self.low is None or self.high is None:
             return None
         is_outside = self.is_outside(table)
@@ -316,7 +317,7 @@ class Columns(ABC):
         ]
 
     def is_outside(self, table: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whether each number of rows (n, d) is outside the range of its column, as far as this is known."""
+        """Whether each number of rows (n, d) is outside the range of its column, if the range is known."""
         if self.low is None or self.high is None:
             return np.zeros(table.shape, dtype=bool)
         return (table < self.low) | (table > self.high)

@@ -1,7 +1,8 @@
 """Records: the values of one row by the names of its columns.
 
-A typed decoder made for the columns reads a valid record at once. A record that it refuses is read again,
-value by value (``app.serving.columns.faults``), to name all columns at fault, or to find that none is.
+A typed decoder made for the columns decodes a valid record in one call. A record that it refuses is read
+again, value by value (``app.serving.columns.faults``), to name all faulty columns, or to find that none is
+faulty.
 """
 
 from __future__ import annotations
@@ -44,11 +45,11 @@ Unsure: TypeAlias = Collection[int] | None
 _MANY: Final = b'{"records"'
 _FEWEST: Final = 2
 _MOST_AT_ONCE: Final = 200_000
-"""Values that are decoded at once: in memory they take many times their text."""
+"""Number of values decoded in one call, because in memory they take many times the size of their text."""
 _MANY_COLONS: Final = 100_000
 _MOST_OF_COLUMN: Final = 256
 _MOST_LISTED: Final = 4096
-"""Known values of a category, and of all of them, that types list: making these takes a while."""
+"""Largest number of known values, per category and in total, that types list; making such types is slow."""
 _WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,14}")
 MOST_TYPED: Final = 500
 """Columns up to which records have a typed decoder: it looks for a key among the fields one by one."""
@@ -63,19 +64,19 @@ _TYPES: Final[dict[Kind, Any]] = {
     Kind.IMAGE: list[float],
 }
 REFUSED: Final = (*NO_JSON, OverflowError, InvalidProblem)
-"""What reading and scoring a record raises that is not as it should be."""
+"""Errors raised by reading and scoring a record that is not valid."""
 
 
 class Decoders:
     """Typed decoders of the records of a version.
 
-    clean: whether they take only records in which nothing is unusual, so that these need no look. sure:
-    names of the columns of which this also holds for a list of values.
+    clean: whether they accept only records without unusual values, so that these need no check. sure:
+    names of the columns for which this also holds in a list of values.
     """
 
     def __init__(self, rows: RecordRows, *, clean: bool) -> None:
         self.rows, self._is_clean = rows, clean
-        # What no type can say: that a date is in its range, or that a value is one of very many.
+        # Types cannot express that a date is in its range, or that a value is one of very many.
         listed = _listed(rows.columns) if clean else set()
         self._unsure = [
             (place, column, usual_test(column))
@@ -86,7 +87,7 @@ class Decoders:
 
     @cached_property
     def decode_one(self) -> Callable[[Body], Values]:
-        """The values of the one record or text in the body of a query. Raises as `REFUSED` says."""
+        """Decodes the one record or text in the body of a query. Raises the errors in `REFUSED`."""
         return self.decode_body if self.rows.encoder.text_column is None else self.decode_text
 
     @cached_property
@@ -105,17 +106,17 @@ class Decoders:
             fields.append((f"g{place}", Raw | UnsetType, UNSET))
         with suppress(ValueError):
             return msgspec.defstruct("Record", fields, rename=names, forbid_unknown_fields=True, kw_only=True)
-        # A name with a quotation mark is none of a field.
+        # A field cannot have a name with a quotation mark.
         return None
 
     @cached_property
     def decode_row(self) -> Callable[[Raw], Values]:
-        """The values of a record in JSON. Raises as `REFUSED` says."""
+        """Decodes the values of a record in JSON. Raises the errors in `REFUSED`."""
         return _refuse if self.struct is None else self._reader(self.struct, is_query=False)
 
     @cached_property
     def decode_rows(self) -> Callable[[bytes], Lists]:
-        """The values of a list of records in JSON, by columns. Raises as `REFUSED` says."""
+        """Decodes the values of a list of records in JSON, by columns. Raises the errors in `REFUSED`."""
         kind: Any = self.struct
         if kind is None:
             return _refuse
@@ -125,7 +126,7 @@ class Decoders:
 
     @cached_property
     def decode_many(self) -> Callable[[Body], Lists]:
-        """The same of the body of a query that has nothing but a few records; refuses more of them."""
+        """The same for the body of a query with only a few records; it refuses larger bodies."""
         kind: Any = self.struct
         if kind is None:
             return _refuse
@@ -172,7 +173,7 @@ class Decoders:
 
     @cached_property
     def decode_body(self) -> Callable[[Body], Values]:
-        """The values of the record in the body of a query that has nothing else. Raises as `REFUSED` says."""
+        """Decodes the record in the body of a query with only a record. Raises the errors in `REFUSED`."""
         if self.struct is None:
             return _refuse
         body: Any = msgspec.defstruct("Query", [("record", self.struct)], forbid_unknown_fields=True)
@@ -198,7 +199,7 @@ class Decoders:
 
     @cached_property
     def list_decoders(self) -> Mapping[str, Callable[[bytes], list[Any]]]:
-        """For each column what decodes a list of its values in JSON. They raise DecodeError."""
+        """For each column, a decoder of a list of its values in JSON. Decoders raise DecodeError."""
         decoders: dict[str, Callable[[bytes], list[Any]]] = {}
         for column in self.rows.columns:
             kind: Any = self._type(column)
@@ -207,7 +208,7 @@ class Decoders:
         return decoders
 
     def _reader(self, kind: Any, *, is_query: bool) -> Callable[[Body], Values]:
-        """What reads the values of a record from JSON. is_query: whether the record stands in one."""
+        """A function that reads the values of a record from JSON. is_query: whether JSON is a whole query."""
         n = len(self.rows.columns)
         may_lack, unsure = any(self._may_lack[:n]), self._unsure
         decode = msgspec.json.Decoder(kind).decode
@@ -220,7 +221,7 @@ class Decoders:
                     _refuse_unusual(column, found[place])
             text = bytes(data)
             if text.count(b":") == n + is_query and not (may_lack and UNSET in found):
-                # Each key is there, and none twice.
+                # Each key is present exactly once.
                 return found
             found = astuple(record)
             keys = len(found) - found.count(UNSET)
@@ -249,12 +250,12 @@ class Decoders:
             return Annotated[str, Meta(min_length=LONGER_THAN_NULLS, max_length=SURELY_WHOLE)]
         if isinstance(column, NumberColumn) and column.takes_texts:
             return float | str
-        # A text without words is answered also where each row of training had some.
+        # A text without words is also answered if each training row had some.
         return _TYPES[column.kind]
 
 
 class Named(Decoders):
-    """What reads rows by the names of their columns. tally: counts what they are like, or None."""
+    """Reads rows by the names of their columns. tally: counts their properties, or None."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__(RecordRows(encoder), clean=False)
@@ -265,21 +266,24 @@ class Named(Decoders):
     def values_of(
         self, raw: Raw, field: str, i: int | None, *, quoted: bool
     ) -> tuple[Values, list[InputFault]]:
-        """The values of a record in JSON, and what is wrong with it; raises as `RecordReader.read`."""
+        """The values of a record in JSON, and its faults; raises as `RecordReader.read`."""
         with suppress(*REFUSED):
             if not quoted:
                 return self.decode_row(raw), []
         return self.reader.read(bytes(raw), field, i, quoted=quoted)
 
     def read_columns(self, read: Callable[[Decoders], Lists]) -> tuple[Lists, Unsure]:
-        """What ``read`` finds with decoders, and in which columns something may be unusual.
+        """The result of ``read`` with decoders, and the columns that may have unusual values.
 
         Raises as ``read``.
         """
         return read(self), None
 
     def read_list(self, name: str, text: bytes) -> tuple[list[Any], bool]:
-        """The values of a column in JSON, and whether none is unusual for sure. Raises as `REFUSED` says."""
+        """The values of a column in JSON, and whether surely none is unusual.
+
+        Raises the errors in `REFUSED`.
+        """
         return self.list_decoders[name](text), False
 
     def full_row(self, values: Values) -> Floats:
@@ -313,12 +317,12 @@ def _listed(columns: Iterable[ColumnEncoder]) -> set[str]:
 
 
 def _may_repeat_keys(text: bytes, keys: int, values: Iterable[Any]) -> bool:
-    """Whether JSON with so many different keys, and these values, may have one of them twice.
+    """Whether JSON with this number of different keys, and these values, may repeat a key.
 
-    Each key and each text has two quotation marks, if none within a text is escaped.
+    Each key and each text has two quotation marks, if no quotation mark within a text is escaped.
     """
     if text.count(b":") > _MANY_COLONS:
-        # They are counted where the number of keys is bounded.
+        # Such JSON is checked where the number of keys is bounded.
         return True
     texts = sum(
         isinstance(value, str) or (type(value) is Raw and bytes(value)[:1] == b'"') for value in values

@@ -26,7 +26,7 @@ _FORMS: Final = ("record", "records", "text", "texts", "columns", "x", "rows")
 
 
 class Encoded(Columns):
-    """The columns of a version with an encoder. make_tally: makes what counts its records."""
+    """The columns of a version with an encoder. make_tally: makes a counter of its records."""
 
     is_table: ClassVar[bool] = False
 

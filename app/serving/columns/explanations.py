@@ -1,7 +1,7 @@
-"""Explanations by column: what of a row speaks for the class and what against it, in JSON.
+"""Explanations by column, in JSON: which values of a row speak for the class, and which against it.
 
 "base"      the score of a typical row
-"exact"     whether base and effects add up to the score, but for rounding
+"exact"     whether base and effects add up to the score, up to rounding
 "columns"   name, value, effect, whether training had such a value, and the words of a text, the largest
             effects first
 "rest"      the sum of the effects that are not listed, if there are any
@@ -41,10 +41,10 @@ _NO_TERMS: Final = (np.empty(0, dtype=np.int64), np.empty(0))
 def record_explainer(
     students: Students, records: Records, rows: int, limits: RequestLimits
 ) -> Callable[[Values], list[bytes]]:
-    """From the values of a record to its explanation by each student of one version.
+    """A function from the values of a record to its explanation for each student of one version.
 
-    rows: of the request. It raises InvalidProblem. Raises TooLarge for more records, or more work, than are
-    explained.
+    rows: number of rows in the request. It raises InvalidProblem. Raises TooLarge for more records, or more
+    work, than the limit of explanations.
     """
     explainers = _explainers(students, rows, records.baseline, limits)
 
@@ -62,9 +62,10 @@ def record_explainer(
 def numbers_explainer(
     students: Students, columns: Columns, rows: int, limits: RequestLimits
 ) -> Callable[[NDArray[Any]], list[list[bytes]]]:
-    """From some rows (n, d) of numbers to the explanation of each by each student of one version.
+    """A function from rows (n, d) of numbers to the explanations of each for each student of one version.
 
-    rows: of the request. It raises InvalidProblem. Raises Unprocessable, and TooLarge as `record_explainer`.
+    rows: number of rows in the request. It raises InvalidProblem. Raises Unprocessable; TooLarge as
+    `record_explainer`.
     """
     baseline = columns.baseline
     if baseline is None:
@@ -101,9 +102,9 @@ def check_explained(explain: Explain, limits: RequestLimits, *, is_json: bool) -
 def _explainers(
     students: Students, rows: int, baseline: Baseline, limits: RequestLimits
 ) -> list[Callable[[EncodedRecord], Contributions]]:
-    """What explains rows, for each student.
+    """The explainers of rows, one for each student.
 
-    Raises TooLarge for more rows, or more work, than are explained.
+    Raises TooLarge for more rows, or more work, than the limit of explanations.
     """
     if rows > MOST_ROWS:
         message = f"The query has {rows} rows; at most {MOST_ROWS} are explained by columns at once."
@@ -171,7 +172,7 @@ def _json(found: Contributions, order: Sequence[int], entries: Sequence[Mapping[
 
 
 def _largest(effects: NDArray[np.float64], most: int) -> list[int]:
-    """Places of the effects that are farthest from 0, at most so many."""
+    """Positions of the ``most`` effects that are farthest from 0."""
     order: list[int] = np.argsort(-np.abs(effects), kind="stable")[:most].tolist()
     return order
 

@@ -1,4 +1,4 @@
-"""What is wrong with the rows of a question: one code for each mistake, however it was asked.
+"""Faults of the rows of a query, with one code for each kind of mistake, in all forms of queries.
 
     missing_value     a column has no value, and needs one
     unknown_column    a name that no column has
@@ -12,7 +12,7 @@
     empty             no rows
     too_many_rows     more rows than the server takes (413)
 
-Every fault names its row and column, by name and by number, as far as they are known. Row 0 is the only one.
+Every fault names its row and column, by name and by number, as far as they are known. A single row is row 0.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from core.packed.encoded_columns import (
 from core.packed.record_rows import RecordRows, Values
 
 MOST_QUOTES: Final = 50_000
-"""Quotation marks of a record besides those in its texts, which bound its keys and texts."""
+"""Largest number of quotation marks of a record outside of its texts, which bounds its keys and texts."""
 NOT_FINITE: Final = {
     "NaN": "is NaN",
     "Infinity": "is an infinite value",
     "-Infinity": "is a negative infinite value",
 }
-"""What programs write in JSON for numbers that are not finite."""
+"""Texts that programs write in JSON for numbers that are not finite."""
 _WORDS: Final = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 _EXAMPLE: Final = date(2024, 5, 6)
 _LONGEST_WHOLE: Final = 300
@@ -61,7 +61,7 @@ class _Pairs(list[Any]):
 
 
 def invalid(faults: Sequence[InputFault]) -> InvalidRequest:
-    """The error of a request with these faults, of which the first ones are kept."""
+    """The error of a request with these faults; only the first ones are kept."""
     return InvalidRequest(faults[0].message, code=faults[0].code, faults=faults[:MAX_FAULTS])
 
 
@@ -103,7 +103,7 @@ def json_value(raw: bytes) -> Any:
 def list_faults(
     values: Iterable[Any], names: Sequence[str] | None, field: str, i: int | None, first: int = 0
 ) -> list[InputFault]:
-    """The first faults of values that are no usable numbers. names: of all columns. first: their column."""
+    """The first faults of values that are not usable numbers. names: of all columns. first: their column."""
     faults: list[InputFault] = []
     for column, value in enumerate(values, first):
         reason = _why_no_number(value)
@@ -137,7 +137,7 @@ def _why_no_number(value: Any) -> tuple[str, str] | None:
 
 
 def number_column(name: str, low: float = 0.0, high: float = 0.0) -> NumberColumn:
-    """A column of a version of numbers, each of which a row needs. low, high: range in training."""
+    """A required column of a version of numbers. low, high: range in training."""
     return NumberColumn(name, True, 0.0, False, low, high)
 
 
@@ -153,7 +153,7 @@ class RecordReader:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the columns of a record."""
+        """Names of the columns of a record."""
         return self._rows.encoder.names
 
     @cached_property
@@ -161,10 +161,10 @@ class RecordReader:
         return {name: number for number, name in enumerate(self.names)}
 
     def read(self, raw: bytes, field: str, i: int | None, *, quoted: bool) -> tuple[Values, list[InputFault]]:
-        """The values of a record in JSON, and what is wrong with it; faults make the values useless.
+        """The values of a record in JSON, and its faults; with faults, ignore the values.
 
-        field, i: of the record in the request. quoted: whether texts like NaN were put into quotes.
-        Raises TooLarge, and InvalidRequest where it is no JSON.
+        field, i: position of the record in the request. quoted: whether texts like NaN were put into quotes.
+        Raises TooLarge, and InvalidRequest if it is not JSON.
         """
         if raw.count(b'"') - raw.count(b'\\"') > MOST_QUOTES:
             raise TooLarge(f"{field} has a record with far too many keys.", code="too_many_parts")
@@ -185,7 +185,7 @@ class RecordReader:
     def read_cells(
         self, cells: Mapping[str, Any], field: str, i: int | None, *, quoted: bool = False
     ) -> tuple[Values, list[InputFault]]:
-        """The values of a record by name, all of whose names are known, and what is wrong with them."""
+        """The values of a record by name, whose names are all known, and its faults."""
         written = {
             name: NOT_FINITE[value]
             for name, value in (cells.items() if quoted else ())
@@ -201,7 +201,7 @@ class RecordReader:
         return values, found[:MAX_FAULTS]
 
     def gap_faults(self, values: Values, field: str, i: int | None) -> list[InputFault]:
-        """The faults of gaps in a row that stands among lists of numbers, which have none."""
+        """The faults of gaps in a row within lists of numbers, which cannot have gaps."""
         gaps = (one.name for one, value in zip(self._rows.columns, values, strict=True) if value is None)
         return [
             self._of_value(name, "missing_value", NO_VALUE, field, i) for name in islice(gaps, MAX_FAULTS)
@@ -230,7 +230,7 @@ class RecordReader:
             seen.add(name)
 
     def missing_faults(self, given: Sequence[str], field: str) -> list[InputFault]:
-        """The faults of columns that need values and are not among those given."""
+        """The faults of columns that need values but are not in ``given``."""
         present = frozenset(given)
         missing = (name for name, column in self._by_name.items() if column.required and name not in present)
         return [
@@ -244,7 +244,7 @@ class RecordReader:
 
     @cached_property
     def example(self) -> str:
-        """A short record in JSON, whose further columns are left out."""
+        """A short example of a record in JSON, without further columns."""
         columns = [*self._by_name.values()]
         shown = {column.name: example_of(column) for column in columns[:_SHOWN_COLUMNS]}
         text = json.dumps(shown, ensure_ascii=False)
@@ -257,7 +257,7 @@ class RecordReader:
         return InputFault(f"{field}.{name}"[:200], "unknown_column", message, i or 0, None, name)
 
     def _of_value(self, name: str, code: str, what: str, field: str, i: int | None) -> InputFault:
-        """The fault of the value of a column, or of all of them if it has no name."""
+        """The fault of a column's value, or of all values if the column has no name."""
         column = self._number_of.get(name)
         if column is None:
             return InputFault(field, code, f"{place_of(field, i)} {what}.", i or 0)
@@ -283,5 +283,5 @@ def example_of(column: ColumnEncoder) -> Any:
 
 
 def whole(digits: str) -> float:
-    """A whole number; Python refuses to read those of thousands of digits."""
+    """A whole number; Python refuses to read numbers with thousands of digits."""
     return int(digits) if len(digits) <= _LONGEST_WHOLE else float(digits)

@@ -1,4 +1,4 @@
-"""Rows of a query that can be answered, beside others that cannot."""
+"""Queries in which some rows can be answered and others cannot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_FAULTY_ROWS: Final = 1000
 
 @dataclass(slots=True)
 class FaultyRows:
-    """numbers: of the rows that can be answered, rising. faults: the first of each other row."""
+    """numbers: rising numbers of the rows that can be answered. faults: the first fault of each other row."""
 
     numbers: list[int] = field(default_factory=list)
     faults: list[InputFault] = field(default_factory=list)
@@ -38,7 +38,7 @@ class FaultyRows:
         return faults_as_json(self.faults)
 
     def spread(self, results: list[bytes], absent: bytes = b"null") -> list[bytes]:
-        """A text for every row of the query, from those of the rows that were answered."""
+        """A text for every row of the query, given the texts of the rows that were answered."""
         if not self.faults:
             return results
         of_rows = [absent] * (len(self.numbers) + len(self.faults))

@@ -1,4 +1,4 @@
-"""What an answer says of a record besides its decision: all of it on request, and what is unusual always."""
+"""Notes of an answer about a record besides its decision: all on request, unusual values always."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from core.packed.record_rows import RecordRows, Values
 
 
 class RecordNote(NamedTuple):
-    """missing: names of columns without a value, which was filled by what the others say; None if no column
+    """missing: names of columns without a value, which was filled from the others; None if no column
     fills gaps. outside: numbers and dates outside their range in training. unseen: names of categories whose
-    value no row of training had; None if there are no categories. cut: names of texts that were too long.
-    known_terms: words of each text that training had, by name. Both are None if there are no texts.
+    value no training row had; None if there are no categories. cut: names of texts that were too long.
+    known_terms: number of words of each text that training had, by name. Both are None if there are no texts.
     """
 
     missing: list[str] | None
@@ -57,7 +57,7 @@ class RecordNotes:
         )
 
     def unusual(self, values: Values) -> RecordNote | None:
-        """The same without ``known_terms``, of a record in which something is unusual; None for others."""
+        """The note without ``known_terms``, for a record with unusual values; None for other records."""
         odd = [place for place, is_noteworthy in self._tests if is_noteworthy(values[place])]
         return self._note(values, odd) if odd else None
 
@@ -86,7 +86,7 @@ class RecordNotes:
         return notes
 
     def _note(self, values: Values, places: Sequence[int]) -> RecordNote:
-        """The note of what is unusual in some of the columns."""
+        """The note about unusual values in some of the columns."""
         chosen = set(places)
         names: dict[int, list[str]] = {GAP: [], UNSEEN: [], OUTSIDE: [], CUT: []}
         for place, column in self._columns:
@@ -108,7 +108,7 @@ def is_known(column: ColumnEncoder, value: Any) -> bool:
 
 
 def _noteworthy_test(column: ColumnEncoder) -> Callable[[Any], bool]:
-    """A test of values of usable records: whether an answer says something of them."""
+    """A test of values of usable records: whether an answer has a note about them."""
     is_usual, fills = usual_test(column), column.fills
 
     def is_noteworthy(value: Any) -> bool:

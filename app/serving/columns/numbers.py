@@ -39,7 +39,7 @@ class Numbers(Columns):
         super().__init__(version, row_count)
         self.n_columns = version.columns
         names: list[str] | None = version.inputs.get("columns")
-        # Of two columns with one name none could be meant.
+        # If two columns had one name, the name would be ambiguous.
         is_usable = names is not None and len(set(names)) == len(names) == self.n_columns <= MAX_COLUMNS
         self.names = names if is_usable else None
         means: list[float] = version.inputs.get("means") or []
@@ -117,7 +117,7 @@ class _ByTables(RecordRows):
                 lists, _ = self.lists(numbers.start, numbers.stop)
                 return np.column_stack([np.array(values, dtype=np.float64) for values in lists])
             except REFUSED:
-                # Row by row, to name what is wrong.
+                # Row by row, to name the faults.
                 return super()._table(numbers)
         return super()._table(numbers)
 

@@ -1,4 +1,4 @@
-"""Makes the columns of a version, in the form that it has."""
+"""Makes the columns of a version, in its form."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def columns_of(
     encoder: Encoder | None = None,
     make_tally: Callable[[RecordRows], InputTally] = InputTally,
 ) -> Columns:
-    """The columns of a version. encoder: if it has one. make_tally: makes what counts its records."""
+    """The columns of a version. encoder: None if it has none. make_tally: makes a counter of its records."""
     if encoder is None:
         return Numbers(version, row_count)
     return Encoded(version, row_count, encoder, make_tally)

@@ -12,13 +12,13 @@ MAX_OUTSIDE: Final = 10
 """Columns outside their range that are named for one row; all are counted."""
 
 ROUNDING: Final = 2.0**-23
-"""Numbers that went through float32 differ from their range by at most this part of its larger end."""
+"""Numbers that were converted to float32 may exceed their range by this share of its larger end."""
 
 
 class Outside(NamedTuple):
     """The columns of one row with values outside the range of the training rows.
 
-    columns: the first `MAX_OUTSIDE`, each by its name, or by its number if it has none. total: how many.
+    columns: the first `MAX_OUTSIDE`, each by its name, or by its number if it has none. total: their number.
     """
 
     columns: list[str | int]
@@ -33,6 +33,6 @@ class RowCount:
 
 
 def widened(ranges: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Lower and upper ends of ranges (d, 2), beyond what rounding to float32 changes."""
+    """Lower and upper ends of ranges (d, 2), widened by the rounding errors of float32."""
     slack = ROUNDING * np.abs(ranges).max(axis=1)
     return ranges[:, 0] - slack, ranges[:, 1] + slack

@@ -1,4 +1,4 @@
-"""What a version with an encoder needs to read records and to score them quickly."""
+"""Reads and scores records quickly, for a version with an encoder."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Records(Named):
         self._row_count = row_count or RowCount()
 
     def scorer(self, score: Callable[[Values], float]) -> Callable[[Body], float | None]:
-        """What gives the score of the one record or text in the body of a query; None for any other body, and
-        for a record of which the answer says more.
+        """A function that scores the one record or text in the body of a query; it returns None for any other
+        body, and for a record whose answer has a note.
         """
         decode_clean, count_clean = self.clean.decode_one, self.count.clean
 
@@ -56,7 +56,7 @@ class Records(Named):
                     values = decode_clean(data)
                     score_of = score(values)
                 except REFUSED:
-                    # Records come from the same sources: the next one is likely to be like this one.
+                    # Records come from the same sources, so the next one is probably like this one.
                     self._expects_clean = False
                 else:
                     count_clean(values)
@@ -67,7 +67,7 @@ class Records(Named):
                     return None
                 score_of = score(values)
             except REFUSED:
-                # Other code reports what is wrong with the record.
+                # Other code reports the faults of the record.
                 return None
             self._expects_clean = self.count.look(values)
             return score_of
@@ -90,7 +90,7 @@ class Records(Named):
 
     @cached_property
     def baseline(self) -> Baseline:
-        """What explanations compare records with."""
+        """The baseline of explanations of records."""
         return Baseline.of_encoder(self.encoder)
 
     @property
@@ -107,7 +107,7 @@ class Records(Named):
         )
 
     def note(self, values: Values) -> RecordNote:
-        """What an explained answer says of a record; counts what is outside the range of training."""
+        """The note of an explained answer about a record; counts values outside the range of training."""
         note = self.notes.explained(values)
         self._row_count.outside += note.outside.total > 0
         return note

@@ -1,4 +1,4 @@
-"""Rows by the names of their columns, in whichever form: read quickly, and again where that fails."""
+"""Rows by the names of their columns, in any form: they are read quickly, and again if that fails."""
 
 from __future__ import annotations
 
@@ -36,22 +36,22 @@ class RecordRows(Rows):
 
     @abstractmethod
     def quick(self, i: int) -> Values:
-        """The values of a record of good form. Raises as `REFUSED` says."""
+        """The values of a well-formed record. Raises the errors in `REFUSED`."""
 
     @abstractmethod
     def thorough(self, i: int) -> tuple[Values, list[InputFault]]:
-        """The values of any record, and what is wrong with them."""
+        """The values of any record, and its faults."""
 
     @abstractmethod
     def lists(self, first: int, stop: int) -> tuple[Lists, Unsure]:
-        """The values of some records of good form, by columns, and in which columns something may be unusual.
+        """The values of well-formed records, by columns, and the columns that may have unusual values.
 
-        Raises as `REFUSED` says.
+        Raises the errors in `REFUSED`.
         """
 
     def each(self, work: Callable[[Values], Result], rows: Iterable[int]) -> list[Result]:
-        """What ``work`` makes of some records, which are counted; it raises InvalidProblem for values that no
-        row can have.
+        """The results of ``work`` for some records, which are counted; it raises InvalidProblem for values
+        that no row can have.
 
         Raises InvalidRequest naming rows and columns.
         """
@@ -114,7 +114,7 @@ class RecordRows(Rows):
 
 
 class RawRecords(RecordRows):
-    """Records of which each is a value of JSON, not yet decoded."""
+    """Records that are JSON values, not yet decoded."""
 
     def __init__(
         self,
@@ -174,10 +174,10 @@ class TextRecords(RawRecords):
 
 
 class CellRecords(RecordRows):
-    """Records by columns. cells: values of JSON of each given column by name, ``n`` of each.
+    """Records by columns. cells: JSON values of each given column by name, ``n`` each.
 
-    typed: whether all values are of the types of their columns, and none is missing that is needed. clean:
-    names of columns in which nothing is unusual.
+    typed: whether all values have the types of their columns, and no needed one is missing. clean:
+    names of columns without unusual values.
     """
 
     def __init__(

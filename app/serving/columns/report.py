@@ -1,4 +1,4 @@
-"""What the records of queries to a version were like, compared with the rows that it was trained on."""
+"""A report on the records of queries to a version, compared with the version's training rows."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def _parts(column: ColumnEncoder, counts: Sequence[int]) -> list[float]:
 
 
 def _names(column: ColumnEncoder, profile: ColumnProfile) -> Iterator[tuple[int, str]]:
-    """The numbers of the bins that a column has, and what is in them."""
+    """The numbers and names of the bins that a column has."""
     if isinstance(column, CategoryColumn):
         yield from enumerate(column.values[place][:100] for place in profile.top)
         yield OTHERS, "other values"

@@ -33,19 +33,19 @@ MOST_EXAMPLES: Final = 20
 _LONGEST_EXAMPLE: Final = 200
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _KEPT_BYTES: Final = 16 * 1024 * 1024
-"""Bytes of encoded schemas that are kept; that of 10,000 columns has 1 to 3 MB."""
+"""Total bytes of encoded schemas that are kept; the schema of 10,000 columns has 1 to 3 MB."""
 _BOUNDS: Final = {"minimum": -MAX_MAGNITUDE, "maximum": MAX_MAGNITUDE}
 
 
 class EncodedSchema(NamedTuple):
-    """A schema as JSON. digest: of its bytes."""
+    """A schema as JSON. digest: SHA-256 of its bytes."""
 
     body: bytes
     digest: str
 
 
 class EncodedSchemas:
-    """The schemas of versions as JSON, each made once, in a thread; those used last are kept.
+    """The schemas of versions as JSON; each is made once, in a thread, and the last used ones are kept.
 
     Only the event loop's thread may use it.
     """
@@ -54,7 +54,7 @@ class EncodedSchemas:
         self._kept: LruCache[tuple[str, int], EncodedSchema] = LruCache(_KEPT_BYTES)
 
     async def of(self, version: ModelVersion, columns: Columns) -> EncodedSchema:
-        """The schema of the records of a version, of which these are the columns. Raises NotFound."""
+        """The schema of the records of a version, which has these columns. Raises NotFound."""
         name = version.qualified_model, version.version
         encoded = self._kept.get(name)
         if encoded is None:
@@ -69,7 +69,7 @@ def _encoded(columns: Columns) -> EncodedSchema:
 
 
 def record_schema(columns: Columns) -> Json:
-    """The schema of a record of a version. Raises NotFound where its columns have no names."""
+    """The schema of a record of a version. Raises NotFound if its columns have no names."""
     named = columns.named
     if named is None:
         text = (

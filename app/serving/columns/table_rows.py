@@ -1,4 +1,4 @@
-"""Rows of numbers in the order of the columns: lists, sparse rows, and tables that came as tensors.
+"""Rows of numbers in the order of the columns: lists, sparse rows, and tables from tensors.
 
 A list of JSON is decoded row by row into tables of bounded size, so that neither a long list nor wide sparse
 rows take much more memory than the body, and no single call holds the interpreter lock for long.
@@ -38,8 +38,8 @@ Index = Annotated[int | float, Meta(extra_json_schema={"minimum": 0, "multipleOf
 class SparseRow(msgspec.Struct, forbid_unknown_fields=True):
     """A row by the columns and values of its stored entries; all others are 0.
 
-    index_base: where the indices begin. 0 by default, which is refused where the svmlight file that a version
-    was trained on counts from 1: such a row says what it means.
+    index_base: the first index. It is 0 by default; the default is refused if the svmlight file that a
+    version was trained on counts from 1, so that such a row must state its base.
     """
 
     indices: list[Index]
@@ -80,7 +80,7 @@ def is_record(raw: bytes) -> bool:
 class TableRows(Rows):
     """given: one row, or many, as JSON or numbers; or a table (n, d) of float32 or float64. names: of the
     numbers in lists, if they are not in the order of the columns. quoted: whether texts like NaN were put
-    into quotes. Raises InvalidRequest where lists are no rows.
+    into quotes. Raises InvalidRequest if lists are not rows.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class TableRows(Rows):
             raise invalid([wrong_width(width, self.columns.n_columns, self.field, i)])
 
     def _row(self) -> list[float] | SparseRow | NDArray[Any] | None:
-        """The only row where it can be scored as it is; None where it must be put in order first."""
+        """The only row if it can be scored unchanged; None if it must be sorted first."""
         if isinstance(self._given, np.ndarray):
             self._check_width(self._given.shape[1])
             row: NDArray[Any] = self._given[0]
@@ -226,7 +226,7 @@ class TableRows(Rows):
         """The faults of a row in JSON that could not be decoded. message: of the decoder."""
         row = json_value(text)
         if text[:1] == b"{":
-            # A sparse row: what the decoder says of it is precise.
+            # For a sparse row, the message of the decoder is precise.
             return [_sparse_fault(row, self.field, i, message)]
         if not isinstance(row, list):
             what = "must be a list of numbers, or an object of values by the names of the columns"
@@ -309,7 +309,7 @@ def one_of_table(
     limits: RequestLimits,
     row: list[float] | SparseRow | NDArray[Any] | None = None,
 ) -> RowAnswer:
-    """The decisions on the only row; see `Rows.one`. row: where it need not be read and put in order."""
+    """The decisions on the only row; see `Rows.one`. row: the row, if it needs no reading and sorting."""
     packed = [served.student for served in students]
     is_linear = not explain and all(student.map.kind == "linear" for student in packed)
     if isinstance(row, SparseRow) and is_linear:
@@ -358,7 +358,7 @@ def decide_readable(
 
 
 def table_fault(rows: Rows, fault: Fault, numbers: Sequence[int], table: NDArray[Any]) -> InputFault:
-    """A fault of the core, which names a row x and a table X, as one of the request."""
+    """Converts a fault of the core, which names a row x and a table X, to a fault of the request."""
     number = None if fault.row is None else numbers[fault.row]
     row = 0 if rows.single else number
     if fault.field not in {"x", "X"}:

@@ -1,6 +1,7 @@
-"""Counts of what the records of queries are like, in this process, until they are written to the database.
+"""Counts properties of the records of queries, in this process, until they are written to the database.
 
-Of every column: gaps, values that training did not have, values outside its range, and cut texts. One of 64
+For every column it counts gaps, values that training did not have, values outside the range, and cut texts.
+One in 64 records is also put into bins, which are compared with the training rows. No value is stored.
 records is also put into bins, to be compared with the rows of training. No value is kept.
 """
 
@@ -24,22 +25,22 @@ from core.packed.record_rows import LONGER_THAN_NULLS, RecordRows, Values, is_mi
 from core.packed.terms import MAX_TEXT_BYTES, cut_text
 
 SAMPLED: Final = 64
-"""Of so many records one is put into bins."""
+"""One in this many records is put into bins."""
 GAP, UNSEEN, OUTSIDE, CUT = range(len(UNUSUAL))
 WIDTH: Final = len(UNUSUAL) + BINS
-"""Counts of a column: of what is unusual, then of its bins."""
+"""Number of counts of a column: of unusual values, then of its bins."""
 
 SURELY_WHOLE: Final = MAX_TEXT_BYTES // 4
-"""Texts of at most so many characters are not cut."""
+"""Texts of at most this many characters are not cut."""
 _DAY: Final = 86_400_000_000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Taken(NamedTuple):
-    """What a tally has counted.
+    """Counts taken from a tally.
 
-    counts: `WIDTH` numbers of each column of the encoder in order, uint32, little endian. unusual: of all
-    columns together, by kind.
+    counts: `WIDTH` numbers for each column of the encoder in order, uint32, little endian. unusual: totals of
+    all columns, by kind.
     """
 
     records: int
@@ -49,7 +50,7 @@ class Taken(NamedTuple):
 
 
 class InputTally:
-    """Counts of one version, thread-safe. columns: those that are counted.
+    """Counts of one version, thread-safe. columns: the columns that are counted.
 
     Every 64th of the records that are known to be clean is put into bins, and every 64th of all others.
     """
@@ -96,7 +97,7 @@ class InputTally:
         return not kinds
 
     def add(self, columns: Sequence[Sequence[Any]], unsure: Collection[int] | None = None) -> None:
-        """Count records by columns. unsure: places of those that must be looked at; None for all."""
+        """Count records by columns. unsure: positions of columns that must be checked; None for all."""
         odd = [
             (counts, [unusual(column, value) for value in filterfalse(is_usual, columns[place])])
             for place, column, counts, is_usual in self._parts
@@ -149,7 +150,7 @@ class InputTallies:
         return tally
 
     def take(self) -> Iterator[tuple[ModelVersion, Taken]]:
-        """What has been counted since the last call, each version when it is asked for."""
+        """Counts since the last call; the counts of a version are taken when it is yielded."""
         with self._lock:
             tallies = [*self._tallies.items()]
         for tally, (version, rows) in tallies:
@@ -163,7 +164,7 @@ class InputTallies:
 
 
 def unusual(column: ColumnEncoder, value: Any) -> int | None:
-    """What is unusual about a value of a usable record, a place in `UNUSUAL`; None if nothing is."""
+    """The kind of a usable record's unusual value, a position in `UNUSUAL`; None for a usual value."""
     if is_missing(column, value):
         return GAP
     if isinstance(column, CategoryColumn):
@@ -181,13 +182,13 @@ def unusual(column: ColumnEncoder, value: Any) -> int | None:
 
 
 def range_of(column: NumberColumn) -> tuple[float, float]:
-    """The range of a column in training, beyond what rounding to float32 changes."""
+    """The range of a column in training, widened by the rounding errors of float32."""
     slack = ROUNDING * max(abs(column.low), abs(column.high))
     return column.low - slack, column.high + slack
 
 
 def usual_test(column: ColumnEncoder) -> Callable[[Any], bool]:
-    """A quick test of values of usable records: nothing is unusual about those that pass it."""
+    """A quick test of values of usable records: values that pass it are usual."""
     if isinstance(column, CategoryColumn):
         return column.places.__contains__
     if isinstance(column, TextColumn):

@@ -29,7 +29,8 @@ def answer(
 ) -> tuple[Outputs, list[RequestedOutput]]:
     """The values of all requested outputs, each (n,), and the list of these outputs.
 
-    rows: of the request. students: of its distinct classes. noted: gets the scores to note, if given. Raises
+    rows: of the request. students: of its distinct classes. noted: receives the scores to note, if given.
+    Raises
     InvalidRequest and TooLarge.
     """
     requested_outputs = _requested_outputs(inference, students)

@@ -50,7 +50,7 @@ class InferenceHandler(WireFormat[InferenceExchange, Receive, Response]):
     def prepare(
         self, target: bytes, headers: HeaderList, client: tuple[str, int] | None = None
     ) -> PreparedInference | None:
-        """What the head of an inference means; None for any other request. See `QueryHandler.prepare`."""
+        """The prepared request for the head of an inference; None for others. See `QueryHandler.prepare`."""
         if not target.startswith(self.PREFIX) or b"?" in target or b"#" in target or not target.isascii():
             return None
         try:

@@ -34,7 +34,7 @@ DATATYPES: Final[dict[Kind, str]] = {
     Kind.TEXT: TEXTS,
     Kind.VECTOR: "FP64",
 }
-"""Of the columns in the metadata; others are taken, too."""
+"""Data types of the columns in the metadata; others are accepted, too."""
 
 
 def rows_of(tensors: Sequence[Tensor], columns: Columns, max_rows: int) -> Rows:
@@ -45,7 +45,7 @@ def rows_of(tensors: Sequence[Tensor], columns: Columns, max_rows: int) -> Rows:
 
 
 def _is_table(tensors: Sequence[Tensor], columns: Columns) -> bool:
-    """Whether the inputs are one table of numbers, and the model takes such rows."""
+    """Whether the inputs are one table of numbers, and the model accepts such rows."""
     if len(tensors) != 1 or not columns.takes_lists:
         return False
     [only] = tensors

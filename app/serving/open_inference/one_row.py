@@ -2,8 +2,8 @@
 
     {"inputs": [{"name": "x", "shape": [1, 3], "datatype": "FP64", "data": [1, 2, 3]}]}
 
-or the same with a ``binary_data_size`` and the numbers behind the JSON, in both cases without requested
-outputs. Anything else, also anything that is wrong, is left to `requests` and `evaluate`, which give the same
+or the same with a ``binary_data_size`` and the numbers after the JSON, in both cases without requested
+outputs. Anything else, including anything faulty, is left to `requests` and `evaluate`, which give the same
 bits.
 """
 
@@ -81,7 +81,7 @@ class OneRow(NamedTuple):
 
 
 class _Binary(NamedTuple):
-    """What the JSON in front of a binary row says. size: bytes of the row."""
+    """The contents of the JSON before a binary row. size: bytes of the row."""
 
     dtype: np.dtype[Any]
     size: int
@@ -90,7 +90,7 @@ class _Binary(NamedTuple):
 
 
 class _Json(NamedTuple):
-    """What the JSON around the numbers of a row says. behind: what follows them."""
+    """The JSON around the numbers of a row, decoded. behind: the bytes after the numbers."""
 
     behind: bytes
     dtype: np.dtype[Any]
@@ -101,14 +101,14 @@ class _Json(NamedTuple):
 class OneRowReader:
     """Reads rows of ``n_columns`` numbers.
 
-    kept: what the JSON in front of the numbers says, by its bytes, since it repeats byte for byte.
+    kept: decoded JSON by the bytes before the numbers, because these bytes repeat.
     """
 
     n_columns: int
     kept: dict[bytes, _Binary | _Json] = field(default_factory=dict)
 
     def read(self, body: Body, json_length: int | None) -> OneRow | None:
-        """The row of a body; None if it has no such form. json_length: of its JSON, if binary data follow."""
+        """The row of a body; None if it has another form. json_length: of its JSON, if binary data follow."""
         return self._read_json(body) if json_length is None else self._read_binary(body, json_length)
 
     def _read_binary(self, body: Body, json_length: int) -> OneRow | None:
@@ -164,12 +164,12 @@ def _packed(x: NDArray[Any]) -> bytes | None:
 
 
 def _json_layout_of(body: Body, end: int, n_columns: int) -> _Json | None:
-    """What the JSON around the list behind the first key "data" says. end: where the list ends."""
+    """The JSON around the list after the first key "data", decoded. end: where the list ends."""
     try:
         request = _JSON.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    # Of a key that appears twice the last one counts, so each must be there once, beside three texts at most.
+    # The last value of a repeated key counts, so each key must be present once, with three texts at most.
     texts = 2 + (request.id is not None)
     keys = 5 + (request.id is not None)
     if len(request.inputs) != 1 or bytes(body).count(b'"') != 2 * (keys + texts):
@@ -203,7 +203,7 @@ def _layout_of(head: bytes) -> _Binary | None:
 
 
 class RowEncoder:
-    """Encodes answers of one student, of which most bytes are always the same, as `evaluate.encode` does.
+    """Encodes answers of one student, most of whose bytes are constant, as `evaluate.encode` does.
 
     served: the student. name: of the model in JSON.
     """

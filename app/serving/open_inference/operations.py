@@ -1,4 +1,4 @@
-"""What the Open Inference Protocol does, over HTTP and gRPC: inferences, model repository, statistics."""
+"""The operations of the Open Inference Protocol for HTTP and gRPC: inferences, repository, statistics."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Operations:
     async def manage(self, caller: ApiKey, exchange: InferenceExchange, body: bytes) -> Any:
         """The document of an operation on the model repository or the statistics.
 
-        body: JSON with the parameters of those operations that have some. Raises NotFound, InvalidRequest
+        body: JSON with the parameters of those operations that have any. Raises NotFound, InvalidRequest
         and Unavailable.
         """
         path, repository = exchange.path, self._repository

@@ -47,10 +47,10 @@ METHODS: Final = {"infer": "POST", "index": "POST", "load": "POST", "unload": "P
 
 @dataclass(frozen=True, slots=True)
 class ParsedPath:
-    """operation: one of the protocol. name: the model as the client wrote it, empty for the server.
+    """operation: of the protocol. name: the model as the client wrote it, empty for the server.
 
-    model: its name alone. reference: with the version or alias, if one is named. label: the class, if any.
-    tenant: in which the reference is resolved, empty while the caller is unknown.
+    model: its name only. reference: with the version or alias, if one is named. label: the class, if any.
+    tenant: the tenant in which the reference is resolved, empty while the caller is unknown.
     """
 
     operation: str

@@ -36,7 +36,7 @@ _VARY: Final = (b"vary", b"accept-encoding")
 
 
 class PreparedInference(PreparedRequest):
-    """An inference. path: without its tenant. statistics: in which it is counted."""
+    """An inference. path: without its tenant. statistics: counts the inference."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class PreparedInference(PreparedRequest):
         return timed([student.loop], self._ask, body, student) if student.loop.is_allowed else None
 
     def _ask(self, body: Body, student: ServableStudent) -> Computed | None:
-        """As `compute`. student: of the path."""
+        """Like `compute`. student: the one that the path names."""
         if student.columns.is_table and student.work <= INLINE_WORK:
             began = perf_counter_ns()
             if self._reader.n_columns != student.n_columns:

@@ -58,7 +58,7 @@ _OPTIONS: Final = msgspec.json.Decoder(_Options)
 
 
 class Repository:
-    """Computes the answers. in_thread: runs a blocking function, since most read the database."""
+    """Computes the answers. in_thread: runs a blocking function, because most read the database."""
 
     def __init__(self, store: Store, files: BlobCache, cache: ModelCache, in_thread: InThread) -> None:
         self._store, self._files, self._cache = store, files, cache
@@ -113,9 +113,9 @@ class Repository:
         }
 
     async def config(self, path: ParsedPath, max_rows: int) -> InferenceModelConfig:
-        """The metadata as a configuration of Triton, for clients that ask for one. Raises NotFound.
+        """The metadata as a configuration of Triton, for clients that request one. Raises NotFound.
 
-        max_rows: of one request. Only what clients read and this server has is there.
+        max_rows: of one request. It has only what clients read and this server supports.
         """
         metadata = await self.metadata(path)
         return {
@@ -171,7 +171,7 @@ class Repository:
     async def _first_student(
         self, version: ModelVersion, label: str | None, classes: list[str]
     ) -> ServableStudent | None:
-        """The student of ``label``; without a label, that of the first class, or None if it has none."""
+        """The student of ``label``; without a label, the student of the first class, or None."""
         asked = label if label is not None else classes[0]
         try:
             return await self._cache.student(
@@ -201,7 +201,7 @@ class Repository:
 
 
 def tensors_of(named: Named) -> list[InferenceTensor]:
-    """The inputs of a model of records, one for each column; those that may be absent are optional."""
+    """The inputs of a model of records, one for each column; inputs that may be missing are optional."""
     tensors: list[InferenceTensor] = []
     of_name = {column.name: column for column in named.rows.columns}
     for name in named.encoder.names:

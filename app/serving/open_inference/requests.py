@@ -208,7 +208,7 @@ def _decode(head: memoryview) -> _Request:
 
 
 def _may_repeat_keys(text: bytes, request: _Request) -> bool:
-    """Whether the JSON of a request may have a key twice, beside those in parameters; never a slow look."""
+    """Whether the JSON of a request may repeat a key outside of parameters; always a quick check."""
     tensors = [*request.inputs, *(request.outputs or ())]
     times = {
         "inputs": 1,
@@ -294,7 +294,7 @@ def _is_target(tensor: Tensor) -> bool:
 def requested(outputs: Sequence[tuple[str, Parameters]], binary: bool) -> list[RequestedOutput] | None:
     """The outputs with these names and parameters; None if there are none. Raises InvalidRequest.
 
-    binary: whether those are binary that do not say it.
+    binary: whether outputs are binary that do not specify it.
     """
     if not outputs:
         return None

@@ -1,7 +1,7 @@
 """Inference statistics in Triton's form: counts and nanoseconds by model and version, of all processes.
 
-Each process counts in its slot of the scoreboard, as `app.processes.metrics` does, and a request reads those
-of all: what others have counted is half a second old at most.
+Each process counts in its slot of the scoreboard, as `app.processes.metrics` does, and a request reads the
+slots of all: counts of other processes are half a second old at most.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _MAX_NOTED: Final = 1000
 
 _NUMBERS: Final = 14
 _RECORD: Final = np.dtype([("name", "S208"), ("numbers", "<f8", _NUMBERS)])
-"""The name, ``tenant/model@version``; the rows, the milliseconds of the last inference since the epoch, and
-count and nanoseconds of requests that succeeded, of those that failed, and of the stages in `Durations`.
+"""The name, ``tenant/model@version``; rows; milliseconds of the last inference since the epoch; and count and
+nanoseconds of requests that succeeded, of requests that failed, and of the stages in `Durations`.
 """
 _COUNT_BYTES: Final = 8
 MAX_VERSIONS: Final = (STATISTICS_BYTES - _COUNT_BYTES) // _RECORD.itemsize
-"""Versions of one process; beyond them those go that were used least recently."""
+"""Largest number of versions of one process; beyond it the least recently used ones are dropped."""
 _ROWS, _LAST, _SUCCESS, _FAIL = 0, 1, 2, 4
 
 Version: TypeAlias = tuple[str, str, int]
@@ -51,21 +51,21 @@ class Statistics:
         self._scoreboard, self._slot = scoreboard, slot
         self._count, table = _table(slot)
         self._names, self._numbers = table["name"], table["numbers"]
-        # Of the version that was used least recently first; a process that took the slot over goes on.
+        # The least recently used version comes first; a process that takes over the slot continues it.
         self._places = {name: place for place, name in enumerate(self._names[: int(self._count[0])].tolist())}
         self._noted: list[tuple[Version, int, tuple[int, int, int, int]]] = []
 
     def note(self, version: Version, rows: int, times: tuple[int, int, int, int]) -> None:
-        """As `succeeded`, of an inference without a queue, which is counted later.
+        """Like `succeeded`, for an inference without a queue, which is counted later.
 
-        times: in nanoseconds when it began, was parsed, was decided and ended.
+        times: in nanoseconds, when it began, was parsed, was decided and ended.
         """
         self._noted.append((version, rows, times))
         if len(self._noted) >= _MAX_NOTED:
             self.count_noted()
 
     def count_noted(self) -> None:
-        """Count what `note` has taken."""
+        """Count the inferences that `note` has recorded."""
         noted, self._noted = self._noted, []
         for version, rows, (began, parsed, decided, ended) in noted:
             took = Durations(0, parsed - began, decided - parsed, ended - decided)
@@ -84,7 +84,7 @@ class Statistics:
         self._numbers_of(version)[_FAIL : _FAIL + 2] += (1, total_ns)
 
     def of_tenant(self, tenant: str, among: Collection[str]) -> list[InferenceVersionStatistics]:
-        """What is known of a tenant's versions, or of those of its models ``among`` if there are any."""
+        """The statistics of a tenant's versions, or of those of its models ``among`` if there are any."""
         found = ((_version(name), numbers) for name, numbers in self._sums().items())
         chosen = {
             version: numbers
@@ -94,7 +94,7 @@ class Statistics:
         return [_document(version, chosen[version]) for version in sorted(chosen)]
 
     def of_version(self, version: Version) -> InferenceVersionStatistics:
-        """What is known of one version; zeros if nothing is."""
+        """The statistics of one version; zeros if there are none."""
         numbers = self._sums().get(_name(version))
         return _document(version, np.zeros(_NUMBERS) if numbers is None else numbers)
 
@@ -107,7 +107,7 @@ class Statistics:
             used = table[: int(count[0])]
             names, rows = used["name"].tolist(), used["numbers"].copy()
             for name, same, numbers in zip(names, used["name"].tolist(), rows, strict=True):
-                # Another process may have given the record to another version meanwhile.
+                # Another process may have given the record to another version in the meantime.
                 if name and name == same:
                     known = sums.get(name)
                     sums[name] = numbers if known is None else _added(known, numbers)
@@ -133,7 +133,7 @@ class Statistics:
             self._numbers[place] = 0.0
         self._names[place] = name
         if place == count:
-            # Last, since it makes the record visible to other processes.
+            # This comes last, because it makes the record visible to other processes.
             self._count[0] = count + 1
         return place
 

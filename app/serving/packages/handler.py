@@ -5,8 +5,8 @@
     GET /v1/models/{model}/classes/{class}/encoder    the encoder of its version, where it has one
     POST /v1/models/{model}:packages                  several students, which the body names, as a tar file
 
-They are of one version, whose number is in X-Model-Version. Programs ask for the package again and again with
-If-None-Match: of a loaded student that reads neither the database nor a file.
+The parts are of one version, whose number is in X-Model-Version. Programs poll packages with If-None-Match;
+for a loaded student this reads neither the database nor a file.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from app.serving.servable import ServableStudent
 from core.packed import PackedStudent
 
 AUDIT_SECONDS: Final = 3600.0
-"""Seconds for which a process writes no further audit record of the same key, version and part."""
+"""Seconds in which a process writes no further audit record for the same key, version and part."""
 REPORT: Final = b"x-stms-local"
 
 _CACHING: Final = (b"cache-control", b"private, no-cache")
@@ -80,7 +80,7 @@ class PackageHandler(WireFormat[Exchange, Receive, Response]):
     def prepare(
         self, target: bytes, headers: HeaderList, client: tuple[str, int] | None = None
     ) -> PreparedPoll | None:
-        """What the head of a GET request means whose sender may have the package; None for other requests."""
+        """The prepared form of a GET request whose sender may have the package; None for other requests."""
         if not is_package_path(target) or b"?" in target or b"#" in target or not target.isascii():
             return None
         try:
@@ -239,7 +239,7 @@ class PackageHandler(WireFormat[Exchange, Receive, Response]):
 
 
 class PreparedPoll(PreparedRequest):
-    """A request for a package that the caller has, most of the time. Raises ServiceError."""
+    """A request for a package that the caller usually has already. Raises ServiceError."""
 
     status = b"304 Not Modified"
     scope = "download"
@@ -301,7 +301,7 @@ def _tag(served: ServableStudent, digest: str) -> bytes:
 
 
 def _has(wanted: bytes | None, served: ServableStudent, digest: str) -> bool:
-    """Whether If-None-Match says that the caller has the package already."""
+    """Whether If-None-Match shows that the caller has the package already."""
     return wanted is not None and (wanted == b"*" or _tag(served, digest) in wanted)
 
 

@@ -17,7 +17,7 @@ MEDIA_TYPES: Final = {
     "map": b"application/vnd.stms.map+safetensors",
     "encoder": b"application/vnd.stms.encoder+safetensors",
 }
-"""By the last part of the path."""
+"""Media types by the last part of the path."""
 SEVERAL: Final = "packages"
 """The part of a path whose body names the classes."""
 
@@ -29,7 +29,7 @@ _CACHE_SIZE: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class PackagePath:
-    """reference: of the model: ``name``, ``name@alias`` or ``name@3``. model: its name. label: the class,
+    """reference: to the model: ``name``, ``name@alias`` or ``name@3``. model: its name. label: the class,
     empty if the body names the classes.
 
     part: ``package``, ``map``, ``encoder`` or ``packages``.

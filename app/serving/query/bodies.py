@@ -1,4 +1,4 @@
-"""Query bodies in JSON: their fields, and their rows as they came, before their version is known.
+"""Query bodies in JSON: their fields, and their undecoded rows, before their version is known.
 
     {"x": [0.1, 2, ...]}                        one row of numbers, in the order of the columns
     {"x": {"indices": [3, 7], "values": [1, 2]}}    one sparse row: columns and values that are not 0
@@ -7,10 +7,10 @@
     {"record": {"age": 39, "job": "clerk"}}     one row by the names of its columns; so may "x" be
     {"records": [{...}, ...]}                   many
     {"columns": {"age": [39, null], "job": [...]}}      many, by columns
-    {"text": "..."}, {"texts": ["...", ...]}    where the only column is one of texts
+    {"text": "..."}, {"texts": ["...", ...]}    if the only column is one of texts
 
-A body of numbers in order passes one typed decoder. Any other is decoded with its rows as they are: those are
-read once the columns of the version are known, which name what is wrong with them (``app.serving.columns``).
+A body of numbers in order passes one typed decoder. Any other body is decoded without its rows, which are
+read once the columns of the version are known, because these find the faults (``app.serving.columns``).
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ _NAMES: Final = msgspec.json.Decoder(list[str])
 
 
 class Given(NamedTuple):
-    """The rows of a request as they came.
+    """The undecoded rows of a request.
 
-    form: the field that they are in. content: of ``x``, ``record`` and ``text`` one row, of all others many;
-    of ``x`` and ``rows`` also numbers. names: of the numbers in lists. quoted: whether texts like NaN were
-    put into quotes.
+    form: the field that they are in. content: one row for ``x``, ``record`` and ``text``, many for all
+    others; for ``x`` and ``rows`` also numbers. names: of the numbers in lists. quoted: whether texts like
+    NaN were put into quotes.
     """
 
     form: str
@@ -96,7 +96,7 @@ class Given(NamedTuple):
 
     @property
     def least(self) -> int:
-        """How many rows there are at least: those of lists of values by columns are not counted yet."""
+        """Least number of rows, because the rows of lists of values by columns are not counted yet."""
         return len(self.content) if self.form in _MANY else 1
 
     def of(self, columns: Columns, max_rows: int) -> Rows:
@@ -190,7 +190,7 @@ def _decode_loosely(decoder: msgspec.json.Decoder[Decoded], text: bytes) -> tupl
     except NO_JSON as error:
         first = error
     quoted = constants_as_text(text)
-    # If that is no JSON either, the error is of what was sent.
+    # If that is not JSON either, the error is about the text as it was sent.
     with suppress(*NO_JSON):
         if quoted is not text:
             return loose.decode(quoted), True
@@ -212,7 +212,7 @@ def _loose(kind: type[QueryBody]) -> msgspec.json.Decoder[Any]:
 
 
 def _refused(message: str, decoder: msgspec.json.Decoder[Any]) -> InvalidRequest:
-    """The error of a body whose fields are not as they should be. message: of the decoder."""
+    """The error of a body with invalid fields. message: of the decoder."""
     unknown = _UNKNOWN.fullmatch(message)
     if unknown is None:
         place = _PATH.search(message)
@@ -247,14 +247,14 @@ def _check_keys(text: bytes, decoder: msgspec.json.Decoder[Any], body: QueryBody
     if text.count(b'"') == _QUOTES_OF_ONE_KEY:
         return
     check_fields_once(text, decoder.type)
-    # The key "x", and the two that such a row must have.
+    # The key "x", and the two keys of such a row.
     is_short = text.count(b'"') == _QUOTES_OF_ONE_KEY + _QUOTES_OF_SPARSE_ROW
     if isinstance(body.x, SparseRow) and not is_short and may_repeat(text, SparseRow.__struct_fields__):
         check_once(bytes(dict(pairs_of(text))["x"]), "x")
 
 
 def _check_parts(text: bytes, max_rows: int) -> None:
-    """Raise TooLarge for a body that decoding would make far more objects of than ``max_rows`` rows have.
+    """Raise TooLarge for a body from which decoding would make far more objects than ``max_rows`` rows have.
 
     Each object takes many times the memory of its text. A row is a flat list, or an object with flat lists;
     the remaining commas separate rows.
@@ -263,13 +263,13 @@ def _check_parts(text: bytes, max_rows: int) -> None:
     parts = text.count(b"[") + text.count(b"{")
     if parts <= most + max_rows and text.count(b",") <= max(most, _MANY_COMMAS):
         return
-    # What stands in texts is no part. This costs as much as decoding, so only few bodies are looked at.
+    # Texts are replaced first. This takes as long as decoding, so only few bodies are checked in this way.
     bare = _STRING.sub(b"0", text)
     is_long = bare.count(b"[") + bare.count(b"{") > most + max_rows
     if not is_long and bare.count(b",") > max(most, _MANY_COMMAS):
         # Such a list is either a list of numbers in place of rows, or a row longer than any model has.
         is_long = any(match[0].count(b",") > _MANY_COMMAS for match in _LONG.finditer(bare))
-        # Rows by names are objects, which are left once the lists are gone.
+        # Rows by names are objects, which remain after removing the lists.
         is_long = is_long or _FLAT_OBJECT.sub(b"", _FLAT.sub(b"", bare)).count(b",") > most
     if is_long:
         message = f"The body has far more parts than a query of {max_rows} rows."
@@ -312,7 +312,7 @@ def _of_columns(content: Any, columns: Columns, max_rows: int, quoted: bool) -> 
 
 
 def _list(name: str, text: bytes, named: Named, max_rows: int) -> tuple[Sequence[Any], bool, bool]:
-    """The values of one column, whether all are of its type, and whether none is unusual for sure.
+    """The values of one column, whether all have its type, and whether surely none is unusual.
 
     Raises InvalidRequest and TooLarge.
     """

@@ -1,6 +1,6 @@
-"""From the bytes of a request and the loaded students to the bytes of a response, without any I/O.
+"""Computes the bytes of a response from the bytes of a request and the loaded students, without any I/O.
 
-Everything here is thread-safe, since it only reads.
+Everything here is thread-safe, because it only reads.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def answer_class(
     if format_ is not DEFAULT_FORMAT:
         question = parse_class(data, format_, limits)
         return answer([student], question, format_.answer, limits, noted, named=False)
-    # One row, the most frequent query, takes the shortest way.
+    # One row, the most frequent query, takes the fastest path.
     if student.score_body is not None:
         score = student.score_body(data)
         if score is not None:
@@ -83,7 +83,7 @@ def _note(
 
 
 def _score_quickly(student: ServableStudent, given: Given) -> float | None:
-    """The score of one row of numbers in the order of the columns; None for others, also for faulty ones."""
+    """The score of one row of numbers in the order of the columns; None for others and for faulty rows."""
     x, columns, score_sparse = given.content, student.columns, student.score_sparse
     if given.form != "x" or given.names is not None or not columns.takes_lists:
         return None
@@ -93,7 +93,7 @@ def _score_quickly(student: ServableStudent, given: Given) -> float | None:
         if isinstance(x, SparseRow) and x.index_base is None and not columns.index_base and score_sparse:
             return score_sparse(cast(list[int], x.indices), x.values)
     except InvalidProblem:
-        # Other code reports what is wrong with the row.
+        # Other code reports the faults of the row.
         return None
     return None
 

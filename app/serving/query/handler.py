@@ -99,7 +99,7 @@ class QueryHandler(WireFormat[Exchange, Receive, Response]):
     def prepare(
         self, target: bytes, headers: HeaderList, client: tuple[str, int] | None = None
     ) -> PreparedRequest | None:
-        """What the head of a query for one class, or of a prediction, means; None for other requests.
+        """The prepared request for a query for one class, or for a prediction; None for other requests.
 
         target: of the request line. headers: names in lower case. client: (host, port).
         """
@@ -175,14 +175,14 @@ class QueryHandler(WireFormat[Exchange, Receive, Response]):
             try:
                 return timed(exchange.asked, answer, self._inline_limits, exchange.noted)
             except TooLarge as error:
-                # A few bytes of sparse rows may cost as much as megabytes of dense ones.
+                # A few bytes of sparse rows may need as much work as megabytes of dense rows.
                 if error.reason != TOO_MUCH_WORK:
                     raise
         return await self.pipeline.run(exchange, False, answer, self._limits, exchange.noted)
 
 
 class PreparedQuery(PreparedRequest):
-    """A query for one class in a format without compression. limits: of queries that are answered at once."""
+    """A query for one class in a format without compression. limits: for queries with immediate answers."""
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ DTYPES: Final[dict[bytes, np.dtype[Any]]] = {
     b"float32": np.dtype("<f4"),
     b"float64": np.dtype("<f8"),
 }
-"""Raw tensors, by the header X-Tensor-Dtype."""
+"""Types of raw tensors, by the header X-Tensor-Dtype."""
 
 OF_ONE_CLASS: Final = ("explain",)
 OF_CLASSES: Final = ("class", "explain")
@@ -106,8 +106,8 @@ def negotiate(
 ) -> RequestFormat:
     """The format of a query. known: the parameters of its path. Raises InvalidRequest and UnsupportedFormat.
 
-    An unknown Content-Type counts as JSON, and an Accept without a supported type gets JSON: many clients
-    send defaults of their libraries in both.
+    An unknown Content-Type counts as JSON, and an Accept without a supported type gets JSON, because many
+    clients send defaults of their libraries in both.
     """
     get = headers.get
     kind, accept = get(b"content-type"), get(b"accept")

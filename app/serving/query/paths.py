@@ -20,7 +20,7 @@ _CACHE_SIZE: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class ParsedPath:
-    """reference: of the model: ``name``, ``name@alias`` or ``name@3``. model: its name.
+    """reference: to the model: ``name``, ``name@alias`` or ``name@3``. model: its name.
 
     label: the class; None if the body names the classes.
     """

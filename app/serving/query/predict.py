@@ -64,7 +64,7 @@ class Prediction:
         return len(self.rows) * self.row_work
 
     def blocks(self) -> Iterator[bytes]:
-        """The results of all rows in JSON, separated by commas; a block at a time.
+        """The results of all rows in JSON, separated by commas, one block at a time.
 
         A block is about 50 ms of work, or a single row. Hardly any of it holds the interpreter lock, for
         which the event loop would wait.

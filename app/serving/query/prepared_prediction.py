@@ -53,7 +53,7 @@ class RowLabels:
 
 
 class PreparedPrediction(PreparedRequest):
-    """A prediction in JSON both ways. target: of the request line. Raises ServiceError."""
+    """A prediction with JSON in request and response. target: of the request line. Raises ServiceError."""
 
     def __init__(
         self,

@@ -54,7 +54,10 @@ CLASSES: Final = msgspec.json.Decoder(ClassesQuery)
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a query asks, before its version is known. reports_faults: whether faulty rows are left out."""
+    """The contents of a query, before its version is known.
+
+    reports_faults: whether to leave out faulty rows.
+    """
 
     given: Given
     explain: Explain
@@ -88,8 +91,8 @@ def _parse(
 
 
 def question_of(given: Given, fields: ClassQuery, format_: RequestFormat) -> Question:
-    """What a decoded JSON body asks."""
-    # Bodies whose rows stay undecoded have a type of their own, with the same fields.
+    """The question in a decoded JSON body."""
+    # Bodies with undecoded rows have another type with the same fields.
     named = getattr(fields, "classes", None)
     classes = format_.classes if named is None else tuple(named)
     return Question(given, fields.explain or format_.explain, classes, fields.faulty_rows == "report")

@@ -4,15 +4,15 @@ one row:    {"match": …, "score": …, "threshold": …, "model": …, "versio
 many rows:  {"results": [{"match": …, "score": …, "threshold": …}, …], "model": …, "version": …}
 classes:    {"classes": [{"class": …, …}, …], "model": …, "version": …}, each as one class answers
 
-"outside" and "outside_count" are present on request where the version knows the ranges of its columns: the
-first columns of the row that are outside, and how many are; of several classes once a row, in "rows" if there
-are many rows. Of records there are also "missing", "unseen", "cut" and "known_terms", see `RecordNote`;
-without a request each but the last where it names a column. Of rows that are explained by columns there are
-the fields of ``app.serving.columns.explanations``, in each decision.
-Rows that cannot be answered have null in place of a decision where "faulty_rows" is "report", and an entry of
-"errors", as problem documents have them.
+"outside" and "outside_count" are present on request if the version knows the ranges of its columns: the
+first columns of the row that are outside, and their number. With several classes they are present once per
+row, in "rows" if there are many rows. Records also have "missing", "unseen", "cut" and "known_terms", see
+`RecordNote`; without a request, each except the last is present if it names a column. Rows that are explained
+by columns have the fields of ``app.serving.columns.explanations`` in each decision.
+Rows that cannot be answered have null instead of a decision if "faulty_rows" is "report", and an entry of
+"errors", as in problem documents.
 "probability" is present for calibrated students; on request "gate" and "rejection", and for students with
-several rejections "piece", the number of the largest one from 0, with "rival" where it is a class's score.
+several rejections "piece", the number of the largest one from 0, with "rival" if it is a class's score.
 """
 
 from __future__ import annotations
@@ -44,21 +44,22 @@ _DECISION_START: Final = (b'{"match":false,"score":', b'{"match":true,"score":')
 
 
 class Notes(NamedTuple):
-    """What is said of rows besides their decisions. of_rows: of each row, for all classes, which may be
-    nothing. effects: of each class and row. Both are None if nothing is said of any.
+    """Notes about rows besides their decisions. of_rows: of each row, for all classes; may be empty.
+
+    effects: of each class and row. Both are None if there are no notes.
     """
 
     of_rows: Sequence[bytes] | None = None
     effects: Sequence[Sequence[bytes]] | None = None
 
     def of_only_class(self) -> list[bytes] | None:
-        """Both of each row, in a query of one class."""
+        """Note and effects of each row together, in a query for one class."""
         of_class = None if self.effects is None else self.effects[0]
         parts = [part for part in (self.of_rows, of_class) if part is not None]
         return [b",".join(filter(None, of_row)) for of_row in zip(*parts, strict=True)] or None
 
     def of_class(self, place: int) -> Sequence[bytes] | None:
-        """The effects of each row, in a query of several classes."""
+        """The effects of each row, in a query for several classes."""
         return None if self.effects is None else self.effects[place]
 
 
@@ -190,7 +191,7 @@ def _fields(notes: Sequence[bytes] | None) -> bytes:
 
 
 def note_of(note: RecordNote | None, *, explained: bool) -> bytes:
-    """The fields about one row; unless it is explained, only those that name a column."""
+    """The fields about one row; unless it is explained, only fields that name a column."""
     if note is None:
         return b""
     fields = {

@@ -1,4 +1,4 @@
-"""Unfinished jobs of all tenants: which of them wait for their admission, and how many are admitted."""
+"""Unfinished jobs of all tenants: jobs that wait for their admission, and the number of admitted jobs."""
 
 from __future__ import annotations
 

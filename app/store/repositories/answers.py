@@ -64,7 +64,7 @@ class AnswerCounts:
         ]
 
     def count_before(self, hour: int) -> int:
-        """How many rows `delete_before` would delete."""
+        """Number of rows that `delete_before` would delete."""
         query = sa.select(sa.func.count()).select_from(answer_counts).where(answer_counts.c.hour < hour)
         return int(self._connection.execute(query).scalar_one())
 

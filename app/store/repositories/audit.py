@@ -33,9 +33,9 @@ _LAST_SECOND: Final = 7.2e10
 
 
 _APPENDING: Final = 0x73746D73
-"""First key of the advisory locks of transactions that append records; the second says since when."""
+"""First key of the advisory locks of transactions that append records; the second key is their start time."""
 _ORIGIN: Final = 1_577_836_800
-"""Begin of the year 2020, from which the second key counts seconds: it has 31 bits."""
+"""Start of the year 2020, from which the second key counts seconds, because it has 31 bits."""
 _LOCKED_CLOCK: Final = sa.text(
     """
     WITH held AS MATERIALIZED (
@@ -58,8 +58,9 @@ _SETTLED: Final = sa.text(
 class Audit(Scoped):
     """Queries on the audit log. Records are part of the caller's transaction.
 
-    Who reads the log in the order of the ids misses nothing: an id is larger than those of all records that
-    are committed, and a page of the oldest ends before the first transaction that may still commit a record.
+    A reader that follows the order of ids misses nothing: a new id is larger than those of all committed
+    records, and a page of the oldest records ends before the first transaction that may still commit a
+    record.
     """
 
     def __init__(self, connection: Connection, tenant: str | None) -> None:
@@ -143,9 +144,9 @@ class Audit(Scoped):
     ) -> tuple[Sequence[AuditRecord], bool]:
         """One page of records after id ``after`` in the order of the list, and whether there are more.
 
-        The newest come first, or with ``oldest_first`` the oldest, up to the last one before which no other
-        can appear any more. A record has a few KiB at most; there are fewer than ``limit`` if they have more
-        than `PAGE_BYTES`.
+        The newest come first or, with ``oldest_first``, the oldest, up to the point before which no other
+        record can appear any more. A record has a few KiB at most; there are fewer than ``limit`` records if
+        they have more than `PAGE_BYTES`.
 
         since, until: seconds since the epoch. equal: required values of actor, action, object.
         """
@@ -158,7 +159,7 @@ class Audit(Scoped):
         if after is not None:
             query = query.where(id_ > after if oldest_first else id_ < after)
         if oldest_first and on_postgresql(self._connection):
-            # A statement of its own, before that of the page, which sees what was committed in between.
+            # A separate statement before that of the page, which then sees everything committed in between.
             query = query.where(id_ < _first_id(self._connection.execute(_SETTLED).scalar_one()))
         if since is not None:
             query = query.where(audit_log.c.id >= _first_id(since), audit_log.c.at >= since)
@@ -213,5 +214,5 @@ def _new_id(now: float) -> str:
 
 
 def _first_id(at: float) -> str:
-    """A text before all ids from ``at`` on, which makes a range of times one of the primary key."""
+    """A text before all ids from ``at`` on, so that a range of times is a range of the primary key."""
     return f"aud_{int(1e6 * min(max(at, 0.0), _LAST_SECOND)):014x}"

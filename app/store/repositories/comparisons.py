@@ -1,4 +1,4 @@
-"""Students of two jobs beside each other, matched by their labels in the database."""
+"""Compares the students of two jobs, which the database matches by their labels."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class PairCounts:
-    """Classes by their change: those whose metric is ``larger`` or ``smaller`` in the second job, or equal.
+    """Numbers of classes whose metric is ``larger``, ``smaller`` or equal in the second job.
 
-    only_first, only_second: classes that have the metric in one of the jobs alone.
+    only_first, only_second: numbers of classes that have the metric in one of the jobs only.
     """
 
     larger: int
@@ -53,9 +53,9 @@ class PairCounts:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Two jobs in short. larger, smaller: the classes that have changed most in either direction.
+    """A summary of two jobs. larger, smaller: the classes with the largest changes in either direction.
 
-    sample: classes that both jobs have, spread evenly over the numbers of the first job.
+    sample: classes that both jobs have, evenly spread over the class numbers of the first job.
     """
 
     counts: PairCounts
@@ -73,7 +73,7 @@ class Comparisons:
     def pairs(
         self, sides: tuple[Side, Side], metric: str, *, limit: int, largest: bool, offset: int = 0
     ) -> Sequence[Pair]:
-        """Classes that have changed, the largest change first or, unless ``largest``, the smallest one.
+        """Classes that have changed, the largest change first or, unless ``largest``, the smallest first.
 
         Changes of equal size are in the order of the first job's classes. Unchanged classes are left out.
         """

@@ -23,7 +23,7 @@ _ALL: Final = [datasets.c[field.name] for field in dataclasses.fields(Dataset)]
 
 
 class Datasets(Scoped):
-    """Queries on data sets. Only those that say so read the names of classes, which may take many MiB."""
+    """Queries on data sets. Only methods that say so read the names of classes, which may take many MiB."""
 
     def add(self, dataset: Dataset, classes: Sequence[str]) -> bool:
         """Insert a data set; returns False, and changes nothing, if its tenant has one with its digest."""
@@ -62,16 +62,16 @@ class Datasets(Scoped):
         return [Dataset(**row._mapping) for row in rows]
 
     def name(self, dataset_id: str) -> str | None:
-        """The name of a data set; None if there is none with this id."""
+        """The name of a data set; None if no data set has this id."""
         query = sa.select(datasets.c.name).where(datasets.c.id == dataset_id, self._owns(datasets))
         name: str | None = self._connection.execute(query).scalar()
         return name
 
     def lock(self, dataset_id: str, *, exclusive: bool = False) -> Dataset:
-        """As `get`, with a shared or exclusive row lock until the end of the transaction. Raises NotFound.
+        """Like `get`, with a shared or exclusive row lock until the end of the transaction. Raises NotFound.
 
-        A job is submitted under a shared lock and a data set is deleted under an exclusive one, so neither
-        transaction can miss the other.
+        A job is submitted under a shared lock and a data set is deleted under an exclusive lock, so each
+        transaction sees the other.
         """
         dataset_id = self.get(dataset_id).id if dataset_id.endswith(LATEST_SUFFIX) else dataset_id
         query = sa.select(datasets.c.id).where(datasets.c.id == dataset_id, self._owns(datasets))
@@ -88,7 +88,7 @@ class Datasets(Scoped):
     def latest(self, series: str) -> tuple[str, int] | None:
         """Id and number of the newest revision of a series, by the id of its first data set.
 
-        None where there is neither a revision nor the first data set any more.
+        None if neither a revision nor the first data set exists any more.
         """
         query = (
             sa.select(datasets.c.id, datasets.c.revision)
@@ -119,7 +119,7 @@ class Datasets(Scoped):
         return tuple(labels[skipped : None if limit is None else skipped + limit])
 
     def class_names(self, dataset_id: str, numbers: Collection[int]) -> dict[int, str]:
-        """The names of those of some classes that the data set has, by number."""
+        """Names of those of ``numbers`` that the data set has, by class number."""
         wanted = frozenset(numbers)
         return {
             first + place: label
@@ -154,6 +154,6 @@ class Datasets(Scoped):
 
 
 def row_bytes(dataset: Dataset, classes: Sequence[str]) -> int:
-    """Bytes of a data set besides its rows: name, summary, the names of its classes, and what changed."""
+    """Bytes of a data set besides its rows: name, summary, class names, description of its changes."""
     change = [] if dataset.change is None else [dataset.change]
     return len(json.dumps([dataset.name, dataset.summary, list(classes), *change]))

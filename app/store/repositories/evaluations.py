@@ -26,7 +26,7 @@ _REPORT: Final = ("classes", "not_compared")
 
 
 class UnfinishedEvaluation(NamedTuple):
-    """What must be known of an evaluation to queue it."""
+    """The fields of an evaluation that are needed to queue it."""
 
     id: str
     tenant: str
@@ -60,7 +60,7 @@ class Evaluations(Scoped):
         return Evaluation(**values | {"state": JobState(values["state"])} | found)
 
     def state(self, evaluation_id: str) -> JobState:
-        """The state of an evaluation, for those who look often. Raises NotFound."""
+        """The state of an evaluation, for callers that read it often. Raises NotFound."""
         state = self._connection.execute(
             sa.select(evaluations.c.state).where(self._is(evaluation_id))
         ).scalar()
@@ -121,7 +121,7 @@ class Evaluations(Scoped):
     def succeed(self, evaluation_id: str, result: Json, report: Json) -> bool:
         """Store the result of an evaluation; returns False if it has ended already.
 
-        result: values of columns. report: what `Evaluation` has beside them.
+        result: values of columns. report: further fields of `Evaluation`.
         """
         packed = zlib.compress(json.dumps(report, separators=(",", ":")).encode("utf-8"))
         return self._end(evaluation_id, JobState.SUCCEEDED, report=packed, **result)

@@ -31,7 +31,7 @@ class Events:
         return self.append_all(job_id, [(event_type, data or {})])[0]
 
     def append_all(self, job_id: str, events: Sequence[tuple[str, Json]]) -> Sequence[Event]:
-        """As `append`, for several (type, data) pairs in order. The end of a job goes to webhooks, too."""
+        """Like `append`, for several (type, data) pairs in order. The end of a job also goes to webhooks."""
         if not events:
             return []
         if on_postgresql(self._connection):
@@ -56,7 +56,7 @@ class Events:
         return stored
 
     def newest(self, job_ids: Sequence[str]) -> dict[str, tuple[bool, int]]:
-        """By job id whether the job has ended, and the number of its newest event. One statement.
+        """By job id, whether the job has ended, and the number of its newest event, in one statement.
 
         A job that has ended stores no further events. Jobs that do not exist are left out.
         """

@@ -1,4 +1,4 @@
-"""What monitors have counted by the hour, and the evidence against promises that was made of it."""
+"""Counts of monitors by the hour, and the evidence against promises that is computed from them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from app.store.monitor_tables import monitor_hours, monitors, promise_evidence, 
 
 @dataclass(frozen=True, slots=True)
 class EvidenceRow:
-    """As `app.store.monitor_tables.promise_evidence` says."""
+    """A row of `app.store.monitor_tables.promise_evidence`."""
 
     monitor_id: str
     run: int
@@ -34,7 +34,7 @@ class EvidenceRow:
 
 
 class SampledAnswer(NamedTuple):
-    """What the evidence needs of a sample. correct: None while nobody has said."""
+    """The fields of a sample that the evidence needs. correct: None without feedback."""
 
     hour: int
     answer: bool
@@ -119,7 +119,7 @@ class Evidences:
         return float(self._connection.execute(query).scalar() or 0.0)
 
     def count_alarms(self) -> int:
-        """Number of alarms that nobody has acknowledged, of the present runs of all monitors."""
+        """Number of alarms of the present runs of all monitors that nobody has acknowledged."""
         same = (promise_evidence.c.monitor_id == monitors.c.id) & (promise_evidence.c.run == monitors.c.run)
         query = sa.select(sa.func.count()).select_from(promise_evidence.join(monitors, same))
         query = query.where(promise_evidence.c.alarm_at.is_not(None))

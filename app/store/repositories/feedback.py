@@ -1,4 +1,4 @@
-"""What people say of answers: of samples, and reports about answers that were not sampled."""
+"""People's feedback about answers: about samples, and reports about answers that were not sampled."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Feedback(Scoped):
     """Queries on the feedback of a tenant."""
 
     def samples(self, ids: Collection[str]) -> dict[str, Sample]:
-        """The samples with these ids, locked until the end; those that do not exist are left out."""
+        """The samples with these ids, locked until the end; missing ones are left out."""
         found: dict[str, Sample] = {}
         for some in batched(ids):
             query = sa.select(*_SAMPLE).where(self._owns(samples), samples.c.id.in_(some))
@@ -81,7 +81,7 @@ class Feedback(Scoped):
         self._connection.execute(sa.update(monitors).where(monitors.c.id == given.monitor_id).values(counted))
 
     def reports(self, monitor_id: str, label: str, since: float) -> tuple[int, int]:
-        """Reports about yes answers of a class that were not sampled, and those that say it was wrong."""
+        """Numbers of reports about unsampled yes answers of a class, in total and that they were wrong."""
         table = feedback.c
         wrong = sa.func.sum(sa.case((table.correct, 0), else_=1))
         query = sa.select(sa.func.count(), wrong).where(

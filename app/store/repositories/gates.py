@@ -19,7 +19,7 @@ _KEYS: Final = ("tenant", "model", "alias")
 
 
 class Gates(Scoped):
-    """Queries on the gates of a tenant. An alias has at most one, and it is deleted with the alias."""
+    """Queries on the gates of a tenant. An alias has at most one gate, which is deleted with the alias."""
 
     def find(self, model: str, alias: str) -> Gate | None:
         """The gate of an alias, or None."""
@@ -41,7 +41,7 @@ class Gates(Scoped):
     def set(self, gate: Gate, *, expected_revision: int) -> Gate:
         """Store the gate of an alias as its next revision.
 
-        expected_revision: of the present one, 0 if there must be none. Raises PreconditionFailed.
+        expected_revision: revision of the present gate, 0 if there must be none. Raises PreconditionFailed.
         """
         self._check_owner(gate.tenant)
         present = self._revision(gate.model, gate.alias, expected_revision)

@@ -1,4 +1,4 @@
-"""What the tables of hourly counts of versions have in common."""
+"""Functions that all tables of hourly counts of versions share."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def of_version(table: sa.Table, tenant: str, model: str, version: int) -> Column
 
 
 def delete_hours(connection: Connection, table: sa.Table, hour: int) -> int:
-    """Delete the counts of all versions before an hour, and what they count in the bytes of the versions.
+    """Delete the counts of all versions before an hour, and subtract their bytes from those of the versions.
 
-    Returns how many rows were deleted.
+    Returns the number of deleted rows.
     """
     is_old = table.c.hour < hour
     same_version = [table.c[name] == model_versions.c[name] for name in _VERSION]

@@ -57,7 +57,7 @@ class InputCounts:
         return [InputRow(*row) for row in self._connection.execute(query)]
 
     def count_before(self, hour: int) -> int:
-        """How many rows `delete_before` would delete."""
+        """Number of rows that `delete_before` would delete."""
         query = sa.select(sa.func.count()).select_from(input_counts).where(input_counts.c.hour < hour)
         return int(self._connection.execute(query).scalar_one())
 

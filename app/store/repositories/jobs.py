@@ -24,7 +24,7 @@ _COLUMNS = [jobs.c[field.name] for field in dataclasses.fields(Job)]
 
 
 class JobStatus(NamedTuple):
-    """What is looked at again and again while a job is unfinished; no long column is among it."""
+    """The fields that are read repeatedly while a job is unfinished; none of them is long."""
 
     state: JobState
     attempt: int
@@ -50,12 +50,12 @@ class Jobs(Scoped):
         return _entity(row)
 
     def lock(self, job_id: str) -> Job:
-        """As `get`, with an exclusive row lock until the end of the transaction. Raises NotFound."""
+        """Like `get`, with an exclusive row lock until the end of the transaction. Raises NotFound."""
         self._lock(job_id)
         return self.get(job_id)
 
     def status(self, job_id: str, *, lock: bool = False) -> JobStatus:
-        """The status of a job, for those who look often. lock: as `lock` does. Raises NotFound."""
+        """The status of a job, for callers that read it often. lock: as in `lock`. Raises NotFound."""
         if lock:
             self._lock(job_id)
         columns = (jobs.c[name] for name in JobStatus._fields)
@@ -149,7 +149,7 @@ class Jobs(Scoped):
             tallies.add(JOB_ERRORS, error_label(job.error_code))
 
     def oldest_queued_seconds(self) -> float:
-        """How long the oldest queued job has waited, by the database's clock; 0 without one."""
+        """Seconds that the oldest queued job has waited, by the database's clock; 0 without one."""
         query = sa.select(sa.func.min(jobs.c.queued_at), clock_expression(self._connection))
         query = query.where(is_unfinished, self._owns(jobs))
         oldest, now = self._connection.execute(query.where(jobs.c.state == JobState.QUEUED.value)).one()
@@ -222,7 +222,7 @@ def _changed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _named_in(spec: Json) -> dict[str, str | None]:
-    """What a specification names that must not be deleted while its job is unfinished.
+    """The objects that a specification names and that must not be deleted while its job is unfinished.
 
     The teacher is the reference of a version; the name of a model on another server has no ``@``.
     """

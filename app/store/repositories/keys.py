@@ -52,7 +52,7 @@ class Keys(Scoped):
     def add_first(self, key: ApiKey) -> bool:
         """Add the first key unless some key exists; returns whether it was added.
 
-        The id of a first key is always the same, so of several processes that try at once one succeeds.
+        The id of a first key is always the same, so only one of several processes that try at once succeeds.
         """
         if self.exist():
             return False
@@ -63,7 +63,7 @@ class Keys(Scoped):
         return added
 
     def all(self) -> Sequence[ApiKey]:
-        """All keys, also those that have ended, oldest first. They may take much memory."""
+        """All keys, including ended ones, oldest first. They may take much memory."""
         query = sa.select(*_COLUMNS).where(self._owns(api_keys)).order_by(api_keys.c.id)
         return [_entity(row) for row in self._connection.execute(query)]
 
@@ -72,7 +72,7 @@ class Keys(Scoped):
         return self._connection.execute(sa.select(api_keys.c.id).limit(1)).first() is not None
 
     def known(self) -> Sequence[ApiKey]:
-        """The keys that servers know: those in use, and without scopes and models those that ended lately."""
+        """The keys that servers read: active keys, and recently ended ones without scopes and models."""
         now = time.time()
         in_use = sa.select(*_COLUMNS).where(self._owns(api_keys), _is_in_use(now))
         keys = [_entity(row) for row in self._connection.execute(in_use.order_by(api_keys.c.id))]
@@ -123,7 +123,7 @@ class Keys(Scoped):
         return [_entity(row) for row in self._connection.execute(query.order_by(api_keys.c.id))]
 
     def names(self, key_ids: Collection[str]) -> dict[str, str]:
-        """Names of those of some keys that exist, by id; of revoked keys, too."""
+        """Names of those of ``key_ids`` that exist, by id; revoked keys included."""
         columns = sa.select(api_keys.c.id, api_keys.c.name).where(self._owns(api_keys))
         rows = [
             row

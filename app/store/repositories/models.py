@@ -33,7 +33,7 @@ KEPT_MOVES: Final = 1000
 KEPT_NAMES: Final = 10_000
 """Names of models without a version whose numbers a tenant keeps one by one."""
 ALIAS_BYTES: Final = 500
-"""Of an alias, or of a move of one, in the quota and in the bytes of a page."""
+"""Bytes of an alias, or of a move of one, in the quota and in the bytes of a page."""
 _ALL_NAMES: Final = ""
 _COLUMNS: Final = [model_versions.c[field.name] for field in dataclasses.fields(ModelVersion)]
 
@@ -93,7 +93,7 @@ class Models(Scoped):
         return deleted
 
     def lock(self, model: str, version: int) -> None:
-        """Lock a version, so that no job can take it as its teacher meanwhile, or it cannot be deleted.
+        """Lock a version, so that no job can take it as its teacher meanwhile, or so that it is not deleted.
 
         Raises NotFound.
         """
@@ -131,7 +131,7 @@ class Models(Scoped):
         return None if row is None else _version(row)
 
     def newest_of_origin(self, model: str, origin: str) -> int | None:
-        """The highest number, where they were made, of the versions that bundles of ``origin`` brought."""
+        """The highest original number of the versions that bundles of ``origin`` brought."""
         imported = model_versions.c.metrics["imported"]
         query = sa.select(sa.func.max(imported["version"].as_integer())).where(
             self._is(model_versions, model), imported["model"].as_string() == origin
@@ -169,7 +169,8 @@ class Models(Scoped):
             .limit(limit + 1)
         )
         if after is not None:
-            # Beside the tenant PostgreSQL would compare rows from the tenant's first one on.
+            # With a further condition on the tenant, PostgreSQL would read all rows of the
+            # tenant from the first on.
             is_own = after[0] == self._tenant
             query = query.where(table.model > after[1] if is_own else sa.tuple_(*group) > after)
         if among:
@@ -246,7 +247,7 @@ class Models(Scoped):
         return found
 
     def aliased(self, names: Collection[tuple[str, str, str]]) -> dict[tuple[str, str, str], int]:
-        """Where those of some (tenant, model, alias) that exist point, of any tenant."""
+        """Versions of those of ``names``, (tenant, model, alias) of any tenant, that exist."""
         found: dict[tuple[str, str, str], int] = {}
         for some in batched(names):
             key = (aliases.c.tenant, aliases.c.model, aliases.c.alias)
@@ -307,7 +308,7 @@ class Models(Scoped):
         return int(self._connection.execute(query).scalar() or 0)
 
     def point(self, model: str, alias: str, version: int, *, expected_revision: int | None = None) -> Alias:
-        """Create an alias, or move it, to an existing version: the move of an operator.
+        """Create an alias, or move it, to an existing version; the move counts as one by an operator.
 
         expected_revision: the alias's revision as the caller read it; 0 if it must not exist; None for any.
         Raises NotFound, PreconditionFailed if the revision is another, and Conflict if the model has its full
@@ -420,9 +421,9 @@ class Models(Scoped):
         return any(self._connection.execute(query).first() is not None for query in queries)
 
     def _forget_model(self, model: str) -> None:
-        """Delete the moves of a model whose last version was deleted. Its numbers are kept.
+        """Delete the moves of a model whose last version was deleted. Its highest number is kept.
 
-        Of very many such models only the highest numbers of all are kept.
+        If there are very many such models, only the highest number of all of them is kept.
         """
         self._connection.execute(sa.delete(alias_moves).where(self._is(alias_moves, model)))
         self._connection.execute(sa.delete(schedules).where(self._is(schedules, model)))

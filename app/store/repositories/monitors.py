@@ -42,7 +42,7 @@ class Monitors(Scoped):
         return int(self._connection.execute(query).scalar_one())
 
     def find(self, model: str, alias: str, *, lock: bool = False) -> Monitor | None:
-        """The monitor of an alias; None if it has none. lock: lock its row until the end."""
+        """The monitor of an alias; None if it has none. lock: whether to lock its row until the end."""
         query = sa.select(*_MONITOR).where(self._is(model, alias))
         row = self._connection.execute(query.with_for_update() if lock else query).first()
         return None if row is None else _monitor(row)
@@ -68,7 +68,7 @@ class Monitors(Scoped):
         Registry(self._connection).model_changed(monitor.tenant, monitor.model)
 
     def change(self, monitor: Monitor, settings: MonitorSettings, now: float) -> None:
-        """Let a monitor look at something else, in a new run."""
+        """Change the settings of a monitor, which starts a new run."""
         where = self._is(monitor.model, monitor.alias)
         values: dict[str, Any] = {
             "settings": settings.model_dump(mode="json"),
@@ -82,12 +82,12 @@ class Monitors(Scoped):
         Registry(self._connection).model_changed(monitor.tenant, monitor.model)
 
     def delete(self, monitor: Monitor) -> None:
-        """Delete a monitor with its samples and what people said of them."""
+        """Delete a monitor with its samples and their feedback."""
         self._connection.execute(sa.delete(monitors).where(monitors.c.id == monitor.id))
         Registry(self._connection).model_changed(monitor.tenant, monitor.model)
 
     def active(self, models: Collection[str] | None) -> list[ActiveMonitor]:
-        """What processes know of the monitors of some models, each after its tenant; None for all."""
+        """The fields of monitors that processes need, by qualified name of the model; None for all models."""
         columns = [monitors.c[name] for name in ("id", "run", "tenant", "model", "settings", "slope")]
         same_alias = [monitors.c[name] == aliases.c[name] for name in ("tenant", "model", "alias")]
         query = sa.select(*columns, aliases.c.version).join(aliases, sa.and_(*same_alias))
@@ -102,10 +102,10 @@ class Monitors(Scoped):
     def add_samples(
         self, monitor_id: str, new: Sequence[Sample], trials: Sequence[Trials], hour: int, dropped: int
     ) -> int:
-        """Store what a process has chosen and counted for a monitor; returns how many samples were stored.
+        """Store the samples and counts of a process for a monitor; returns the number of stored samples.
 
-        None if the monitor was deleted, and none beyond `MAX_SAMPLES`. dropped: chosen ones that the process
-        could not keep. hour: of the trials.
+        None if the monitor was deleted. Samples beyond `MAX_SAMPLES` are not stored. dropped: number of
+        chosen samples that the process could not keep. hour: of the trials.
         """
         query = sa.select(monitors.c.samples).where(monitors.c.id == monitor_id).with_for_update()
         kept = self._connection.execute(query).scalar()
@@ -133,7 +133,7 @@ class Monitors(Scoped):
     def waiting(
         self, monitor: Monitor, label: str | None, *, limit: int, after: str | None = None
     ) -> tuple[list[SampleView], bool]:
-        """Samples of the present run of which nobody has said anything, oldest first, and if more follow."""
+        """Samples of the present run without feedback, oldest first, and whether more follow."""
         table = samples.c
         where = self._of_run(monitor) & table.correct.is_(None)
         if label is not None:
@@ -164,7 +164,7 @@ class Monitors(Scoped):
         return {name: (int(asked), int(yes)) for name, asked, yes in rows}
 
     def set_slope(self, monitor_id: str, slope: float, now: float) -> None:
-        """Change which no answers are asked about. Server processes follow it as a change of the model."""
+        """Change which no answers are sampled. Server processes read it as a change of the model."""
         of_one = monitors.c.id == monitor_id
         row = self._connection.execute(sa.select(monitors.c.tenant, monitors.c.model).where(of_one)).first()
         if row is not None:
@@ -188,9 +188,9 @@ class Monitors(Scoped):
         return [tuple(row) for row in self._connection.execute(sa.select(*columns).order_by(*columns))]
 
     def delete_before(self, monitor_id: str, hour: int, limit: int) -> int:
-        """Delete samples of a monitor from before an hour, at most ``limit``, and what people said of them.
+        """Delete at most ``limit`` samples of a monitor from before an hour, with their feedback.
 
-        Also its counts of these hours, and reports about other answers. Returns how many samples went.
+        It also deletes counts of these hours, and reports about other answers. Returns the number of samples.
         """
         table = samples.c
         old = sa.select(table.id).where(table.monitor_id == monitor_id, table.hour < hour)

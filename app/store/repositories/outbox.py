@@ -1,6 +1,7 @@
-"""The outbox of webhooks: events become deliveries in the transaction that makes them true.
+"""The outbox of webhooks: events become deliveries in the transaction that causes the event.
 
-What is rolled back leaves no delivery, and what is committed has one for each webhook that wants it.
+A transaction that is rolled back leaves no delivery; a committed one has a delivery for each webhook that
+wants it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Outbox:
         self._connection = connection
 
     def job_ended(self, job_id: str, event_type: str, data: Json) -> None:
-        """A job has its final state. event_type: of `JOB_EVENTS`. data: of its event."""
+        """Add deliveries for a job's final state. event_type: one of `JOB_EVENTS`. data: of its event."""
         columns = (jobs.c.tenant, jobs.c.model, jobs.c.state, jobs.c.attempt, jobs.c.version)
         errors = (jobs.c.error_code, jobs.c.error_message)
         job = self._connection.execute(sa.select(*columns, *errors).where(jobs.c.id == job_id)).one()
@@ -53,7 +54,7 @@ class Outbox:
         )
 
     def version_published(self, tenant: str, model: str, version: int, facts: Json) -> None:
-        """A version of a model exists. facts: further data."""
+        """Add deliveries for a new version of a model. facts: further data."""
         links = {"version": f"/v1/models/{model}/versions/{version}"}
         data = {"model": model, "version": version, **facts, "links": links}
         self.announce("version.published", tenant, f"{model}@{version}", data, model=model)
@@ -81,7 +82,8 @@ class Outbox:
         event_id: by default a new one. A webhook that has a delivery of the event already gets no other one.
         """
         event = WebhookEvent(event_id or new_id("evt"), event_type, tenant, subject, time.time(), data, model)
-        # A webhook that is deleted now would take the transaction with it. Only its key is locked.
+        # Otherwise the deletion of a webhook would make this transaction fail. Only the webhook's
+        # key is locked.
         listed = sa.select(webhooks.c.id, webhooks.c.events, webhooks.c.models).where(
             webhooks.c.tenant == tenant, webhooks.c.disabled_reason.is_(None)
         )
@@ -90,9 +92,9 @@ class Outbox:
         return sum(self.add(webhook_id, event) is not None for webhook_id in found)
 
     def add(self, webhook_id: str, event: WebhookEvent) -> str | None:
-        """Store a delivery, due at once; returns its id, or None if the webhook has one of the event.
+        """Store a delivery that is due at once; returns its id, or None if the webhook has one of the event.
 
-        It is dead from the start if `MAX_WAITING` others wait.
+        It is stored as dead if `MAX_WAITING` others already wait.
         """
         is_full = self.count_waiting(webhook_id) >= MAX_WAITING
         if is_full:

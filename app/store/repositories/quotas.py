@@ -1,4 +1,4 @@
-"""What each tenant uses, and the quotas that an operator has set for it."""
+"""The resources that each tenant uses, and the quotas that an operator has set for it."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class Quotas:
             self._connection.execute(sa.select(sa.func.pg_advisory_xact_lock(name)))
 
     def used(self, tenant: str) -> Resources:
-        """What the tenant uses.
+        """The resources that the tenant uses.
 
         Bytes that several of its objects share count once, students once for each job that trained them. Rows
-        count as `app.store.row_bytes` says, aliases and their moves by their number.
+        count as in `app.store.row_bytes`, aliases and their moves by their number.
         """
         alias_rows = self._count(aliases, tenant) + self._count(alias_moves, tenant)
         unfinished = sa.select(sa.func.count()).where(jobs.c.tenant == tenant, is_unfinished)

@@ -1,9 +1,9 @@
 """The revision of the registry, and the log of its changes.
 
 Every change of a version, an alias or a key, and every revocation of tokens, takes the next revision and
-appends one row to the log. A server that has read up to one revision asks for the changes after it, so
-polling costs what has changed. Revisions are assigned under a lock that lasts until the commit, so a server
-that sees a revision sees all before it.
+appends one row to the log. A server that has read up to a revision requests the changes after it, so the cost
+of polling depends on the changes only. Revisions are assigned under a lock that lasts until the commit, so a
+server that sees a revision sees all earlier ones.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _MODEL, _KEY, _TOKENS = "model", "key", "tokens"
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Names of the models, each after its tenant (see `qualified`), and ids of the API keys that changed.
+    """Names of changed models, each qualified by its tenant (see `qualified`), and ids of changed API keys.
 
-    token_revocations: ids of the new ones.
+    token_revocations: ids of new revocations.
     """
 
     models: frozenset[str]
@@ -48,7 +48,7 @@ class Registry:
             self._connection.execute(sa.select(registry_clock.c.revision).with_for_update())
 
     def revision(self) -> int:
-        """The current revision. While it is unchanged, what the servers have read is current."""
+        """The current revision. While it is unchanged, the data that servers have read is current."""
         return int(self._connection.execute(sa.select(registry_clock.c.revision)).scalar_one())
 
     def model_changed(self, tenant: str, model: str) -> None:
@@ -66,7 +66,7 @@ class Registry:
     def changes(self, after: int, until: int) -> Changed | None:
         """What changed after revision ``after``, up to revision ``until``.
 
-        None if the log does not have each of these revisions: it was shortened, or the database was restored.
+        None if the log lacks one of these revisions, because it was shortened or the database was restored.
         """
         table = registry_changes.c
         if not 0 <= until - after <= KEPT_CHANGES:

@@ -54,8 +54,8 @@ class Retention(Scoped):
         return bool(deleted)
 
     def blobs_of_job(self, job_id: str, limit: int) -> set[str]:
-        """Digests of the blobs that a job refers to: its own, and of students and of their maps
-        at most ``limit`` each."""
+        """Digests of blobs that a job refers to: its own, and those of students and of their maps,
+        at most ``limit`` of each."""
         row = self._connection.execute(
             sa.select(*blob_columns(jobs)).where(jobs.c.id == job_id, self._owns(jobs))
         ).one_or_none()

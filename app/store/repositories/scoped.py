@@ -21,7 +21,7 @@ class Scoped:
 
     @property
     def tenant(self) -> str:
-        """The tenant. Raises RuntimeError in a repository of all tenants, where a name is ambiguous."""
+        """The tenant. Raises RuntimeError in a repository of all tenants, in which a name is ambiguous."""
         if self._tenant is None:
             raise RuntimeError("This query needs the repository of one tenant: use of_tenant first.")
         return self._tenant

@@ -25,7 +25,7 @@ _ROWS_PER_STATEMENT = 200
 def rows_of(connection: Connection, job_id: str, name: str = "students") -> sa.Subquery:
     """The students of a job: its own rows, and those of its base that it does not replace.
 
-    name: of the subquery, where a statement has several.
+    name: name of the subquery, for a statement with several.
     """
     own = sa.select(job_students).where(job_students.c.job_id == job_id)
     base = connection.execute(sa.select(jobs.c.base_job_id).where(jobs.c.id == job_id)).scalar()
@@ -48,7 +48,7 @@ def _trained_by(job_id: str) -> sa.ScalarSelect[str]:
 
 
 class Students:
-    """Queries on students. What is written counts as bytes of the job, which the caller has locked."""
+    """Queries on students. Written rows count as bytes of the job, which the caller must have locked."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -121,10 +121,10 @@ class Students:
         descending: bool = False,
         search: str = "",
     ) -> tuple[Sequence[StudentRow], int]:
-        """Rows ``offset`` and following of one method, and how many there are in all.
+        """Rows of one method from ``offset`` on, and the total number of rows.
 
-        order: one of `ORDERS`, after which rows are sorted by class; "failed" puts failed rows first, then
-        those of weak classes.
+        order: one of `ORDERS`; equal rows are sorted by class. "failed" puts failed rows first, then
+        rows of weak classes.
         search: part of the label, in any case.
         """
         students = rows_of(self._connection, job_id)
@@ -138,7 +138,7 @@ class Students:
         return [_entity(row) for row in self._connection.execute(query)], int(total)
 
     def methods(self, job_id: str) -> Sequence[str]:
-        """The methods of which the job has rows."""
+        """The methods for which the job has rows."""
         query = sa.select(rows_of(self._connection, job_id).c.method).distinct()
         return sorted(self._connection.execute(query).scalars())
 
@@ -191,7 +191,7 @@ class Students:
         ]
 
     def lost_labels(self, before: tuple[str, str], after: tuple[str, str], *, limit: int) -> Sequence[str]:
-        """Labels of the first classes that have a student in one job and none in another, in their order.
+        """Labels of the first classes that have a student in one job but not in the other, in their order.
 
         before, after: id and method of each job.
         """
@@ -204,7 +204,7 @@ class Students:
         return self._connection.execute(query.order_by(old.c.class_index).limit(limit)).scalars().all()
 
     def count_succeeded(self, job_id: str, *, excluding: str) -> int:
-        """Number of rows that succeeded, of all methods but one."""
+        """Number of rows that succeeded, of all methods except ``excluding``."""
         query = sa.select(sa.func.count()).where(
             job_students.c.job_id == job_id,
             job_students.c.state == StudentState.SUCCEEDED.value,
@@ -236,7 +236,7 @@ class Students:
         return self._connection.execute(query).scalar()
 
     def keep_curves(self, curves: Sequence[tuple[StudentKey, bytes]], job_id: str) -> None:
-        """Store the curves of students, by (class index, method), in place of earlier ones."""
+        """Store the curves of students, by (class index, method); they replace earlier ones."""
         for start in range(0, len(curves), _ROWS_PER_STATEMENT):
             values: list[dict[str, Any]] = [
                 {"job_id": job_id, "class_index": key[0], "method": key[1], "curve": curve}
@@ -255,7 +255,7 @@ class Students:
             student_curves.c.class_index == class_index,
             student_curves.c.method == method,
         )
-        # A curve of the record itself takes the place of that of its base.
+        # A curve of the job itself replaces that of its base.
         query = query.order_by((student_curves.c.job_id == job_id).desc()).limit(1)
         return self._connection.execute(query).scalar()
 
@@ -266,7 +266,7 @@ class Students:
         return {(row.class_index, row.method): row.curve for row in rows}
 
     def all_curves(self, job_id: str) -> dict[StudentKey, bytes]:
-        """The curves of all students of a job, also those of its base."""
+        """The curves of all students of a job, including those of its base."""
         base = self._connection.execute(sa.select(jobs.c.base_job_id).where(jobs.c.id == job_id)).scalar()
         return ({} if base is None else self.own_curves(base)) | self.own_curves(job_id)
 
@@ -315,7 +315,7 @@ class Students:
 _COLUMNS = ("label", "objective", "gap", "iterations", "seconds", "threshold")
 _METRICS = ("f1", "auc", "accuracy", "brier")
 ORDERS = ("class", "failed", *_COLUMNS, *_METRICS)
-"""What `Students.sorted_page` can sort by."""
+"""The orders that `Students.sorted_page` accepts."""
 
 
 def _order(rows: sa.Subquery, order: str) -> sa.ColumnElement[Any]:

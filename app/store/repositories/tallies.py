@@ -1,4 +1,4 @@
-"""Counters that outlive what they count: jobs are deleted, and worker processes end."""
+"""Counters that stay when the counted objects are deleted, because jobs are deleted and workers end."""
 
 from __future__ import annotations
 

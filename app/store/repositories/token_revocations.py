@@ -38,17 +38,17 @@ class TokenRevocations(Scoped):
         return [one for some in batched(sorted(ids)) for one in self._read(table.c.id.in_(some))]
 
     def page(self, *, limit: int, after: str | None = None) -> tuple[Sequence[TokenRevocation], bool]:
-        """One page of those newer than ``after`` that have not expired, oldest first; whether more follow."""
+        """One page of unexpired revocations newer than ``after``, oldest first, and whether more follow."""
         found = self._read(sa.and_(table.c.expires_at > time.time(), table.c.id > (after or "")), limit + 1)
         return found[:limit], len(found) > limit
 
     def count(self) -> int:
-        """Number of those that have not expired."""
+        """Number of unexpired revocations."""
         lasting = sa.and_(self._owns(table), table.c.expires_at > time.time())
         return int(self._connection.execute(sa.select(sa.func.count()).where(lasting)).scalar_one())
 
     def delete_expired(self) -> None:
-        """Delete those that have expired."""
+        """Delete expired revocations."""
         self._connection.execute(sa.delete(table).where(table.c.expires_at <= time.time()))
 
     def _read(self, where: sa.ColumnElement[bool], limit: int | None = None) -> Sequence[TokenRevocation]:

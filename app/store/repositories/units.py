@@ -3,7 +3,7 @@
 Start-time fair queueing (Goyal, Vin, Cheng, SIGCOMM 1996) with units of equal cost: the start tag ("turn") of
 an owner's next unit exceeds that of its last unit by the number of owners of its tenant that have units, but
 is at least the tag in service. An owner is an API key. So tenants alternate, however many units and keys each
-has, the keys of one tenant share its turns, and who is idle does not accumulate credit.
+has; the keys of one tenant share its turns; and an idle owner does not accumulate credit.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from app.store.tables import is_unfinished, job_units, jobs
 
 
 class UnitCounts(NamedTuple):
-    """Units of all unfinished jobs, and evaluations, each of which is one. waiting: those that no worker has
-    started. running: all others.
+    """Units of all unfinished jobs, and evaluations, each of which is one unit.
 
-    An unfinished job without units waits for its first or its last step, and counts as one that waits: jobs
-    have units only while a worker coordinates them, so that without it nothing would ask for a worker.
+    waiting: units that no worker has started. running: all others.
+    An unfinished job without units waits for its first or its last step, and counts as waiting: jobs have
+    units only while a worker coordinates them, so otherwise nothing would show that a worker is needed.
     """
 
     waiting: int
@@ -61,7 +61,7 @@ class Units:
         return self._connection.execute(started.returning(job_units.c.starts)).scalar() or 1
 
     def stored_result(self, job_id: str, attempt: int, number: int) -> None:
-        """Count the unit's starts anew: it has made progress."""
+        """Reset the count of the unit's starts, because it has made progress."""
         self._set_starts(job_id, attempt, number, sa.literal(1))
 
     def excuse(self, job_id: str, attempt: int, number: int) -> None:

@@ -102,14 +102,14 @@ class Webhooks(Scoped):
         return int(self._connection.execute(query).scalar_one())
 
     def tenants_due(self, now: float, *, after: str, limit: int) -> Sequence[str]:
-        """Tenants with deliveries that are due, by turns: by name from the one after ``after`` on, at most
+        """Tenants with due deliveries, in turns: by name, starting with the one after ``after``, at most
         ``limit``.
         """
         table = webhooks.c
         query = sa.select(table.tenant).where(_is_due(now)).group_by(table.tenant).order_by(table.tenant)
         tenants: list[str] = []
         for turn in (table.tenant > after, table.tenant <= after):
-            # Both read the webhooks by an index of tenants, and no further than the limit.
+            # Both statements read webhooks by an index on tenants, and stop at the limit.
             tenants += self._connection.execute(query.where(turn).limit(limit - len(tenants))).scalars()
         return tenants
 
@@ -119,7 +119,7 @@ class Webhooks(Scoped):
         return [_webhook(row) for row in self._connection.execute(query)]
 
     def due_of(self, webhook_id: str, now: float, *, limit: int, but: Collection[str]) -> Sequence[Delivery]:
-        """The deliveries of a webhook that have been due the longest, without those with the ids ``but``."""
+        """The deliveries of a webhook that have been due the longest, without those with ids in ``but``."""
         is_due = sa.and_(webhook_deliveries.c.webhook_id == webhook_id, webhook_deliveries.c.due_at <= now)
         query = sa.select(*_DELIVERY).where(is_due, webhook_deliveries.c.id.not_in(sorted(but)))
         query = query.order_by(webhook_deliveries.c.due_at, webhook_deliveries.c.id).limit(limit)

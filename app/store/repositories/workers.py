@@ -16,9 +16,9 @@ from app.store.live_tables import workers
 
 @dataclass(frozen=True, slots=True)
 class PeerSummary:
-    """The other workers. late: number of those whose heartbeat is late. lost: number of those marked lost.
+    """The other workers. late: number of workers whose heartbeat is late. lost: number of those marked lost.
 
-    is_first: whether no live worker's name comes before this one's, which thereby is elected.
+    is_first: whether no live worker's name comes before this worker's name, which means that it is elected.
     """
 
     late: int

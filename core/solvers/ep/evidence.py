@@ -1,12 +1,13 @@
 """Type-II maximum likelihood: widths, mean and noise of GPC and GPC+ by L-BFGS on the evidence.
 
-The amplitude of the latent process is 1: another one is the same model with other noise and mean. So GPC has
-(log γ, c, m_g), and GPC+ also (log γ_g, log a_g) of the process of the noise. The evidence is not convex;
-GPC+ starts from the optimum of GPC.
+The amplitude of the latent process is 1; any other amplitude is the same model with other noise and mean. So
+GPC has the parameters (log γ, c, m_g), and GPC+ also (log γ_g, log a_g) of the noise process. The evidence is
+not convex; GPC+ starts from the optimum of GPC.
 
-The evidence of GPC+ is that of the labels given x and x*, and a query has x alone. Where x* tells the class,
-a model that takes every row of a rare class for noise has much evidence and is of no use. So GPC+ replaces
-GPC only if it gives the labels more probability by x alone, each row's by the posterior without its own site.
+The evidence of GPC+ is that of the labels given x and x*, while a query has x only. If x* tells the class, a
+model that takes every row of a rare class for noise has much evidence but is useless. So GPC+ replaces GPC
+only if it gives the labels a higher probability by x alone, for each row by the posterior without the row's
+own site.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ from core.solvers.ep.probit import Approximation, Factors, ProbitModel, propagat
 from core.types import FloatArray, IntArray
 
 _FACTOR: Final = np.log(1e3)
-"""Widths stay within this factor of the first ones."""
+"""Widths stay within this factor of the initial ones."""
 _MEANS: Final = (-5.0, 5.0)
 _NOISES: Final = (np.log(1e-3), np.log(1e3))
 _LEAST_AMPLITUDE: Final = np.log(1e-3)
 _FIRST_AMPLITUDE: Final = 0.5
 AMPLITUDES: Final = (1.0, 10.0)
-"""Upper bounds of a_g: noise of similar size everywhere, and if that helps of very different size."""
+"""Upper bounds of a_g: noise of similar size everywhere and, if that helps, of very different sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class NoiseKernel:
 
 @dataclass(frozen=True, slots=True)
 class Hyperparameters:
-    """log γ of the latent process, its mean c, m_g, and the kernel of g; None: g is constant."""
+    """log γ of the latent process, its mean c, m_g, and the kernel of g; None if g is constant."""
 
     log_width: float
     mean: float = 0.0
@@ -52,7 +53,7 @@ class Hyperparameters:
     noise: NoiseKernel | None = None
 
     def vector(self) -> FloatArray:
-        """As L-BFGS takes it, (3,) or (5,)."""
+        """The parameters in the form that L-BFGS takes, (3,) or (5,)."""
         values = [self.log_width, self.mean, self.noise_mean]
         if self.noise is not None:
             values += [self.noise.log_width, self.noise.log_amplitude]
@@ -60,12 +61,12 @@ class Hyperparameters:
 
     @classmethod
     def of(cls, vector: FloatArray) -> Hyperparameters:
-        """From ``vector``."""
+        """The parameters made from ``vector``."""
         width, mean, noise_mean, *noise = (float(value) for value in vector)
         return cls(width, mean, noise_mean, NoiseKernel(*noise) if noise else None)
 
     def bounds(self, largest_amplitude: float) -> list[tuple[float, float]]:
-        """Of each number, around this start."""
+        """Bounds of each number, around this start."""
         found = [_around(self.log_width), _MEANS, _NOISES]
         if self.noise is not None:
             found += [_around(self.noise.log_width), (_LEAST_AMPLITUDE, log(largest_amplitude))]
@@ -74,7 +75,7 @@ class Hyperparameters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Rows to learn from. signs: y = ±1, (n,). latent: distances of x. noise: of x*; None without any."""
+    """Training rows. signs: y = ±1, (n,). latent: distances of x. noise: distances of x*, or None."""
 
     signs: FloatArray
     latent: Distances
@@ -122,7 +123,7 @@ class Fitted:
         return cls(values, latent, noise, model, posterior)
 
     def gradient(self) -> FloatArray:
-        """Of the log evidence by the numbers of ``Hyperparameters.vector``."""
+        """Gradient of the log evidence with respect to ``Hyperparameters.vector``."""
         posterior = self.posterior
         values = [self.latent.gradient(posterior.latent)[0], posterior.mean_slope, posterior.noise_slope]
         if self.noise is not None and posterior.noise is not None:
@@ -134,8 +135,9 @@ class Fitted:
 class Choice:
     """Hyper-parameters with the largest evidence found.
 
-    log_evidence: there. gradient: the largest derivative of the log evidence that points into the bounds, by
-    row. evaluations: of the evidence. converged: whether L-BFGS ended by its own tolerance.
+    log_evidence: their log evidence. gradient: the largest derivative of the log evidence that points into
+    the bounds, per row. evaluations: number of evaluations of the evidence. converged: whether L-BFGS ended
+    by its own tolerance.
     """
 
     values: Hyperparameters
@@ -158,9 +160,9 @@ def maximise(
 ) -> Choice:
     """The hyper-parameters of the largest evidence near ``start``, by L-BFGS within bounds.
 
-    tolerance: of expectation propagation, and of the projected gradient by row.
-    finished, total: steps of the whole fit before this search, and in all, for its progress.
-    run: reports stage ``"evidence"`` in steps, one an iteration. Raises Cancelled.
+    tolerance: of expectation propagation, and of the projected gradient per row.
+    finished, total: steps of the whole fit before this search, and in total, for the progress.
+    run: reports stage ``"evidence"`` in steps, one per iteration. Raises Cancelled.
     """
     steps = _Steps(run, finished, max_iterations if total is None else total)
     search = _Search(rows, tolerance, steps)
@@ -187,7 +189,7 @@ def maximise(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Point:
-    """Log evidence by row, and its gradient, at hyper-parameters."""
+    """Log evidence per row, and its gradient, at hyper-parameters."""
 
     vector: FloatArray
     value: float
@@ -195,19 +197,19 @@ class _Point:
 
 
 class _Steps:
-    """Progress of a fit of ``total`` steps, ``finished`` of them before it begins."""
+    """Progress of a fit of ``total`` steps, ``finished`` of which precede it."""
 
     def __init__(self, run: Run, finished: int, total: int) -> None:
         self.run, self._finished, self._total = run, finished, total
 
     def count(self, objective: float) -> None:
-        """One more step."""
+        """Count one more step."""
         self._finished = min(self._finished + 1, self._total)
         self.run.report("evidence", self._finished, self._total, objective)
 
 
 class _Search:
-    """Negative log evidence by row with its gradient; each posterior starts from the sites of the last."""
+    """Negative log evidence per row with its gradient; each posterior starts from the last one's sites."""
 
     def __init__(self, rows: Rows, tolerance: float, steps: _Steps) -> None:
         self._rows, self._tolerance, self._run = rows, tolerance, steps.run
@@ -233,22 +235,22 @@ class _Search:
                 self._rows, values, tolerance=self._tolerance, start=self._factors, run=self._run
             )
         except np.linalg.LinAlgError:
-            # Sites of other hyper-parameters may make the posterior improper; flat ones never do.
+            # Sites for other hyper-parameters may make the posterior improper; flat sites never do.
             return Fitted.at(self._rows, values, tolerance=self._tolerance, run=self._run)
 
 
 def with_noise(values: Hyperparameters, log_width: float) -> Hyperparameters:
-    """Where GPC+ starts: at the optimum of GPC, with a process of the noise of the first width."""
+    """The starting point of GPC+: the optimum of GPC, with a noise process of the initial width."""
     return replace(values, noise=NoiseKernel(log_width, log(_FIRST_AMPLITUDE)))
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is known of a query, where there is no x*.
+    """Expected results for a query, which has no x*.
 
-    noise: the variance of the noise. With constant noise it is exp(m_g). Otherwise it is the one with the
+    noise: variance of the noise. With constant noise it is exp(m_g); otherwise it is the variance with the
     smallest ``loss``; the paper leaves it open (below Eq. 9).
-    loss: mean of −log of the probability of each row's label, by the posterior without its own site.
+    loss: mean of −log probability of each row's label, by the posterior without the row's own site.
     """
 
     noise: float
@@ -256,7 +258,7 @@ class Query:
 
     @classmethod
     def of(cls, fitted: Fitted) -> Query:
-        """From the cavities of the latent process."""
+        """The results from the cavities of the latent process."""
         cavity, model = fitted.posterior.cavity, fitted.model
         margin = model.signs * (cavity.mean + model.mean)
 

@@ -22,7 +22,7 @@ from core.types import FloatArray, IntArray
 Floats = NDArray[np.float64]
 
 JITTER: Final = 1e-6
-"""ε: part of the amplitude that is added to the variances of the landmarks, for their Cholesky factor."""
+"""ε: share of the amplitude that is added to the variances of the landmarks, for their Cholesky factor."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,11 +34,11 @@ class Distances:
 
     @classmethod
     def of(cls, rows: FloatArray, landmarks: FloatArray) -> Distances:
-        """Of rows (n, d) and landmarks (m, d)."""
+        """The distances of rows (n, d) and landmarks (m, d)."""
         return cls(squared_distances(rows, landmarks), squared_distances(landmarks, landmarks))
 
     def take(self, rows: IntArray) -> Distances:
-        """Of some of the rows."""
+        """The distances of some of the rows."""
         return Distances(self.rows[rows], self.landmarks)
 
 
@@ -69,9 +69,9 @@ class LandmarkPrior:
         return Prior(V, np.maximum(self.amplitude - np.einsum("ij,ij->i", V, V), 0.0))
 
     def gradient(self, posterior: Posterior) -> tuple[float, float]:
-        """Derivatives of the evidence by log γ and log a at a fixed point of expectation propagation.
+        """Derivatives of the evidence with respect to log γ and log a at a fixed point of the propagation.
 
-        There the sites may be taken as constant, and d log Z = ½ tr((b bᵀ − R) dK) with b = K⁻¹ mean and
+        There the sites can be treated as constant, and d log Z = ½ tr((b bᵀ − R) dK) with b = K⁻¹ mean and
         R = (K + S⁻¹)⁻¹ (Rasmussen and Williams, Eq. 5.27).
         """
         b, t, B = posterior.pull, posterior.precision, posterior.spread
@@ -89,7 +89,7 @@ class LandmarkPrior:
     def predictor(self, posterior: Posterior) -> tuple[Floats, Floats]:
         """Coefficients α (m,) and factor R (r, m): mean α·k(x), variance a − ‖R k(x)‖² at any row.
 
-        k(x): covariances with the landmarks. Directions in which the rows tell nothing are left out of R.
+        k(x): covariances with the landmarks. R omits directions in which the rows give no information.
         """
         L = self.factor
         coef = solve_triangular(L, posterior.weights, lower=True, trans="T", check_finite=False)

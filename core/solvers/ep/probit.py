@@ -1,4 +1,4 @@
-"""Expectation propagation for the likelihood Φ(y f/√exp(g)): GPC+, and GPC where g is one known number.
+"""Expectation propagation for the likelihood Φ(y f/√exp(g)): GPC+, and GPC if g is one known number.
 
 f has a Gaussian process prior with constant mean c, g one with constant mean m_g that is independent of f
 (Hernández-Lobato et al., Mind the Nuisance, NIPS 2014, Eq. 7 to 12). The posterior is approximated by a
@@ -39,20 +39,20 @@ class ProbitModel:
     noise: Prior | None = None
 
     def flat(self) -> Factors:
-        """Sites to start from."""
+        """Initial sites."""
         n = len(self.signs)
         return Factors(Sites.flat(n), None if self.noise is None else Sites.flat(n))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factors:
-    """The sites of both processes; ``noise`` is None where g is known."""
+    """The sites of both processes; ``noise`` is None if g is known."""
 
     latent: Sites
     noise: Sites | None
 
     def towards(self, other: Factors, share: float) -> Factors:
-        """The factors that lie ``share`` of the way to other ones."""
+        """The factors at ``share`` of the way to ``other``."""
         noise = None
         if self.noise is not None and other.noise is not None:
             noise = self.noise.towards(other.noise, share)
@@ -61,12 +61,12 @@ class Factors:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Approximation:
-    """What expectation propagation gives.
+    """The result of expectation propagation.
 
-    latent, noise: posteriors of f − c and g − m_g. factors: their sites, a start for a neighbouring model.
-    cavity: of the latent process. log_evidence: log Z, of which ``mean_slope`` and ``noise_slope`` are the
-    derivatives with respect to c and m_g. change: largest change of a site in the last sweep, in posterior
-    standard deviations. sweeps: updates of all sites.
+    latent, noise: posteriors of f − c and g − m_g. factors: their sites, a start for a similar model.
+    cavity: of the latent process. log_evidence: log Z; ``mean_slope`` and ``noise_slope`` are its derivatives
+    with respect to c and m_g. change: largest change of a site in the last sweep, in posterior standard
+    deviations. sweeps: number of updates of all sites.
     """
 
     latent: Posterior
@@ -93,7 +93,7 @@ def propagate(
 
     The step towards the new sites is shortened when the change grows or the posterior would be improper. A
     site whose cavity is improper keeps its value in this sweep.
-    Status: CONVERGED; MAX_ITERATIONS; STALLED where no step leads to a proper posterior in float64. Raises
+    Status: CONVERGED; MAX_ITERATIONS; STALLED if no step leads to a proper posterior in float64. Raises
     Cancelled.
     """
     state = _State.of(model, start)
@@ -115,7 +115,7 @@ def propagate(
 
 
 def _proper(state: _State, step: float) -> _State | None:
-    """The state after a step, or half of it and so on where the posterior would be improper."""
+    """The state after a step, which is halved while the posterior would be improper; None if none works."""
     while step >= _LEAST_STEP:
         try:
             return _State.of(state.model, state.factors.towards(state.wanted, step))
@@ -126,7 +126,7 @@ def _proper(state: _State, step: float) -> _State | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _State:
-    """Posteriors of given sites, and the sites that the next update wants."""
+    """Posteriors for given sites, and the target sites of the next update."""
 
     model: ProbitModel
     factors: Factors
@@ -160,7 +160,7 @@ class _State:
 
     @property
     def change(self) -> float:
-        """Largest distance of a site from the wanted one, in posterior standard deviations."""
+        """Largest distance of a site from its target, in posterior standard deviations."""
         largest = _distance(self.factors.latent, self.wanted.latent, self.latent)
         if self.noise is None or self.factors.noise is None or self.wanted.noise is None:
             return largest
@@ -193,7 +193,7 @@ def _update(signs: FloatArray, cavity: Cavity, tilted: Tilted, old: Sites) -> Si
 
 
 def _kept(proper: BoolArray, new: Sites, old: Sites) -> Sites:
-    """The new sites where the cavity is proper."""
+    """The new sites where the cavity is proper, otherwise the old ones."""
     return Sites(np.where(proper, new.precision, old.precision), np.where(proper, new.shift, old.shift))
 
 

@@ -1,4 +1,4 @@
-"""A Gaussian process at n rows: its prior, and its posterior given one Gaussian site a row.
+"""A Gaussian process at n rows: its prior, and its posterior given one Gaussian site per row.
 
 The prior has mean 0 and covariance V Vᵀ + diag(D); a site is the factor exp(−½ s f² + ν f). With
 t = s/(1 + sD), P = I + Vᵀ diag(t) V = C Cᵀ and B = V C⁻ᵀ the posterior has
@@ -6,7 +6,7 @@ t = s/(1 + sD), P = I + Vᵀ diag(t) V = C Cᵀ and B = V C⁻ᵀ the posterior 
     mean_i = (v_i·w + D_i ν_i)/(1 + s_i D_i),   w = P⁻¹ Vᵀ (ν/(1 + sD)),
     variance_i = D_i/(1 + s_i D_i) + ‖B_i‖²/(1 + s_i D_i)²,
 
-and nothing is divided by s, which may be 0 or negative. An exact covariance is D = 0 and V its Cholesky
+and nothing is divided by s, which may be 0 or negative. For an exact covariance D = 0, and V is its Cholesky
 factor. Cost: O(n m²) for V (n, m).
 """
 
@@ -34,7 +34,7 @@ class Sites:
         return cls(np.zeros(n), np.zeros(n))
 
     def towards(self, other: Sites, share: float) -> Sites:
-        """The sites that lie ``share`` of the way to other ones."""
+        """The sites at ``share`` of the way to ``other``."""
         return Sites(
             self.precision + share * (other.precision - self.precision),
             self.shift + share * (other.shift - self.shift),
@@ -50,7 +50,7 @@ class Prior:
 
     @classmethod
     def exact(cls, covariance: FloatArray) -> Prior:
-        """Of a positive definite covariance (n, n). Raises LinAlgError."""
+        """The prior with a positive definite covariance (n, n). Raises LinAlgError."""
         return cls(cholesky(covariance, lower=True), np.zeros(len(covariance)))
 
     def condition(self, sites: Sites) -> Posterior:
@@ -104,7 +104,7 @@ class Posterior:
         return self.sites.shift - self.sites.precision * self.mean
 
     def cavity(self) -> Cavity:
-        """The posterior without the site of each row, one by one; rows where it is improper are marked."""
+        """The posterior without the site of each row, row by row; ``proper`` marks where it is a Gaussian."""
         s, v = self.sites.precision, self.variance
         share = 1.0 - v * s
         proper = share > 1e-10
@@ -114,7 +114,7 @@ class Posterior:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cavity:
-    """Mean and variance (n,) of each row without its site. proper: where there is such a Gaussian, (n,)."""
+    """Mean and variance (n,) of each row without its site. proper: whether such a Gaussian exists, (n,)."""
 
     mean: FloatArray
     variance: FloatArray

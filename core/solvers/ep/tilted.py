@@ -3,8 +3,8 @@
     Z = ∫ Φ(y m/√(v + exp g)) N(g | m_g, v_g) dg
 
 by Gauss–Hermite quadrature, and the derivatives of log Z with respect to m, v, m_g and v_g: five quadratures
-a row. All of them are derivatives of the one quadrature sum, so that a fixed point of expectation propagation
-is a stationary point of its evidence. exp g is a variance, as in Eq. 7.
+per row. All are derivatives of the same quadrature sum, so a fixed point of expectation propagation is a
+stationary point of its evidence. exp g is a variance, as in Eq. 7.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from core.types import FloatArray
 
 _NODES: Final = 32
 _LARGEST: Final = 300.0
-"""Limit of |g|: beyond it nothing changes, and the exponential would overflow."""
+"""Limit of |g|: beyond it the result does not change, and the exponential would overflow."""
 _LOG_ROOT_2PI: Final = 0.5 * np.log(2.0 * np.pi)
 
 
@@ -34,7 +34,7 @@ _POINTS, _LOG_WEIGHTS = quadrature()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tilted:
-    """log Z and its derivatives, each (n,); the last two are 0 where the noise is known."""
+    """log Z and its derivatives, each (n,); the last two are 0 if the noise is known."""
 
     log_z: FloatArray
     mean: FloatArray
@@ -64,7 +64,7 @@ def uncertain_noise(
     log_phi = log_ndtr(z)
     logs = log_phi + _LOG_WEIGHTS
     log_z = logsumexp(logs, axis=1)
-    # Both the share of a node in Z and its φ/Φ, in one exponential.
+    # One exponential gives both the share of a node in Z and its φ/Φ.
     slope = np.exp(_LOG_WEIGHTS - 0.5 * z**2 - _LOG_ROOT_2PI - log_z[:, None])
     of_total = -0.5 * slope * z / total
     of_noise = of_total * noise

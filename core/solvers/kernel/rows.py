@@ -1,7 +1,7 @@
 """Blocks of an RBF kernel matrix and products with it, on as many threads as a run has.
 
-Every block is computed by BLAS calls of one thread each, and blocks do not depend on the number of threads
-that share them, so that no result does.
+One BLAS thread computes each block, and blocks do not depend on the number of threads that share them;
+neither do the results.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from core.types import FloatArray
 R = TypeVar("R")
 
 _BLOCK_ROWS = 1 << 11
-"""Kernel entries are computed in squares of so many rows: 16 or 32 MiB."""
+"""Kernel entries are computed in squares with this many rows: 16 or 32 MiB."""
 
 
 @dataclass(frozen=True, eq=False)
 class KernelRows:
     """n rows z (n, d) with the kernel k(z, z') = exp(−‖z − z'‖²), computed in the rows' own precision.
 
-    rows: float32 or float64, C-ordered. The width is a factor of the rows.
+    rows: float32 or float64, C-ordered. The rows include the factor of the kernel's width.
     """
 
     rows: FloatArray
@@ -55,7 +55,7 @@ class KernelRows:
     def times(self, vectors: FloatArray, pool: Executor, run: Run) -> NDArray[np.float64]:
         """K V, (n, q), for V (n, q), with float64 sums over blocks of columns. Raises Cancelled.
 
-        K is symmetric: each block below the diagonal is computed once and serves as its transpose, too.
+        K is symmetric: each block below the diagonal is computed once and is also used as its transpose.
         """
         result = np.zeros((self.n, vectors.shape[1]))
         weights = vectors.astype(self.rows.dtype)
@@ -70,13 +70,13 @@ class KernelRows:
                     part[columns] += values.T @ weights[rows]
             return rows, part
 
-        # The long block rows first, so that no thread is left with one at the end.
+        # The long block rows come first, so that no thread still has one at the end.
         for rows, part in in_order(pool, multiply, reversed(slices(self.n, _BLOCK_ROWS))):
             result[: rows.stop] += part
         return result
 
     def of(self, others: KernelRows, vectors: FloatArray, pool: Executor, run: Run) -> NDArray[np.float64]:
-        """k(others, rows) V, (b, q), for V (n, q): what a function Σ_i v_i k(·, z_i) is at other rows."""
+        """k(others, rows) V, (b, q), for V (n, q): the values of Σ_i v_i k(·, z_i) at other rows."""
         result = np.empty((others.n, vectors.shape[1]))
         weights = vectors.astype(self.rows.dtype)
         columns = slices(self.n, _BLOCK_ROWS)
@@ -118,7 +118,7 @@ def slices(n: int, size: int) -> list[slice]:
 
 
 def in_parallel(pool: Executor, function: Callable[[slice], R], blocks: Iterable[slice]) -> list[R]:
-    """``function`` of each block, on the threads of ``pool``; the first error is raised."""
+    """Results of ``function`` for each block, on the threads of ``pool``; raises the first error."""
     return list(in_order(pool, function, blocks))
 
 

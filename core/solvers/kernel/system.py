@@ -1,9 +1,9 @@
-"""Kernel interpolation: (K + jI) α = Y for an RBF kernel matrix K, one column of Y a class.
+"""Kernel interpolation: (K + jI) α = Y for an RBF kernel matrix K, with one column of Y per class.
 
-Preconditioned conjugate gradients, whose preconditioner is the tiled Cholesky factor in float32 where it
-fits into the memory allowed: then the first iterate is its solution, and the further ones refine it. Where
-it does not fit, the preconditioner is the kernel's Nyström approximation from landmarks, B Bᵀ + δI with B
-(n, p), and K is computed again, block by block, for every step.
+The method is preconditioned conjugate gradients. The preconditioner is the tiled Cholesky factor in float32,
+if it fits into the allowed memory: its solution is then the first iterate, and further ones refine it.
+Otherwise the preconditioner is the kernel's Nyström approximation from landmarks, B Bᵀ + δI with B (n, p),
+and K is recomputed, block by block, for every step.
 
 The columns share the products, but each has step lengths of its own. Conjugate gradients minimise, column by
 column, J(α) = ½ αᵀ(K + jI)α − αᵀY, so that J never rises beyond rounding.
@@ -39,20 +39,20 @@ _SINGLE_RESOLUTION = 1e-5
 _JITTER_FACTOR, _MOST_JITTER = 10.0, 1.0
 _MAX_LANDMARKS = 2000
 _KEPT_ROWS = 8192
-"""Fewer rows are factored within seconds."""
+"""Fewer rows are factored within seconds, so that no file is kept for them."""
 _IDLE_STEPS = 100
-"""Steps in succession without a smaller residual, after which rounding errors are to blame."""
+"""After this many successive steps without a smaller residual, rounding errors prevent progress."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelSolution:
-    """α and how it was found.
+    """α and details of the solution.
 
     value: α, (n, K). fitted: (K + jI) α − jα, the function at the training rows, (n, K).
-    residual: ‖(K + jI) α − Y‖ / ‖Y‖. objective: Σ over the columns of J(α). jitter: j, as raised where a tile
-    could not be factored. condition: an estimate of the condition number of K + jI; None without a Cholesky
-    factor. iterations: of conjugate gradients. trace: J after each, first that of the starting point.
-    inverse_diagonal: of (K + jI)⁻¹, (n,), if it was asked for and there is a Cholesky factor.
+    residual: ‖(K + jI) α − Y‖ / ‖Y‖. objective: Σ over the columns of J(α). jitter: j, which is increased if
+    a tile could not be factored. condition: an estimate of the condition number of K + jI; None without a
+    Cholesky factor. iterations: of conjugate gradients. trace: J at the start and after each iteration.
+    inverse_diagonal: of (K + jI)⁻¹, (n,), if it was requested and there is a Cholesky factor.
     """
 
     value: Doubles
@@ -68,7 +68,7 @@ class KernelSolution:
     inverse_diagonal: Doubles | None = None
 
     def summary(self) -> Summary:
-        """Objective, relative residual in place of a relative gap, iterations, time and status."""
+        """Objective, relative residual instead of a relative gap, iterations, time and status."""
         return Summary(self.objective, None, self.residual, self.iterations, self.seconds, self.status.value)
 
 
@@ -86,11 +86,12 @@ def solve_kernel_system(
 ) -> KernelSolution:
     """Solve (K + jI) α = Y with K_ij = exp(−‖z_i − z_j‖²).
 
-    rows: z, (n, d), the kernel's width a factor of them. right: Y, (n, q). jitter: j > 0; it is multiplied by
-    ten, and the factorisation repeated, where a tile is not positive definite, up to 1.
-    tolerance: relative residual at which to stop. memory_bytes: of the factor, 2 n² bytes, or else of B.
+    rows: z, (n, d), which include the factor of the kernel's width. right: Y, (n, q). jitter: j > 0; while a
+    tile is not positive definite, it is multiplied by ten, up to 1, and the factorisation is repeated.
+    tolerance: relative residual at which to stop. memory_bytes: for the factor, 2 n² bytes, or otherwise for
+    B.
     with_inverse_diagonal: costs as much as the factorisation.
-    run: tiles and blocks are shared by its threads; no result depends on them. Reports stage
+    run: its threads share tiles and blocks; no result depends on their number. Reports stage
         ``"kernel_interpolation"`` in tiles, or in steps with the objective. From 8192 rows on, its scratch
         folder has the finished columns of tiles until α is found.
 
@@ -136,7 +137,7 @@ class Preconditioner(Protocol):
 class NystromPreconditioner:
     """M = B Bᵀ + δI with B = K_nL L_LL⁻ᵀ, the Nyström approximation from random landmarks, B (n, p) float32.
 
-    δ is the jitter, or the mean of what the approximation leaves of the diagonal, if that is more. M⁻¹
+    δ is the jitter, or the mean error of the approximation on the diagonal, if that is larger. M⁻¹
     follows from (BᵀB + δI)⁻¹ by the formula of Woodbury. The landmarks are drawn by the run's seed.
     """
 
@@ -175,9 +176,9 @@ class NystromPreconditioner:
 def _factored(
     kernel: KernelRows, jitter: float, pool: Executor, run: Run, tile: int, stack: ExitStack
 ) -> tuple[TiledCholesky, float]:
-    """The factor, and the jitter with which it exists. Raises InvalidProblem where even 1 is too little.
+    """The factor, and the jitter for which it exists. Raises InvalidProblem if even 1 is too small.
 
-    stack: closes the file of its columns.
+    stack: closes the file with the factor's columns.
     """
     while True:
         kept = None
@@ -216,7 +217,7 @@ def _conjugate_gradients(
     pool: Executor,
     run: Run,
 ) -> tuple[Doubles, Doubles, float, Status, int, tuple[float, ...]]:
-    """α, Y − (K + jI) α, J, status, iterations and J after each."""
+    """α, Y − (K + jI) α, J, status, number of iterations, and J after each."""
 
     def times(vectors: Doubles) -> Doubles:
         return kernel.times(vectors, pool, run) + jitter * vectors
@@ -225,7 +226,7 @@ def _conjugate_gradients(
     enough = tolerance * float(np.linalg.norm(Y))
     alpha = preconditioner.solve(Y)
     image = times(alpha)
-    # The best multiple of the preconditioner's solution: near 1 for a factor, anything for an approximation.
+    # The best multiple of the preconditioner's solution: near 1 for a factor, arbitrary for an approximation.
     alpha, image = _scaled(alpha, image, Y)
     residual = Y - image
     trace = [-0.5 * _inner(alpha, Y + residual)]
@@ -252,13 +253,13 @@ def _conjugate_gradients(
 
 
 def _scaled(alpha: Doubles, image: Doubles, right: Doubles) -> tuple[Doubles, Doubles]:
-    """Each column times the factor that minimises J along it."""
+    """Each column times the factor that minimises J along the column."""
     factor = _ratio((alpha * right).sum(axis=0), (alpha * image).sum(axis=0))
     return alpha * factor, image * factor
 
 
 def _ratio(above: Doubles, below: Doubles) -> Doubles:
-    """above / below, 0 where there is nothing to divide by."""
+    """above / below, and 0 where ``below`` is not positive."""
     return np.divide(above, below, out=np.zeros_like(above), where=below > 0.0)
 
 

@@ -1,10 +1,10 @@
-"""A file of the finished columns of tiles of a factorisation, from which the same one goes on after a kill.
+"""A file of finished columns of tiles, from which a factorisation continues after its process was killed.
 
     for each column: its tiles in float32, from the diagonal down | their MAC, 32 bytes
 
-The name is a digest of what is factored. A column is appended when it is finished, so that a killed process
-loses the column at work and nothing else. Columns are read until one is cut off or its MAC, BLAKE2b with the
-key of the folder, is wrong. The file is locked by the process that writes it.
+The name is a digest of what is factored. A column is appended when it is finished, so a killed process loses
+only the current column. Columns are read until one is incomplete or its MAC (BLAKE2b with the key of the
+folder) is wrong. The process that writes the file locks it.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ Singles = NDArray[np.float32]
 
 _MAC_BYTES: Final = 32
 _FREE_SHARE: Final = 2
-"""A file is begun where the disk has so many times its final size free."""
+"""A file is started if the disk has this many times its final size free."""
 _FULL: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 @dataclass(slots=True)
 class TileFile:
-    """The file of one factorisation, open and locked; ``close`` keeps it, ``remove`` does not.
+    """The file of one factorisation, open and locked; ``close`` keeps it, ``remove`` deletes it.
 
-    key: of the MACs. path, file: its name and descriptor; the file is None once the disk was full.
+    key: of the MACs. path, file: its name and descriptor; the file is None after the disk was full.
     """
 
     key: bytes
@@ -50,9 +50,10 @@ class TileFile:
 
     @classmethod
     def open(cls, scratch: Scratch, rows: FloatArray, facts: str, size: int) -> Self | None:
-        """The file for rows (n, d) and ``facts`` about their matrix; None where none can be kept.
+        """The file for rows (n, d) and ``facts`` about their matrix; None if no file can be kept.
 
-        size: its bytes at the end. None if there is too little space, or another process writes the file.
+        size: its final number of bytes. None if there is too little space, or another process writes the
+        file.
         """
         digest = hashlib.blake2b(np.ascontiguousarray(rows).data, digest_size=16, key=scratch.key)
         digest.update(f"{rows.shape} {facts}".encode())
@@ -70,7 +71,7 @@ class TileFile:
         return cls(scratch.key, path, file)
 
     def read(self, column: int, tiles: Sequence[Singles]) -> bool:
-        """Fill the tiles of a column, in order; False, and the rest of the file cut off, if it is not whole.
+        """Read the tiles of a column, in order; if it is incomplete, cut off the rest and return False.
 
         Columns are read in their order from 0 on. After False, or after the last, columns are appended.
         """
@@ -93,7 +94,7 @@ class TileFile:
         return True
 
     def append(self, column: int, tiles: Sequence[Singles]) -> None:
-        """Add a finished column. Where the disk is full, the file is removed and no further one kept."""
+        """Add a finished column. If the disk is full, the file is removed and no further one is kept."""
         if self.file is None:
             return
         mac = self._mac(column)
@@ -110,14 +111,14 @@ class TileFile:
             logger.warning("the disk is full: the progress of a factorisation is no longer kept")
 
     def remove(self) -> None:
-        """Remove the file: it is not needed any more."""
+        """Remove the file, which is not needed any more."""
         if self.file is not None:
             with suppress(FileNotFoundError):
                 self.path.unlink()
         self.close()
 
     def close(self) -> None:
-        """Let go of the file; it stays for the next process."""
+        """Close the file; it stays for the next process."""
         if self.file is not None:
             os.close(self.file)
             self.file = None

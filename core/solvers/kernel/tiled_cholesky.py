@@ -27,20 +27,21 @@ from core.types import FloatArray
 
 TILE = 1024
 _WIDE = 4 * TILE
-"""Columns of a product between two cancel checks."""
+"""Number of columns of a product between two cancel checks."""
 _ROUNDS = 5
 """Steps of the inverse power method for the condition estimate."""
 
 
 class NotPositiveDefinite(ArithmeticError):
-    """A tile could not be factored: the jitter is below the rounding errors of the matrix."""
+    """A tile could not be factored, because the jitter is below the rounding errors of the matrix."""
 
 
 class TiledCholesky:
     """L with L Lᵀ = K + jI. Raises NotPositiveDefinite, Cancelled.
 
-    kernel: the rows, in float32. jitter: j. tile: b. report: called with the tiles factored so far and all.
-    kept: finished columns of the same factor, to go on from and to add to; it stays open.
+    kernel: the rows, in float32. jitter: j. tile: b. report: called with the numbers of finished and of all
+    tiles.
+    kept: file of finished columns of the same factor, to continue from and to append to; it stays open.
     largest: the largest row sum of K + jI, an upper bound of its largest eigenvalue.
     """
 
@@ -101,8 +102,8 @@ class TiledCholesky:
     def condition(self) -> float:
         """An estimate of the condition number: the largest row sum over an estimate of the least eigenvalue.
 
-        The latter is that of the inverse power method, which comes from above, so that the ratio may be too
-        small by what five steps leave, and too large by what the row sum is above the largest eigenvalue.
+        The inverse power method approaches the eigenvalue from above, so the ratio may be too small by the
+        error after five steps, and too large by the difference of the row sum and the largest eigenvalue.
         """
         vector = np.random.default_rng(0).standard_normal((self.n, 1))
         growth = 1.0
@@ -120,7 +121,7 @@ class TiledCholesky:
         return panel
 
     def _largest_row_sum(self) -> float:
-        """Every panel adds to its rows, and but for its diagonal tile to its columns; no entry is below 0."""
+        """Each panel adds to its rows and, without the diagonal tile, to its columns."""
         sums = np.zeros(self.n)
         for panel, rows in zip(self._panels, self._blocks, strict=True):
             self._run.check_cancel()
@@ -133,7 +134,7 @@ class TiledCholesky:
         return [panel[:, self._blocks[column]] for panel in self._panels[column:]]
 
     def _factor_column(self, column: int) -> None:
-        """Column ``column`` of tiles, from the diagonal down."""
+        """Factor column ``column`` of tiles, from the diagonal down."""
         rows, own = self._blocks[column], self._panels[column]
         self._update(own, own, rows)
         factor, failed = lapack.spotrf(own[:, rows], lower=1, clean=1)

@@ -1,1 +1,1 @@
-"""Optimal margin distribution with labels that are unknown: clustering, and few labels among many rows."""
+"""Optimal margin distribution with unknown labels: clustering, and few labels among many rows."""

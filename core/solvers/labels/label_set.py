@@ -1,4 +1,4 @@
-"""The labels that rows may have: 𝓑 of ODMC and ssODM, and linear programmes over it."""
+"""The set 𝓑 of labels that rows may have in ODMC and ssODM, and linear programmes over it."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from core.types import BoolArray, FloatArray, IntArray
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelSet:
-    """All label vectors of n rows that respect what is known of them.
+    """All label vectors of n rows that satisfy the given conditions.
 
-    known: class codes (n,), −1 for a row that is free. n_classes: K.
-    least: how many free rows every class gets at least, (K,). must_link, cannot_link: pairs of row numbers
-    of one class and of different ones, (·, 2).
+    known: class codes (n,), −1 for a row with a free label. n_classes: K.
+    least: least number of free rows of each class, (K,). must_link, cannot_link: pairs of row numbers
+    of the same class and of different classes, (·, 2).
 
     Raises InvalidProblem for pairs that contradict each other or the known labels, and for numbers out of
     range.
@@ -51,7 +51,7 @@ class LabelSet:
         if len(apart) and (apart[:, 0] == apart[:, 1]).any():
             raise _fault("cannot_link", "contradiction", "Two rows must be and cannot be of one class.")
         before = -1
-        while before != (before := int(allowed.sum())):  # a class that is ruled out may decide another row
+        while before != (before := int(allowed.sum())):  # excluding a class may decide another row
             for one, other in np.concatenate([apart, apart[:, ::-1]]):
                 if allowed[one].sum() == 1:
                     allowed[other] &= ~allowed[one]
@@ -74,8 +74,8 @@ class LabelSet:
     def best(self, scores: FloatArray) -> IntArray:
         """The labels y of the set with the largest Σ_i scores[i, y_i], (n,) class codes.
 
-        Exact: by successive shortest paths where only ``least`` binds rows together, otherwise as an integer
-        programme. scores: (n, K), finite. Raises InvalidProblem if no labels respect all conditions.
+        The result is exact: by successive shortest paths if only ``least`` connects rows, otherwise by an
+        integer programme. scores: (n, K), finite. Raises InvalidProblem if no labels respect all conditions.
         """
         groups = self._group_of
         totals = np.zeros(self._allowed.shape)
@@ -92,9 +92,9 @@ class LabelSet:
 
 
 def _with_least(scores: FloatArray, codes: IntArray, least: IntArray) -> IntArray:
-    """The best labels (n,) with at least so many rows in each class, from the best ones without that.
+    """The best labels (n,) with at least ``least`` rows in each class, from the best without this limit.
 
-    A minimum cost flow: every row that a class lacks arrives along a shortest path of moves between classes.
+    It solves a minimum cost flow: every missing row of a class arrives along a shortest path of moves.
     """
     K = scores.shape[1]
     counts = np.bincount(codes, minlength=K)

@@ -1,17 +1,17 @@
 """Optimal margin distribution with unknown labels: the alternating solver of ODMC and ssODM.
 
 Zhang, Learning by optimising the margin distribution (slides), after Zhang and Zhou, Optimal Margin
-Distribution Clustering (AAAI 2018). The slides have two clusters; here K classes are K hyperplanes, each of
-one class against the rest, whose losses add up. Two classes need one hyperplane.
+Distribution Clustering (AAAI 2018). The slides have two clusters; here K classes have K hyperplanes, each for
+one class against the rest, whose losses are added. Two classes need one hyperplane.
 
     min_{y ∈ 𝓑} J(y),   J(y) = min_W Σ_p ½‖w_p‖² + Σ_p Σ_i U_i/2 ([1 − θ − r_ip]_+² + ν [r_ip − 1 − θ]_+²),
     r_ip = s_p(y_i) w_p·φ_i,   s_p(k) = 1 for k = p, otherwise −1
 
 The choice of one y is relaxed to a mixture μ of labels: min_{μ ∈ Δ} min_W Σ_t ½‖W_t‖²/μ_t + losses, with
-the margins r_ip = Σ_t s_p(y_ti) w_tp·φ_i. That is convex. Its solver adds one label vector at a time, the one
-that violates the dual constraints most in the linearised sense of the slides, and alternates between W for
-fixed μ and the closed form μ_t = ‖W_t‖/Σ_s ‖W_s‖. From every label vector that was added, J itself is then
-lowered in turns of W and y, and the best end is the result.
+the margins r_ip = Σ_t s_p(y_ti) w_tp·φ_i, which is convex. The solver adds one label vector at a time, the
+one that most violates the dual constraints in the linearised sense of the slides. It alternates between W for
+fixed μ and the closed form μ_t = ‖W_t‖/Σ_s ‖W_s‖. Then, from each added label vector, J itself is decreased
+by alternating between W and y; the best end point is the result.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _MAX_TURNS = 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelProblem:
-    """The problem above.
+    """The problem in the module's docstring.
 
     features: Φ, (n, m) float64, dense. weights: U, (n,), positive. labels: 𝓑. band: θ. excess: ν.
-    tolerance: relative duality gap at which to stop, of every problem in W and of μ.
+    tolerance: relative duality gap at which to stop, for every problem in W and for μ.
     """
 
     features: FloatArray
@@ -59,7 +59,7 @@ class LabelProblem:
     ) -> tuple[FloatArray, FloatArray, float]:
         """W (P, M), δ (n, P) and the objective, for features (P, n, M) or (n, M) and signs (n, P).
 
-        start: W to begin from. Raises Cancelled.
+        start: initial W. Raises Cancelled.
         """
         found = []
         for p in range(signs.shape[1]):
@@ -96,9 +96,9 @@ class LabelProblem:
 class LabelSolution:
     """codes: y, (n,). outputs: w_p·φ_i, (n, P). summary: J(y), time and how the relaxation ended.
 
-    relaxed: objectives of the relaxation, one after each alternation; they never rise. lowered: J in turns of
-    W and y from the label vector that led to the result; it never rises. mixture: μ, one weight a label
-    vector. violation: by how much a label vector of 𝓑 may still exceed those of the mixture, relative.
+    relaxed: objective of the relaxation after each alternation; it never rises. lowered: J after each update
+    of W and y, from the label vector that led to the result; it never rises. mixture: μ, one weight per label
+    vector. violation: how much a label vector of 𝓑 may still exceed those of the mixture, relative.
     """
 
     codes: IntArray
@@ -118,10 +118,10 @@ def solve_labels(
     tolerance: float = 1e-3,
     run: Run = Run(),
 ) -> LabelSolution:
-    """Labels of 𝓑 with a small J, and the objective of the relaxation beside it.
+    """Labels of 𝓑 with a small J, with the objective of the relaxation.
 
-    starts: label vectors of 𝓑 to begin with, each (n,) codes, at least one. rounds: most label vectors that
-    are added. tolerance: relative violation, or relative fall of the relaxation in a round, at which to stop
+    starts: initial label vectors of 𝓑, each (n,) codes, at least one. rounds: largest number of label vectors
+    to add. tolerance: relative violation, or relative decrease of the relaxation in a round, at which to stop
     adding; the status says whether it was reached. Reports stage ``"labels"``. Raises Cancelled.
     """
     started = time.perf_counter()
@@ -163,7 +163,7 @@ def most_violated(
 def _lowered(
     problem: LabelProblem, codes: IntArray, run: Run
 ) -> tuple[IntArray, FloatArray, tuple[float, ...]]:
-    """Labels, outputs and J of every turn: W for the labels, then the best labels for W, until they stay."""
+    """Labels, outputs and J after each update: W for the labels, then the best labels, until convergence."""
     signs, objectives = problem.signs, []
     planes = None
     while True:
@@ -183,8 +183,8 @@ def _lowered(
 class Mixture:
     """The relaxation on the label vectors added so far: their shares μ, and W and δ for these.
 
-    objective: of the relaxation; trace: after each alternation, never rising. starts: label vectors to begin
-    with, each (n,) codes. Raises Cancelled.
+    objective: of the relaxation; trace: after each alternation, never rising. starts: initial label vectors,
+    each (n,) codes. Raises Cancelled.
     """
 
     def __init__(self, problem: LabelProblem, starts: Sequence[IntArray], run: Run) -> None:
@@ -196,7 +196,7 @@ class Mixture:
         self._settle(run)
 
     def violation(self) -> tuple[float, IntArray]:
-        """The relative violation of the most violated label vector, in the linearised sense, and this."""
+        """The relative violation of the most violated label vector (linearised), and this vector."""
         problem, signs = self._problem, self._problem.signs
         values = [self._norm(codes) for codes in self.label_vectors]
         largest = int(np.argmax(values))
@@ -206,7 +206,7 @@ class Mixture:
         return self._norm(added) / max(values[largest], 1e-300) - 1.0, added
 
     def extend(self, codes: IntArray, run: Run) -> bool:
-        """Add a label vector with the largest tried share that lowers the objective; whether there is one."""
+        """Add a label vector with the largest tried share that lowers the objective; False if none does."""
         vectors = [*self.label_vectors, codes]
         for share in _SHARES:
             run.check_cancel()
@@ -224,8 +224,8 @@ class Mixture:
         """Alternate between μ and W until the gap ½(max_t g_t² − Σ_t μ_t g_t²) to the dual is small.
 
         With g_t = ‖Φᵀ(δ ∘ y_t)‖ the closed form μ_t = ‖W_t‖/Σ_s‖W_s‖ is μ_t g_t/Σ_s μ_s g_s. The exponent of
-        g_t grows from 1 as long as the objective falls, since label vectors that end with μ_t = 0 leave
-        slowly.
+        g_t grows from 1 as long as the objective decreases, because label vectors whose μ_t tends to 0
+        converge slowly.
         """
         power, turn = 1.0, 0
         tolerance = self._problem.tolerance
@@ -249,7 +249,7 @@ class Mixture:
 
     @property
     def gap(self) -> float:
-        """Objective less that of the dual point of W, apart from the gaps of the problems in W."""
+        """Objective minus that of the dual point of W, without the gaps of the problems in W."""
         norms = np.array([self._norm(codes) for codes in self.label_vectors])
         return 0.5 * float(norms.max() - self.shares @ norms)
 

@@ -1,1 +1,1 @@
-"""Solvers of students whose loss is more than one hinge a row: margin distributions, privileged columns."""
+"""Solvers for students with other losses than one hinge per row: margin distributions, privileged columns."""

@@ -1,8 +1,8 @@
 """Newton's method for the binary optimal margin distribution machine (ODM).
 
-Zhang and Zhou, Optimal Margin Distribution Machine (IEEE TKDE 2019). The margins of all rows are drawn into a
-band around 1, from both sides, with a squared loss; μ weighs what lies beyond the band. The primal in w is
-differentiable, and its gradient gives a dual point whose duality gap is ½‖∇P(w)‖², exactly: with the dual
+Zhang and Zhou, Optimal Margin Distribution Machine (IEEE TKDE 2019). A squared loss pulls the margins of all
+rows from both sides into a band around 1; μ weights margins beyond the band. The primal in w is
+differentiable, and its gradient gives a dual point whose duality gap is exactly ½‖∇P(w)‖²: with the dual
 variables δ_i = −ψ_i'(r_i), the Fenchel terms of every row cancel and P(w) − D(δ) = ½‖w − Σ δ_i z_i φ_i‖².
 """
 
@@ -68,15 +68,15 @@ class MarginDistributionProblem:
 
     @property
     def weight(self) -> float:
-        """U, the weight of the loss of one row, apart from its own factor."""
+        """U, the weight of the loss of one row, without the row's own factor."""
         return self.C / (len(self.signs) * (1.0 - self.band) ** 2)
 
     def margins(self, w: FloatArray, run: Run = Run()) -> FloatArray:
-        """r = z ∘ Φw, (n,): the margins without the gate's part."""
+        """r = z ∘ Φw, (n,): the margins without the contribution of the gate."""
         return self.signs * matvec(self.features, w, run)
 
     def deviations(self, margins: FloatArray) -> FloatArray:
-        """How far each row's margin with the gate is above the band, or (negative) below it, (n,)."""
+        """How far each row's margin, including the gate, is above the band, or (negative) below it, (n,)."""
         centred = margins + self.signs * self.gate - 1.0
         deviations: FloatArray = np.sign(centred) * np.maximum(np.abs(centred) - self.band, 0.0)
         return deviations
@@ -103,8 +103,9 @@ def solve_margin_distribution(
     """Minimise P: value w (m,), dual δ (n,), positive below the band and negative above it.
 
     Every step is a Newton step with an exact line search, so the objective never rises; P is piecewise
-    quadratic, and near the solution one step ends. Reports stage ``"odm"``. tolerance: relative duality gap
-    at which to stop. start: w (m,) to begin from, by default 0.
+    quadratic, and near the solution one step reaches it. Reports stage ``"odm"``. tolerance: relative duality
+    gap
+    at which to stop. start: initial w (m,), by default 0.
     Raises InvalidProblem for arguments out of range, Cancelled.
     """
     with one_blas_thread():
@@ -145,7 +146,10 @@ class _Newton:
         return self.value - rmatvec(self._problem.features, self._problem.signs * self.dual, run)
 
     def _step(self, run: Run) -> float:
-        """Move w along the Newton direction to the minimum; the share of it, 0 where rounding ends."""
+        """Move w along the Newton direction to the minimum.
+
+        Returns the step length; 0 if rounding prevents one.
+        """
         problem, w, margins = self._problem, self.value, self._margins
         curvatures = problem.curvatures(problem.deviations(margins))
         rows = np.flatnonzero(curvatures)
@@ -153,7 +157,7 @@ class _Newton:
             direction = -solve_ridge_system(
                 problem.features, curvatures[rows], self._gradient, run, index=rows
             )
-        except LinAlgError:  # the identity is lost to rounding
+        except LinAlgError:  # rounding has removed the identity
             return 0.0
         drift = problem.margins(direction, run)
         linear, quadratic = w @ direction, direction @ direction

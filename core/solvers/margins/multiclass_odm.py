@@ -6,14 +6,14 @@ Zhang and Zhou, Multi-class optimal margin distribution machine (ICML 2017). The
     min_W ½‖W‖² + c/2 Σ_i (ξ_i² + μ ε_i²),   c = C / (n (1 − θ)²),
     ξ_i = [1 − θ − γ_i]_+,   ε_i = [γ_i − 1 − θ]_+
 
-The maximum in ε_i makes it neither convex nor smooth. In the inner problems it is a fixed number M_i, that of
-the solution before, and P_M(W) is convex. Each is solved in its dual,
+The maximum in ε_i makes the objective neither convex nor smooth. In the inner problems it is a fixed number
+M_i, computed from the previous solution, and P_M(W) is convex. Each is solved in its dual,
 
     D_M(α, β) = −½‖W‖² − Σ_i (α_{i,y}² + β_i²/μ)/(2c) − (1 − θ) Σ_{i,l≠y} α_il − Σ_i (M_i + 1 + θ) β_i,
     w_l = Σ_i (α_il − [l = y_i] β_i) φ_i,   Σ_l α_il = 0,   α_il ≤ 0 for l ≠ y_i,   β_i ≥ 0,
 
-whose feasible set does not depend on M, so that every inner problem starts from the solution of the last.
-The outer loop ends at a fixed point: when putting M anew changes the objective by no more than the tolerance.
+whose feasible set does not depend on M, so every inner problem starts from the solution of the last one.
+The outer loop ends at a fixed point, when updating M changes the objective by no more than the tolerance.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _IDLE_ROUNDS = 12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MulticlassMarginProblem:
-    """mcODM with n examples φ_i (m,) and K classes, as in the text of the module.
+    """mcODM with n examples φ_i (m,) and K classes, see the module's docstring.
 
     features: Φ, shape (n, m), float32 or float64, dense or CSR. labels: y, shape (n,), codes 0..K−1.
     n_classes: K ≥ 2. C: λ > 0 of the slides. band: θ in [0, 1). excess: μ > 0.
@@ -113,10 +113,10 @@ class MulticlassMarginProblem:
 
 @dataclass(frozen=True, slots=True)
 class MarginSolution(Solution):
-    """A solution with what the outer loop did; the certificate is that of the last inner problem.
+    """A solution with the results of the outer loop; the certificate is that of the last inner problem.
 
     value: W (K, m). dual: α with β as its last column, (n, K + 1). rivals: M (n,).
-    rounds: D_M after each certificate of each inner problem, one tuple an inner problem.
+    rounds: D_M after each certificate of each inner problem, one tuple per inner problem.
     change: |P − P_M| / P at the end, which is 0 at a fixed point.
     """
 
@@ -136,8 +136,8 @@ def solve_multiclass_odm(
 ) -> MarginSolution:
     """A fixed point of the outer loop: value W (K, m), dual (n, K + 1).
 
-    tolerance: relative duality gap of the inner problem, and relative change of the objective when M is put
-    anew. The inner problems before are solved to a tenth of the change before, so that they cost little.
+    tolerance: relative duality gap of the inner problem, and relative change of the objective when M is
+    updated. Earlier inner problems are solved to a tenth of the previous change, so that they cost little.
     max_epochs: limit of passes over the active examples. max_outer: limit of inner problems.
     initial_dual: (n, K + 1), of the same rows, made feasible. run: its seed orders the examples; each
     certificate is reported as stage ``"mcodm"``.
@@ -212,7 +212,10 @@ class _BlockDescent:
         )
 
     def _inner(self, goal: float, max_epochs: int, trace: list[float]) -> tuple[float, ...]:
-        """Solve the problem of the present M to the relative gap ``goal``; D_M after each certificate."""
+        """Solve the problem for the current M to the relative gap ``goal``.
+
+        Returns D_M after each certificate.
+        """
         self.primal, self.value = np.inf, self.settled
         bounds = [self._certify(self.settled)]
         idle = 0
@@ -263,7 +266,7 @@ class _BlockDescent:
         )
 
     def _certify(self, W: FloatArray) -> float:
-        """D_M, keeping the best primal point; the active set, and the precision of the next round."""
+        """Compute D_M; update the best primal point, the active set and the precision of the next round."""
         problem = self.problem
         losses, worst, scale = 0.0, 0.0, 1.0
         best = np.empty(len(self.labels))

@@ -85,8 +85,8 @@ def margin_sweep(
 ) -> int:
     """Exact block steps for the examples in ``order``, keeping W = W(α, β). Returns the row products.
 
-    weight: c. rivals: M (n,). classes (n, K) and counts (n,): the active classes l ≠ y of each example, from
-    which those are dropped whose a_l is 0 and whose B_l is below ν by more than ``slack``.
+    weight: c. rivals: M (n,). classes (n, K) and counts (n,): the active classes l ≠ y of each example;
+    classes with a_l = 0 and B_l below ν by more than ``slack`` are removed.
     """
     K = alpha.shape[1]
     row = np.empty(W.shape[1], dtype=W.dtype)
@@ -97,7 +97,7 @@ def margin_sweep(
         row_load(rows, i, row)
         a_y, b = alpha[i, y], beta[i]
         score = loaded_dot(rows, i, row, W[y])
-        # ν at the current point: what is below it by more than the slack cannot become active soon.
+        # ν at the current point; classes below it by more than the slack cannot become active soon.
         level = score + a_y / weight - slack
         kept = 0
         for p in range(count):
@@ -148,7 +148,7 @@ def margin_terms(
     classes: NDArray[np.int32],
     counts: NDArray[np.int32],
 ) -> tuple[float, float, float]:
-    """Losses of a block of rows at its M, largest KKT violation, and largest |score|; finds active classes.
+    """Losses of a block of rows for its M, largest KKT violation, largest |score|; updates active classes.
 
     scores: W φ, (b, K). rivals: M, (b,). best: receives max_{l≠y} s_l, (b,). classes, counts: overwritten; a
     row without active classes whose b is 0, and stays so, gets the count −1.

@@ -1,9 +1,9 @@
 """An interior point method for SVM+, whose slacks are a function of privileged columns.
 
 Vapnik and Vashist, A new learning paradigm: learning using privileged information (Neural Networks 2009).
-The quadratic programme has a strictly feasible point at once, as the constant of the privileged features can
-lift every slack. So all iterates satisfy the constraints, their objectives are upper bounds, and any
-multipliers, scaled to fulfil the one equation of the dual, give a lower bound: the gap is a certificate.
+A strictly feasible point is known at once, because the constant of the privileged features can increase every
+slack. So all iterates satisfy the constraints, their objectives are upper bounds, and any multipliers that
+are scaled to satisfy the one equation of the dual give a lower bound: the gap is a certificate.
 The steps are those of Mehrotra (SIAM J. Optimization 1992), with one step length for both sides.
 """
 
@@ -36,8 +36,8 @@ class PrivilegedHingeProblem:
         D(α, β) = Σ_i α_i − ½‖Σ_i α_i z_i φ_i‖² − 1/(2 C κ) ‖Σ_i (α_i + β_i − C/n) ψ'_i‖²,
                   α, β ≥ 0,   Σ_i (α_i + β_i) = C
 
-    u' and ψ' are without the last entry: the mean slack is free. u·ψ_i is the slack of row i; the γ of Vapnik
-    and Vashist is C κ.
+    u' and ψ' are without the last entry: the mean slack is not penalised. u·ψ_i is the slack of row i; the γ
+    of Vapnik and Vashist is C κ.
 
     features: Φ, (n, m), dense. signs: z, (n,), +1 or −1. privileged: Ψ, (n, p), dense. C: weight of the mean
     slack. correction: κ. Raises InvalidProblem when shapes do not fit or values are out of range.
@@ -119,7 +119,7 @@ def solve_privileged_hinge(
     with one_blas_thread():
         if m <= n:
             return _solve(problem, tolerance, max_iterations, run)
-        # w is a combination of the n rows: in an orthonormal basis Q of them it has n coordinates.
+        # w is a combination of the n rows; in an orthonormal basis Q of the rows it has n coordinates.
         basis, triangle = np.linalg.qr(problem.features.T)
         small = PrivilegedHingeProblem(
             triangle.T, problem.signs, problem.privileged, problem.C, problem.correction
@@ -152,14 +152,14 @@ class _InteriorPoint:
         stalled = False
         try:
             stalled = self._step(run) < _SHORTEST_STEP
-        except LinAlgError:  # the system is lost to rounding
+        except LinAlgError:  # rounding has made the system singular
             stalled = True
         self.iterations += 1
         bound = problem.dual_objective(self.dual)
         return Certificate(problem.objective(self.value), bound, stalled=stalled)
 
     def _step(self, run: Run) -> float:
-        """Move x and λ by a predictor and a corrector; the step length."""
+        """Move x and λ by a predictor and a corrector. Returns the step length."""
         problem, multipliers = self._problem, self.dual
         slacks = problem.products(self.value) - self._b
         residual = self._H * self.value + self._q - problem.transposed(multipliers)
@@ -167,7 +167,7 @@ class _InteriorPoint:
         factor = cho_factor(self._system(weights, run), lower=True, overwrite_a=True, check_finite=False)
 
         def direction(complementarity: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-            """Changes of x, s and λ that make s λ + their changes ``complementarity`` smaller."""
+            """Changes of x, s and λ that reduce s λ and the ``complementarity`` of their changes."""
             right = -residual - problem.transposed(complementarity / slacks)
             x = cho_solve(factor, right, check_finite=False)
             s = problem.products(x)
@@ -204,6 +204,6 @@ class _InteriorPoint:
 
 
 def _longest(values: FloatArray, changes: FloatArray) -> float:
-    """The largest share in (0, 1] of the changes with which all values stay at least 0."""
+    """The largest step length in (0, 1] with which all values stay at least 0."""
     falling = changes < 0.0
     return float(min(1.0, np.min(-values[falling] / changes[falling], initial=1.0)))

@@ -1,9 +1,9 @@
 """Cutting planes for a linear function of several views that optimises a multivariate performance measure.
 
 Wang, Multi-view learning for multivariate performance measures optimization, problem (7). The paper updates
-one view after the other; but all views are bound by the same constraints, so here they are solved for
-together: with the Cholesky factor of the quadratic part as new coordinates, the problem is that of one view.
-The quadratic programme over the working set is solved by Clarabel in its dual.
+one view after the other. Since the same constraints bind all views, they are solved together here: with the
+Cholesky factor of the quadratic part as new coordinates, the problem is that of one view. Clarabel solves the
+dual of the quadratic programme over the working set.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from core.solvers.threads import one_blas_thread
 from core.types import BoolArray, FloatArray
 
 _IDLE_ROUNDS = 20
-"""A constraint leaves the working set after so many rounds without a weight."""
+"""A constraint leaves the working set after this many rounds with weight 0."""
 _ACCURACY = 1e-9
-"""Of the quadratic programmes."""
+"""Accuracy of the quadratic programmes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasureProblem:
-    """One linear function a view, w = (w_1, …, w_m), whose sum f = Σ_j f_j, f_j = x^j·w_j, is the score.
+    """One linear function per view, w = (w_1, …, w_m), whose sum f = Σ_j f_j, f_j = x^j·w_j, is the score.
 
         P(w) = ½‖w‖² + C (max_ȳ' V(ȳ'; f) + κ/(2n) Σ_i Σ_{j<j'} (f_ij − f_ij')²)
 
@@ -40,7 +40,7 @@ class MeasureProblem:
     factor 2n in the scale of f and in C, it is problem (7) of the paper, with its C₂ = C κ/n.
 
     features: the views side by side, (n, q), dense. widths: columns of each view, their sum is q.
-    positive: (n,), of both kinds. k: as in ``most_violated``. C, consistency: κ ≥ 0.
+    positive: (n,), with both values. k: as in ``most_violated``. C, consistency: κ ≥ 0.
     Raises InvalidProblem when shapes do not fit or values are out of range.
     """
 
@@ -96,9 +96,9 @@ def solve_measure(
 ) -> Solution:
     """Minimise P: value w (q,), dual the weights of the working set's constraints.
 
-    tolerance: the duality gap over C at which to stop; no constraint is then violated by more than this
-    beyond its slack, as Joachims stops. The objective is that of the best point so far and the
-    bound the best so far: neither gets worse. Reports stage ``"cutting_planes"``.
+    tolerance: duality gap divided by C at which to stop; no constraint is then violated by more than this
+    beyond its slack, which is Joachims' criterion. The objective is that of the best point so far and the
+    bound is the best so far, so neither gets worse. Reports stage ``"cutting_planes"``.
     Raises InvalidProblem for arguments out of range, Cancelled.
     """
     with one_blas_thread():
@@ -133,7 +133,7 @@ class _CuttingPlanes:
         best = self._best
         self._cut(point)
         if self._best is not point:
-            # A cut near the best point keeps the next points from jumping from side to side.
+            # A cut near the best point prevents the next points from oscillating.
             self._cut(0.5 * (best + point))
         self.value = solve_triangular(self._factor, self._best, lower=True, trans="T")
         self.iterations += 1
@@ -142,7 +142,7 @@ class _CuttingPlanes:
         return Certificate(self._objective, self._bound, stalled=stalled, scale=self._problem.C)
 
     def _cut(self, point: FloatArray) -> None:
-        """Add the constraint that is violated most at ``point`` (q,); keep the point if it is the best."""
+        """Add the constraint that ``point`` (q,) violates most; keep the point if it is the best."""
         problem, scores = self._problem, self._rows @ point
         found = problem.violation(scores)
         value = 0.5 * float(point @ point) + problem.C * max(0.0, found.value(scores))

@@ -11,16 +11,16 @@ best accepts the a positive and the b other rows of the largest scores, so the s
 (a, b) are searched: no search at all for the error rate; one number where a + b = k is given; and for F1 the
 best b of each a by bisection, as Δ and the sum of the b largest scores are both concave in b.
 
-Where k is not the number P of positive rows, ȳ itself does not accept k rows, and V as above bounds nothing:
-equal scores, all high for k < P or all low for k > P, have no loss. For k < P, precision at k takes vectors
-that accept P rows instead, with Δ = b/k: at worst, the b false ones are among the first k. Else ȳ' is
-compared with the vectors of k rows in which t = min(P − a, b) of its b false positives are swapped for t of
+If k is not the number P of positive rows, ȳ itself does not accept k rows, and V as above bounds nothing:
+equal scores, all high for k < P or all low for k > P, have no loss. For k < P, precision at k instead uses
+vectors that accept P rows, with Δ = b/k: at worst, the b false ones are among the first k. Otherwise ȳ' is
+compared with the vectors of k rows in which t = min(P − a, b) of its b false positives are replaced by t of
 its P − a rejected positives, and with the mean over all of these:
 
     V(ȳ') = Δ(ȳ', ȳ) − t/n (mean of s_i over rejected positives − mean of s_j over false positives)
 
-The rows of the largest scores have no smaller sum than any others of their number, so that max V is an upper
-bound of the loss; for k = P all of these are one.
+The rows with the largest scores have at least the sum of any others of the same number, so max V is an upper
+bound of the loss; for k = P all these are equal.
 
 ROC area has a label for each pair of a positive and another row: Δ is the share of swapped pairs, and V is
 their mean hinge loss [1 − s_i + s_j]_+ in the same way.
@@ -40,7 +40,7 @@ Measure: TypeAlias = Literal["error", "f1", "prbep", "precision_at_k", "recall_a
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Violation:
-    """A label vector by its loss Δ and the c (n,) with V = Δ − c·s at all scores s (n,)."""
+    """A label vector, given by its loss Δ and c (n,) with V = Δ − c·s at all scores s (n,)."""
 
     loss: float
     coefficients: FloatArray
@@ -53,8 +53,8 @@ class Violation:
 def most_violated(measure: Measure, positive: BoolArray, scores: FloatArray, k: int) -> Violation:
     """The label vector with the largest V.
 
-    positive: true labels, (n,), of both kinds. scores: (n,). k: rows that precision and recall at k accept,
-    in [1, n]; PRBEP accepts as many as are positive, the other measures any number.
+    positive: true labels, (n,), with both values. scores: (n,). k: number of rows that precision and recall
+    at k accept, in [1, n]; PRBEP accepts as many as are positive, the other measures any number.
     """
     if measure == "error":
         signs = np.where(positive, 1.0, -1.0)
@@ -88,10 +88,10 @@ def most_violated(measure: Measure, positive: BoolArray, scores: FloatArray, k: 
 
 
 def best_cut(measure: Measure, positive: BoolArray, scores: FloatArray, k: int) -> float:
-    """The score from which on rows are accepted, half-way to the next one, if the measure is to be best.
+    """The score from which rows are accepted for the best measure, half-way to the next score.
 
-    F1: where it is largest on these rows. PRBEP and those at k: behind the k largest scores, k as in
-    ``most_violated``. 0 for the error rate, whose bound has its cut at 0, and for ROC area, which has none.
+    F1: where F1 is largest on these rows. PRBEP and measures at k: after the k largest scores, with k as in
+    ``most_violated``. 0 for the error rate, whose bound has its cut at 0, and for ROC area, which has no cut.
     """
     if measure in ("error", "roc_area"):
         return 0.0
@@ -105,9 +105,9 @@ def best_cut(measure: Measure, positive: BoolArray, scores: FloatArray, k: int) 
 
 
 def _false_positives_of_f1(a: IntArray, others: FloatArray) -> IntArray:
-    """The best b for each a, (P + 1,): so many as raise V = 1 − 2a/(a + P + b) + Σ of the b largest others.
+    """The best b for each a, (P + 1,): as long as V = 1 − 2a/(a + P + b) + Σ of the b largest others rises.
 
-    others: scores over n of the rows that are not positive, falling.
+    others: scores divided by n of the rows that are not positive, falling.
     """
     low, high = np.zeros_like(a), np.full_like(a, len(others))
     size = a + a[-1]

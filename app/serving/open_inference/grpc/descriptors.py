@@ -1,9 +1,9 @@
 """The messages of the Open Inference Protocol over gRPC, of its model repository, and of gRPC's health check.
 
-Their classes are made from a table. Generated code would require one version of protobuf, and would clash
-with that of other programs in one process: the pool of these descriptors is private. Names and numbers of the
-fields are those of ``inference.GRPCInferenceService``, ``grpc.health.v1.Health`` and ``google.rpc``; only
-these numbers and the types are on the wire, so that a value of an enumeration is a number here.
+Their classes are made from a table. Generated code would need one version of protobuf, and would conflict
+with that of other programs in the process; the pool of these descriptors is private. Names and numbers of the
+fields are those of ``inference.GRPCInferenceService``, ``grpc.health.v1.Health`` and ``google.rpc``. Only
+these numbers and the types are transmitted, so values of enumerations are numbers here.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ TABLE: Final[dict[str, str]] = {
     "RetryInfo": "Duration retry_delay = 1",
     "Duration": "int64 seconds = 1; int32 nanos = 2",
 }
-"""The fields of each message as a .proto file has them. ``map`` has texts as keys; what is before a colon is
-the oneof of a field.
+"""The fields of each message as in a .proto file. Keys of ``map`` are texts; the part before a colon is the
+oneof of a field.
 """
 
 _PACKAGE: Final = "stms.inference"

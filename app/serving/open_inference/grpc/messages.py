@@ -1,7 +1,7 @@
-"""Inferences in protobuf: the request as `Inference`, the outputs as a message, and other documents likewise.
+"""Converts protobuf messages: requests to `Inference`, outputs and other documents to messages.
 
-Rows in ``raw_input_contents`` are not copied: these fields are taken out of the bytes that have arrived
-before the rest is parsed, and remain views of them.
+Rows in ``raw_input_contents`` are not copied: these fields are cut out of the received bytes before the rest
+is parsed, and remain views of the bytes.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class GrpcInference(InferenceForm[bytes]):
         path: ParsedPath,
         student: ServableStudent,
     ) -> bytes:
-        """The bytes of a ModelInferResponse, whose contents are raw if those of the request were."""
+        """The bytes of a ModelInferResponse; its contents are raw if those of the request were."""
         response = message_classes()["ModelInferResponse"](
             model_name=path.name, model_version=str(student.version), id=inference.id
         )
@@ -141,7 +141,7 @@ class GrpcInference(InferenceForm[bytes]):
 
 
 def metadata_message(document: InferenceModel) -> bytes:
-    """A ModelMetadataResponse. It has no place for what HTTP has under ``parameters``."""
+    """A ModelMetadataResponse. It has no field for the ``parameters`` of HTTP."""
     names = ("name", "datatype", "shape")
     tensors = {
         part: [{name: tensor[name] for name in names} for tensor in document[part]]  # type: ignore[literal-required]
@@ -223,7 +223,7 @@ def _typed(given: Any, tensor: Tensor) -> Tensor:
 
 
 def _fields(view: memoryview) -> Iterator[tuple[int, int, int, int]]:
-    """The fields of a message: tag, and where the field, its content and what follows begin.
+    """The fields of a message: tag, start of the field, start of its content, and end.
 
     https://protobuf.dev/programming-guides/encoding; groups are refused. Raises InvalidRequest.
     """
@@ -249,7 +249,7 @@ def _fields(view: memoryview) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _count(view: memoryview, most: int) -> int:
-    """The number of fields of a message, at most one more than ``most``."""
+    """The number of fields of a message, counted up to ``most`` + 1."""
     count = 0
     for _ in _fields(view):
         count += 1

@@ -1,4 +1,4 @@
-"""Errors as gRPC has them: the one place where a call that failed gets its status."""
+"""Errors in the form of gRPC: the only place where a failed call gets its status."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATUS_OF: Final = {
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     503: grpc.StatusCode.UNAVAILABLE,
 }
-"""Of the statuses of HTTP that `app.http.problem` has; INTERNAL for every other."""
+"""gRPC statuses for the HTTP statuses of `app.http.problem`; INTERNAL for all others."""
 
 CODE: Final = "stms-code"
 REQUEST_ID: Final = "x-request-id"
@@ -66,7 +66,7 @@ def status_of(problem: Problem) -> grpc.StatusCode:
 
 
 async def refuse(context: ServicerContext[bytes, bytes], problem: Problem, request_id: bytes) -> None:
-    """End a call with a problem: raises what makes gRPC do so."""
+    """End a call with a problem; raises gRPC's exception for this."""
     await context.abort(status_of(problem), detail_of(problem), tuple(metadata_of(problem, request_id)))
 
 

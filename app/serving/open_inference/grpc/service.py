@@ -1,8 +1,8 @@
 """The Open Inference Protocol over gRPC: the same operations, callers and limits as over HTTP.
 
-Every call is registered as one that receives a stream of messages, since its handler then runs as soon as the
-metadata is there: who is calling is known before the message, of which gRPC meanwhile takes no more than its
-window. Nothing is read at all from a caller without a key.
+Every call is registered as receiving a stream of messages, because its handler then runs as soon as the
+metadata has arrived: the caller is authenticated before the message is read. Meanwhile gRPC buffers only its
+window. Nothing is read from a caller without a key.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ OF_HEALTH: Final = "/grpc.health.v1.Health/"
 STREAM: Final = "ModelStreamInfer"
 
 OVERHEAD: Final = 64 * 1024
-"""Bytes of a message beside its rows, and the largest message of every call but an inference."""
+"""Bytes of a message besides its rows, and the largest message of all calls except inferences."""
 MESSAGE_SECONDS: Final = 60.0
 """How long a message may take to arrive."""
 _SOON: Final = 0.1
-"""Seconds after which a message that has not arrived counts as one of the largest size."""
+"""Seconds after which a message that has not arrived is counted with the largest size."""
 _LOOK_SECONDS: Final = 0.5
-"""How often what waits looks whether the server is ready, and the key valid."""
+"""How often a waiting call checks whether the server is ready and the key valid."""
 _SERVING, _NOT_SERVING = 1, 2
 """Of grpc.health.v1.HealthCheckResponse.ServingStatus."""
 
@@ -82,7 +82,7 @@ _WITHOUT_KEY: Final = _PROBES | {"ServerMetadata"}
 
 
 class GrpcExchange(InferenceExchange):
-    """A call, or one message of a stream, which is like a call of ModelInfer. name: of its method."""
+    """A call, or one message of a stream, which is treated as a call of ModelInfer. name: of its method."""
 
     __slots__ = ("name",)
 
@@ -98,7 +98,7 @@ class GrpcExchange(InferenceExchange):
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What is sent instead of an answer."""
+    """The response that is sent instead of an answer."""
 
     problem: Problem
 
@@ -148,9 +148,9 @@ class InferenceService(grpc.GenericRpcHandler, WireFormat[GrpcExchange, Source, 
 
     @contextmanager
     def _counting_if_given_up(self, exchange: GrpcExchange) -> Iterator[None]:
-        """Count the turn of a call without a valid key whose client leaves before it.
+        """Count the turn of a call without a valid key whose client leaves before the turn.
 
-        Its network would otherwise have for nothing what it costs to begin a call.
+        Otherwise clients in its network could begin calls at no cost to their limit.
         """
         try:
             yield
@@ -219,7 +219,7 @@ class InferenceService(grpc.GenericRpcHandler, WireFormat[GrpcExchange, Source, 
             exchange.path = exchange.path.of_tenant(caller.tenant)
         else:
             _find(exchange, caller, request.model_name, "")
-            # Parameters of other servers, by which an unload may still be called.
+            # Parameters of other servers, with which clients may still call an unload.
             body = msgspec.json.encode({"parameters": dict.fromkeys(request.parameters)})
         try:
             document = await self._operations.manage(caller, exchange, body)
@@ -267,8 +267,8 @@ class InferenceService(grpc.GenericRpcHandler, WireFormat[GrpcExchange, Source, 
     async def _stream(self, _messages: object, context: Context) -> None:
         """Answer the messages of ModelStreamInfer one after the other.
 
-        Each is a query of its own, with its place, its charge and its error; only a key that is not valid any
-        more ends the stream.
+        Each is a separate query, with its own place, charge and error; only a key that is no longer valid
+        ends the stream.
         """
         exchange = GrpcExchange(scope_of(context, f"{OF_INFERENCE}{STREAM}"))
         await _guarded(exchange, context, self._answer_stream(exchange, context))
@@ -339,9 +339,9 @@ class InferenceService(grpc.GenericRpcHandler, WireFormat[GrpcExchange, Source, 
 
 
 async def _guarded(exchange: GrpcExchange, context: Context, handler: Awaitable[Result]) -> Result:
-    """The result of a handler; what it holds is given back.
+    """The result of a handler; releases its resources.
 
-    gRPC tells the client the text of an exception that a handler raises, so none leaves it but gRPC's own.
+    gRPC sends the text of a handler's exception to the client, so only gRPC's own exceptions leave it.
     """
     try:
         return await handler
@@ -358,7 +358,7 @@ async def _guarded(exchange: GrpcExchange, context: Context, handler: Awaitable[
 
 
 def scope_of(context: Context, method: str) -> Scope:
-    """A call as ASGI describes a request. method: with the name of its service."""
+    """A call in the form in which ASGI describes a request. method: with the name of its service."""
     metadata: Any = context.invocation_metadata() or ()
     headers = [
         (name.encode(), value if isinstance(value, bytes) else value.encode()) for name, value in metadata
@@ -388,7 +388,7 @@ def _find(exchange: GrpcExchange, caller: ApiKey, name: str, version: str) -> No
 
 
 def _scope_for(operation: str) -> str:
-    """What the caller of an operation needs."""
+    """The scope that the caller of an operation needs."""
     return "train" if operation in CHANGES else "query"
 
 
