@@ -23,8 +23,10 @@ SCALINGS: Final[Mapping[str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
 MIN_SIDE: Final = 16
 MAX_SIDE: Final = 512
 PATTERN: Final = (
-    r"^image:[1-9][0-9]{1,2}x[1-9][0-9]{1,2}:(rgb|bgr):(imagenet|clip|unit|symmetric|lite|bytes)(:crop)?$"
+    r"^image:(1[6-9]|[2-9][0-9]|[1-4][0-9]{2}|50[0-9]|51[0-2])x\1:(rgb|bgr)"
+    r":(imagenet|clip|unit|symmetric|lite|bytes)(:crop)?$"
 )
+"""Of the texts that `picture_input` reads."""
 
 
 class PictureInput(NamedTuple):
@@ -40,9 +42,7 @@ def picture_input(text: str) -> PictureInput:
     """The parts of a text such as ``image:224x224:rgb:imagenet:crop``. Raises InvalidRequest."""
     if re.fullmatch(PATTERN, text):
         _, size, order, scaling, *crop = text.split(":")
-        width, height = map(int, size.split("x"))
-        if width == height and MIN_SIDE <= width <= MAX_SIDE:
-            return PictureInput(width, order, scaling, bool(crop))
+        return PictureInput(int(size.partition("x")[0]), order, scaling, bool(crop))
     raise InvalidRequest(
         f"The input {text[:100]!r} is not image:SIDExSIDE:rgb|bgr:SCALING[:crop]. SIDE is {MIN_SIDE} to "
         f"{MAX_SIDE}; SCALING is one of {', '.join(SCALINGS)}.",
