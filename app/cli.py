@@ -82,6 +82,7 @@ _PANELS: Final = {
         _Entry("feedback", "feedback", "Say of answers whether they were right."),
         _Entry("review", "review"),
         _Entry("shadows", "shadows", "Versions that answer as well, unseen."),
+        _Entry("encoders", "encoders", "Own encoders of pictures."),
         _Entry("webhooks", "webhooks", "Events sent to other programs."),
         _Entry("workers", "workers"),
         _Entry("servers", "servers"),
