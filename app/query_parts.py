@@ -135,7 +135,7 @@ async def open_query_parts(
         refresher,
         budgets,
         pipeline,
-        _open_pictures(pipeline, stack),
+        _open_pictures(settings, pipeline, stack),
     )
 
 
@@ -156,9 +156,9 @@ def _trace(pipeline: QueryPipeline, settings: Settings, stack: AsyncExitStack) -
         stack.callback(pipeline.tracer.close)
 
 
-def _open_pictures(pipeline: QueryPipeline, stack: AsyncExitStack) -> Pictures:
+def _open_pictures(settings: Settings, pipeline: QueryPipeline, stack: AsyncExitStack) -> Pictures:
     """What encodes the pictures of queries, until the stack closes; its children start with the first one."""
-    pool = EncoderPool()
+    pool = EncoderPool.of(settings)
     stack.push_async_callback(pool.close)
     return Pictures(pool, pipeline.limits)
 

@@ -130,5 +130,8 @@ def report_end(job: Mapping[str, Any], *, quiet: bool = False) -> None:
             f", version {job['version']} of model {job['model']} is published" if job.get("version") else ""
         )
         console().print(f"Job {job['id']} succeeded{escape(version)}.")
-        if chosen := (job.get("provenance") or {}).get("features", {}).get("reason"):
+        provenance = job.get("provenance") or {}
+        if chosen := provenance.get("features", {}).get("reason"):
             console().print(escape(chosen))
+        for choice in provenance.get("encoders", ()):
+            console().print(escape(choice["reason"]))

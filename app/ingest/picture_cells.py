@@ -95,12 +95,7 @@ def picture_of_text(text: str) -> bytes:
 
 
 def picture_of_value(value: Any) -> bytes:
-    """The bytes of a picture that is bytes, a text, or an object with one of both. Raises BadPicture."""
-    if isinstance(value, dict):
-        value = next((value[key] for key in ("bytes", "b64") if value.get(key) is not None), None)
-        if value is None:
-            what = "has neither bytes nor b64: a path alone is not read, since the server fetches nothing."
-            raise BadPicture("no_picture_bytes", what)
+    """The bytes of a picture that is bytes or a text. Raises BadPicture."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):

@@ -28,6 +28,7 @@ from app.encoders.faults import PictureFault
 from app.encoders.pool import EncoderPool
 from app.encoders.probes import probe_pictures
 from app.encoders.specification import BUILT_IN, HLC, RND, EncoderSpecification
+from lab.benchmarks import images_service
 from tests.pictures import COSTLY, HOSTILE, encoded, good, mutated
 
 _FUZZED: Final = {False: 100_000, True: 2000}
@@ -110,7 +111,13 @@ def hostile(_is_quick: bool) -> Mapping[str, float]:
     return {"hostile_as_expected": right / len(table), "hostile_deaths": pool.restarts}
 
 
-PARTS: Final[tuple[Callable[[bool], Mapping[str, float]], ...]] = (overhead, restarts, fuzz, hostile)
+PARTS: Final[tuple[Callable[[bool], Mapping[str, float]], ...]] = (
+    overhead,
+    restarts,
+    fuzz,
+    hostile,
+    *images_service.PARTS,
+)
 
 
 def _photo(seed: int) -> bytes:

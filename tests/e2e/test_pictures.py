@@ -166,6 +166,15 @@ def test_a_wrong_body_is_refused_by_its_code(http: httpx.Client, trained: Json, 
     assert code in codes, json.dumps(answer)
 
 
+def test_a_form_has_one_file(http: httpx.Client, trained: Json):
+    path = "/v1/models/shapes/classes/disc:query"
+    forms: list[Json] = [{"data": {"a": "b"}, "files": {"x": (None, "no file")}}]
+    forms.append({"files": [("a", ("1.jpg", b"1")), ("b", ("2.jpg", b"2"))]})
+    for form in forms:
+        answer = http.post(path, **form)
+        assert (answer.status_code, answer.json()["code"]) == (400, "bad_form"), answer.text
+
+
 def test_a_second_job_finds_the_vectors(service: Deployment, client: Client, trained: Json):
     job = client.submit_job(
         trained["dataset_id"], "again", {"inputs": {"columns": {"image": {"encoder": "rnd"}}}}

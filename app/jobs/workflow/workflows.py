@@ -56,7 +56,7 @@ class TrainingWorkflows:
     ) -> None:
         # Only jobs of traced requests are traced, so the rate is 0.
         self._tracer = open_tracer(settings.trace_endpoint, 0.0, "worker", metadata.version("stms"))
-        self._encoders = EncoderPool()
+        self._encoders = EncoderPool.of(settings)
         self._settings = settings
         self._store = store
         self._queue = queue

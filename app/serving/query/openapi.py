@@ -195,8 +195,8 @@ _REQUEST_DOC: Final = (
     " the numbers of dense rows, which are then put into the order of the model. Models whose columns have"
     " names take `record` or `records`, objects of values by these names, and with columns of texts, dates or"
     " gaps nothing else: `GET /v1/models/{model}/versions/{version}/schema` describes them. Such models also"
-    " take `columns`, lists of values by names, and a model of one column of texts takes `text` or `texts`, one of"
-    " pictures `image`, `images`, `embedding` or `embeddings`."
+    " take `columns`, lists of values by names, and a model of one column of texts takes `text` or `texts`,"
+    " one of pictures `image`, `images`, `embedding` or `embeddings`."
 )
 _PICTURE: Final[Json] = {
     "type": "string",
@@ -373,8 +373,8 @@ _EXPLAINED: Final = _parameter(
 _FORMS_DOC: Final = (
     "Rows come as JSON, as raw little-endian numbers (`application/octet-stream` with `X-Tensor-Shape` and "
     "`X-Tensor-Dtype`) or as an `.npy` file (`application/x-npy`); a picture comes as it is"
-    " (`image/jpeg`, `image/png`, `image/webp`), or as the file of a form. `Accept` chooses among the same for the "
-    "answer. Errors name row and column; no answer contains NaN."
+    " (`image/jpeg`, `image/png`, `image/webp`), or as the file of a form. `Accept` chooses among the"
+    " others for the answer. Errors name row and column; no answer contains NaN."
 )
 
 QUERY_OPERATION: Final[Json] = {

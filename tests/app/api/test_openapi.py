@@ -168,6 +168,7 @@ def test_the_rules_that_generators_cannot_read_are_in_extensions(document: Any):
     one_row, many_rows, *of_records = known["QueryRequest"]["oneOf"]
     assert (one_row["x-null"], many_rows["x-null"]) == (["rows"], ["x"])
     forms = ["record", "records", "columns", "text", "texts"]
+    forms += ["image", "images", "embedding", "embeddings"]
     assert [form["required"] for form in of_records] == [[name] for name in forms]
     assert all(
         form["properties"].keys() == {name, "explain", "faulty_rows"}
