@@ -12,6 +12,11 @@ Influence in Regression, 1982, 2.2):
 
 So λ and threshold are chosen on leave-one-out scores of all rows. The threshold keeps a budget of false
 positives, for which there are n rows; a threshold for F from about ten examples would be mostly noise.
+
+Where the classes of the rows are known, one matrix A gives every class, the new one included, such a solution
+v_k, with targets 1 and −1/K and the same weight for each class. The score of the new student is then the
+margin over its rivals, min_k (v − v_k)·φ, where k runs over the classes that the examples resemble most. Ten
+examples say little about the new class, but the rows of the other classes say well what is theirs.
 """
 
 from __future__ import annotations
@@ -34,13 +39,13 @@ from core.model_selection.calibration import fit_calibration
 from core.model_selection.threshold import Promise, choose_threshold
 from core.monitoring.interval import Interval
 from core.monitoring.intervals import exact_interval
-from core.packed import LinearForm, PackedStudent
+from core.packed import LinearForm, PackedStudent, PolytopeForm
 from core.packed.codec import Buffer, decode, encode, take, take_array
 from core.packed.maps import frozen_array
 from core.run import Run
 from core.solvers.threads import one_blas_thread
 from core.students.base import folded
-from core.types import BoolArray, FloatArray, Matrix
+from core.types import BoolArray, FloatArray, IntArray, Matrix
 
 FEWEST: Final = 5
 MOST: Final = 10_000
@@ -51,6 +56,10 @@ REPEATED: Final = "repeated_rows"
 _ENOUGH: Final = 20
 _RIDGES: Final = 10.0 ** np.arange(-6, 2)
 """Values of λ to try, in mean eigenvalues of A."""
+RIVALS: Final = 16
+"""Number of classes with which the score of a new class is compared."""
+MOST_CLASSES: Final = 1000
+"""With more classes than these there are no rivals: all other rows are one side."""
 _LEAST_LEFT: Final = 1e-9
 """Least 1 − h: a row that alone decides its own score has no useful leave-one-out score."""
 
@@ -161,14 +170,16 @@ def add_class(
     label: str,
     examples: Matrix,
     *,
+    classes: IntArray | None = None,
     budget: float = 0.01,
     confidence: float | None = None,
     run: Run = Run(),
 ) -> AddedClass:
     """The student of a class with few examples.
 
-    X: the rows of the base, (n, d). examples: of the class, (q, d), 5 to 10 000. budget, confidence: of false
-    positives, see ``choose_threshold``.
+    X: the rows of the base, (n, d). examples: of the class, (q, d), 5 to 10 000. classes: of the rows, (n,)
+    codes, −1 without a label; None, or fewer than two of them, takes all rows for one side. budget,
+    confidence: of false positives, see ``choose_threshold``.
 
     Raises InvalidProblem for unusable rows, too few or too many examples, and rows that are not those of the
     base; Cancelled.
@@ -181,13 +192,19 @@ def add_class(
         raise InvalidProblem(Fault("X", "other_data", message))
     with one_blas_thread():
         positives = _features(base.feature_map, new)
-        ridge, weights, left_out = _solve(base, rows, positives, run)
+        has_rivals = classes is not None and 2 <= len(np.unique(classes[classes >= 0])) <= MOST_CLASSES
+        if classes is not None and has_rivals:
+            ridge, weights, left_out = _solve_beside(base, rows, classes, positives, run)
+        else:
+            ridge, one, left_out = _solve(base, rows, positives, run)
+            weights = one[None, :]
     truth = np.arange(len(left_out)) >= base.rows
     threshold = choose_threshold(truth, left_out, "fpr", budget, confidence)
-    map_, coef, intercept, gate = folded(base.feature_map, weights, np.zeros(len(weights)))
+    map_, coef, intercept, gate = folded(base.feature_map, weights, np.zeros(weights.shape[1]))
+    form = LinearForm(coef[0], float(intercept[0]), *gate)
     student = PackedStudent(
         map=map_,
-        form=LinearForm(coef[0], float(intercept[0]), *gate),
+        form=form if len(coef) == 1 else PolytopeForm(coef, intercept, *gate),
         threshold=threshold,
         label=label,
         metadata={"method": "addition", "examples": len(positives), "ridge": ridge, "threshold_rule": "fpr"},
@@ -264,3 +281,68 @@ def _solve(
     errors = ((scores[:n] + 1.0) ** 2).mean(axis=0) + ((scores[n:] - 1.0) ** 2).mean(axis=0)
     best = int(np.argmin(errors))
     return float(_RIDGES[best]), vectors @ solutions[:, best], scores[:, best].copy()
+
+
+def _solve_beside(
+    base: AdditionBase, X: Matrix, classes: IntArray, positives: FloatArray, run: Run
+) -> tuple[float, FloatArray, FloatArray]:
+    """As `_solve`, beside the classes of the rows: the best λ, the differences v − v_k of the rivals (r, m),
+    and the least of their scores for each row when it is left out, (n + q,).
+
+    λ is the one with the least squared error over all classes, which weigh alike. Rows without a label weigh
+    nothing.
+    """
+    n, q, m = base.rows, len(positives), base.feature_map.n_features_out
+    names, codes = np.unique(classes, return_inverse=True)
+    is_known = names[codes] >= 0
+    codes, count = codes - int(names[0] < 0), int((names >= 0).sum())
+    sizes = np.bincount(codes[is_known], minlength=count).astype(np.float64)
+    weight, own = 1.0 / sizes, 1.0 / q
+    gram, sums = np.zeros((m, m)), np.zeros((count, m))
+    for rows in row_blocks(n, m):
+        run.check_cancel()
+        features = _features(base.feature_map, X[rows])[is_known[rows]]
+        own_codes = codes[rows][is_known[rows]]
+        gram += (features * weight[own_codes, None]).T @ features
+        np.add.at(sums, own_codes, features * weight[own_codes, None])
+    system = gram + own * (positives.T @ positives)
+    eigenvalues, vectors = scipy.linalg.eigh(system, check_finite=False)
+    ridges = _RIDGES * (np.trace(system) / len(system))
+    inverse = 1.0 / (np.maximum(eigenvalues, 0.0)[:, None] + ridges)
+    # Targets of 1 for its own class and −1/K for the others: all is −1/K, and its own 1 + 1/K more.
+    low = -1.0 / count
+    every = np.vstack([sums, own * positives.sum(axis=0)])
+    moments = vectors.T @ (low * every.sum(axis=0)[:, None] + (1.0 - low) * every.T)
+    turned_positives = positives @ vectors
+    solutions, rivals = [], []
+    for number in range(len(ridges)):
+        solution = inverse[:, number, None] * moments
+        nearest = (turned_positives.mean(axis=0) @ solution)[:count]
+        solutions.append(solution)
+        rivals.append(np.sort(np.argsort(-nearest, kind="stable")[:RIVALS]))
+
+    def left_out(turned: FloatArray, code: IntArray, c: FloatArray, number: int) -> tuple[FloatArray, float]:
+        """Margins of rows over the rivals, and their weighted squared error. code: −1 without a label."""
+        target = np.where(code[:, None] == np.arange(count + 1), 1.0, low)
+        h = c * (turned**2 @ inverse[:, number])
+        scores = turned @ solutions[number] - h[:, None] * target
+        scores /= np.maximum(1.0 - h, _LEAST_LEFT)[:, None]
+        error = float((c[:, None] * (scores - target) ** 2).sum())
+        return scores[:, count] - scores[:, rivals[number]].max(axis=1), error
+
+    margins, errors = np.empty((n + q, len(ridges))), np.zeros(len(ridges))
+    for rows in row_blocks(n, m):
+        run.check_cancel()
+        turned = _features(base.feature_map, X[rows]) @ vectors
+        code = np.where(is_known[rows], codes[rows], -1)
+        c = np.where(is_known[rows], weight[code], 0.0)
+        for number in range(len(ridges)):
+            margins[rows, number], error = left_out(turned, code, c, number)
+            errors[number] += error
+    for number in range(len(ridges)):
+        mine = np.full(q, count)
+        margins[n:, number], error = left_out(turned_positives, mine, np.full(q, own), number)
+        errors[number] += error
+    best = int(np.argmin(errors))
+    weights = vectors @ (solutions[best][:, [count]] - solutions[best][:, rivals[best]])
+    return float(_RIDGES[best]), weights.T, margins[:, best].copy()

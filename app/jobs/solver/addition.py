@@ -74,7 +74,9 @@ def add_student(
         base = files.with_refetch(
             lambda: AdditionBase.from_bytes(open_blob(store, files, digest).whole()), digest
         )
-    added = add_class(base, X, label, examples, budget=budget, confidence=confidence, run=run)
+    added = add_class(
+        base, X, label, examples, classes=train.y[known], budget=budget, confidence=confidence, run=run
+    )
     seconds = time.perf_counter() - started
     student = added.student
     row: Json = {

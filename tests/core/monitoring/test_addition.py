@@ -60,6 +60,33 @@ def test_left_out_scores_are_those_of_a_fit_without_the_row(base, rows, examples
     np.testing.assert_allclose(added.student.scores(examples), theirs.predict(phi[n:]), atol=1e-7)
 
 
+def test_beside_known_classes_it_is_the_margin_over_rivals_that_is_left_out(base, rows, examples):
+    codes = np.arange(len(rows)) % 4 - 1
+    added = add_class(base, rows, "new", examples, classes=codes)
+    phi = base.feature_map.transform(np.vstack([rows, examples]))
+    n, q, known = len(rows), len(examples), 3
+    label = np.concatenate([codes, np.full(q, known)])
+    sizes = np.bincount(label[label >= 0])
+    weight = np.where(label >= 0, 1.0 / sizes[label], 0.0)
+    target = np.where(label[:, None] == np.arange(known + 1), 1.0, -1.0 / known)
+    penalty = added.ridge * np.trace((phi * weight[:, None]).T @ phi) / phi.shape[1]
+
+    def margins(kept: np.ndarray, asked: np.ndarray) -> np.ndarray:
+        weighted = phi[kept] * weight[kept, None]
+        system = weighted.T @ phi[kept] + penalty * np.eye(phi.shape[1])
+        scores = phi[asked] @ solve(system, weighted.T @ target[kept], assume_a="pos")
+        return scores[:, known] - scores[:, :known].max(axis=1)
+
+    every = np.arange(n + q)
+    for i in (0, 1, 17, 399, 400, 411):
+        assert added.left_out[i] == pytest.approx(margins(every != i, every == i)[0], abs=1e-8)
+    np.testing.assert_allclose(added.student.scores(rows), margins(every >= 0, every < n), atol=1e-8)
+    assert len(added.student.form.coef) == known
+    assert PackedStudent.from_bytes(added.student.to_bytes()).digest == added.student.digest
+    alone = add_class(base, rows, "new", examples, classes=np.zeros(n, dtype=np.int32))
+    np.testing.assert_array_equal(alone.left_out, add_class(base, rows, "new", examples).left_out)
+
+
 def test_no_other_penalty_has_a_smaller_error_of_left_out_scores(base, rows, examples, monkeypatch):
     best = add_class(base, rows, "new", examples)
 

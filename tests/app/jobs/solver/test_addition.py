@@ -41,7 +41,9 @@ def test_the_student_is_that_of_the_core_and_the_base_is_made_once(conversation,
     rows = load_job_data(
         sqlite_store, files, iris.id, TrainingSpec.model_validate({"automatic": False})
     ).train
-    mine = add_class(AdditionBase.fit(rows.X, rows.layout, 0), rows.X, "new", EXAMPLES, budget=0.05)
+    mine = add_class(
+        AdditionBase.fit(rows.X, rows.layout, 0), rows.X, "new", EXAMPLES, classes=rows.y, budget=0.05
+    )
     assert first.blobs[0] == mine.student.to_bytes()
     assert first.header["row"]["threshold"] == mine.student.threshold
     assert {name: first.header["report"][name] for name in mine.as_dict()} == mine.as_dict()
