@@ -138,7 +138,7 @@ class Columns(ABC):
     of its data set, which rows with names may have, too. index_base: the first index of the svmlight file
     that the version was trained on; None for other versions. low, high: range of each column (d,), or None.
     baseline: what explanations compare rows of numbers with, or None. row_count: counts the explained rows
-    that are outside the range.
+    that are outside the range. pictures: the columns of pictures, whose values are vectors here.
     """
 
     is_table: ClassVar[bool]
@@ -156,6 +156,7 @@ class Columns(ABC):
         known = version.inputs
         self.label: str | None = known.get("label_column")
         self.index_base: int | None = known.get("index_base")
+        self.pictures: Sequence[EmbeddedColumn] = ()
         self.low: NDArray[np.float64] | None = None
         self.high: NDArray[np.float64] | None = None
         if len(ranges := known.get("ranges") or ()) == version.columns:
@@ -215,11 +216,6 @@ class Columns(ABC):
     def has_effects(self) -> bool:
         """Whether rows can be explained by columns."""
         return self.baseline is not None
-
-    @property
-    def pictures(self) -> Sequence[EmbeddedColumn]:
-        """The columns of pictures, whose values are vectors here."""
-        return ()
 
     @property
     def encoder_digest(self) -> str | None:
