@@ -157,10 +157,10 @@ def _trace(pipeline: QueryPipeline, settings: Settings, stack: AsyncExitStack) -
 
 
 def _open_pictures(settings: Settings, pipeline: QueryPipeline, stack: AsyncExitStack) -> Pictures:
-    """What encodes the pictures of queries, until the stack closes; its children start with the first one."""
-    pool = EncoderPool.of(settings)
-    stack.push_async_callback(pool.close)
-    return Pictures(pool, pipeline.limits)
+    """What encodes the pictures of queries, until the stack closes."""
+    pictures = Pictures(lambda: EncoderPool.of(settings), pipeline.limits)
+    stack.push_async_callback(pictures.close)
+    return pictures
 
 
 def _count_queries(

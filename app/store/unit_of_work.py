@@ -19,7 +19,7 @@ from app.store.repositories.admission import Admission
 from app.store.repositories.answers import AnswerCounts
 from app.store.repositories.audit import Audit
 from app.store.repositories.comparisons import Comparisons
-from app.store.repositories.datasets import Datasets
+from app.store.repositories.datasets import Datasets, PictureVectors
 from app.store.repositories.evaluations import Evaluations
 from app.store.repositories.events import Events
 from app.store.repositories.evidence import Evidences
@@ -32,7 +32,6 @@ from app.store.repositories.models import Models
 from app.store.repositories.monitors import Monitors
 from app.store.repositories.outbox import Outbox
 from app.store.repositories.own_encoders import OwnEncoders
-from app.store.repositories.picture_vectors import PictureVectors
 from app.store.repositories.quotas import Quotas
 from app.store.repositories.registry import Registry
 from app.store.repositories.remote_scores import RemoteScoreBatches

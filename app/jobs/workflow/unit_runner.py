@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeVar
 
-from app.domain.entities import Job, Json, ModelVersion
+from app.domain.entities import Dataset, Job, Json, ModelVersion
 from app.domain.errors import NotFound, ServiceError
 from app.domain.origins import Origin, token_of
 from app.domain.remote_teacher import RemoteScores
@@ -51,6 +51,7 @@ from app.settings import Settings
 from app.store.blob_cache import BlobCache
 from app.store.large_blobs import stage
 from app.tracing import Tracer
+from core.data.schema import Kind
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ _MAX_LOST_FILES: Final = 3
 class UnitRunner:
     """Runs one unit on this worker. executor: the worker's name. tracer: None if nothing is traced.
 
-    encoders: make vectors of pictures; None where no job has any.
+    encoders: opens what makes vectors of pictures; None where no job has any.
     """
 
     def __init__(
@@ -79,7 +80,7 @@ class UnitRunner:
         executor: str,
         running: RunningUnit,
         tracer: Tracer | None = None,
-        encoders: EncoderPool | None = None,
+        encoders: Callable[[], EncoderPool] | None = None,
     ) -> None:
         self._runner = runner
         self._store = runner.store
@@ -115,7 +116,7 @@ class UnitRunner:
         job = self._check.retry_while_unavailable(self._read_job)
         plan = self._check.retry_while_unavailable(partial(self._plans.of_job, unit.job_id))
         is_first = self._starts == 1
-        if unit.number == PREPARE and plan.base is None:
+        if unit.number == PREPARE and plan.base is None and _has_pictures(plan.dataset):
             self._embed(job)
         with (
             unit_trace(self._tracer, job, unit, self._executor, is_first=is_first) as self._trace,
@@ -139,7 +140,7 @@ class UnitRunner:
         PictureEmbedding(
             self._store.of_tenant(job.tenant),
             BlobCache.of(self._settings),
-            self._encoders,
+            self._encoders(),
             self._check,
             ProgressReporter(self._store, *self._attempt),
         ).run(job)
@@ -328,6 +329,11 @@ class UnitRunner:
             remote_token=_remote_token(settings, job),
             encoder_digest=job.encoder_digest or "",
         )
+
+
+def _has_pictures(dataset: Dataset) -> bool:
+    """Whether a column of a data set holds pictures."""
+    return any(column.get("kind") == Kind.IMAGE for column in dataset.summary.get("schema") or ())
 
 
 def _remote_token(settings: Settings, job: Job) -> str:

@@ -56,7 +56,8 @@ class TrainingWorkflows:
     ) -> None:
         # Only jobs of traced requests are traced, so the rate is 0.
         self._tracer = open_tracer(settings.trace_endpoint, 0.0, "worker", metadata.version("stms"))
-        self._encoders = EncoderPool.of(settings)
+        self._encoders: EncoderPool | None = None
+        self._opening_encoders = threading.Lock()
         self._settings = settings
         self._store = store
         self._queue = queue
@@ -117,9 +118,18 @@ class TrainingWorkflows:
     def close(self) -> None:
         """End all solvers, and send the last spans."""
         self._pool.close()
-        self._encoders.close_now()
+        with self._opening_encoders:
+            if self._encoders is not None:
+                self._encoders.close_now()
         if self._tracer is not None:
             self._tracer.close()
+
+    def _open_encoders(self) -> EncoderPool:
+        """The pool that encodes pictures, which is made for the first job that has any."""
+        with self._opening_encoders:
+            if self._encoders is None:
+                self._encoders = EncoderPool.of(self._settings)
+            return self._encoders
 
     def run_job(self, job_id: str, attempt: int) -> None:
         """The body of ``train_model``. Every way in which it can end sets the job's final state."""
@@ -168,7 +178,7 @@ class TrainingWorkflows:
                     self._executor,
                     running,
                     self._tracer,
-                    self._encoders,
+                    self._open_encoders,
                 ).run()
         except (JobStopped, dbos_error.DBOSWorkflowCancelledError) as stopped:
             logger.info("job %s, unit %d: %s", unit.job_id, unit.number, stopped)

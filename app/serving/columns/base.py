@@ -143,7 +143,7 @@ class Columns(ABC):
     file that the version was trained on; None for other versions. low, high: range of each column (d,), or
     None.
     baseline: the baseline of explanations for rows of numbers, or None. row_count: counts the explained rows
-    that are outside the range.
+    that are outside the range. pictures: the columns of pictures, whose values are vectors here.
     """
 
     is_table: ClassVar[bool]
@@ -161,6 +161,7 @@ class Columns(ABC):
         known = version.inputs
         self.label: str | None = known.get("label_column")
         self.index_base: int | None = known.get("index_base")
+        self.pictures: Sequence[EmbeddedColumn] = ()
         self.low: NDArray[np.float64] | None = None
         self.high: NDArray[np.float64] | None = None
         if len(ranges := known.get("ranges") or ()) == version.columns:
@@ -220,11 +221,6 @@ class Columns(ABC):
     def has_effects(self) -> bool:
         """Whether rows can be explained by columns."""
         return self.baseline is not None
-
-    @property
-    def pictures(self) -> Sequence[EmbeddedColumn]:
-        """The columns of pictures, whose values are vectors here."""
-        return ()
 
     @property
     def encoder_digest(self) -> str | None:

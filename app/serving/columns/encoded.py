@@ -18,7 +18,6 @@ from app.serving.columns.tally import InputTally
 from app.serving.work import RequestLimits
 from core.packed import PackedStudent
 from core.packed.contributions import Baseline
-from core.packed.embedded_column import EmbeddedColumn
 from core.packed.encoder import Encoder
 from core.packed.record_rows import RecordRows, record_scorers
 
@@ -40,6 +39,7 @@ class Encoded(Columns):
         super().__init__(version, row_count)
         self.records = Records(encoder, self.row_count, make_tally)
         self.takes_lists = encoder.takes_numbers
+        self.pictures = encoder.picture_columns
         self.n_columns = len(encoder.columns)
         self.names = encoder.names
         self._digest = version.encoder_digest
@@ -93,10 +93,6 @@ class Encoded(Columns):
     @property
     def has_effects(self) -> bool:
         return True
-
-    @property
-    def pictures(self) -> Sequence[EmbeddedColumn]:
-        return self.records.encoder.picture_columns
 
     @property
     def encoder_digest(self) -> str | None:

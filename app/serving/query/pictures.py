@@ -64,10 +64,16 @@ class _Slot:
 
 
 class Pictures:
-    """Makes queries with pictures ones with vectors. pool: encodes them."""
+    """Makes queries with pictures ones with vectors. open_pool: opens what encodes them, once it is needed."""
 
-    def __init__(self, pool: EncoderPool, limits: RequestLimits) -> None:
-        self._pool, self._limits = pool, limits
+    def __init__(self, open_pool: Callable[[], EncoderPool], limits: RequestLimits) -> None:
+        self._open_pool, self._limits = open_pool, limits
+        self._pool: EncoderPool | None = None
+
+    async def close(self) -> None:
+        """End all children, if there are any."""
+        if self._pool is not None:
+            await self._pool.close()
 
     @staticmethod
     def may_be_in(data: Body, format_: RequestFormat) -> bool:
@@ -179,6 +185,8 @@ class Pictures:
                 " again."
             )
             raise Unavailable(text, code="encoder_differs", retry_after=None)
+        if self._pool is None:
+            self._pool = self._open_pool()
         try:
             vector = await self._pool.vector(encoder, picture, tenant=tenant)
         except PictureFault as fault:

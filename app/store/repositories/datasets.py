@@ -1,4 +1,4 @@
-"""Data sets."""
+"""Data sets, and the vectors of their pictures."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from app.domain.entities import Dataset, ListedDataset
 from app.domain.errors import NotFound
 from app.domain.names import LATEST_SUFFIX
-from app.store.dialect import batched, insert_once, on_postgresql
+from app.store.dialect import batched, insert_once, on_postgresql, upsert
 from app.store.repositories.scoped import Scoped
-from app.store.tables import dataset_classes, datasets
+from app.store.tables import dataset_classes, datasets, picture_vectors
 
 PIECE: Final = 256
 """Classes whose names are stored in one row."""
@@ -157,3 +157,50 @@ def row_bytes(dataset: Dataset, classes: Sequence[str]) -> int:
     """Bytes of a data set besides its rows: name, summary, class names, description of its changes."""
     change = [] if dataset.change is None else [dataset.change]
     return len(json.dumps([dataset.name, dataset.summary, list(classes), *change]))
+
+
+class PictureVectors(Scoped):
+    """Queries on portions of the vectors that encoders have made of the pictures of data sets.
+
+    part: ``"train"`` or ``"test"``. number: of the column. encoder: its digest. All methods raise NotFound
+    for a data set that the tenant does not have.
+    """
+
+    def save(
+        self, dataset_id: str, part: str, number: int, encoder: str, first: int, count: int, data: bytes
+    ) -> None:
+        """Insert or replace a portion. first: number of its first picture. data: float32, little endian."""
+        self._check(dataset_id)
+        content = {"pictures": count, "size": len(data), "data": data}
+        keys = {"dataset_id": dataset_id, "part": part, "number": number, "encoder": encoder, "first": first}
+        statement = upsert(self._connection, picture_vectors).values(**keys, **content)
+        self._connection.execute(statement.on_conflict_do_update(index_elements=[*keys], set_=content))
+
+    def portions(self, dataset_id: str, part: str, number: int, encoder: str) -> Sequence[tuple[int, int]]:
+        """First picture and number of pictures of each portion that is stored, ascending."""
+        self._check(dataset_id)
+        table = picture_vectors
+        query = sa.select(table.c.first, table.c.pictures).where(*_of(dataset_id, part, number, encoder))
+        return [(row.first, row.pictures) for row in self._connection.execute(query.order_by(table.c.first))]
+
+    def data(self, dataset_id: str, part: str, number: int, encoder: str) -> Iterator[tuple[int, bytes]]:
+        """Number of pictures and data of each portion in order; one portion in memory at a time."""
+        for first, count in self.portions(dataset_id, part, number, encoder):
+            where = (*_of(dataset_id, part, number, encoder), picture_vectors.c.first == first)
+            query = sa.select(picture_vectors.c.data).where(*where)
+            yield count, bytes(self._connection.execute(query).scalar_one())
+
+    def _check(self, dataset_id: str) -> None:
+        query = sa.select(sa.literal(1)).where(datasets.c.id == dataset_id, self._owns(datasets))
+        if self._connection.execute(query).first() is None:
+            raise NotFound(f"There is no data set {dataset_id!r:.80}.", code="dataset_not_found")
+
+
+def _of(dataset_id: str, part: str, number: int, encoder: str) -> tuple[sa.ColumnElement[bool], ...]:
+    table = picture_vectors
+    return (
+        table.c.dataset_id == dataset_id,
+        table.c.part == part,
+        table.c.number == number,
+        table.c.encoder == encoder,
+    )
