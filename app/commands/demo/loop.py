@@ -163,7 +163,8 @@ def _figures(console: Console, client: Client) -> None:
         wrong, found = (_rate(one[name]) for name in ("false_positive_rate", "recall"))
         worst = max(promise["evidence"] / promise["alarm_at"] for promise in one["evidence"])
         console.print(
-            f"  class {one['label']}: wrong yes {wrong}, found {found}; evidence {min(worst, 9.99):.0%} of an alarm"
+            f"  class {one['label']}: wrong yes {wrong}, found {found};"
+            f" evidence {min(worst, 9.99):.0%} of an alarm"
         )
 
 
@@ -185,7 +186,10 @@ def _alarm(console: Console, client: Client) -> None:
 
     _until(lambda: bool(broken()), "an alarm was given")
     _figures(console, client)
-    _say(console, f"Alarm, of which at most one in twenty monitors ever gives a false one: {'; '.join(broken())}")
+    _say(
+        console,
+        f"Alarm, of which at most one in twenty monitors ever gives a false one: {'; '.join(broken())}",
+    )
 
 
 def _retrain(console: Console, client: Client, dataset: str) -> tuple[int, int]:
@@ -224,7 +228,7 @@ def _gate_and_move(console: Console, client: Client, candidate: int, check: Imag
     found = client.wait_for_evaluation(waiting["id"])
     after = float(np.mean([one["f1"] for one in found["classes"]]))
     before = float(np.mean([one["baseline"]["f1"] for one in found["classes"]]))
-    worse = [one["label"] for one in found["classes"] if one["comparison"]["verdict"] == "worse"]
+    worse = [one["class"] for one in found["classes"] if one["comparison"]["verdict"] == "worse"]
     console.print(
         f"  On {found['rows_used']} rows, mean F {before:.3f} before and {after:.3f} now; classes worse: {worse}"
     )
