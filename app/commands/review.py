@@ -54,7 +54,8 @@ def review(
         for item in found["items"]:
             sample = item["sample"]
             say(
-                f"{sample['id']}  {escape(sample['label'])}  {'yes' if sample['answer'] else 'no'}  {_row(item)}"
+                f"{sample['id']}  {escape(sample['label'])}  {'yes' if sample['answer'] else 'no'}"
+                f"  {_row(item)}"
             )
     document: dict[str, Any] = {"waiting": found["waiting"], "said": said}
     text = f"{said} said, {found['waiting'] - said} samples wait."

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,9 @@ import numpy as np
 import pytest
 
 from app.auth import audit_writer
+from app.domain.entities import new_id
+from app.domain.figures import HOUR
+from app.domain.monitors import Sample
 from app.services.audit import list_records
 from app.services.keys import create_key
 from app.store.tables import jobs
@@ -47,7 +52,9 @@ def head() -> bytes:
     return buffer.getvalue()
 
 
-MONITOR = "/v1/models/pets/aliases/latest/monitor"
+ALIAS = "/v1/models/pets/aliases/latest"
+MONITOR = f"{ALIAS}/monitor"
+SHADOW = f"{ALIAS}/shadow"
 REPORT = {"request_id": "order-17", "label": "cat", "model": "pets", "answer": True, "correct": False}
 WEBHOOK = {"name": "w", "url": "https://hooks.example.com/x", "events": ["job.failed"]}
 
@@ -225,6 +232,33 @@ def with_mergeable_rows(world: World) -> None:
         uow.connection.execute(jobs.update().where(jobs.c.id == job).values(dataset_id=dataset, spec=spec))
 
 
+def shadow(world: World) -> Any:
+    """The answer to a shadow of the alias latest, which is another version of pets."""
+    publish_linear(world.store, "pets", WEIGHTS, alias=None)
+    return world.ask("PUT", SHADOW, json={"version": 2})
+
+
+def reviewed(world: World) -> Any:
+    """The answer to feedback on samples whose rows were kept."""
+    assert world.monitor().is_success
+    with world.store.read() as uow:
+        monitor = uow.monitors.get("pets", "latest")
+    now = time.time()
+    samples = [
+        Sample(
+            new_id("smp"), monitor.id, monitor.run, "default", "pets", 1, "cat", int(now // HOUR), now,
+            f"r{number}", 0, True, 1.0, None, 0.5, json.dumps({"x": [number, 1.0, 2.0]}).encode(),
+        )
+        for number in range(4)
+    ]  # fmt: skip
+    with world.store.begin() as uow:
+        uow.monitors.add_samples(monitor.id, samples, [], int(now // HOUR), 0)
+    items = [
+        {"sample": one.id, "truth": "cat" if number % 2 else "dog"} for number, one in enumerate(samples)
+    ]
+    return world.ask("POST", "/v1/feedback", json={"feedback": items})
+
+
 def second_version(world: World) -> str:
     world.ask("POST", "/v1/teachers?model=heads&alias=", content=head())
     return "/v1/models/heads/versions/1"
@@ -327,6 +361,15 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
     ("post", "/v1/models/{model}/aliases/{alias}/monitor:acknowledge"): (
         "monitor.acknowledge",
         lambda w: w.monitor() and w.ask("POST", f"{MONITOR}:acknowledge", json={}),
+    ),
+    ("put", "/v1/models/{model}/aliases/{alias}/shadow"): ("shadow.put", lambda w: shadow(w)),
+    ("delete", "/v1/models/{model}/aliases/{alias}/shadow"): (
+        "shadow.delete",
+        lambda w: shadow(w) and w.ask("DELETE", SHADOW),
+    ),
+    ("post", "/v1/models/{model}/aliases/{alias}/review:dataset"): (
+        "review.dataset",
+        lambda w: reviewed(w) and w.ask("POST", f"{ALIAS}/review:dataset", json={}),
     ),
     ("post", "/v1/feedback"): (
         "feedback.give",

@@ -161,6 +161,27 @@ def test_reviewed_rows_become_a_data_set_with_the_classes_that_people_said(clien
     assert client.post(f"{ALIAS}/review:dataset", json={"name": "again"}).status_code == 200, "the same rows"
 
 
+def test_too_many_shadows_are_refused(
+    client: Any, store: Store, problem: Any, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("app.services.shadows.MAX_SHADOWS", 0)
+    publish_watched(store, alias=None)
+    problem(client.put(f"{ALIAS}/shadow", json={"version": 2}), 409, "too_many_shadows")
+    for body in ({"version": 0}, {"version": 2, "share": 0}, {"version": 2, "days": 91}, {"versions": 2}):
+        assert client.put(f"{ALIAS}/shadow", json=body).status_code == 422
+
+
+def test_a_shadow_that_cannot_keep_up_drops_and_counts(client: Any, store: Store, problem: Any):
+    publish_watched(store, alias=None)
+    assert client.put(f"{ALIAS}/shadow", json={"version": 2, "share": 1.0}).status_code == 200
+    rows = {"rows": [[1.0, 0.0]] * 40}
+    assert client.post(ONE, json=rows).status_code == 200
+    deadline = time.monotonic() + 10.0
+    while (found := client.get(f"{ALIAS}/shadow").json())["asked"] < 32 and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert (found["asked"], found["dropped"]) == (32, 8), "of one query 32 at most"
+
+
 def test_a_shadow_is_asked_after_the_answer_and_its_agreement_is_counted(
     client: Any, store: Store, problem: Any
 ):
