@@ -1,6 +1,6 @@
-"""What a sender says of a file, and the decisions of its reader: what was taken, and why.
+"""Options that a sender gives for a file, and the decisions of its reader: the choices and their reasons.
 
-Each decision is a record that is stored with the data set, and each can be said instead of being guessed.
+Each decision is a record that is stored with the data set, and each can be given as an option instead.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _CHOICES: Final = {
     "unlabelled": ("auto", "accept", "drop", "refuse"),
 }
 MAX_SKIPPED: Final = 1000
-"""Most lines above a table that can be left out."""
+"""Largest number of lines above a table that can be skipped."""
 MAX_SAID: Final = 10_000
 """Most columns or tokens that an option lists."""
 _OF_ALL: Final = frozenset({"rare_classes"})
-"""What can be said of every file."""
+"""Options for every file."""
 _SAID_KIND: Final = re.compile(rf"(.+?):((?:{'|'.join(Kind)})(?::.*)?)", re.DOTALL)
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """One decision of a reader. name: the option that can say it. value: what was taken. reason: `GIVEN`, or
-    a clause that tells why.
+    """One decision of a reader. name: the option that can set it. value: the choice. reason: `GIVEN`, or
+    a clause with the reason.
     """
 
     name: str
@@ -53,15 +53,15 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class ReadingOptions(msgspec.Struct, frozen=True):
-    """What a sender says of a file; what is None is decided by the reader.
+    """Options that a sender gives for a file; the reader decides those that are None.
 
     label_column, index_column: name, or number counted from 0, negative from the end; the index column is
-    left out, and ``"none"`` says that there is none. header: whether line 1 names the columns. separator: one
-    character. decimal: sign of decimals, point or comma. index_base: first index of sparse rows, 0 or 1.
-    columns: kinds of columns by name, as `KindSpec.parse` takes them. null_values: further tokens that stand
-    for a missing value. skip_lines: how many lines stand above the table. column_names: of a file without a
-    header, or in place of it. encoding: of a CSV file, UTF-8 by default. rare_classes, unlabelled:
-    what becomes of the rows of classes that are too small, and of training rows without a label; None leaves
+    left out, and ``"none"`` means that there is none. header: whether line 1 has the names of the columns.
+    separator: one character. decimal: decimal sign, point or comma. index_base: first index of sparse rows,
+    0 or 1. columns: kinds of columns by name, as `KindSpec.parse` takes them. null_values: further tokens
+    that mean a missing value. skip_lines: number of lines above the table. column_names: for a file without a
+    header, or instead of it. encoding: of a CSV file, UTF-8 by default. rare_classes, unlabelled: what to do
+    with rows of classes that are too small, and with training rows without a label; None leaves
     a few of them out; ``"keep"`` is for files to test on.
     """
 
@@ -149,7 +149,7 @@ class ReadingOptions(msgspec.Struct, frozen=True):
         return {name: KindSpec.parse(kind) for name, kind in (self.columns or {}).items()}
 
     def only(self, kind: str, names: Collection[str]) -> None:
-        """Raise InvalidRequest for options other than ``names``, which a file of this ``kind`` has."""
+        """Raise InvalidRequest for options other than ``names``, those of a file of this ``kind``."""
         unused = [name for name in self.said if name not in names and name not in _OF_ALL]
         if unused:
             has = f"; {', '.join(names)} can be said of it" if names else ""

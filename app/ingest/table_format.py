@@ -1,7 +1,7 @@
 """Stored data sets of raw cells: arrays and names of `app.ingest.dataset_format`, format 2.
 
-Of part ``train`` and column j: ``train.cJ`` is F64 (n,) of numbers, NaN for gaps, or (n, w) of vectors, or
-I32 codes (n,), −1 for gaps, of the texts in ``train.cJ.texts`` (U8) and ``train.cJ.offsets`` (I64).
+For part ``train`` and column j, ``train.cJ`` is F64 (n,) for numbers, NaN for gaps, or (n, w) for vectors, or
+I32 codes (n,), −1 for gaps, for the texts in ``train.cJ.texts`` (U8) and ``train.cJ.offsets`` (I64).
 ``train.y``, ``train.privileged`` and ``train.teacher_scores`` are those of format 1. ``names`` is UTF-8 JSON
 of the classes, the names of columns, which of them are true and false, further known names, views and names
 of extras; ``schema`` is UTF-8 JSON of the kinds of the columns.
