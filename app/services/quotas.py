@@ -1,4 +1,4 @@
-"""Quotas of tenants: what they use, what they may use, and the errors beyond it."""
+"""Quotas of tenants: their use, their limits, and the errors beyond these."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def get_usage(store: Store, settings: Settings, tenant: str) -> Usage:
 
 
 def set_quotas(store: Store, settings: Settings, tenant: str, quotas: Mapping[str, int | None]) -> Usage:
-    """Change quotas of a tenant, by name; None means the default. What exists already stays."""
+    """Change quotas of a tenant, by name; None means the default. Existing objects stay."""
     with store.begin() as uow:
         uow.quotas.lock(tenant)
         uow.quotas.set_quotas(tenant, {**uow.quotas.quotas(tenant), **quotas})
@@ -62,14 +62,15 @@ def set_quotas(store: Store, settings: Settings, tenant: str, quotas: Mapping[st
 def room_for(store: Store, settings: Settings, noun: str, more_bytes: int = 0) -> int:
     """Bytes that the tenant of ``store`` may still store, before one more of ``noun`` is received.
 
-    noun: "datasets" or "versions". more_bytes: what it will take at least. Raises Conflict and TooLarge.
+    noun: "datasets" or "versions". more_bytes: least number of bytes that it will take. Raises Conflict,
+    TooLarge.
     """
     with store.read() as uow:
         return require_room(uow, settings, store.tenant, noun, more_bytes)
 
 
 def require_room(uow: UnitOfWork, settings: Settings, tenant: str, noun: str, more_bytes: int = 0) -> int:
-    """As `room_for`, in a transaction; the caller has locked the tenant's quotas if it stores something."""
+    """Like `room_for`, in a transaction; the caller has locked the tenant's quotas if it stores something."""
     _, used, allowed = require_one_more(uow, settings, tenant, noun)
     left = allowed.stored_bytes - used.stored_bytes
     if left <= more_bytes:

@@ -42,11 +42,11 @@ def retrain(
 
     dataset_id: None for the data set that the version was trained on. alias: to move to the new version.
     hyperparameters: those that differ from the version's job. The job is like the version, unless they say
-    otherwise. Where the version was made of another one without a training (other thresholds, classes), the
+    otherwise. If the version was made from another one without training (other thresholds, classes), the
     warnings of the job say what is not repeated.
 
     Raises as `submit_job`, NotFound for the version, Conflict for an imported one, and Unprocessable for
-    hyper-parameters that a job does not take.
+    hyper-parameters that a job does not accept.
     """
     version = get_version(store, model, base)
     with store.read() as uow:
@@ -76,7 +76,7 @@ def retrain(
 def _specification(
     job: Job, version: ModelVersion, dataset: Dataset, alias: str | None, given: Json
 ) -> TrainingSpec:
-    """The specification of a version's job with what differs. Raises Unprocessable."""
+    """The specification of a version's job with the differences. Raises Unprocessable."""
     if "alias" in given:
         text = "alias stands beside the hyper-parameters, and not among them"
         raise _unfit([InputFault("hyperparameters.alias", "given_twice", text)])
@@ -84,7 +84,7 @@ def _specification(
     columns = kept.get("inputs", {}).get("columns")
     names = {one.get("name") for one in listed_columns(dataset)}
     if columns and None not in names and len(names) == dataset.columns:
-        # What the version's job says of a column is nothing about data without it: `like` warns of these.
+        # Settings of the version's job for a column do not apply to data without it: `like` warns of these.
         said = {name: one for name, one in columns.items() if name in names}
         kept["inputs"] = {**kept["inputs"], "columns": said}
     values = merged(kept | {"alias": alias, "like": reference_of(version)}, given)
@@ -101,7 +101,7 @@ def _unfit(faults: Sequence[InputFault]) -> Unprocessable:
 
 
 def _not_repeated(job: Job) -> list[Json]:
-    """Warnings of what a version has that no training gave it, by the record that is its job."""
+    """Warnings about properties of a version that no training gave it, from its job's record."""
     provenance = job.provenance
     texts = []
     if thresholds := provenance.get("thresholds"):

@@ -1,4 +1,4 @@
-"""Revisions of data sets: the rows of one without some of them, and followed by those of another one.
+"""Revisions of data sets: the rows of one without some of them, followed by those of another one.
 
 Each is a data set of its own, which never changes. ``change`` of it has ``added``, ``deleted``,
 ``equal_rows_skipped`` (numbers of rows), ``classes_changed`` (the first 1000 names), ``appended`` (the id of
@@ -30,7 +30,7 @@ from app.store.unit_of_work import Store
 from core.data.labels import listed_names
 
 MAX_DELETED: Final = 100_000
-"""Most rows that are deleted at once."""
+"""Largest number of rows that are deleted in one request."""
 MAX_NOTE: Final = 500
 """Characters of the note of a revision."""
 _COPIED_BYTES: Final = 1024**2
@@ -49,11 +49,11 @@ def revised_dataset(
     limits: Settings,
     read: Callable[[RevisionOrder], RevisionContent] = revise_dataset,
 ) -> tuple[Dataset, bool]:
-    """A data set without some rows, followed by those of another one, and whether that is new.
+    """A data set without some rows, followed by those of another one, and whether it is new.
 
-    append: id of the other data set, whose training rows are taken, but for those that equal a row that was
-    kept in all values, in the label and in privileged columns. delete: numbers of training rows. The test
-    part stays. The same changes of the same data set are the same data set. read: as of `register_dataset`.
+    append: id of the other data set, whose training rows are appended, except rows that equal a kept row
+    in all values, in the label and in privileged columns. delete: numbers of training rows. The test
+    part stays. The same changes of the same data set give the same data set. read: as in `register_dataset`.
 
     Raises NotFound, InvalidRequest, Unprocessable, TooLarge, Conflict beyond the tenant's quota, OnlyServes,
     Unavailable.
@@ -107,7 +107,7 @@ def _stored(
     limits: Settings,
     read: Callable[[RevisionOrder], RevisionContent],
 ) -> tuple[RevisionContent, str, int]:
-    """What a revision contains, and the digest and size of the blob with its rows."""
+    """The contents of a revision, and the digest and size of the blob with its rows."""
     with temporary_paths(files.folder, "source", "added", "rows") as (of_source, of_other, path):
         copy_rows(store, files, source, of_source)
         if other is not None:
