@@ -32,7 +32,7 @@ from core.data.schema import Kind, KindSpec
 from core.errors import InvalidProblem
 
 OPTIONS: Final = ("label_column", "index_column", "columns", "null_values")
-"""What can be said of an ARFF file."""
+"""Options that a sender may set for an ARFF file."""
 MAX_LINE_BYTES: Final = 16 * 1024**2
 _BLOCK_ROWS: Final = 8192
 _ATTRIBUTE: Final = re.compile(
@@ -64,14 +64,14 @@ class _Attribute:
 
     @property
     def said(self) -> KindSpec | None:
-        """What the file says of the kind of the column."""
+        """The kind of the column that the file declares."""
         if self.kind == "nominal" and not {value.lower() for value in self.values} <= set(TRUTH):
             return KindSpec(Kind.CATEGORY)
         return KindSpec(Kind.DATE, self.pattern) if self.kind == "date" else None
 
 
 def read_arff(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawData:
-    """Read an ARFF file as a table of numbers, or of raw cells if some are none.
+    """Read an ARFF file as a table of numbers, or of raw cells if some columns are not numbers.
 
     The classes are the attribute with a usual name of a label, or the last one. Raises TooLarge, and
     InvalidRequest that names lines.

@@ -1,4 +1,4 @@
-"""The columns of Arrow tables, from Parquet and Arrow files: raw cells, labels, and what no column may be."""
+"""Columns of Arrow tables from Parquet and Arrow files: raw cells, labels, and types that are refused."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from core.data.schema import KindSpec
 from core.data.validation import MAX_MAGNITUDE
 
 DAMAGE: Final = (pa.ArrowException, OSError, UnicodeDecodeError, OverflowError)
-"""What Arrow raises for damaged files, and for what it cannot do."""
+"""Errors that Arrow raises for damaged files, and for operations that it does not support."""
 NO_END: Final = "its end is missing, which says what is in it. Send or fetch it again."
 _LONGEST_LABEL: Final = 10_000
 _SECONDS: Final = "send seconds as a number, in pandas column.dt.total_seconds()"
@@ -41,14 +41,14 @@ _WAYS_OUT: Final[tuple[tuple[Callable[[Any], bool], str], ...]] = (
     (pa.types.is_nested, "nested; only lists of numbers are read: make a column of each value, or one text"),
     (pa.types.is_fixed_size_binary, "bytes; send texts or numbers"),
 )
-"""Types that no column may have: what each is called, and what to send instead."""
+"""Types that columns may not have: the name of each, and what to send instead."""
 
 
 @dataclass(slots=True)
 class ArrowCells:
     """Collects the cells of features and extras, and the labels, from batches of one schema.
 
-    kinds: what was said of columns by name. nulls: tokens of missing values.
+    kinds: kinds that the sender gave for columns, by name. nulls: tokens of missing values.
     """
 
     columns: Columns
@@ -192,7 +192,7 @@ def index_of(schema: pa.Schema, first_column: Callable[[], Sequence[Any]]) -> di
 
 
 def ambiguous(schema: pa.Schema, columns: Columns, doubt: str) -> InvalidRequest:
-    """The error where the last column hardly holds classes. doubt: why, a clause."""
+    """The error if the last column probably does not hold classes. doubt: the reason, a clause."""
     kinds = [column.type for column in schema]
     skipped = {columns.label, *columns.unread, *columns.privileged, *columns.scores}
     usable = [k for k in range(columns.count) if k not in skipped]
@@ -203,7 +203,7 @@ def ambiguous(schema: pa.Schema, columns: Columns, doubt: str) -> InvalidRequest
 
 
 def inner(kind: pa.DataType) -> pa.DataType:
-    """The type of the values themselves, whichever way they are encoded or named."""
+    """The type of the values themselves, without encodings and names."""
     while True:
         if pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind):
             kind = kind.value_type
@@ -266,19 +266,19 @@ def is_cell(kind: pa.DataType) -> bool:
 
 
 def way_out(kind: pa.DataType) -> str:
-    """What a type is that no column may have, and what to send instead, as the end of a sentence."""
+    """The description of a refused type and what to send instead, as the end of a sentence."""
     return next((f": it is {text}" for is_kind, text in _WAYS_OUT if is_kind(inner(kind))), "")
 
 
 def _shown(kind: pa.DataType) -> str:
-    """A type without what it is made of, which some formats name in their own way."""
+    """A type without its parameters, which some formats name in their own way."""
     return str(kind).partition("<")[0] if pa.types.is_nested(kind) else str(kind)
 
 
 def plain(values: pa.Array) -> pa.Array:
-    """The values without the ways in which Arrow encodes them: runs, views, extensions and dictionaries.
+    """The values without Arrow's encodings: runs, views, extensions and dictionaries.
 
-    Only texts stay dictionary-encoded: long ones that repeat would take too much memory.
+    Only texts stay dictionary-encoded, because long repeated texts would take too much memory.
     """
     kind = values.type
     if isinstance(kind, pa.BaseExtensionType):
@@ -301,7 +301,7 @@ def plain(values: pa.Array) -> pa.Array:
 
 
 def batches_of(kind: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches of a file of a ``kind``; what Arrow raises where it reads them becomes InvalidRequest."""
+    """The batches of a file of a ``kind``; errors that Arrow raises during reading become InvalidRequest."""
     while True:
         try:
             batch = next(batches)
@@ -324,7 +324,7 @@ def unreadable(kind: str, error: Exception) -> InvalidRequest:
 
 @contextmanager
 def errors_as_invalid(kind: str) -> Iterator[None]:
-    """Convert what Arrow raises for the values of a whole file of a ``kind`` to InvalidRequest."""
+    """Convert errors that Arrow raises for the values of a whole file of a ``kind`` to InvalidRequest."""
     try:
         yield
     except pa.ArrowMemoryError:
@@ -334,7 +334,7 @@ def errors_as_invalid(kind: str) -> Iterator[None]:
 
 
 def converted(name: str, values: pa.Array, convert: Callable[[pa.Array], Any]) -> Any:
-    """The values of a column as ``convert`` makes them of `plain` ones. Raises InvalidRequest."""
+    """The values of a column, converted by ``convert`` from `plain` values. Raises InvalidRequest."""
     try:
         return convert(plain(values))
     except pa.ArrowMemoryError:
@@ -348,7 +348,7 @@ def converted(name: str, values: pa.Array, convert: Callable[[pa.Array], Any]) -
 
 
 def moments(values: pa.Array) -> pa.Array:
-    """Days and moments as texts of ISO 8601; those with a time zone are in UTC."""
+    """Dates and times as texts of ISO 8601; those with a time zone are in UTC."""
     if pa.types.is_date(values.type):
         return pc.cast(pc.cast(values, pa.date32()), pa.string())
     zone = None if values.type.tz is None else "UTC"

@@ -30,15 +30,15 @@ from app.ingest.tables import data_of_columns, record_rows
 from core.data.schema import KindSpec
 
 OPTIONS: Final = ("label_column", "index_column", "columns", "null_values")
-"""What can be said of an Arrow file."""
+"""Options that a sender may set for an Arrow file."""
 _FILE_MAGIC: Final = b"ARROW1"
 
 
 @errors_as_invalid("Arrow")
 def read_arrow(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawData:
-    """Read an Arrow file or stream as a table of numbers, or of raw cells if some are none.
+    """Read an Arrow file or stream as a table of numbers, or of raw cells if some columns are not numbers.
 
-    Raises TooLarge, and InvalidRequest that names columns of other types and rows at fault, or the columns
+    Raises TooLarge, and InvalidRequest that names columns of other types and faulty rows, or the columns
     that may hold the labels.
     """
     schema, cells = _read(path, limits, options, Columns.of, options.kinds)
@@ -73,7 +73,7 @@ def _read(
     layout: Callable[..., Columns],
     kinds: Mapping[str, KindSpec],
 ) -> tuple[pa.Schema, ArrowCells]:
-    """The schema and the cells of all rows. kinds: said of columns, by name. Raises as `read_arrow`."""
+    """The schema and the cells of all rows. kinds: given for columns, by name. Raises as `read_arrow`."""
     with _batches(path) as (schema, batches):
         names = distinct_names(schema.names)
         limits.check_shape(0, len(names))

@@ -1,7 +1,7 @@
 """Reads and checks an uploaded bundle: the work of a reader process. Formats: `app.domain.bundle`.
 
-What a bundle contains follows from its first members, so each header must be exactly the one that this
-program writes for the member that is expected next: nothing else is read, and no name is used as a path.
+The first members determine what a bundle contains, so each header must be exactly the one that this
+program writes for the next expected member: nothing else is read, and no name is used as a path.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _Labels: TypeAlias = Sequence[str]
 _PIECE: Final = 1 << 20
 _NAMES: Final = 10_000
 _USTAR: Final = 257
-"""Where the header of a tar file says that it is one."""
+"""Position in the header of a tar file of the text that identifies it."""
 _RECORD: Final = 20 * BLOCK
-"""Tar programs fill up the last so many bytes."""
+"""Tar programs pad a file to a multiple of this many bytes."""
 _FORMAT: Final = re.compile(r"stms\.bundle\.(\d{1,9})")
 _KINDS: Final = {
     tarfile.LNKTYPE: "a hard link",
@@ -58,15 +58,15 @@ _KINDS: Final = {
 
 
 class _Format(msgspec.Struct):
-    """What is read first of a manifest: newer formats may have other fields."""
+    """The part of a manifest that is read first, because newer formats may have other fields."""
 
     format: str
 
 
 def read_bundle(order: BundleOrder) -> BundleContent:
-    """Check every byte of a bundle, and say where its members are.
+    """Check every byte of a bundle, and return the positions of its members.
 
-    Raises InvalidRequest (``invalid_bundle``) that names the member at fault, TooLarge beyond the limits of
+    Raises InvalidRequest (``invalid_bundle``) that names the faulty member, TooLarge beyond the limits of
     the order, and Unprocessable for a bundle of a later release (``newer_format``), or one that is not signed
     by a key of the order (``unsigned_bundle``, ``wrong_signature``).
     """
@@ -102,7 +102,7 @@ def read_bundle(order: BundleOrder) -> BundleContent:
 
 
 def _refuse_other(source: Path) -> None:
-    """Say what a file is that is no tar file, where that is known."""
+    """Raise an error that describes a file that is not a tar file, if its kind is known."""
     beginning = beginning_of(source)
     if beginning[_USTAR : _USTAR + 5] == b"ustar":
         return
@@ -163,7 +163,7 @@ class _Members:
 
 
 def _size_in(header: bytes, expected: str) -> int:
-    """The size that a header says, if it is that of a regular file of this name."""
+    """The size in a header, if it is the header of a regular file with this name."""
     if len(header) < BLOCK:
         _fail(expected, f"The file ends before {expected}.")
     if not any(header):
@@ -221,7 +221,7 @@ def _refuse_format(named: str) -> NoReturn:
 
 
 def _check_manifest(manifest: Manifest) -> None:
-    """Check what the fields of a manifest say of each other."""
+    """Check that the fields of a manifest are consistent."""
     if bundle.has_nul(manifest.to_bytes()):
         _fail(bundle.MANIFEST, "The manifest has the character U+0000, which is not stored.")
     is_head = manifest.students is None
@@ -250,7 +250,7 @@ def _check_manifest(manifest: Manifest) -> None:
 
 
 def _check_maps(manifest: Manifest) -> None:
-    """Check what a manifest says of maps that students share."""
+    """Check the entries of a manifest about maps that students share."""
     if bool(manifest.maps) != (manifest.format == bundle.SHARING):
         _fail("maps", f"A bundle has maps if its format is {bundle.SHARING}, and none otherwise.")
     if manifest.maps != sorted(set(manifest.maps)):
@@ -260,7 +260,7 @@ def _check_maps(manifest: Manifest) -> None:
 
 
 def _check_known(metrics: dict[str, Any], kind: type[Any], field: str) -> None:
-    """Raise InvalidRequest unless what pages read of metrics has the types that they expect."""
+    """Raise InvalidRequest unless the metrics that pages read have the types that they expect."""
     try:
         msgspec.convert(metrics, kind)
     except msgspec.ValidationError as error:
@@ -270,7 +270,7 @@ def _check_known(metrics: dict[str, Any], kind: type[Any], field: str) -> None:
 class _Parts:
     """The packages that a manifest names, each checked. labels: of all classes. width: of encoded rows.
 
-    named: digests of the maps that students named until now.
+    named: digests of the maps that students have named so far.
     """
 
     def __init__(self, manifest: Manifest, blobs: dict[str, memoryview]) -> None:
@@ -394,7 +394,7 @@ def _pieces(data: memoryview) -> Iterator[bytes]:
 
 
 class _Packages:
-    """A context that turns what core says of a package into the error of a bundle. field: its member."""
+    """A context that converts core's errors about a package to errors of a bundle. field: its member."""
 
     def __init__(self, field: str) -> None:
         self._field = field

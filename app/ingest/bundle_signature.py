@@ -1,8 +1,9 @@
 """Signatures of bundles by OpenSSF model signing 1.0 (https://github.com/sigstore/model-transparency).
 
 A signature is a Sigstore bundle with a DSSE envelope (https://github.com/secure-systems-lab/dsse) around an
-in-toto statement, which lists the files of the signed folder with their digests. That of the manifest is
-what counts: the manifest has the digests of everything else. Needs the package of the extra ``signing``.
+in-toto statement, which lists the files of the signed folder with their digests. Only the digest of the
+manifest matters, because the manifest has the digests of all other files. Needs the package of the extra
+``signing``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _PAYLOAD: Final = "application/vnd.in-toto+json"
 _STATEMENT: Final = "https://in-toto.io/Statement/v1"
 _PREDICATE: Final = "https://model_signing/signature/v1.0"
 _HASHES: Final = {256: hashes.SHA256(), 384: hashes.SHA384(), 521: hashes.SHA512()}
-"""By the bits of a key's curve: NIST P-256, P-384 and P-521."""
+"""Hash functions by the bits of a key's curve: NIST P-256, P-384 and P-521."""
 _PEM: Final = re.compile("-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----", re.DOTALL)
 _MAX_KEYS: Final = 100
 
@@ -87,8 +88,8 @@ def signer_of(signature: bytes | None, manifest: str, keys: str) -> str:
 
     signature: content of the member `model.sig`; None without one. manifest: digest of the bundle's manifest.
     keys: PEM text of the trusted public keys. Raises Unprocessable: ``unsigned_bundle``, and
-    ``wrong_signature`` for one that is by another key, of other content, or none at all; and Unavailable if
-    no key can be used.
+    ``wrong_signature`` if the signature is by another key, of other content, or not a signature; and
+    Unavailable if no key can be used.
     """
     if signature is None:
         raise _refused("unsigned_bundle", "The bundle is not signed; this server imports signed ones only.")

@@ -1,7 +1,7 @@
 """Columns of raw cells from Arrow arrays, without a Python object for each cell.
 
-Cells that stand for a missing value become gaps, and texts lose the blanks around them. Equal columns become
-equal cells, whichever format they come from: texts stand in the order in which they first occur, and columns
+Cells that mean a missing value become gaps, and texts lose the blanks around them. Equal columns become
+equal cells, from every format: texts are in the order in which they first occur, and columns
 whose texts are all numbers, or all true or false, become numbers.
 """
 
@@ -29,7 +29,7 @@ AS_TEXT: Final = frozenset({Kind.CATEGORY, Kind.DATE, Kind.TEXT, Kind.IMAGE})
 """Kinds whose columns keep their texts also where all of them are numbers."""
 
 NUMBER_PATTERN: Final = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,4})?$"
-"""What `core.data.cell_values.number_of` takes for a number, but for codes and size."""
+"""Texts that `core.data.cell_values.number_of` reads as numbers, without its checks of codes and size."""
 LEADING_ZERO: Final = "^[+-]?0[0-9]"
 """Beginning of codes: digits behind a needless zero."""
 
@@ -61,16 +61,16 @@ class Column:
 
 
 def null_tokens(said: Iterable[str] | None) -> frozenset[str]:
-    """The tokens of missing values, with those that a sender gave."""
+    """The tokens of missing values, including those that a sender gave."""
     return NULLS | frozenset(said or ())
 
 
 def text_column(
     chunks: Sequence[pa.Array], nulls: Collection[str], kind: KindSpec | None = None, decimal: str = "."
 ) -> Column:
-    """A column from chunks of texts, dictionary-encoded or not. kind: what was said of the column.
+    """A column from chunks of texts, dictionary-encoded or not. kind: the given kind of the column.
 
-    decimal: sign of decimals. Raises ArrowInvalid for texts that are not UTF-8.
+    decimal: decimal sign. Raises ArrowInvalid for texts that are not UTF-8.
     """
     if kind is not None and kind.kind is Kind.IMAGE:
         return picture_column(chunks)
@@ -80,7 +80,7 @@ def text_column(
     is_free = not keeps_texts(kind)
     if decimal != "." and is_free:
         trimmed = _with_points(trimmed, nulls, decimal)
-        # With commas for decimals, points are none.
+        # If commas are decimal signs, points are not.
         is_free = not pc.any(pc.match_substring(texts, ".")).as_py()
     if not trimmed.equals(texts):
         # Different texts may be equal now.
@@ -107,7 +107,7 @@ def picture_column(chunks: Sequence[pa.Array]) -> Column:
 
 
 def keeps_texts(kind: KindSpec | None) -> bool:
-    """Whether a column of texts is read as texts because of what was said of it."""
+    """Whether a column of texts is read as texts because of its given kind."""
     return kind is not None and (kind.kind in AS_TEXT or kind.pattern is not None)
 
 
@@ -122,7 +122,7 @@ def _plain(codes: NDArray[np.int32], texts: pa.Array) -> NumberCells | None:
     if not len(texts) or pc.all(pc.is_in(words, value_set=pa.array([*TRUTH], texts.type))).as_py():
         known = pc.equal(words, "true").to_numpy(zero_copy_only=False).astype(np.float64)
         return NumberCells(np.append(known, np.nan)[codes], len(texts) > 0)
-    # The first texts settle it for most columns.
+    # For most columns the first texts are enough to decide.
     for some in (texts.slice(0, _FIRST), texts):
         is_number = pc.match_substring_regex(some, NUMBER_PATTERN)
         is_code = pc.match_substring_regex(some, LEADING_ZERO)
@@ -165,7 +165,7 @@ def _joined(chunks: Sequence[pa.Array]) -> tuple[NDArray[np.int32], pa.Array]:
 
 
 def _with_points(texts: pa.Array, nulls: Collection[str], decimal: str) -> pa.Array:
-    """The texts, with decimal points if all of them are numbers with another sign or stand for a gap."""
+    """The texts, with decimal points if all of them are numbers with another decimal sign, or gaps."""
     sign = re.escape(decimal)
     is_number = pc.match_substring_regex(texts, rf"^[+-]?[0-9]*{sign}?[0-9]+([eE][+-]?[0-9]+)?$")
     is_gap = pc.is_in(texts, value_set=pa.array(sorted(nulls), texts.type))
@@ -193,7 +193,7 @@ def _may_have_thousands(texts: pa.Array, mark: str) -> bool:
 
 
 def _shortened(texts: pa.Array) -> tuple[pa.Array, NDArray[np.intp]]:
-    """The texts, the longest ones cut, and the places of these."""
+    """The texts, with the longest ones cut, and the positions of these."""
     long = np.flatnonzero(pc.greater(pc.binary_length(texts), MAX_TEXT_BYTES).to_numpy(zero_copy_only=False))
     if not len(long):
         return texts, long
@@ -216,7 +216,7 @@ def _mapped(table: NDArray[Any], codes: NDArray[np.int32]) -> NDArray[np.int32]:
 def _in_order_of_rows(
     codes: NDArray[np.int32], count: int, nulls: NDArray[np.intp]
 ) -> tuple[NDArray[np.int32], NDArray[np.intp]]:
-    """Codes by the texts that occur, without ``nulls``, as they occur first; and the places of those."""
+    """Codes of the texts, without ``nulls``, in order of first occurrence; the positions of nulls."""
     first = np.full(count + 1, len(codes), dtype=np.int64)
     # Of the rows that are assigned to one text, the last one stays.
     first[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)

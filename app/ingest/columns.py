@@ -1,13 +1,13 @@
-"""The columns of a table: which one holds the labels, which ones number the rows, and what the others are.
+"""The columns of a table: the label column, the index column, and the roles of all others.
 
 A column's name announces an extra:
 
 privileged:NAME     a column that is known in training only
 score:CLASS         a teacher's score of a class
-view:NAME:COLUMN    a feature that belongs to the view NAME; the columns of a view stand side by side
+view:NAME:COLUMN    a feature that belongs to the view NAME; the columns of a view are adjacent
 
-All other columns are features, the label, or the index, which is left out. Tables without names have features
-and a label only.
+All other columns are features, the label, or the index, which is left out. Tables without names have only
+features and a label.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ OFTEN_LABELS: Final = frozenset(
     {"survived", "churn", "churned", "income", "spam", "is_spam", "fraud", "is_fraud", "sentiment", "emotion"}
     | {"rating", "stars", "intent", "topic", "segment"}
 )
-"""Names that are often those of a label, taken if no column has a usual name and one column has these."""
+"""Names that often mean a label, used if no column has a usual name and one column has such a name."""
 MIN_COUNTED: Final = 10
 """Fewest rows of a file in which a column that counts is worth a warning."""
 
@@ -66,11 +66,11 @@ _SHOWN: Final = 20
 class Columns:
     """The columns of a table by their positions in the file.
 
-    names: of all columns, or None. count: of all columns. label: position of the labels, None where rows
+    names: of all columns, or None. count: of all columns. label: position of the labels, None if rows
     have none. features, privileged, scores: positions. views: name, first feature and end of each. index:
     position of the column that numbers the rows. ignored: positions of columns that are not read.
     decisions: how label and index were found. label_is_default: whether the label is the last column that is
-    no extra. labels_may_lack: whether the sender said that rows may have no label.
+    not an extra. labels_may_lack: whether the sender allowed rows without a label.
     """
 
     names: tuple[str, ...] | None
@@ -107,12 +107,12 @@ class Columns:
             for prefix in (PRIVILEGED, SCORE)
         }
         extras = {k for positions in roles.values() for k in positions}
-        # Without the index there must be features left.
+        # Features must be left after removing the index.
         found = index if index and count - len(extras) - len(index) > 1 else {}
         left_out = _index(names, count, options, found)
         last = max((k for k in range(count) if k not in extras), default=0)
         label, label_reason = _label(names, count, options, extras, left_out.keys(), last)
-        # A column that is asked for as the label is one, also where it seems to be an index.
+        # A column that the sender names as the label is the label, even if it seems to be an index.
         left_out.pop(label, None)
         features = tuple(k for k in range(count) if k != label and k not in extras and k not in left_out)
         if not features or label in extras:
@@ -149,9 +149,9 @@ class Columns:
         index: Mapping[int, str] | None = None,
         known: Known = NOTHING,
     ) -> Columns:
-        """The columns of a table of rows to ask about; labels and extras that it has are not read.
+        """The columns of a table of rows without labels; its labels and extras are not read.
 
-        Raises InvalidRequest for columns that are missing and, of rows of numbers, for unknown ones.
+        Raises InvalidRequest for missing columns and, if rows are numbers, for unknown ones.
         """
         if known.kinds is not None:
             return cls._of_records(names, count, known)
@@ -186,9 +186,9 @@ class Columns:
 
     @classmethod
     def _of_records(cls, names: Sequence[str] | None, count: int, known: Known) -> Columns:
-        """The columns of a table of records: those of the model, and no others are read.
+        """The columns of a table of records: those of the model; no others are read.
 
-        Raises InvalidRequest where a column is missing that each record must have.
+        Raises InvalidRequest if a column is missing that each record must have.
         """
         wanted = list(known.kinds or ())
         own = {_name(names, k): k for k in range(count)}
@@ -220,7 +220,7 @@ class Columns:
 
     @property
     def feature_names(self) -> tuple[str, ...] | None:
-        """The names of the features as they are in the file, those of views included."""
+        """The names of the features as in the file, including those of views."""
         return None if self.names is None else tuple(self.names[k] for k in self.features)
 
     @property
@@ -240,7 +240,7 @@ class Columns:
         return frozenset(self.index) | frozenset(self.ignored)
 
     def name(self, position: int) -> str:
-        """The name of a column, its position without names or where the name is blank."""
+        """The name of a column; its position if it has no name or a blank one."""
         return _name(self.names, position)
 
     def place(self, position: int) -> tuple[str, int | None]:
@@ -251,7 +251,7 @@ class Columns:
         return "y", None
 
     def extras(self, tables: Mapping[str, NDArray[Any]]) -> RawExtras:
-        """The extras, of which ``tables`` has the numbers by field."""
+        """The extras, whose numbers are in ``tables`` by field."""
         names = self.names or ()
         return RawExtras(
             privileged=tables.get("privileged"),
@@ -264,13 +264,13 @@ class Columns:
     def rows(
         self, X: NDArray[Any] | Table, decisions: tuple[Decision, ...], lines: Sequence[int] | None
     ) -> FeatureRows:
-        """The rows ``X`` to ask about, of a table with these columns."""
+        """The rows ``X`` without labels, from a table with these columns."""
         ignored = tuple(self.name(k) for k in sorted(self.unread))
         return FeatureRows(X, self.feature_names, lines, decisions, ignored)
 
     @property
     def variant(self) -> tuple[str, ...]:
-        """What sets this reading apart from the one with the last column as the label and all others."""
+        """How this reading differs from the one with the last column as the label and all other columns."""
         label = () if self.label_is_default else (f"label_column={self.label_name}",)
         return (*label, *(f"index_column={self.name(k)}" for k in self.index))
 
@@ -326,7 +326,7 @@ def is_column_number(wanted: str) -> bool:
 
 
 def distinct_names(names: Sequence[str]) -> tuple[str, ...]:
-    """The names, of which those that occurred before have a number at their end; blank ones stay."""
+    """The names; repeated names get a number at their end, and blank ones stay."""
     given, taken = set(names), set[str]()
     numbers: dict[str, int] = {}
     found = []
@@ -367,7 +367,7 @@ def usual_labels(
 
 
 def index_candidates(names: Sequence[str] | None) -> tuple[int, ...]:
-    """The first column if its name is what a library calls an index: blank, ``Unnamed: 0`` or ``index``."""
+    """The first column if libraries give an index such a name: blank, ``Unnamed: 0`` or ``index``."""
     if not names:
         return ()
     first = names[0].strip()
@@ -447,7 +447,7 @@ def ambiguous_label(
     count: int,
     sample: Sequence[Sequence[str]] = (),
 ) -> InvalidRequest:
-    """The error where the label column has to be said. reason: a sentence.
+    """The error if the sender must name the label column. reason: a sentence.
 
     sample: some rows of the file, whose values describe columns without names.
     """
@@ -534,7 +534,7 @@ def _index(
 
 
 def is_pandas_index(name: str) -> bool:
-    """Whether pandas gave a column of an Arrow table this name because its index had none."""
+    """Whether pandas gave a column of an Arrow table this name because its index had no name."""
     return _PANDAS_INDEX.fullmatch(name) is not None
 
 

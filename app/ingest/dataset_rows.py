@@ -1,4 +1,4 @@
-"""Reads single rows of a stored data set, with NumPy alone: a server shows some without loading the others.
+"""Reads single rows of a stored data set with NumPy alone, so that a server need not load all rows.
 
 The file is that of `app.ingest.dataset_format`, or of `app.ingest.table_format`.
 """
@@ -30,7 +30,7 @@ Reader = Callable[[int, int], memoryview]
 class StoredRow:
     """One row. number: counted from 0 in its part. code: of its class, −1 without a label.
 
-    x: all values, or of a sparse data set ``indices`` and ``values`` of those that are stored, and
+    x: all values; for a sparse data set ``indices`` and ``values`` of the stored ones, and
     ``index_base``, 0. is_record: whether x has the cells of a table by the names of its columns instead, None
     for gaps. row_id: that the row keeps in later revisions, its number where it is in none.
     """

@@ -47,12 +47,12 @@ def read(
     limits: DatasetLimits,
     options: ReadingOptions | None = None,
 ) -> RawData:
-    """Read a file of a known format. options: what its sender says of it.
+    """Read a file of a known format. options: given by its sender.
 
-    Raises InvalidRequest, also for options that say nothing of this format, TooLarge, UnsupportedFormat.
+    Raises InvalidRequest, also for options that do not apply to this format, TooLarge, UnsupportedFormat.
     """
     options = options or ReadingOptions()
-    # Imported here because a process that only loads stored data sets needs none of the readers.
+    # Imported here, because a process that only loads stored data sets needs no readers.
     match file_format:
         case FileFormat.CSV:
             from app.ingest.csv import reader
@@ -128,7 +128,7 @@ def is_safetensors(beginning: bytes) -> bool:
 
 
 def beginning_of(path: Path) -> bytes:
-    """The first bytes of a file, by which its format is told."""
+    """The first bytes of a file, which identify its format."""
     with path.open("rb") as file:
         return file.read(_SAMPLE_BYTES)
 
@@ -154,7 +154,7 @@ def binary_format(path: Path, beginning: bytes) -> FileFormat | None:
 
 
 def _text(beginning: bytes, expected: FileFormat | None, encoding: str | None) -> FileFormat:
-    """The format of text. encoding: UTF-16 or UTF-32, in which only CSV is read."""
+    """The format of text. encoding: UTF-16 or UTF-32, which is accepted for CSV only."""
     found = _format_of_text(beginning)
     if expected is not None and not TRAITS[expected].is_text:
         raise _contradiction(expected, f"{encoding.upper()} text" if encoding else "text", found)
@@ -169,7 +169,7 @@ def _text(beginning: bytes, expected: FileFormat | None, encoding: str | None) -
 
 
 def _contradiction(expected: FileFormat | None, content: str, detected: FileFormat) -> UnsupportedFormat:
-    """The error of a file that is not of the format that was said of it."""
+    """The error for a file whose format is not the declared one."""
     text = (
         f"The file was declared as {expected}, but its content is {content}. If that is what you mean, say"
         f" format={detected} (--format {detected}), or give the file's name that ending."

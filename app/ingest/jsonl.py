@@ -41,7 +41,7 @@ from core.data.table import VectorCells
 from core.data.validation import MAX_MAGNITUDE
 
 OPTIONS: Final = ("label_column", "index_column", "columns", "null_values")
-"""What can be said of a file of JSON lines."""
+"""Options that a sender may set for a file of JSON lines."""
 MAX_LINE_BYTES: Final = 1024**2
 MAX_PICTURE_LINE_BYTES: Final = 24 * 1024**2
 """Of a file with a column of pictures: base64 of the largest picture, and some more."""
@@ -51,9 +51,9 @@ _BLOCK_CELLS: Final = 1_000_000
 
 
 def read_jsonl(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawData:
-    """Read a file of JSON lines as a table of numbers, or of raw cells if some are none.
+    """Read a file of JSON lines as a table of numbers, or of raw cells if some columns are not numbers.
 
-    A key that is absent is a gap, as null is. Raises TooLarge, and InvalidRequest that names lines.
+    A missing key is a gap, like null. Raises TooLarge, and InvalidRequest that names lines.
     """
     has_pictures = any(kind.kind is Kind.IMAGE for kind in options.kinds.values())
     file, names = _read(path, limits, MAX_PICTURE_LINE_BYTES if has_pictures else MAX_LINE_BYTES)
@@ -126,7 +126,7 @@ class _Block:
                 yield None if value != value else truth
 
     def numbers(self) -> NDArray[np.float64]:
-        """The cells as numbers, of a block of numbers, truth values or gaps."""
+        """The cells as numbers, for a block of numbers, truth values or gaps."""
         found: NDArray[np.float64] = np.full(self.rows, np.nan) if self.kind == "gap" else self.values
         return found
 
@@ -140,7 +140,7 @@ class _Block:
 
 @dataclass(slots=True)
 class _File:
-    """What is read of a file. blocks: of each column by name. lines: of each row, counted from 1."""
+    """The contents of a file. blocks: of each column by name. lines: line of each row, counted from 1."""
 
     limits: DatasetLimits
     most: int = MAX_LINE_BYTES
@@ -204,7 +204,7 @@ class _File:
         return found
 
     def column(self, key: str, name: str, nulls: frozenset[str], kind: KindSpec | None) -> Column:
-        """The cells of a key, which is then no longer kept. name: of its column. Faults are kept."""
+        """The cells of a key, which are then removed. name: of its column. Faults are collected."""
         blocks = self.blocks.pop(key)
         kinds = {block.kind for block in blocks} - {"gap"}
         if "vector" in kinds:
@@ -322,13 +322,13 @@ class _File:
 
 
 class _Word(str):
-    """A word that Python writes for a number that JSON has none for."""
+    """A word that Python writes for a number that JSON cannot express."""
 
     __slots__ = ()
 
 
 def _not_finite(line: bytes) -> dict[str, str]:
-    """The words for numbers that are not finite, such as NaN, in an object that is no JSON for these only."""
+    """Words such as NaN for numbers that are not finite, in an object that is otherwise valid JSON."""
     if b"NaN" not in line and b"Infinity" not in line:
         return {}
     try:

@@ -1,4 +1,4 @@
-"""Warnings about what makes results too good: columns that tell the label, and rows that occur again."""
+"""Warnings about data that make results too good: columns that reveal the label, and repeated rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Data: TypeAlias = LabelledData | LabelledTable
 
 
 def leak_warnings(train: Data) -> list[tuple[str, str]]:
-    """Columns by one of which alone nearly every label is known."""
+    """Warnings about columns that alone determine nearly every label."""
     names: Sequence[str] | None
     counting: Collection[int] = ()
     if isinstance(train, LabelledTable):
@@ -56,7 +56,7 @@ def leak_warnings(train: Data) -> list[tuple[str, str]]:
 
 
 def repetitions(train: LabelledTable) -> Json:
-    """What `core.data.description.describe` says of repeated rows, of the used columns of a table."""
+    """The figures of `core.data.description.describe` about repeated rows, for a table's used columns."""
     used = [k for k, column in enumerate(train.schema) if column.kind is not Kind.IGNORE]
     # A column without two equal cells has no two equal rows.
     if not used or any(train.schema[k].distinct == train.n for k in used):
@@ -65,7 +65,7 @@ def repetitions(train: LabelledTable) -> Json:
 
 
 def row_warnings(raw: RawData, summary: Json, train: Data) -> list[tuple[str, str]]:
-    """Rows that occur several times, of which the summary has the numbers."""
+    """Warnings about rows that occur several times; the summary has their numbers."""
     warnings = []
     repeated = summary.get("repeated_rows", 0)
     if repeated > max(1.0, _REPEATED * train.n) and not _is_coarse(train):
@@ -115,7 +115,7 @@ def _is_coarse(train: Data) -> bool:
 
 
 def _told(leaks: Sequence[Leak], names: Sequence[str] | None, classes: Sequence[str]) -> str:
-    """leaks: of one way."""
+    """The text about leaks of one kind."""
     columns = [leak.column for leak in leaks]
     shown = [str(k) if names is None else f"{names[k]!r:.80}" for k in columns[:_LISTED]]
     listed = ", ".join(shown) + (", …" if len(columns) > _LISTED else "")
@@ -147,7 +147,7 @@ def _two_rows(raw: RawData, train: Data, first: int, other: int) -> str:
 
 
 def _rows_of_file(raw: RawData, train: Data, rows: Sequence[int]) -> list[int]:
-    """Rows of the training part by their numbers in the file, of which some rows are left out."""
+    """Numbers in the file of rows of the training part; some rows of the file are left out."""
     labels = raw.train.labels
     if len(labels) == train.n:
         return [*rows]

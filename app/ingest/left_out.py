@@ -1,7 +1,7 @@
-"""Rows that are left out of a data set: those without a label, and those of classes too small to be learned.
+"""Rows that are left out of a data set: those without a label, and those of classes too small to learn.
 
-Where they are few, this is what their sender most likely wants, and a warning says so; otherwise, and where
-it was said, they are refused. ``drop`` leaves out any number of them.
+If they are few, this is probably what their sender wants, and a warning reports it. Otherwise, or if the
+sender asks for it, they are refused. ``drop`` leaves out any number of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from core.errors import Fault, InvalidProblem
 MIN_PER_CLASS: Final = 2
 """Fewest training examples of a class: with one, it could neither be split into folds nor evaluated."""
 _FEW: Final = 0.01
-"""Share of the rows that may be left out without being asked."""
+"""Largest share of the rows that is left out without a request."""
 
 Unlabelled: TypeAlias = Literal["accept", "drop", "refuse"]
 RareClasses: TypeAlias = Literal["drop", "keep", "refuse"]
@@ -34,7 +34,7 @@ class LeftOut(NamedTuple):
 
 
 def choose_left_out(labels: Any, unlabelled: Unlabelled | None, rare: RareClasses | None) -> LeftOut:
-    """What is left out of the rows with some labels. unlabelled, rare: what was said, or None."""
+    """The rows to leave out, given some labels. unlabelled, rare: the sender's choices, or None."""
     of_texts = isinstance(labels, list)
     counts = Counter(_names(labels)) if of_texts else Counter[str]()
     missing = counts.pop("", 0)
@@ -49,12 +49,12 @@ def choose_left_out(labels: Any, unlabelled: Unlabelled | None, rare: RareClasse
 
 
 def is_few(count: int, labels: Any) -> bool:
-    """Whether so many of the rows may be left out without being asked."""
+    """Whether this many of the rows may be left out without a request."""
     return count <= _FEW * len(labels)
 
 
 def left_out_rows(labels: Any, data: LabelledData | LabelledTable) -> tuple[int, int]:
-    """How many of the rows with some labels ``data`` lacks: those without a label, and others."""
+    """Numbers of the rows that ``data`` lacks: those without a label, and others."""
     gone = len(labels) - data.n
     if not gone or data.unlabelled or not isinstance(labels, list):
         return 0, gone
@@ -65,7 +65,7 @@ def left_out_rows(labels: Any, data: LabelledData | LabelledTable) -> tuple[int,
 def without_rare(data: AnyData) -> AnyData:
     """The rows of classes of at least `MIN_PER_CLASS` rows, and those without a label.
 
-    Raises InvalidProblem where fewer than two classes stay.
+    Raises InvalidProblem if fewer than two classes remain.
     """
     kept = np.flatnonzero(data.class_counts >= MIN_PER_CLASS)
     if len(kept) == data.K != 1:
@@ -81,7 +81,7 @@ def without_rare(data: AnyData) -> AnyData:
 
 
 def without_chosen(data: AnyData, chosen: LeftOut) -> AnyData:
-    """The rows that are not left out. Raises InvalidProblem where fewer than two classes stay."""
+    """The rows that are not left out. Raises InvalidProblem if fewer than two classes remain."""
     labelled = data.take(np.flatnonzero(data.y >= 0)) if chosen.unlabelled else data
     return without_rare(labelled) if chosen.rare else labelled
 

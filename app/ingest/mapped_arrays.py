@@ -34,7 +34,7 @@ def empty(shape: Sequence[int], dtype: DTypeLike, folder: Path | None) -> NDArra
     if size < LARGE_BYTES:
         return np.empty(shape, kind)
     with TemporaryFile(dir=folder) as file:
-        # Reserve the space now: a page fault on a full disk would end the process with SIGBUS.
+        # Reserve the space now, because a page fault on a full disk would end the process with SIGBUS.
         with disk_full_as_unavailable():
             os.posix_fallocate(file.fileno(), 0, size)
         return np.frombuffer(_map(file, size, mmap.ACCESS_WRITE), kind).reshape(shape)

@@ -9,11 +9,11 @@ views, view_names                   first column and end of each view (v, 2), an
 view_offsets                        instead of views: first columns, and the end of the last one (v + 1,)
 teacher_scores                      scores of a teacher (n, K), optional; columns in the order of the classes,
 teacher_score_classes               or of these names
-Other usual names of rows and labels stand for these (`_OTHER_NAMES`), such as x_train and y_train of Keras,
-and arr_0, arr_1, … of numpy.savez, if the shapes fit. Rows of more than one axis, such as images, are
-flattened; labels (n, 1) are a list, and so are those of one 1 in each row (n, K).
-privileged, Xpriv and teacher_scores take the suffix of X, if it has one. Labels that are missing are NaN or
-empty text; −1 where class_names names whole numbers.
+Other usual names of rows and labels are accepted (`_OTHER_NAMES`), such as x_train and y_train of Keras,
+and arr_0, arr_1, … of numpy.savez, if the shapes fit. Rows with more than one axis, such as images, are
+flattened. Labels (n, 1) are read as a list, and so are labels (n, K) with a single 1 in each row.
+privileged, Xpriv and teacher_scores have the same suffix as X, if it has one. Missing labels are NaN or
+empty text, or −1 if class_names gives names to whole numbers.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _UNNAMED: Final = re.compile(r"arr_[0-9]")
 _MAX_UNUSED_NAMES: Final = 100_000
 """Class names that a file may list although it has fewer rows."""
 _LONGEST_TEXT: Final = 10_000
-"""Most characters for which a text of an array may have room; a class name has at most 256."""
+"""Longest accepted length of texts of an array; a class name has at most 256 characters."""
 _STR_BYTES: Final = 64
 """Memory of a short text as a Python object, and of the reference to it."""
 _TEXT: Final = msgspec.json.Decoder(str)
@@ -115,7 +115,7 @@ def read_arrays(
 
 @dataclass(frozen=True, slots=True)
 class _Renamed:
-    """Arrays under the names of this module. names: those that have another one in the file, and that."""
+    """Arrays under the names of this module. names: names that differ in the file, and those in the file."""
 
     arrays: _Arrays
     names: Mapping[str, str]
@@ -154,7 +154,7 @@ def _usual_names(arrays: _Arrays) -> dict[str, str]:
 
 
 def _by_shape(arrays: _Arrays) -> dict[str, str]:
-    """Rows and labels among the arrays that numpy.savez names by their order; none if shapes do not tell."""
+    """Rows and labels among the arrays that numpy.savez names by their order; empty if shapes do not tell."""
     orders = (
         ("X", "y"),
         ("X_train", "y_train", "X_test", "y_test"),
@@ -180,7 +180,7 @@ def _by_shape(arrays: _Arrays) -> dict[str, str]:
 class _DatasetReader:
     """Reads the arrays of a data set one at a time.
 
-    used: names of the arrays read so far. warnings: code and text of what was made of them.
+    used: names of the arrays read so far. warnings: code and text about their conversions.
     """
 
     arrays: _Renamed

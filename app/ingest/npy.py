@@ -37,9 +37,9 @@ def read_array(header: ArrayHeader, stream: IO[bytes], folder: Path | None = Non
 
 
 def check_text(values: NDArray[Any], name: str) -> None:
-    """Raise InvalidRequest if text of NumPy (n,) has code points that are no characters.
+    """Raise InvalidRequest if text of NumPy (n,) has code points that are not characters.
 
-    NumPy takes them as they are in the file, and raises SystemError where they become a str.
+    NumPy reads them without a check, and raises SystemError when they become a str.
     """
     if values.dtype.kind != "U":
         return

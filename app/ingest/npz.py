@@ -26,7 +26,7 @@ from app.ingest.options import ReadingOptions
 from app.ingest.raw import DatasetLimits, FeatureRows, RawData, RawPart, invalid_file
 
 OPTIONS_OF_TABLES = ("label_column", "index_column")
-"""What can be said of an .npy file; of an archive nothing, since its arrays have names."""
+"""Options for an .npy file; an archive has none, because its arrays have names."""
 _SAMPLE_ROWS = 100
 _SAMPLE_COLUMNS = 1000
 _MAX_ARRAYS = 1000
@@ -46,9 +46,9 @@ def read_npz(path: Path, limits: DatasetLimits) -> RawData:
 
 
 def read_npy(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawData:
-    """Read one table (n, d + 1) of numbers, of which one column holds the labels.
+    """Read one table (n, d + 1) of numbers, one of whose columns holds the labels.
 
-    Raises InvalidRequest, also where the last column hardly holds classes, and TooLarge.
+    Raises InvalidRequest, also if the last column hardly holds classes, and TooLarge.
     """
     table = _npy_table(path, limits)
     columns = table.shape[1]

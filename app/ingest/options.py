@@ -1,6 +1,6 @@
-"""What a sender says of a file, and the decisions of its reader: what was taken, and why.
+"""Options that a sender gives for a file, and the decisions of its reader: the choices and their reasons.
 
-Each decision is a record that is stored with the data set, and each can be said instead of being guessed.
+Each decision is a record that is stored with the data set, and each can be given as an option instead.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CHOICES: Final = {
     "unlabelled": ("auto", "accept", "drop", "refuse"),
 }
 MAX_SKIPPED: Final = 1000
-"""Most lines above a table that can be left out."""
+"""Largest number of lines above a table that can be skipped."""
 MAX_SAID: Final = 10_000
 """Most columns or tokens that an option lists."""
 _OF_ALL: Final = frozenset({"rare_classes", "subject_column"})
@@ -43,8 +43,8 @@ _SAID_KIND: Final = re.compile(rf"(.+?):((?:{'|'.join(Kind)})(?::.*)?)", re.DOTA
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """One decision of a reader. name: the option that can say it. value: what was taken. reason: `GIVEN`, or
-    a clause that tells why.
+    """One decision of a reader. name: the option that can set it. value: the choice. reason: `GIVEN`, or
+    a clause with the reason.
     """
 
     name: str
@@ -53,7 +53,7 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class ReadingOptions(msgspec.Struct, frozen=True):
-    """What a sender says of a file; what is None is decided by the reader.
+    """Options that a sender gives for a file; the reader decides those that are None.
 
     label_column, index_column: name, or number counted from 0, negative from the end; the index column is
     left out, and ``"none"`` says that there is none. header: whether line 1 names the columns. separator: one
@@ -153,7 +153,7 @@ class ReadingOptions(msgspec.Struct, frozen=True):
         return {name: KindSpec.parse(kind) for name, kind in (self.columns or {}).items()}
 
     def only(self, kind: str, names: Collection[str]) -> None:
-        """Raise InvalidRequest for options other than ``names``, which a file of this ``kind`` has."""
+        """Raise InvalidRequest for options other than ``names``, those of a file of this ``kind``."""
         unused = [name for name in self.said if name not in names and name not in _OF_ALL]
         if unused:
             has = f"; {', '.join(names)} can be said of it" if names else ""

@@ -1,4 +1,4 @@
-"""Orders to a reader process, and what it answers: plain data with a JSON form."""
+"""Orders to a reader process, and its answers: plain data with a JSON form."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class DatasetOrder(msgspec.Struct, frozen=True, tag="dataset"):
 
 
 class DatasetContent(msgspec.Struct, frozen=True, tag="dataset"):
-    """What a data set contains besides its rows. summary: see `app.ingest.validate.summarise`.
+    """The contents of a data set besides its rows. summary: see `app.ingest.validate.summarise`.
 
-    variant: what sets this reading of the file apart from the usual one, see `app.ingest.raw.RawData`.
+    variant: how this reading of the file differs from the usual one, see `app.ingest.raw.RawData`.
     """
 
     source_format: str
@@ -55,7 +55,7 @@ class NewLabel(msgspec.Struct, frozen=True):
 
 
 class RevisionOrder(msgspec.Struct, frozen=True, tag="revision"):
-    """Write to ``rows`` those of the stored data set in ``source``, without some and followed by others.
+    """Write the rows of the stored data set in ``source`` to ``rows``, without some and followed by others.
 
     deleted: different numbers of training rows. added: path of the rows of another stored data set. kind,
     label_column, reading: of the data set, see `DatasetContent`. min_per_class: rows that each class must
@@ -105,8 +105,8 @@ class RevisionContent(msgspec.Struct, frozen=True, tag="revision"):
 class HeadOrder(msgspec.Struct, frozen=True, tag="head"):
     """Read the head in ``source``; write the packed head to ``weights`` and its class table to ``labels``.
 
-    kind: see `core.packed.head`. listed: most classes that the result lists by name. max_bytes: of the
-    decompressed weights. rivals, row_norm: see `app.ingest.packed_head`.
+    kind: see `core.packed.head`. listed: largest number of classes that the result lists by name. max_bytes:
+    of the decompressed weights. rivals, row_norm: see `app.ingest.packed_head`.
     """
 
     source: str
@@ -122,7 +122,7 @@ class HeadOrder(msgspec.Struct, frozen=True, tag="head"):
 
 
 class HeadContent(msgspec.Struct, frozen=True, tag="head"):
-    """Size of a head, and the names of its classes if they are few enough to be listed, otherwise none.
+    """Size of a head, and the names of its classes; empty if they are too many to be listed.
 
     warnings: code and text of each.
     """
@@ -136,8 +136,8 @@ class HeadContent(msgspec.Struct, frozen=True, tag="head"):
 class BundleOrder(msgspec.Struct, frozen=True, tag="bundle"):
     """Check the bundle in ``source``, see `app.ingest.bundle`; nothing is written.
 
-    listed: most classes that a version lists by name. max_bytes: that may be mapped beside the file.
-    keys: PEM text of the public keys one of which must have signed it; None: signatures are not looked at.
+    listed: largest number of classes that a version lists by name. max_bytes: limit of further mapped bytes.
+    keys: PEM text of the public keys, one of which must have signed it; None: signatures are not checked.
     """
 
     source: str
@@ -156,11 +156,12 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class BundleContent(msgspec.Struct, frozen=True, tag="bundle"):
-    """Where the members of a checked bundle are.
+    """The positions of the members of a checked bundle.
 
-    manifest: its text; digest: its SHA-256. blobs: places of those that it names, by digest. students: place
-    of their lines, if there are any. first: where the header of the first student begins; those of the others
-    follow one after the other. signer: the key that has signed it, see `app.ingest.bundle_signature`.
+    manifest: its text; digest: its SHA-256. blobs: positions of those that it names, by digest. students:
+    position of their lines, if there are any. first: position of the header of the first student; those of
+    the others follow one after the other. signer: the key that has signed it, see
+    `app.ingest.bundle_signature`.
     """
 
     manifest: str

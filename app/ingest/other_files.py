@@ -1,7 +1,7 @@
-"""Files that people send by mistake: what they are, and what to send instead. None is unpacked or run.
+"""Files that people send by mistake: their kinds, and what to send instead. None is unpacked or run.
 
-A kind of file is one line of a table here. Whoever reads a file, of a data set, of rows to ask about, of a
-head or a bundle, asks `refuse_other` first, so that such a file has the same words everywhere.
+A kind of file is one line of a table here. All readers, of data sets, of rows without labels, of heads and of
+bundles, call `refuse_other` first, so that such a file gives the same message everywhere.
 """
 
 from __future__ import annotations
@@ -350,7 +350,7 @@ _TEXTS: Final[tuple[tuple[str, str, tuple[bytes, ...]], ...]] = (
         ),
     ),
 )
-"""Files of text, in the order in which they are tried: the patterns of their beginning, after blanks."""
+"""Files of text, in the order in which they are tried: patterns of their beginning, after blanks."""
 _TEXT_PATTERNS: Final = tuple((re.compile(b"|".join(patterns)), name, way) for name, way, patterns in _TEXTS)
 _TITLE: Final = re.compile(rb"<title[^>]*>\s*([^<]{1,60})", re.IGNORECASE)
 _SHOWN_LINES: Final = 20
@@ -358,7 +358,7 @@ _SHOWN_NAMES: Final = 5
 _MAX_DIRECTORY: Final = 512 * 1024
 """Largest list of members of a ZIP archive that is read."""
 _END_BYTES: Final = 66_000
-"""In so many bytes a ZIP archive ends: its last record, and a comment."""
+"""A ZIP archive ends within this many bytes: its last record, and a comment."""
 _UNKNOWN: Final = ""
 
 _MEMBERS: Final = (
@@ -375,9 +375,9 @@ _MEMBERS: Final = (
 
 
 def refuse_other(path: Path, beginning: bytes) -> None:
-    """Raise UnsupportedFormat for a file that is none of those that are read: what it is, and the way out.
+    """Raise UnsupportedFormat for a file of a kind that is not read: what it is, and what to do.
 
-    beginning: its first bytes, of text in UTF-8. Files that may be tables pass.
+    beginning: its first bytes, text in UTF-8. Files that may be tables are not refused.
     """
     found = _binary(path, beginning) or _text(beginning)
     if found is not None:
@@ -431,7 +431,7 @@ def _gzip(beginning: bytes) -> tuple[str, str]:
 
 
 def _zip(path: Path, beginning: bytes) -> tuple[str, str] | None:
-    """What a ZIP archive is that has other members than NumPy arrays; None if it may have these."""
+    """The description of a ZIP archive with other members than NumPy arrays; None if it may have arrays."""
     names = _members(path)
     is_cut = names is None
     if names is None:
@@ -511,7 +511,7 @@ def _text(beginning: bytes) -> tuple[str, str] | None:
 
 
 def _is_object_of_lists(text: bytes) -> bool:
-    """Whether text is one object of JSON whose values are all lists, of which one has texts."""
+    """Whether text is one JSON object whose values are all lists, at least one of them with texts."""
     if not text.startswith(b"{") or b"\n" in text.rstrip():
         return False
     try:

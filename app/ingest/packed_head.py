@@ -1,4 +1,4 @@
-"""Writes the packed head of an import: its arrays, and what its students need when there are no data."""
+"""Writes the packed head of an import: its arrays, and what its students need without any data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write_head(
 ) -> None:
     """Write the packed head in the format of `core.packed.PackedHead`.
 
-    rivals: of each class, in its student; 0: the student is the score alone. row_norm: length of a typical
+    rivals: number for each class's student; 0: the student is the score alone. row_norm: length of a typical
     row, for the threshold of heads without thresholds. Raises InvalidRequest and TooLarge.
     """
     _check_options(head, kind, rivals, row_norm)

@@ -53,9 +53,9 @@ _BATCH_ROWS = 65_536
 _ENDS = (b"PAR1", b"PARE")
 """The last bytes of whole files, not encrypted and encrypted."""
 OPTIONS = ("label_column", "index_column", "columns", "null_values")
-"""What can be said of a Parquet file."""
+"""Options that a sender may set for a Parquet file."""
 OPTIONS_OF_ROWS = ("label_column", "index_column")
-"""What can be said of a Parquet file of rows to ask about."""
+"""Options that a sender may set for a Parquet file of rows without labels."""
 
 
 @errors_as_invalid("Parquet")
@@ -92,7 +92,7 @@ def read_parquet(path: Path, limits: DatasetLimits, options: ReadingOptions) -> 
 def read_parquet_rows(
     path: Path, limits: DatasetLimits, options: ReadingOptions, known: Known
 ) -> FeatureRows:
-    """Read rows without labels, as `read_parquet` reads them beside labels."""
+    """Read rows without labels, in the same way as `read_parquet`."""
     schema, columns, rows = _described(path, limits, options, partial(Columns.of_rows, known=known))
     if known.kinds is not None:
         check_types(schema, columns)
@@ -149,7 +149,7 @@ def _check_label(schema: pa.Schema, columns: Columns, labels: list[Any]) -> None
 
 
 def _texts(schema: pa.Schema) -> list[str]:
-    """Columns of texts, which stay dictionary-encoded: a huge one that repeats would take too much memory."""
+    """Columns of texts, which stay dictionary-encoded: huge repeated texts would take too much memory."""
     return [column.name for column in schema if is_text(column.type)]
 
 

@@ -1,4 +1,4 @@
-"""What all format readers share: limits, unvalidated data, and errors about a file."""
+"""Definitions that all format readers share: limits, unvalidated data, and errors about a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LinesOf: TypeAlias = Callable[[Collection[int]], Mapping[int, int]]
 MAX_FAULTS = 10
 """Most faults reported for one file."""
 MOST_LEFT_OUT: Final = 1000
-"""Rows at fault beside which the others of a file are asked about."""
+"""Up to this many faulty rows, the other rows of a file are answered."""
 _OF_A_PART = frozenset({"X", "y", "privileged", "teacher_scores"})
 RARE_HINT = (
     f"To leave the rows of such classes out, send {reading_hint('rare_classes', 'drop')}; in a file to test"
@@ -70,10 +70,10 @@ class DatasetLimits:
 
 @dataclass(frozen=True, slots=True)
 class RawTable:
-    """Columns of raw cells, in place of a table of numbers.
+    """Columns of raw cells, instead of a table of numbers.
 
     nulls: of each column, by its name, the tokens that were read as missing values, with their counts. cut:
-    cells of each column that were longer than a text may be. kinds: said by the file or its sender. known:
+    cells of each column that were longer than a text may be. kinds: given by the file or its sender. known:
     names of further columns of the file. views: names of the columns of each view. usage: how numbers are
     written in the file, see `core.data.column_kinds.infer_column`.
     """
@@ -102,9 +102,9 @@ class RawData:
     """Content of a file, not yet validated.
 
     class_names: names of the classes if labels are numbers and the file names them. label_column: its name.
-    decisions: what the reader took, and why. variant: what sets this reading of the file apart from the usual
-    one. warnings: code and text of each. ignored: names of the arrays in the file that are not used.
-    lines_of: the lines of the file, counted from 1, of some rows, as far as they are found in a bounded time;
+    decisions: choices of the reader and their reasons. variant: how this reading of the file differs from the
+    usual one. warnings: code and text of each. ignored: names of the arrays in the file that are not used.
+    lines_of: the lines of the file, counted from 1, of some rows, as far as they are found in limited time;
     None for formats without lines.
     """
 
@@ -122,10 +122,10 @@ class RawData:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of rows to ask about: the names of the model's columns in order, and of its labels.
+    """Knowledge about rows without labels: the names of the model's columns in order, and of its labels.
 
-    kinds: of the columns of records, by name; None where rows are numbers. required: the columns that no
-    record may lack.
+    kinds: of the columns of records, by name; None if rows are numbers. required: the columns that every
+    record must have.
     """
 
     columns: Sequence[str] | None = None
@@ -140,11 +140,11 @@ NOTHING: Final = Known()
 
 @dataclass(frozen=True, slots=True)
 class FeatureRows:
-    """Rows to ask about: X (n, d) numbers, or a table of records. names: of the columns, or None.
+    """Rows without labels: X (n, d) numbers, or a table of records. names: of the columns, or None.
 
-    lines: the line of the file of each row, counted from 1; None for formats without lines. decisions: what
-    was taken, and why. ignored: names of the columns that were not read. numbers: of the rows in the file,
-    from 0; None if they are all there. faults: of those that were left out.
+    lines: the line of the file of each row, counted from 1; None for formats without lines. decisions:
+    choices of the reader and their reasons. ignored: names of the columns that were not read. numbers: of the
+    rows in the file, from 0; None if all are present. faults: of rows that were left out.
     """
 
     X: NDArray[Any] | Table
@@ -161,9 +161,9 @@ class FeatureRows:
         return self.X.n if isinstance(self.X, Table) else len(self.X)
 
     def without(self, faults: Sequence[InputFault]) -> FeatureRows:
-        """The other rows where some are at fault. faults: of rows by their numbers in this table.
+        """The other rows if some are faulty. faults: of rows by their numbers in this table.
 
-        Raises InvalidRequest where none is left, or more than `MOST_LEFT_OUT` are at fault.
+        Raises InvalidRequest if none is left, or if more than `MOST_LEFT_OUT` are faulty.
         """
         wrong = {fault.row for fault in faults if fault.row is not None}
         kept = [row for row in range(self.n) if row not in wrong]
@@ -202,7 +202,7 @@ def invalid_rows(faults: Sequence[InputFault]) -> InvalidRequest:
 
 
 def input_faults(error: InvalidProblem, part: str = "") -> list[InputFault]:
-    """The faults of core as those of a file. part: what is added to the fields of a part of it."""
+    """Faults of core as faults of a file. part: suffix of the fields of a part of the file."""
     return [
         InputFault(fault.field + part if fault.field in _OF_A_PART else fault.field, *_rest(fault))
         for fault in error.faults
@@ -253,7 +253,7 @@ def disk_full_as_unavailable() -> Iterator[None]:
 
 
 def unlabelled_warning(rows: int, *, has_classes: bool) -> tuple[str, str]:
-    """Code and text of the warning that so many rows have no label. has_classes: whether others have one."""
+    """Code and text of the warning that ``rows`` rows have no label. has_classes: whether others have one."""
     if has_classes:
         return "unlabelled_rows", f"{rows} rows have no label: students learn the teacher's answers on them."
     return "unlabelled_rows", "No row has a label: a job needs a labelling, which clusters them."

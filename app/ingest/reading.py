@@ -1,7 +1,7 @@
-"""Reads an uploaded file of any format, and writes what is stored of it: the work of a reader process.
+"""Reads an uploaded file of any format, and writes its stored form: the work of a reader process.
 
-The readers of the formats are imported when they are
-needed: a server process, which gives the orders, loads none of them.
+The readers of the formats are imported when they are needed: a server process, which gives the orders,
+imports none of them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from app.ingest.orders import (
 from app.ingest.raw import DatasetLimits, alike_labels, disk_full_as_unavailable
 
 MAX_NAMES_BYTES: Final = 256 * 1024**2
-"""Most characters of all names of classes, or of columns, of a data set or head together."""
+"""Largest total number of characters of the names of classes, or of columns, of a data set or head."""
 
 
 @contextmanager

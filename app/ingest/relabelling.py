@@ -24,7 +24,7 @@ def relabelled(
     """The file of `app.ingest.dataset_format` with other labels of the training part, in chunks.
 
     codes: (n,), −1 without a label. before: the classes of the file, by which its test part is coded.
-    Raises InvalidPackage where the test part has a class that is none of ``classes``.
+    Raises InvalidPackage if the test part has a class that is not in ``classes``.
     """
     view = memoryview(buffer)
     length = int.from_bytes(view[:8], "little")

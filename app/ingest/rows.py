@@ -1,4 +1,4 @@
-"""Rows to ask about, read from files as data sets are: by the same readers, with the same options."""
+"""Rows without labels, read from files in the same way as data sets: by the same readers and options."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from app.ingest.raw import NOTHING, DatasetLimits, FeatureRows, Known
 
 _LIMITS: Final = DatasetLimits(max_rows=10_000_000, max_columns=1_000_000, max_bytes=8 * 1024**3)
 _OF_RECORDS: Final = ("null_values",)
-"""What can be said of files of records besides."""
+"""Further options for files of records."""
 
 
 def read_rows(path: Path, options: ReadingOptions, known: Known = NOTHING) -> FeatureRows:
     """The rows of a CSV, Parquet or .npy file, or records of a file of any format of tables.
 
-    Columns are matched by their names, where file and model have some; a column of labels is left out.
-    known: what the model knows of its columns. Raises InvalidRequest, TooLarge and UnsupportedFormat.
+    Columns are matched by their names, if file and model have names; a column of labels is left out.
+    known: what the model knows about its columns. Raises InvalidRequest, TooLarge and UnsupportedFormat.
     """
     more = () if known.kinds is None else _OF_RECORDS
     match detect(path, declared=None, filename=path.name):

@@ -1,8 +1,8 @@
 """Labels that hold several labels each, such as ``a|b``: a data set has one label for each row.
 
-A class is taken for several labels where it is written as a list, such as ``['a', 'b']`` or ``#a #b``, or
-where a separator joins parts that are classes themselves. Where none of the parts is a class, they must recur
-in other classes, and in other places of them: the parts of "Boston, MA" keep to their places.
+A class is considered several labels if it is written as a list, such as ``['a', 'b']`` or ``#a #b``, or
+if a separator joins parts that are classes themselves. If none of the parts is a class, they must recur
+in other classes, and in other positions: the parts of "Boston, MA" always have the same position.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHOWN: Final = 5
 
 
 class _Joined(NamedTuple):
-    """Classes by their codes that hold several labels each, and what stands between these."""
+    """Codes of classes that hold several labels each, and the separator of these."""
 
     codes: tuple[int, ...]
     separator: str
@@ -66,7 +66,7 @@ def _joined(classes: Sequence[str]) -> _Joined | None:
 
 
 def _parts(name: str, separator: str) -> list[str]:
-    """The parts of a name; those of lists may be missing, as in ``|a|b|``."""
+    """The parts of a name; parts of lists may be empty, as in ``|a|b|``."""
     if separator == " ":
         return name.casefold().split()
     parts = [part.strip().casefold() for part in name.split(separator)]
@@ -74,7 +74,7 @@ def _parts(name: str, separator: str) -> list[str]:
 
 
 def _listed(name: str) -> list[str]:
-    """The parts of a class that is written as a list; none of others, such as intervals of numbers."""
+    """The parts of a class that is written as a list; empty for others, such as intervals of numbers."""
     text = name.strip()
     if _HASHTAGS.fullmatch(text):
         return re.findall(r"#[^\s,;|#]+", text)

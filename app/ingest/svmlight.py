@@ -19,14 +19,15 @@ from app.domain.errors import InputFault
 from app.ingest.options import GIVEN, Decision, ReadingOptions
 from app.ingest.raw import MAX_FAULTS, DatasetLimits, RawData, RawPart, invalid_file, invalid_rows
 
-# The repetition is possessive: backtracking states of a long line would take a hundred times its bytes.
+# The repetition is possessive, because backtracking states of a long line would take a hundred times its
+# bytes.
 _LINE = re.compile(rb"(\S+)((?:[ \t]+[0-9]{1,15}:[^\s:#]+)*+)[ \t]*(?:#.*)?")
 _ENTRY = re.compile(r"[0-9]{1,15}:[^\s:]+")
 _EXTRA = re.compile(rb"(?:^|\s)(?:privileged|view|score):")
 _QUERY = re.compile(rb"\sqid:")
 _BOM = b"\xef\xbb\xbf"
 OPTIONS = ("index_base",)
-"""What can be said of an svmlight file."""
+"""Options that a sender may set for an svmlight file."""
 _Line: TypeAlias = tuple[int, bytes]
 _ENTRY_BYTES = 16
 _BLOCK_LINES = 4096
@@ -54,8 +55,8 @@ def read_svmlight(path: Path, limits: DatasetLimits, options: ReadingOptions) ->
     """Read an svmlight file as a float64 CSR matrix.
 
     Indices count from 1, or from 0 if any index is 0, unless ``options`` say it. Raises TooLarge, and
-    InvalidRequest that names the first invalid lines. The format has no place for extras and for rows without
-    a label; both are refused.
+    InvalidRequest that names the first invalid lines. The format cannot express extras and rows without a
+    label; both are refused.
     """
     rows = _Rows()
     for block in _blocks(path):

@@ -1,4 +1,4 @@
-"""What is known of a table of raw cells before training: its columns, its classes and warnings."""
+"""The description of a table of raw cells before training: its columns, its classes and warnings."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from core.data.table import Cells, NumberCells, PictureCells, TextCells, VectorC
 from core.encoding.labelled_table import LabelledTable
 
 MOST_VALUES: Final = 20
-"""Values of a category that are listed, the most frequent ones."""
+"""Number of most frequent values of a category that are listed."""
 _VALUE_CHARACTERS: Final = 100
 _ALL_CHARACTERS: Final = 100_000
-"""Characters of all listed values together; further columns list none."""
+"""Limit of the characters of all listed values together; further columns list none."""
 _LISTED: Final = 10
 _WARNED: Final = {
     "no_values": "have no value in any row",
@@ -32,15 +32,15 @@ _WARNED: Final = {
     "identifier": "identify the rows",
     "counts_rows": "count the rows",
 }
-"""Why columns are left out, for the warning."""
+"""Reasons for leaving out columns, for the warning."""
 
 
 def summarise_table(raw: RawData, table: RawTable, train: LabelledTable) -> Json:
-    """The summary of a data set of raw cells, as `app.ingest.validate.summarise` gives that of numbers.
+    """The summary of a data set of raw cells, as `app.ingest.validate.summarise` makes that of numbers.
 
     ``schema`` has an entry for each column: name, kind, code and reason of the kind, gaps, nulls (the tokens
-    that were read as missing, with their counts), distinct, hint and up to three ``examples``; of numbers
-    also min and max, of categories the most frequent ``values`` with their counts, of vectors the width.
+    that were read as missing, with their counts), distinct, hint and up to three ``examples``; for numbers
+    also min and max, for categories the most frequent ``values`` with their counts, for vectors the width.
     ``features``, which lists columns of numbers, is empty.
     """
     repeated = repetitions(train)
@@ -124,10 +124,10 @@ def _values(column: ColumnSchema, cells: Cells) -> Json:
 
 
 def _counts(column: ColumnSchema, cells: Cells) -> dict[str, int]:
-    """How many cells have each of the texts that stand for a gap in this column."""
+    """Number of cells with each of the texts that mean a gap in this column."""
     if not column.nulls or not isinstance(cells, TextCells):
         return {}
-    # The cells of rows that were left out, or that are in the test part, are counted no more.
+    # Cells of rows that were left out, or that are in the test part, are not counted.
     count_of = {text: int(count) for text, count in zip(cells.texts, cells.counts, strict=True) if count}
     return {text: count_of[text] for text in column.nulls if text in count_of}
 
@@ -136,7 +136,7 @@ def _text_values(column: ColumnSchema, cells: TextCells) -> Json:
     if column.kind is not Kind.CATEGORY:
         return {}
     counts = cells.counts
-    # Of values that are equally frequent, those that occur first.
+    # Among equally frequent values, those that occur first come first.
     order = np.argsort(-counts, kind="stable")[:MOST_VALUES]
     return {"values": _frequent([cells.texts[int(place)] for place in order], counts[order])}
 

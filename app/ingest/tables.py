@@ -1,4 +1,4 @@
-"""What becomes of the columns that a reader found: a table of numbers where all features are numbers without
+"""Makes data from the columns that a reader found: a table of numbers if all features are numbers without
 gaps, and a table of raw cells otherwise.
 """
 
@@ -57,8 +57,8 @@ def data_of_columns(
 ) -> RawData:
     """The content of a file whose columns were read one by one, by their positions.
 
-    decisions, variant, warnings, lines_of: see `RawData`, without those of ``columns``. kinds: said by the
-    file. decimal: its mark of decimals, if it has one. Raises InvalidRequest, TooLarge.
+    decisions, variant, warnings, lines_of: see `RawData`, without those of ``columns``. kinds: given by the
+    file. decimal: its decimal sign, if it has one. Raises InvalidRequest, TooLarge.
     """
     said = _said_kinds(columns, options, kinds or {})
     limits.check_bytes(sum(column.nbytes for column in cells.values()))
@@ -92,10 +92,10 @@ def record_rows(
     lines: Sequence[int] | None,
     lines_of: LinesOf | None = None,
 ) -> FeatureRows:
-    """Records to ask about, their cells as the kinds of the model's columns have them.
+    """Records without labels, with cells of the kinds of the model's columns.
 
-    Rows with cells of another kind are left out, see `FeatureRows.without`. Raises InvalidRequest where a
-    column is of another kind, and where no row is left.
+    Rows with cells of another kind are left out, see `FeatureRows.without`. Raises InvalidRequest if a
+    column is of another kind, or if no row is left.
     """
     names = tuple(columns.name(k) for k in columns.features)
     found: list[Cells] = []
@@ -111,7 +111,7 @@ def record_rows(
 def _of_kind(
     name: str, cells: Cells, spec: KindSpec, lines_of: LinesOf | None
 ) -> tuple[Cells, list[InputFault]]:
-    """The cells of a column, those of another kind as gaps, and the faults of these by their rows.
+    """The cells of a column, with those of another kind as gaps, and the faults of these by their rows.
 
     Raises InvalidRequest for faults of the whole column, and for very many.
     """
@@ -141,7 +141,7 @@ def check_width(columns: Columns) -> None:
 def _said_kinds(
     columns: Columns, options: ReadingOptions, kinds: Mapping[str, KindSpec]
 ) -> dict[str, KindSpec]:
-    """The kinds that file and sender say of the features. Raises InvalidRequest for other columns."""
+    """The kinds that file and sender give for the features. Raises InvalidRequest for other columns."""
     features = {columns.name(k) for k in columns.features}
     left_out = {columns.name(k) for k in columns.unread}
     for name, kind in options.kinds.items():
@@ -156,9 +156,9 @@ def _said_kinds(
 
 
 def _are_numbers(columns: Columns, cells: Mapping[int, Column], said: Mapping[str, KindSpec]) -> bool:
-    """Whether all features are numbers without gaps, or true and false, and were not said to be others.
+    """Whether all features are numbers without gaps, or true and false, and no other kind was given.
 
-    A column that identifies the rows is no number: a table can leave it out.
+    A column that identifies the rows is not a number, because a table can leave it out.
     """
     if not all(kind.kind is Kind.NUMBER for kind in said.values()):
         return False
@@ -190,7 +190,7 @@ def _table(
 
 
 def _changes(table: RawTable, options: ReadingOptions) -> Iterator[tuple[str, str]]:
-    """The kinds that were said and would not have been found."""
+    """The kinds that were given and would not have been found."""
     for name, kind in sorted(options.kinds.items()):
         if name in table.table.names:
             try:
@@ -234,7 +234,7 @@ def _extras(columns: Columns, cells: Mapping[int, Column], lines_of: LinesOf | N
 
 
 def _number_faults(name: str, cells: Cells, field: str, place: int) -> list[InputFault]:
-    """What is wrong with a column that must hold numbers only."""
+    """The faults of a column that must hold numbers only."""
     if isinstance(cells, NumberCells):
         code, bad = "missing_value", cells.is_gap
         text = "Row {row} (counted from 0) has no value in column {name!r:.80}."

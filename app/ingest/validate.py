@@ -47,8 +47,8 @@ def validate(
 ) -> tuple[Data, Data | None]:
     """Training part and test part, checked by core.
 
-    unlabelled, rare_classes: what becomes of training rows without a label, and of those of classes that are
-    too small; None leaves a few of them out, and refuses more; "keep" is for rows to test on. Raises
+    unlabelled, rare_classes: what to do with training rows without a label, and with those of classes that
+    are too small; None leaves a few of them out, and refuses more; "keep" is for rows to test on. Raises
     InvalidRequest that names field, row and column of the first faults.
     """
     chosen = choose_left_out(raw.train.labels, unlabelled, rare_classes)

@@ -1,10 +1,10 @@
-"""Which of the stored jobs a worker may begin to coordinate, so that no tenant takes all coordinators.
+"""Decides which stored jobs a worker may begin to coordinate, so that no tenant takes all coordinators.
 
 A job waits in the database until it is admitted to the queue of jobs. Tenants take turns, and so do the keys
-of one: the next job is of the tenant that has the fewest admitted jobs, and of its key that has the fewest. A
-key may have a quarter of the coordinators and a tenant half of them, so that some are always free for others.
-A key without any admitted job need not even wait for a free one: workers coordinate more jobs than their
-regular number for such keys, since a coordinator is a waiting thread.
+of one tenant: the next job is one of the tenant with the fewest admitted jobs, and of its key with the
+fewest. A key may have a quarter of the coordinators and a tenant half of them, so that some are always free
+for others. A key without any admitted job need not wait for a free coordinator: for such keys workers
+coordinate more jobs than their regular number, because a coordinator is a waiting thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COORDINATED_JOBS: Final = 64
 """Jobs that one worker coordinates regularly; more if it runs more than 16 units of work concurrently."""
 
 MAX_COORDINATED_JOBS: Final = 4
-"""The largest number is so many times the regular one."""
+"""The largest number is this multiple of the regular one."""
 
 _LEVELS: Final = {Priority.HIGH.value: 0, Priority.NORMAL.value: 1, Priority.LOW.value: 2}
 

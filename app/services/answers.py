@@ -1,14 +1,14 @@
-"""What has been answered: counts by class, and the rates that follow if the probabilities still hold.
+"""Counts of answers by class, and the rates that follow from them if the probabilities still hold.
 
-A calibrated student says how likely each of its answers is right, so that its rates in production could be
-read off the probabilities alone: precision = Σ p·yes / yes, recall = Σ p·yes / Σ p, and false-positive rate
-= Σ (1 − p)·yes / Σ (1 − p). NannyML calls this confidence-based performance estimation. Sigmoids of single
-classes are not that exact: by themselves these estimates are worse than to assume that nothing has changed.
-So each is anchored at the test part:
+A calibrated student gives the probability that each of its answers is right, so its rates in production could
+be computed from the probabilities alone: precision = Σ p·yes / yes, recall = Σ p·yes / Σ p, and
+false-positive rate = Σ (1 − p)·yes / Σ (1 − p). NannyML calls this confidence-based performance estimation.
+Sigmoids of single classes are not exact enough: by themselves these estimates are worse than assuming that
+nothing has changed. So each estimate is corrected by the test part:
 
     logit(rate) = logit(measured there) + logit(estimate of the answers) − logit(the same estimate there)
 
-Nothing says how large its error is. It is a warning light, never a gate.
+Its error is unknown. It is only a warning, and never used by a gate.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from app.store.unit_of_work import Store
 
 _HOURS_OF_DAY: Final = 24
 _LEAST: Final = 1e-4
-"""Rates are kept so far from 0 and 1, where their logits have no end."""
+"""Rates are kept at least this far from 0 and 1, where their logits are infinite."""
 
 
 class _Sums(NamedTuple):
-    """Of the probabilities of rows and of those that were accepted."""
+    """Sums of the probabilities of all rows, and of accepted rows."""
 
     rows: float
     yes: float
@@ -40,7 +40,7 @@ class _Sums(NamedTuple):
     p_yes: float
 
     def rates(self) -> tuple[float | None, float | None, float | None]:
-        """Precision, recall and false-positive rate, each None where nothing is divided."""
+        """Precision, recall and false-positive rate, each None if its denominator is 0."""
         return (
             _share(self.p_yes, self.yes),
             _share(self.p_yes, self.p),
@@ -53,7 +53,7 @@ def version_answers(
 ) -> Answers:
     """The answers of a version in the last whole ``days`` and the present hour.
 
-    label: of the only class to tell of. Raises NotFound if the version does not have it.
+    label: the only class to report. Raises NotFound if the version does not have it.
     """
     if label is not None:
         unknown = find_unknown_class(store, files, version, label)
@@ -89,8 +89,8 @@ def estimated_rates(counts: ClassCounts, metrics: Json) -> EstimatedRates | None
 def _of_test_part(metrics: Json) -> _Sums | None:
     """The sums of the test rows, from the bins of the reliability plot.
 
-    Probabilities never fall as the score rises, so the accepted rows are those with the largest ones; of the
-    bin in which the threshold lies, each row counts its mean.
+    Probabilities never fall as the score rises, so the accepted rows are those with the largest ones. In the
+    bin that contains the threshold, each row counts with the bin's mean.
     """
     bins: Sequence[Json] = metrics.get("reliability") or ()
     if not bins or metrics.get("tp") is None:

@@ -28,7 +28,7 @@ from app.store.large_blobs import read_large
 from app.store.unit_of_work import Store
 
 IMPORTED: Final = "imported"
-"""Entry in the metrics of a version that came from a bundle: where it was made."""
+"""Entry in the metrics of a version that came from a bundle: where the version was made."""
 _IN_MEMORY: Final = 1 << 20
 _PAGE: Final = 500
 _PIECE: Final = 1 << 20
@@ -36,7 +36,7 @@ _BATCH: Final = 200
 _SPEC: Final = ("features", "teacher", "student", "compact", "threshold", "calibration", "guard", "seed")
 _PROVENANCE: Final = ("seed", "versions", "features", "warnings")
 _OTHER_HOUSES: Final = frozenset({"remote", "scores"})
-"""Teachers that are outside of the service: what names them stays here."""
+"""Teachers that are outside of the service; their names are not exported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class BundleFile:
     def pieces(self, store: Store, start: int = 0) -> Iterator[bytes]:
         """The tar file from byte ``start`` on, in pieces of at most some MiB. store: of the version's tenant.
 
-        What comes before ``start`` is hardly read. Raises Unavailable, also in the midst: if a blob is
-        damaged, or the version was deleted meanwhile.
+        The part before ``start`` is hardly read. Raises Unavailable, also during the iteration: if a blob is
+        damaged, or the version was deleted in the meantime.
         """
         position = 0
         for name, size, content in self._members(store):
@@ -92,9 +92,9 @@ class BundleFile:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What of a version is in its bundle, by default everything.
+    """The parts of a version that its bundle contains, by default all.
 
-    students: those of some classes, see `students_of`; None: all. teacher: whether it has the teacher.
+    students: those of some classes, see `students_of`; None: all. teacher: whether to include the teacher.
     """
 
     students: Sequence[StudentRow] | None = None
@@ -197,7 +197,7 @@ def _manifest(
 def _of_part(
     version: ModelVersion, students: Sequence[StudentRow], job: Job | None
 ) -> tuple[ModelVersion, Job | None]:
-    """What the version and its job would say if they had these students only."""
+    """The version and its job as they would be with these students only."""
     totals = StudentTotals(version.method)
     totals.add(students)
     kept = {name: version.metrics[name] for name in (IMPORTED, "inputs") if name in version.metrics}
@@ -217,7 +217,7 @@ def _of_part(
 
 
 def _spec(job: Job) -> Json:
-    """The hyper-parameters without what names data sets, aliases, and models or machines of others."""
+    """The hyper-parameters without names of data sets, aliases, and models or machines of others."""
     spec = _only(job.spec, _SPEC)
     teacher: Any = spec.get("teacher") or {}
     if teacher.get("model") is not None or teacher.get("method") in _OTHER_HOUSES or "url" in teacher:
@@ -311,7 +311,7 @@ def _batches(lines: Iterator[StudentLine]) -> Iterator[list[StudentLine]]:
 
 
 def _small_blobs(store: Store, lines: Sequence[StudentLine]) -> Callable[[str], Iterator[bytes]]:
-    """From a digest to the content, of blobs of a chunk each, which are read at once when one is needed."""
+    """A function from a digest to its content, for blobs of one chunk, read together on first use."""
     held: dict[str, bytes] = {}
 
     def read(digest: str) -> Iterator[bytes]:

@@ -1,8 +1,8 @@
 """Use case: publish the version in a bundle as the next version of a model.
 
-The file was checked by a reader process before anything is stored. The students of a trained version belong
-to a job, its record: while they are stored it stands as failed, so that readers see nothing, quotas count
-what is stored, and what an interruption leaves is deleted like any failed job.
+A reader process has checked the file before anything is stored. The students of a trained version belong to a
+job, its record. While they are stored, the job counts as failed, so that readers see nothing, quotas count
+what is stored, and the remains of an interruption are deleted like those of any failed job.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class ImportedBundle(NamedTuple):
 
 
 class SeenBundle(NamedTuple):
-    """What a checked file holds. version: as it would be published, still without number and job. known: the
-    version that the same bundle is published as already, if any.
+    """The contents of a checked file. version: as it would be published, without number and job. known: the
+    version that was published from the same bundle, if any.
     """
 
     manifest: Manifest
@@ -107,10 +107,10 @@ def import_bundle(
     """Check the bundle in a file, and publish its version as the next one of a model.
 
     model: by default that of the manifest. alias_revision: of the alias when the import was requested, by
-    default now; an alias that an operator has moved since then is not moved. allow_older: also take a version
-    that is older than the newest one of the same origin that the model has. allow_schema_change: move the
-    alias also where the bundle's version refuses what its present one answers. created_by: id of the API key.
-    The bundle that is published already gives the existing version, and moves no alias.
+    default now; an alias that an operator has moved since then is not moved. allow_older: also accept a
+    version that is older than the newest one of the same origin in the model. allow_schema_change: move the
+    alias even if the bundle's version refuses what its present one answers. created_by: id of the API key.
+    A bundle that was already published gives the existing version, and moves no alias.
 
     Raises InvalidRequest naming the member at fault, TooLarge, Unprocessable for a newer format, or without a
     signature that the settings ask for, Conflict for an older version, beyond the quota of versions and as
@@ -164,7 +164,7 @@ def _deleted_if_it_fails(store: Store, job: Job | None, unused: set[str]) -> Ite
 
 
 def trusted_keys(settings: Settings) -> str | None:
-    """PEM text of the public keys one of which must have signed what is imported; None if none must.
+    """PEM text of the public keys, one of which must have signed an import; None if none must.
 
     It is read for each import, so that keys can be changed. Raises Unavailable.
     """
@@ -179,7 +179,7 @@ def trusted_keys(settings: Settings) -> str | None:
 
 
 def _check_spec(manifest: Manifest) -> None:
-    """Raise InvalidRequest for hyper-parameters of a trained version that are not known here."""
+    """Raise InvalidRequest for hyper-parameters of a trained version that are unknown here."""
     if manifest.spec is None:
         return
     try:
@@ -242,7 +242,7 @@ def _known(
 
 
 def _students_bytes(source: Path, content: BundleContent) -> int:
-    """Bytes of all members of students, with their headers: what is between the first one and the end."""
+    """Total bytes of the members of students, with their headers: from the first one to the end."""
     return 0 if content.students is None else max(0, source.stat().st_size - content.first)
 
 
@@ -284,7 +284,7 @@ def _record(
 
 
 class _Import:
-    """Stores what a checked file has. bytes: of all students with their maps."""
+    """Stores the contents of a checked file. bytes: of all students with their maps."""
 
     def __init__(self, store: Store, file: int, manifest: Manifest, content: BundleContent) -> None:
         self._store = store
@@ -334,7 +334,7 @@ class _Import:
 def _batches(
     students: Iterator[tuple[StudentLine, Place]],
 ) -> Iterator[list[tuple[StudentLine, Place]]]:
-    """The students of each transaction: at most `_BATCH`, and of more than `_BATCH_BYTES` only one."""
+    """The students of each transaction: at most `_BATCH`, and only one if it has more than `_BATCH_BYTES`."""
     batch: list[tuple[StudentLine, Place]] = []
     size = 0
     for student in students:
@@ -388,7 +388,7 @@ def _publish(
             if job is not None:
                 uow.retention.delete_job(job.id)
             return ImportedBundle(known, False, None)
-        # The students are counted as those of the record already.
+        # The students already count as those of the record.
         require_room(uow, limits, store.tenant, "versions", 0 if job is not None else size)
         for digest in manifest.blobs:
             uow.blobs.finish_large(digest)

@@ -1,7 +1,7 @@
-"""The models of a server of bundles: what the files of STMS_BUNDLE contain, in a database that ends with it.
+"""The models of a server of bundles: the contents of the files of STMS_BUNDLE, in a temporary database.
 
 A bundle is the tar file of an export, or a folder that it was unpacked into; the setting names one, or a
-folder of several. Every file is checked as that of an import.
+folder with several. Every file is checked as in an import.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_MODELS: Final = 10_000
 
 
 class BadBundle(SetupError):
-    """What STMS_BUNDLE names is no bundle, or a damaged one."""
+    """STMS_BUNDLE names something that is not a bundle, or a damaged one."""
 
 
 def publish_bundles(store: Store, settings: Settings, report: Callable[[str], None]) -> None:

@@ -1,7 +1,8 @@
-"""Use case of a class that is added to a version from a few examples: a job that trains one student.
+"""Use case: add a class to a version from a few examples, by a job that trains one student.
 
-The job is the record of the new version (`app.services.derived_versions`), with one student of its own. What
-all classes share that are added to the same students is stored once, with the job that trained these.
+The job is the record of the new version (`app.services.derived_versions`), with one student of its own. The
+base that all classes added to the same students share is stored once, with the job that trained these
+students.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MOST: Final = 10_000
 MOST_ADDED: Final = 200
 """Classes that are added one after the other: the others do not know them."""
 _MOST_VALUES: Final = 2**24
-"""Of the examples together, 128 MiB."""
+"""Largest number of values of all examples, 128 MiB."""
 _FORMAT: Final = "stms.examples.1"
 
 
@@ -61,12 +62,12 @@ def submit_addition(
 ) -> Job:
     """Store and enqueue the job that adds a class to a version, and publishes the next one.
 
-    version: as `base_of_addition` gives it. examples: of the class, as numbers (q, d), or the id of a data
-    set, all rows of which are examples. budget, confidence: of the false positives, as ``threshold`` has them
+    version: the result of `base_of_addition`. examples: of the class, as numbers (q, d), or the id of a data
+    set, all of whose rows are examples. budget, confidence: of false positives, as in ``threshold``
     for the rule fpr. alias: to move to the new version.
 
-    Raises NotFound, InvalidRequest for too few or too many examples, TooLarge, Overloaded, and Conflict where
-    the training rows are gone, too many classes were added, or beyond a quota.
+    Raises NotFound, InvalidRequest for too few or too many examples, TooLarge, Overloaded, and Conflict if
+    the training rows are deleted, if too many classes were added, or beyond a quota.
     """
     require_training()
     content = None if isinstance(examples, str) else pack_examples(examples)
@@ -131,7 +132,7 @@ def _with_one_more(source: Job, name: str) -> list[str]:
 
 
 def pack_examples(table: NDArray[np.float64]) -> bytes:
-    """Examples as numbers (q, d), of which zeros take no room. Raises TooLarge."""
+    """Examples as numbers (q, d), in which zeros take no space. Raises TooLarge."""
     if table.size > _MOST_VALUES:
         text = f"The examples have {table.size} values; at most {_MOST_VALUES} are taken."
         raise TooLarge(text, code="too_many_values")
@@ -145,7 +146,7 @@ def pack_examples(table: NDArray[np.float64]) -> bytes:
 
 
 def unpack_examples(stored: Buffer) -> NDArray[np.float64]:
-    """What `pack_examples` was given. Raises InvalidPackage."""
+    """The examples that `pack_examples` packed. Raises InvalidPackage."""
     header, arrays = decode(stored, _FORMAT)
     table = np.zeros(take(header, "shape", list))
     table[take_array(arrays, "rows"), take_array(arrays, "columns")] = take_array(arrays, "values")

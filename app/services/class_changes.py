@@ -23,7 +23,7 @@ _AUDITED: Final = 20
 """Classes that the audit record names; the provenance of the new version's job has all."""
 _MAX_FAULTS: Final = 10
 _MAX_BYTES: Final = 256 * 1024**2
-"""Of a student or a teacher: with a kernel they hold rows of the training part."""
+"""Largest size of a student or a teacher; with a kernel these hold rows of the training part."""
 
 Packed = TypeVar("Packed", PackedStudent, PackedTeacher)
 
@@ -42,12 +42,12 @@ def change_classes(
     """Publish the next version of a model: ``base`` with other names of classes, and without some. No alias
     is moved.
 
-    rename: new names by the present ones. Students, their thresholds and curves, and the teacher stay as they
-    are, but for the names and for what is taken away.
+    rename: new names by the present ones. Students, their thresholds and curves, and the teacher stay
+    unchanged, except for names and removed classes.
 
     Raises NotFound for a class that the version does not have, InvalidRequest for a name that another class
     has, TooLarge for a version of more than 1000 classes and for packages of more than 256 MiB, and Conflict
-    where no class would be left, for an imported version and beyond the quota of versions.
+    if no class would be left, for an imported version, and beyond the quota of versions.
     """
     version = trained_version(store, model, base, "classes")
     if version.class_count > LISTED_CLASSES:
@@ -88,8 +88,8 @@ def change_classes(
 
 
 def present_names(classes: Sequence[str], changes: Iterable[Mapping[str, Any]]) -> list[str | None]:
-    """What classes are called after some changes, each with ``renamed`` and ``removed``; None for those that
-    were taken away.
+    """The names of classes after some changes, each with ``renamed`` and ``removed``; None for removed
+    classes.
     """
     names: list[str | None] = list(classes)
     for change in changes:

@@ -76,9 +76,9 @@ def class_table(
 
 
 def _histogram(uow: UnitOfWork, job: Job, method: str, states: dict[StudentState, int]) -> Sequence[int]:
-    """The students by F. Of 10 000 classes it costs more than all the rest of a page, so it is kept.
+    """The students by F. With 10 000 classes it costs more than the rest of a page, so it is cached.
 
-    That of an ended job holds until a student's state changes, that of another for `_KEPT_SECONDS`.
+    The histogram of an ended job is valid until a student's state changes, others for `_KEPT_SECONDS`.
     """
     stamp = tuple(sorted(states.items())) if job.state.ended else int(time.monotonic() / _KEPT_SECONDS)
     kept = (job.id, job.attempt, method, stamp)

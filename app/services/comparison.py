@@ -1,4 +1,4 @@
-"""Use cases of two versions of a model beside each other: parameters that differ, and their classes."""
+"""Use cases that compare two versions of a model: different parameters, and their classes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Comparison:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A parameter that two versions do not share; None where one of them does not have it."""
+    """A parameter that differs between two versions; None in a version that does not have it."""
 
     name: str
     before: Any
@@ -87,9 +87,9 @@ def is_noise(change: float, error: float | None) -> bool:
 
 
 def mean_errors(store: Store, before: ModelVersion, after: ModelVersion) -> Mapping[str, float]:
-    """The standard error of the change of each mean of two versions, by metric, as far as they are known.
+    """The standard error of the change of each mean of two versions, by metric, as far as it is known.
 
-    Of F and accuracy row by row, if both were measured on the same rows.
+    For F and accuracy it is computed row by row, if both were measured on the same rows.
     """
     old, new = (
         version.metrics.get("standard_errors", {}).get(version.method, {}) for version in (before, after)
@@ -106,7 +106,7 @@ def mean_errors(store: Store, before: ModelVersion, after: ModelVersion) -> Mapp
 def class_error(
     store: Store, before: ModelVersion, after: ModelVersion, label: str, metric: str
 ) -> float | None:
-    """The standard error of the change of a metric of one class; None where it is not known."""
+    """The standard error of the change of a metric of one class; None if unknown."""
     if same_rows(before, after) and metric in {"f1", "accuracy"}:
         pair = _row_answers(store, before, after, label)
         if pair is not None:
@@ -118,7 +118,7 @@ def class_error(
 
 
 def same_rows(before: ModelVersion, after: ModelVersion) -> bool | None:
-    """Whether two versions were measured on the same rows; None where a version does not tell."""
+    """Whether two versions were measured on the same rows; None if that is unknown for a version."""
     digests = [version.metrics.get("test_part", {}).get("digest") for version in (before, after)]
     return None if None in digests else digests[0] == digests[1]
 
@@ -175,9 +175,9 @@ def student_of(store: Store, version: ModelVersion, label: str) -> StudentRow | 
 
 
 def _overview(uow: UnitOfWork, sides: tuple[Side, Side], metric: str, listed: int, sampled: int) -> Overview:
-    """All classes in short, read from the database or kept since an earlier page.
+    """A summary of all classes, read from the database or cached since an earlier page.
 
-    It takes most of the time of a page, and people look at one class after another. The classes of a job that
+    It takes most of the time of a page, and people view one class after another. The classes of a job that
     has ended change only when it is retried.
     """
     jobs = [uow.jobs.get(job_id) for job_id, _ in sides]

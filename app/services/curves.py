@@ -30,12 +30,12 @@ MAX_THRESHOLDS: Final = 1000
 _AUDITED: Final = 20
 """Thresholds that the audit record names; the provenance of the new version's job has all."""
 _BY_THRESHOLD: Final = ("guard", "false_positives", "own_rows", "weak", "yes_by_class", "beside_teacher")
-"""Metrics that were found at another threshold and are not known at a new one."""
+"""Metrics that were measured at another threshold and are unknown at a new one."""
 _UNKNOWN: Final = "It was not measured at this threshold, which is not a point of the curve."
 
 
 def student_curve(store: Store, job_id: str, class_index: int, method: str) -> Curve:
-    """What a student, or the teacher, would answer at other thresholds.
+    """The answers that a student, or the teacher, would give at other thresholds.
 
     Raises NotFound if the job does not exist or has no curve of this student: it may have no test part, have
     very many classes, or be of a bundle.
@@ -68,14 +68,14 @@ def publish_thresholds(
 ) -> ModelVersion:
     """Publish the next version of a model: ``base`` with other thresholds, by class. No alias is moved.
 
-    choose: the rules that choose the thresholds of further classes, see `choose_thresholds`.
+    choose: rules that choose the thresholds of further classes, see `choose_thresholds`.
 
     A succeeded job is stored as the record of the new version. It has rows of the students whose thresholds
-    are not those of the job that trained them, and refers to that job for all others. Metrics that depend on
-    the threshold are those of the curve, and undefined between its points.
+    differ from those of the job that trained them, and refers to that job for all others. Metrics that depend
+    on the threshold are those of the curve, and undefined between its points.
 
     Raises NotFound, also for unknown classes and without a curve, InvalidRequest for a threshold that is not
-    finite and a rule that no threshold obeys, and Conflict for an imported version or beyond the quota of
+    finite and a rule that no threshold satisfies, and Conflict for an imported version or beyond the quota of
     versions.
     """
     version = trained_version(store, model, base, "thresholds")
@@ -99,7 +99,7 @@ def choose_thresholds(
 ) -> ChosenThresholds:
     """The thresholds that rules choose for classes of the version that ``base`` names. Nothing changes.
 
-    choose: a rule for each class; that of `ALL_OTHERS` is for all classes without one. Raises as
+    choose: a rule for each class; the rule of `ALL_OTHERS` is for all classes without one. Raises as
     `publish_thresholds` does.
     """
     version = trained_version(store, model, base, "thresholds")
@@ -109,9 +109,10 @@ def choose_thresholds(
 def version_thresholds(
     store: Store, files: BlobCache, model: str, label: str, *, limit: int, before: int | None = None
 ) -> tuple[list[VersionThreshold], int | None]:
-    """The threshold of a class in the versions of a model, newest first, and the last version looked at.
+    """The threshold of a class in the versions of a model, newest first, and the last version that was read.
 
-    limit: versions to look at. before: those below this number. The last is None if no older one follows.
+    limit: number of versions to read. before: those below this number. The last is None if no older one
+    follows.
     Raises NotFound if there is no such model, and if the newest version does not have the class.
     """
     page = get_model(store, model, limit=limit, before=before)
@@ -142,7 +143,7 @@ def _chosen(
     choose: Mapping[str, ThresholdRule],
     thresholds: Mapping[str, float],
 ) -> list[ChosenThreshold]:
-    """What the rules choose. thresholds: those given for other classes."""
+    """The thresholds that the rules choose. thresholds: those given for other classes."""
     rules = dict(choose)
     if ALL_OTHERS in rules and find_unknown_class(store, files, version, ALL_OTHERS) is not None:
         rule = rules.pop(ALL_OTHERS)
@@ -193,7 +194,7 @@ def _changed_students(
 ) -> list[tuple[StudentRow, bytes]]:
     """The rows of the students whose thresholds change, with their new packages.
 
-    rules: what chose the thresholds that nobody gave.
+    rules: the rules that chose the thresholds that were not given.
     """
     if not 0 < len(thresholds) <= MAX_THRESHOLDS:
         raise _wrong_number()

@@ -44,7 +44,7 @@ _COPIED_BYTES = 1024**2
 _COMPARED_CLASSES: Final = 200
 """The first classes of a data set, among which a near name is looked for."""
 _EXAMPLES: Final = 50
-"""Rows among which one of another class is looked for."""
+"""Number of rows among which one of another class is searched."""
 
 
 def register_dataset(
@@ -121,7 +121,7 @@ def inspect_file(
     read: Callable[[DatasetOrder], DatasetContent] = read_dataset,
     **said: str | None,
 ) -> DatasetContent:
-    """What `register_dataset` would store of an uploaded file; nothing is stored. Raises as it does."""
+    """The data set that `register_dataset` would store; nothing is stored. Raises as it does."""
     _title(name, filename)
     order = _order(files, file, limits, filename, file_format, said)
     return read(msgspec.structs.replace(order, is_dry=True))
@@ -134,13 +134,13 @@ def get_dataset(store: Store, dataset_id: str) -> Dataset:
 
 
 def dataset_name(store: Store, dataset_id: str) -> str | None:
-    """The name of a data set; None if there is none with this id, or not any more."""
+    """The name of a data set; None if no data set has this id, or if it was deleted."""
     with store.read() as uow:
         return uow.datasets.name(dataset_id)
 
 
 def find_dataset(store: Store, digest: str) -> Dataset | None:
-    """The data set with a digest; None if there is none, or not any more."""
+    """The data set with this digest; None if there is none, or if it was deleted."""
     with store.read() as uow:
         return uow.datasets.by_digest(digest)
 
@@ -167,7 +167,7 @@ def dataset_classes(store: Store, dataset_id: str, *, limit: int, after: int = -
 
 
 def class_names(store: Store, dataset_id: str, numbers: Collection[int]) -> Mapping[int, str]:
-    """The names of those of some classes that the data set has, by number."""
+    """The names of those of ``numbers`` that the data set has, by class number."""
     with store.read() as uow:
         return uow.datasets.class_names(dataset_id, numbers)
 
@@ -190,7 +190,7 @@ def delete_dataset(store: Store, dataset_id: str) -> None:
             raise Conflict(text, code="dataset_in_use")
         uow.datasets.delete(dataset_id)
         uow.audit.append("dataset.delete", dataset_id, details={"digest": dataset.digest})
-    # In separate transactions: a single one of 2 GB would block every other writer.
+    # In separate transactions, because a single one of 2 GB would block every other writer.
     delete_unused(store, [dataset.blob_digest])
 
 
@@ -354,7 +354,7 @@ def _add(
     with discarding_if_refused(store, [dataset.blob_digest]), store.begin() as uow:
         uow.quotas.lock(store.tenant)
         if dataset.series is not None:
-            # Two revisions of one data set follow each other, whichever was begun first.
+            # Two revisions of one data set get successive numbers, whichever was begun first.
             latest = uow.datasets.latest(dataset.series)
             dataset = replace(dataset, revision=1 + (dataset.revision if latest is None else latest[1]))
         if uow.datasets.by_digest(dataset.digest) is None:

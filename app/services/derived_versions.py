@@ -1,7 +1,7 @@
-"""Versions that are made of another one without a training of their own, and the jobs that are their records.
+"""Versions that are made from another one without their own training, and the jobs that are their records.
 
-A record has own rows of the students that differ, and refers to the job that trained the others
-(``base_job_id``). Where classes have other numbers, it has rows, curves and searches of all of them instead.
+A record has rows of the students that differ, and refers to the job that trained the others
+(``base_job_id``). If classes have other numbers, it has rows, curves and searches of all students instead.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _NOT_INHERITED: Final = (
     "renamed",
     "removed",
 )
-"""Of the provenance of a job: what is only of its own version."""
+"""Entries in the provenance of a job that only apply to its own version."""
 _INHERITED: Final = ("inputs", "test_part")
-"""Of the metrics of a version: what is also of those that are made of it."""
+"""Entries in the metrics of a version that also apply to versions made from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What differs in a version that is made of another one.
+    """The differences of a version that is made from another one.
 
-    students: rows with their new packages, None for one that is stored already. labels: of all classes, in
-    their order. metrics: of the version. said: the event that tells of the change, with its data, which the
-    provenance has, too. audited: what the audit record says of it. teacher: its package, or the digest of one
+    students: rows with their new packages, None for a package that is stored already. labels: of all classes,
+    in their order. metrics: of the version. said: the event about the change, with its data, which the
+    provenance also contains. audited: data of the audit record. teacher: its package, or the digest of one
     that is stored already; None for a version without teacher. kept: further entries of the provenance, which
-    versions made of this one have, too. is_whole: whether ``students`` are all that the version has; then
-    curves and traces are theirs.
+    versions made from this one also have. is_whole: whether ``students`` are all students of the version;
+    curves and traces are then theirs.
     """
 
     students: Sequence[tuple[StudentRow, bytes | None]]
@@ -61,7 +61,7 @@ class Change:
 
 
 def trained_version(store: Store, model: str, base: int | str, what: str) -> ModelVersion:
-    """The version of a model that ``base`` names. what: of it cannot be changed where it was imported.
+    """The version of a model that ``base`` names. what: the part that cannot be changed in imported versions.
 
     Raises NotFound, and Conflict for an imported version.
     """
@@ -125,7 +125,7 @@ def publish_record(
 
 
 def record_job(source: Job, version: ModelVersion, said: Json, created_by: str) -> Job:
-    """The succeeded job that stands for a version made of ``version``, whose job is ``source``."""
+    """The succeeded job that is the record of a version made from ``version``, whose job is ``source``."""
     now = time.time()
     provenance: Json = {
         name: value for name, value in source.provenance.items() if name not in _NOT_INHERITED
@@ -153,8 +153,8 @@ def record_job(source: Job, version: ModelVersion, said: Json, created_by: str) 
 
 
 def store_changed_students(uow: UnitOfWork, source: Job, job: Job, change: Change) -> None:
-    """Store the students of a record: those that differ, and those in which its source differs from the job
-    that both refer to, with their curves.
+    """Store the students of a record, with their curves: those that differ, and those in which its source
+    differs from the job that both refer to.
     """
     rows: dict[StudentKey, StudentRow] = {}
     curves: dict[StudentKey, bytes] = {}

@@ -51,12 +51,13 @@ def create_evaluation(
 ) -> Evaluation:
     """Store an evaluation and queue it, for a worker to compute.
 
-    version, baseline: references of versions, ``model``, ``model@alias`` or ``model@3``; what an alias means
-    now stays so. When the queue cannot be reached, a worker queues the stored evaluation later.
+    version, baseline: references of versions, ``model``, ``model@alias`` or ``model@3``; an alias is resolved
+    now. When the queue cannot be reached, a worker queues the stored evaluation later.
 
-    Raises NotFound; Unprocessable where the data set has no such part or not the columns of a version, or it
-    is not known which of its rows a version was trained on; TooLarge for too much work and beyond the
-    tenant's quota of bytes; Overloaded beyond its quota of unfinished jobs, which holds for evaluations, too.
+    Raises NotFound; Unprocessable if the data set has no such part or lacks columns of a version, or if it
+    is unknown which of its rows a version was trained on; TooLarge for too much work and beyond the
+    tenant's quota of bytes; Overloaded beyond its quota of unfinished jobs, which also applies to
+    evaluations.
     """
     with store.begin() as uow:
         uow.quotas.lock(store.tenant)
@@ -150,7 +151,7 @@ def delete_evaluation(store: Store, evaluation_id: str) -> None:
 
 
 def was_imported(job: Job) -> bool:
-    """Whether a job is the record of students that a bundle brought; where from, nobody here knows."""
+    """Whether a job is the record of students from a bundle, whose training data is unknown here."""
     return IMPORTED in job.provenance
 
 
@@ -177,7 +178,7 @@ def _check_rows(dataset: Dataset, part: Part, versions: Sequence[ModelVersion]) 
 
 
 def _check_columns(uow: UnitOfWork, dataset: Dataset, version: ModelVersion) -> None:
-    """Raise Unprocessable for columns that are known to be missing; the worker looks at all of them."""
+    """Raise Unprocessable for columns that are known to be missing; the worker checks all of them."""
     listed = dataset.summary.get("schema") or dataset.summary.get("features") or ()
     names = {column.get("name") for column in listed}
     wanted = row_schema(uow, version).columns
@@ -195,9 +196,9 @@ def _check_columns(uow: UnitOfWork, dataset: Dataset, version: ModelVersion) -> 
 
 
 def _check_seen_rows(uow: UnitOfWork, dataset: Dataset, part: Part, version: ModelVersion) -> None:
-    """Raise Unprocessable where a version may have been trained on rows of the part, and which is unknown.
+    """Raise Unprocessable if a version may have been trained on unknown rows of the part.
 
-    Jobs of before 1.1 did not store it. What they were measured on themselves is no row of training.
+    Jobs before 1.1 did not store their rows. Rows on which they were measured are not training rows.
     """
     job = None if version.job_id is None else uow.jobs.get(version.job_id)
     if job is None or was_imported(job) or job.rows_digest is not None:

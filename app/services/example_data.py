@@ -23,7 +23,7 @@ from app.store.unit_of_work import Store
 NAME: Final = "handwritten digits (example)"
 _SIDE: Final = 8
 _TEST_EVERY: Final = 4
-"""Of each class every so many rows are in the test part."""
+"""For each class, one in this many rows is in the test part."""
 
 
 def register_example(
@@ -34,7 +34,7 @@ def register_example(
     limits: Settings,
     read: Callable[[DatasetOrder], DatasetContent],
 ) -> tuple[Dataset, bool]:
-    """Store the example as an upload of its file would; raises as `register_dataset`."""
+    """Store the example in the same way as an upload of its file; raises as `register_dataset`."""
     with files.writing(f"stms-example-{secrets.token_hex(8)}.tmp") as file:
         file.write(digits_file())
         return register_dataset(

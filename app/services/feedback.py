@@ -1,4 +1,4 @@
-"""Use cases of feedback: what people say of answers, of samples and of others."""
+"""Use cases of feedback: people's judgements of answers, of samples and of others."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def give_feedback(
     *,
     models: Collection[str] = (),
 ) -> FeedbackResults:
-    """Store what people say of answers, all in one transaction, and tell what became of each item.
+    """Store people's feedback about answers, all in one transaction, and return the result of each item.
 
-    The same feedback again changes nothing; another one on the same answer takes the place of the first,
-    which stays. models: the only ones of whose answers the caller may speak; empty for all. Raises TooLarge
-    beyond the tenant's quota of bytes.
+    Repeating the same feedback changes nothing; other feedback on the same answer replaces the first,
+    which stays stored. models: the models about whose answers the caller may give feedback; empty for all.
+    Raises TooLarge beyond the tenant's quota of bytes.
     """
     subjects = sorted({item.subject for item in items if item.subject is not None})
     names = dict(zip(subjects, pseudonyms_of(store, subjects), strict=True))
@@ -68,7 +68,7 @@ class _Taking:
         self._reports: dict[str, int] = {}
 
     def take(self, item: FeedbackItem, known: dict[str, Sample]) -> FeedbackResult:
-        """Store one item; what is wrong with it is its result."""
+        """Store one item; its faults are in its result."""
         try:
             samples = self._samples(item, known)
             if not samples:
@@ -162,7 +162,7 @@ class _Taking:
 
 
 def _correct(item: FeedbackItem, label: str, answer: bool) -> bool:
-    """Whether an answer about a class was right. Raises _Refused where an item says both."""
+    """Whether an answer about a class was right. Raises _Refused if an item contradicts itself."""
     if item.truth is None:
         return bool(item.correct)
     correct = answer == (item.truth == label)

@@ -1,8 +1,8 @@
 """The first API key of an installation, in a file that programs of the same user on this machine read.
 
-The server makes it at its first start, so that it never runs without keys unasked. The file is written before
-the key is stored: after a crash in between, the next start finds the file and stores the key that it names.
-An operator may give the key instead, in the file of STMS_FIRST_KEY_FILE.
+The server makes it at its first start, so that it never runs without keys unless asked to. The file is
+written before the key is stored: after a crash in between, the next start finds the file and stores the key
+that it names. An operator may provide the key instead, in the file of STMS_FIRST_KEY_FILE.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def provide_first_key(store: Store, settings: Settings) -> FirstKey:
     """Make or store the first key if keys are required and none was ever created.
 
     Raises NoFirstKey, and BadSecretFile for the file of STMS_FIRST_KEY_FILE. That file is not needed once
-    there are keys, but ExposedSecretFile is raised then, too.
+    there are keys, but ExposedSecretFile is raised even then.
     """
     if settings.first_key_file is None:
         return FirstKey(ensure_first_key(store, settings.data_dir) if settings.require_keys else None)
@@ -61,7 +61,7 @@ def provide_first_key(store: Store, settings: Settings) -> FirstKey:
 
 
 def _store_given_key(store: Store, path: Path) -> str:
-    """Store the key whose text the file has, unless there is a key; returns what was done, as a sentence."""
+    """Store the key in the file, unless there is a key; returns a sentence about what was done."""
     with store.of_all_tenants().read() as uow:
         has_keys = uow.keys.exist()
     try:

@@ -1,7 +1,7 @@
-"""Use cases of gates: what a version must have passed before an alias is moved to it.
+"""Use cases of gates: conditions that a version must have passed before an alias is moved to it.
 
-Every move of an alias asks `refusal_of`: of people by `app.services.models.point_alias`, of jobs and imports
-by `app.services.models.release`.
+Every move of an alias calls `refusal_of`: moves by people in `app.services.models.point_alias`, moves by jobs
+and imports in `app.services.models.release`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_FAULTS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class GateRefusal:
-    """Why a gate does not let an alias move. evaluation: that failed; None if there is none that counts."""
+    """Why a gate refuses a move of its alias. evaluation: the failed one; None if no evaluation counts."""
 
     gate: Gate
     version: int
@@ -69,9 +69,10 @@ class GateRefusal:
 
 
 def refusal_of(uow: UnitOfWork, registry: Models, model: str, alias: str, version: int) -> GateRefusal | None:
-    """Why the gate of an alias refuses a version; None if it has no gate, or lets the version pass.
+    """Why the gate of an alias refuses a version; None if it has no gate, or if the version passes.
 
-    registry: of the model's tenant. A version that the alias had before passes: a rollback is never refused.
+    registry: of the model's tenant. A version that the alias had before passes, so rollbacks are never
+    refused.
     """
     tenant = registry.tenant
     gate = uow.gates.of_tenant(tenant).find(model, alias)

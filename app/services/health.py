@@ -1,8 +1,8 @@
 """The health of the database, the job engine and the workers, for probes of any number of clients.
 
-Probes need no API key, so any client can send any number of them. Their answers are therefore computed at
-most once a second by one thread with a database connection of its own: probes take neither a thread nor a
-connection from a query or another request, also while the database hangs.
+Probes need no API key, so any client can send any number of them. One thread with its own database connection
+therefore computes their answers at most once a second: probes take neither a thread nor a
+connection from a query or another request, even while the database hangs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class DatabaseHealth:
-    """What depends on the database. figures: None while they cannot be read."""
+    """Results that depend on the database. figures: None while they cannot be read."""
 
     checks: tuple[Check, ...]
     figures: DatabaseFigures | None
@@ -87,7 +87,7 @@ class ComputedOncePerSecond(Generic[Value]):
 def database_health(store: Store, queue: JobQueue | None, takeover_seconds: float) -> DatabaseHealth:
     """Run the checks that need the database. Blocks.
 
-    queue: None on a server that only answers queries, which says nothing about jobs.
+    queue: None on a server that only answers queries, which has no information about jobs.
     """
     database = check("database", lambda: _database(store))
     if not database.ok:

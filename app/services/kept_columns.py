@@ -1,7 +1,8 @@
 """A new job for a model keeps the used columns of its version in production, and their kinds.
 
-They are added to what the job says of its columns, as far as its data set has others, so that the job is
-repeated by its hyper-parameters alone. What differs from the data set alone is in the warnings of the job.
+They are added to the job's own settings of columns, as far as its data set has other ones, so that the job
+can be repeated from its hyper-parameters alone. Differences to the data set alone are in the warnings of the
+job.
 """
 
 from __future__ import annotations
@@ -38,10 +39,11 @@ class _Column:
 def keep_columns(
     uow: UnitOfWork, dataset: Dataset, model: str, spec: TrainingSpec
 ) -> tuple[TrainingSpec, Json]:
-    """The specification of a job with the columns of the version that it is like, and what its provenance
-    notes of that: ``like``, the version, and ``schema_warnings``. What the job says itself of a column holds.
+    """The specification of a job with the columns of the version that it is like, and the entries of its
+    provenance: ``like``, the version, and ``schema_warnings``. The job's own settings of a column take
+    precedence.
 
-    Raises InvalidRequest where ``like`` names no version.
+    Raises InvalidRequest if ``like`` names no version.
     """
     version = _version(uow.models, model, spec)
     if version is None:
@@ -60,7 +62,7 @@ def keep_columns(
     said = {name: one.model_copy() for name, one in inputs.columns.items()}
     warnings: list[Json] = []
     for column in columns:
-        # Rows of numbers become records by what is said of one column, and these may lack any.
+        # Settings for one column turn rows of numbers into records, and these may lack any column.
         refuses = inputs.on_missing == "refuse" or ("schema" not in dataset.summary and not said)
         kept = _kept(column, schema, refuses_gaps=refuses)
         given = said.get(column.name, ColumnParameters())
@@ -86,7 +88,7 @@ def keep_columns(
 
 
 def _version(registry: Models, model: str, spec: TrainingSpec) -> ModelVersion | None:
-    """The version that a job is like; None for none."""
+    """The version that a job is like, or None."""
     if spec.like == LIKE_NOTHING:
         return None
     name, at, wanted = (model if spec.like is None else spec.like).partition("@")
@@ -110,7 +112,7 @@ def _unknown(text: str) -> InvalidRequest:
 
 
 def _columns(dataset: Dataset) -> list[_Column]:
-    """The columns of a data set; none where they are not all listed by name."""
+    """The columns of a data set; empty if they are not all listed by name."""
     summary = dataset.summary
     if "schema" in summary:
         return [
@@ -124,9 +126,9 @@ def _columns(dataset: Dataset) -> list[_Column]:
 
 
 def _kept(column: _Column, schema: RowSchema, *, refuses_gaps: bool) -> ColumnParameters:
-    """What is to be said of a column of a data set so that it is as in a schema.
+    """The settings of a column of a data set with which it is as in a schema.
 
-    refuses_gaps: whether a column without gaps would refuse them otherwise.
+    refuses_gaps: whether a column without gaps would otherwise refuse gaps.
     """
     old = None if schema.columns is None else schema.columns.get(column.name)
     if old is None:

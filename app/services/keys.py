@@ -39,7 +39,7 @@ _NO_DIGEST = "0" * 64
 _DAY: Final = 86400.0
 
 MAX_RATE: Final = 1e6
-"""Largest rate limit of a key, in requests per second or at once."""
+"""Largest rate limit of a key, in requests per second or in a burst."""
 MAX_OVERLAP_SECONDS: Final = 30 * 86400.0
 """Longest time for which the previous text of a rotated key may stay valid."""
 KEYS_PER_DAY: Final = 10_000
@@ -128,7 +128,7 @@ def check_key(key: ApiKey, settings: Settings | None = None) -> None:
 
 
 def key_names(store: Store, key_ids: Iterable[str]) -> dict[str, str]:
-    """Names of those of some keys that exist in the tenant, by id; of revoked keys, too."""
+    """Names of those of ``key_ids`` that exist in the tenant, by id; revoked keys included."""
     with store.read() as uow:
         return uow.keys.names(sorted(set(key_ids)))
 
@@ -146,7 +146,7 @@ def all_keys(store: Store) -> Sequence[ApiKey]:
 
 
 def known_keys(store: Store) -> Sequence[ApiKey]:
-    """The keys of all tenants that a server knows, see `Keys.known`."""
+    """The keys of all tenants that a server reads, see `Keys.known`."""
     with store.of_all_tenants().read() as uow:
         return uow.keys.known()
 
@@ -213,11 +213,11 @@ class KeyRing:
     """All keys in memory, to authenticate callers without the database.
 
     `replace` swaps the whole snapshot, and `update` single keys, so readers on other threads see either the
-    old or the new state of a key. Of keys that have ended only the last `MAX_REMEMBERED` are kept, for a
-    day and without what they permitted, so that their callers learn what happened to them.
+    old or the new state of a key. Only the last `MAX_REMEMBERED` ended keys are kept, for a day and without
+    their permissions, so that their callers learn what happened to them.
 
     tenants: those that have callers without keys.
-    has_customers: whether a key, even one that has ended, belongs to another tenant than the default one.
+    has_customers: whether a key, even an ended one, belongs to another tenant than the default one.
     """
 
     def __init__(self, keys: Iterable[ApiKey] = (), tenants: Iterable[str] = ()) -> None:
@@ -271,12 +271,12 @@ class KeyRing:
 
     @property
     def has_customers(self) -> bool:
-        """Whether a key, even one that has ended, belongs to another tenant than the default one."""
+        """Whether a key, even an ended one, belongs to another tenant than the default one."""
         return bool(self._tenants - {DEFAULT_TENANT})
 
     @property
     def has_tenants(self) -> bool:
-        """Whether keys, even some that have ended, belong to several tenants."""
+        """Whether keys, including ended ones, belong to several tenants."""
         return len(self._tenants) > 1
 
     def reload(self, store: Store) -> None:
@@ -293,9 +293,9 @@ class KeyRing:
         return key is not None and key.revoked_at is None and not is_over(key.expires_at, time.time())
 
     def of_session(self, text: str) -> ApiKey | None:
-        """The key that a session stands for by its text; None if the text of the key is not valid any more.
+        """The key of a session, by the session's text; None if the text of the key is no longer valid.
 
-        This needs no database, and says nothing about whether the session has been ended.
+        This needs no database, and does not tell whether the session has been ended.
         """
         key = self._keys.get(key_id_of(text) or "")
         if key is None or not self.is_valid(key.id):
@@ -357,7 +357,7 @@ def _check_daily(uow: UnitOfWork, key: ApiKey) -> None:
 
 
 def _check_operator(key: ApiKey, by_operator: bool) -> None:
-    """An administrator who could rotate the key of an operator would become one."""
+    """Raise for the key of an operator: an administrator who could rotate it would become an operator."""
     if "operator" in key.scopes and not by_operator:
         raise NotAuthorised("Only an operator may change the key of an operator.", code="scope_required")
 

@@ -1,8 +1,8 @@
-"""API keys from a file, for a server without a database that outlives it: one JSON object a line, no secrets.
+"""API keys from a file, for a server with a temporary database: one JSON object per line, no secrets.
 
     {"id": "key_0195…", "name": "camera", "digest": "9f86d0…", "scopes": ["query"], "models": ["faces"]}
 
-The file is the truth: keys that it has no more are revoked, and what it changes of a key is changed.
+The file is authoritative: keys that it no longer has are revoked, and its changes of a key are applied.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BadKeysFile(SetupError):
 
 
 class _Line(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One key. Other scopes would permit what such a server does not do."""
+    """One key. Other scopes would permit operations that such a server does not have."""
 
     id: Annotated[str, msgspec.Meta(pattern="^key_[0-9a-f]{24}$")]
     name: str
@@ -62,7 +62,7 @@ class KeysFile:
     def follow(self) -> bool:
         """Store the keys of the file if it has changed; returns whether it had. Raises BadKeysFile.
 
-        A file without keys is refused, since it may not be complete yet.
+        A file without keys is refused, because it may be incomplete.
         """
         try:
             with self._path.open("rb") as file:
@@ -121,7 +121,7 @@ def _key(said: _Line) -> ApiKey:
 
 
 def _replace(uow: UnitOfWork, keys: Mapping[str, ApiKey]) -> None:
-    """Make the keys of the database those of a file, in one transaction."""
+    """Replace the keys of the database by those of a file, in one transaction."""
     present = {key.id: key for key in uow.keys.all()}
     for key_id, known in present.items():
         if key_id not in keys and known.revoked_at is None:

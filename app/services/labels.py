@@ -107,11 +107,11 @@ def corrected_dataset(
     created_by: str,
     limits: Settings,
 ) -> tuple[Dataset, bool]:
-    """The rows of a job's data set with its labels, corrected, as a data set; and whether that is new.
+    """The rows of a job's data set with its labels, corrected, as a data set; and whether it is new.
 
-    corrections: labels by row; None takes the label away. rename: new names of the job's classes, before the
+    corrections: labels by row; None removes the label. rename: new names of the job's classes, before the
     corrections. keep: all labels, or only those of the data set and the corrections, from which a job can
-    label the rest again. The same labels of the same rows are the same data set.
+    label the rest again. The same labels of the same rows give the same data set.
 
     Raises NotFound, InvalidRequest, Unprocessable, Conflict beyond the tenant's quota, OnlyServes,
     Unavailable.
@@ -141,11 +141,11 @@ def dataset_with_labels(
     limits: Settings,
     confirmed: Collection[int] = (),
 ) -> tuple[Dataset, bool]:
-    """The rows of a job's data set with other labels as a data set, and whether that is new.
+    """The rows of a job's data set with other labels as a data set, and whether it is new.
 
-    given: a label of each training row, None without one, (n,), which the corrections change. confirmed: rows
-    whose labels are right, beside those of the data set of which this is known; with other ones it is
-    another data set.
+    given: a label of each training row, None without one, (n,), to which the corrections are applied.
+    confirmed: rows whose labels people have confirmed, besides those known from the data set; other confirmed
+    rows give another data set.
 
     Raises InvalidRequest, Unprocessable, Conflict beyond the tenant's quota, Unavailable.
     """
@@ -251,7 +251,7 @@ def _encoded(given: NDArray[np.object_]) -> tuple[NDArray[np.int32], tuple[str, 
 
 
 def _identity(source: str, codes: NDArray[np.int32], classes: Sequence[str], confirmed: Sequence[int]) -> str:
-    # Without confirmed rows the text is that of before there were any.
+    # Without confirmed rows the text is the same as before confirmed rows existed.
     text = json.dumps([source, list(classes), *([list(confirmed)] if confirmed else [])]).encode()
     return hashlib.sha256(text + codes.tobytes()).hexdigest()
 

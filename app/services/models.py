@@ -38,7 +38,7 @@ from core.packed.maps import PackedMap
 DEFAULT_ALIAS = "latest"
 
 LISTED_CLASSES = 1000
-"""Versions with at most this many labels list them; those of others are in a table, read on demand."""
+"""Versions with at most this many labels list them; other versions have a table, which is read on demand."""
 
 _COMPARED_CLASSES: Final = 200
 """The first classes of a table, among which a near name is looked for."""
@@ -88,7 +88,7 @@ def get_version(store: Store, model: str, version: int | str) -> ModelVersion:
 
 
 def input_rows(store: Store, version: ModelVersion, hours: int) -> Sequence[InputRow]:
-    """What the records of queries to a version were like in the last whole ``hours`` and the present one."""
+    """Properties of the records of queries to a version, in the last whole ``hours`` and the present one."""
     hour = int(time.time() // HOUR) - hours
     with store.read() as uow:
         return uow.inputs.since(version.tenant, version.model, version.version, hour)
@@ -105,8 +105,8 @@ def alias_moves(
 ) -> tuple[Sequence[AliasMove], bool]:
     """The moves of an alias, newest first, and whether more follow. Raises NotFound if there never was one.
 
-    The last ones of all aliases of a model are kept until its last version is deleted, also those of deleted
-    aliases and versions.
+    The last moves of all aliases of a model are kept until its last version is deleted, including those of
+    deleted aliases and versions.
     """
     with store.read() as uow:
         page, has_more = uow.models.moves(model, alias, limit=limit, after=after)
@@ -147,9 +147,9 @@ def resolve(registry: Models, reference: str) -> ModelVersion:
 
 
 def resolve_all(registry: Models, references: Collection[str]) -> dict[str, ModelVersion]:
-    """As `resolve` for many references, each after its tenant (see `qualified`), in a few queries.
+    """Like `resolve` for many references, each qualified by its tenant (see `qualified`), in a few queries.
 
-    References that mean no version are left out.
+    References that match no version are left out.
     """
     parts: dict[str, tuple[str, str, str | None]] = {}
     for reference in references:
@@ -203,13 +203,13 @@ def point_alias(
     """Create an alias, or move it to another version of its model.
 
     expected_revision: the revision that the caller read; 0 to create a new alias; None for either, which an
-    existing alias does not allow. allow_schema_change: move it also to a version that refuses what the
-    present one answers. override: why it is moved although its gate refuses the version, for the audit log;
-    the caller has asked who may say so. Raises InvalidRequest (bad name), NotFound, PreconditionFailed,
-    PreconditionRequired when the alias exists and no revision is expected, Conflict where what is answered
-    would be refused and where the gate of the alias refuses the version, and for a new alias Conflict if the
-    model has its full number of them and TooLarge beyond the tenant's quota, which does not keep an alias
-    from moving.
+    existing alias does not allow. allow_schema_change: also move it to a version that refuses what the
+    present one answers. override: reason for moving it although its gate refuses the version, for the audit
+    log; the caller has checked the permission for this. Raises InvalidRequest (bad name), NotFound,
+    PreconditionFailed, PreconditionRequired if the alias exists and no revision is expected, Conflict if the
+    version refuses what the present one answers or the gate refuses the version, and for a new alias Conflict
+    if the model has its full number of aliases and TooLarge beyond the tenant's quota, which does not prevent
+    moves of an alias.
     """
     check_alias(alias)
     with store.begin() as uow:
@@ -229,7 +229,7 @@ def point_alias(
 
 
 def _ask_gate(uow: UnitOfWork, model: str, alias: str, version: int, override: str | None) -> None:
-    """Raise Conflict where the gate of an alias refuses a version, or note why that is overridden."""
+    """Raise Conflict if the gate of an alias refuses a version, or record why that is overridden."""
     refusal = gates.refusal_of(uow, uow.models, model, alias, version)
     if refusal is None:
         return
@@ -254,7 +254,7 @@ def answering(registry: Models, model: str, alias: str) -> ModelVersion | None:
 def schema_details(
     uow: UnitOfWork, before: ModelVersion | None, after: ModelVersion | None, allow_schema_change: bool
 ) -> Json:
-    """What the audit log notes of a move whose new version refuses what the old one answers; else nothing.
+    """Audit details of a move whose new version refuses what the old one answers; otherwise empty.
 
     before, after: the versions that answer; None for none. Raises Conflict unless the change is allowed.
     """
@@ -344,11 +344,11 @@ def publish(
 ) -> ModelVersion:
     """Publish the results of a job as the next version of its model, and move the alias to it.
 
-    An alias that `release` does not move stays as it is; then the provenance of the job has the entry
+    An alias that `release` does not move stays; the provenance of the job then has the entry
     ``alias_not_moved``: the alias, and the version that it points to.
 
     A job has at most one version. Another call, for example after a crash or a retry, returns the existing
-    one and moves no alias. The number of the version is stored in the job. packed_labels: the result of
+    version and moves no alias. The number of the version is stored in the job. packed_labels: the result of
     `pack_labels`, if the caller has it already. facts: further details of its audit record.
     """
     models = uow.models.of_tenant(job.tenant)
@@ -407,11 +407,11 @@ def release(
     """Store a new version and move an alias to it; returns why the alias stays, None if it was moved.
 
     registry: of the version's tenant. seen: the alias's revision when the publication was requested. The
-    alias stays where an operator has moved, made or deleted it since then, where the model has its full
-    number of aliases, where it has a gate, which the new version cannot have passed, and, unless
-    ``allow_schema_change``, where the new version refuses what the one that answers now does not.
-    Of a model without the alias `DEFAULT_ALIAS` the newest version answers: in the last case it gets the
-    alias, so that the new one does not take its place.
+    alias stays if an operator has moved, created or deleted it since then, if the model has its full
+    number of aliases, if the alias has a gate, which the new version cannot have passed, and, unless
+    ``allow_schema_change``, if the new version refuses what the present one answers.
+    In a model without the alias `DEFAULT_ALIAS` the newest version answers: in the last case that version
+    gets the alias, so that the new one does not replace it.
     """
     model = version.model
     old = None if alias is None else answering(registry, model, alias)
@@ -442,9 +442,9 @@ def release(
 def release_import(
     uow: UnitOfWork, version: ModelVersion, alias: str | None, seen: int, allow_schema_change: bool
 ) -> tuple[str | None, Json]:
-    """Store an imported version as `release`; returns the alias that was moved, and what to note of it.
+    """Store an imported version like `release`; returns the alias that was moved, and what to record.
 
-    Raises Conflict where the alias would move to a version that refuses what its present one answers, unless
+    Raises Conflict if the alias would move to a version that refuses what its present one answers, unless
     that is allowed.
     """
     old = None if alias is None else answering(uow.models, version.model, alias)
@@ -456,7 +456,7 @@ def release_import(
 
 
 def moved_alias(alias: str | None, unmoved: Json | None) -> str | None:
-    """The alias that `release` moved; None if it stays. unmoved: what that returned."""
+    """The alias that `release` moved; None if it stays. unmoved: the result of `release`."""
     return alias if unmoved is None or unmoved["alias"] != alias else None
 
 
@@ -479,8 +479,8 @@ def open_packed(
     map_digest: str | None,
     maps: dict[str, PackedMap] | None = None,
 ) -> PackedStudent:
-    """A packed student. map_digest: of the map that it names. maps: those that were read before, by digest;
-    it gets this one. Raises InvalidPackage, NotFound and Unavailable.
+    """A packed student. map_digest: of the map that it names. maps: maps that were read before, by digest;
+    this one is added. Raises InvalidPackage, NotFound and Unavailable.
     """
     maps = {} if maps is None else maps
     if map_digest not in maps:
@@ -491,7 +491,7 @@ def open_packed(
 
 
 def maps_of(store: Store, files: BlobCache, map_digest: str | None) -> dict[str, PackedMap]:
-    """The map that a packed student names, by its digest; nothing for None. Raises as `open_packed`."""
+    """The map that a packed student names, by its digest; empty for None. Raises as `open_packed`."""
     if map_digest is None:
         return {}
     name = map_digest
@@ -582,7 +582,7 @@ def _from_table(
 def unknown_class(
     version: ModelVersion, label: str, labels: Sequence[str] | PackedLabels | None = None
 ) -> NotFound:
-    """The error for a class that a version does not have: which it has, and one that may be meant.
+    """The error for a class that a version does not have, with its classes and the most similar one.
 
     labels: all classes; by default those that the version lists.
     """

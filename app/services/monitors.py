@@ -1,4 +1,4 @@
-"""Use cases of monitors: what an alias promises in production, and which answers people are asked about."""
+"""Use cases of monitors: promises of an alias in production, and the answers that people are asked about."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _SLOPE_SECONDS: Final = 3600.0
 """How often it is looked at how many no answers are asked about."""
 _DAY: Final = 86_400.0
 _SAME: Final = 0.1
-"""A slope that would change by a smaller share stays, since each change is one of the registry."""
+"""A slope that would change by a smaller share stays, because each change is a change of the registry."""
 
 
 def get_monitor(store: Store, model: str, alias: str) -> Monitor:
@@ -52,7 +52,7 @@ def put_monitor(
     expected_revision: int | None,
     created_by: str,
 ) -> Monitor:
-    """Create or change the monitor of an alias. A change begins a new run: nothing from before counts.
+    """Create or change the monitor of an alias. A change begins a new run: earlier results do not count.
 
     expected_revision: that the caller read; 0 to create one; None for either, which an existing monitor does
     not allow. Raises NotFound for unknown aliases and classes, PreconditionFailed, PreconditionRequired,
@@ -99,7 +99,7 @@ def put_monitor(
 
 
 def delete_monitor(store: Store, model: str, alias: str, expected_revision: int | None) -> None:
-    """Delete a monitor with its samples and what people said of them.
+    """Delete a monitor with its samples and their feedback.
 
     Raises NotFound, PreconditionFailed, and PreconditionRequired if no revision is expected.
     """
@@ -115,7 +115,7 @@ def delete_monitor(store: Store, model: str, alias: str, expected_revision: int 
 def waiting_samples(
     store: Store, model: str, alias: str, label: str | None, *, limit: int, after: str | None
 ) -> tuple[list[SampleView], bool]:
-    """Answers that people are asked about and nobody has said anything of, and whether more follow.
+    """Answers that people are asked about and that have no feedback, and whether more follow.
 
     Raises NotFound.
     """
@@ -188,7 +188,7 @@ def promised_rate(row: StudentRow | None) -> float | None:
 
 
 def adapt_slopes(store: Store, now: float) -> None:
-    """Let each monitor ask about as many no answers a day as it wants, by the answers of the last day.
+    """Adapt how many no answers each monitor asks about, to its limit for a day, by the last day's answers.
 
     Called by the elected worker. Raises Unavailable.
     """

@@ -18,7 +18,7 @@ from core.packed.onnx_wire import OnnxModel
 MAX_BYTES: Final = 256 * 1024**2
 """Most bytes of a student with its map."""
 MAX_ENCODER_BYTES: Final = 4 * 1024**2
-"""Most bytes of what encodes its records: a graph has names of columns several times in memory."""
+"""Largest size of the encoder of its records, because a graph has column names several times in memory."""
 
 
 def export_onnx(store: Store, files: BlobCache, version: ModelVersion, label: str) -> OnnxModel:

@@ -1,9 +1,9 @@
-"""Use cases of monitors: rates in production from feedback on samples, and the alarm of a broken promise.
+"""Use cases of monitors: rates in production from feedback on samples, and the alarm about a broken promise.
 
-The alarm is a sequential test, so that it may be looked at after every feedback (`core.monitoring`). It is
-made of the answers in the order in which they were given, hour by hour, with what people have said of them
-until now; an answer of which nobody has said anything counts as right. Feedback that comes later can only
-raise the evidence, so that a false alarm stays as rare however late it comes and whoever leaves it out.
+The alarm is a sequential test, so it may be evaluated after every feedback (`core.monitoring`). It uses the
+answers in the order in which they were given, hour by hour, with the feedback so far; an answer without
+feedback counts as right. Later feedback can only increase the evidence, so false alarms stay rare, however
+late feedback comes and whoever gives none.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _DAY: Final = 86_400.0
 _HOURS_OF_WEEK: Final = 168
 TOLD_CLASSES: Final = 100
-"""Classes of which a monitor without a named class is told: those with the largest evidence."""
+"""Number of classes that a monitor reports if no class is named: those with the largest evidence."""
 _DELETED: Final = 10_000
 """Samples that are deleted in one transaction."""
 
@@ -56,8 +56,8 @@ def performance(
 ) -> Performance:
     """The rates of the monitored classes of an alias in the last days, and the evidence against promises.
 
-    label: of the only class to tell of. Raises NotFound for unknown aliases and classes, without a monitor,
-    and for a class that it does not look at, and OnlyServes without the packages that compute intervals.
+    label: the only class to report. Raises NotFound for unknown aliases and classes, without a monitor,
+    and for a class that it does not monitor, and OnlyServes without the packages that compute intervals.
     """
     require_training()
     with store.read() as uow:
@@ -89,7 +89,7 @@ def performance(
 def acknowledge(
     store: Store, model: str, alias: str, labels: Sequence[str] | None, note: str
 ) -> Acknowledged:
-    """Let the evidence begin again where it gave an alarm. labels: of which classes; None for all.
+    """Restart the evidence of classes with an alarm. labels: of these classes; None for all.
 
     Of all alarms after the first of a promise together, less than 0.4 alpha are false. Raises NotFound.
     """
@@ -136,7 +136,7 @@ def _judge_one(store: Store, model: str, alias: str, now: float) -> int:
         monitor = uow.monitors.find(model, alias, lock=True)
         if monitor is None:
             return 0
-        # Before the samples are read: feedback that comes meanwhile is judged by the next call.
+        # This precedes reading the samples, so that the next call uses feedback that arrives in between.
         until = uow.evidence.feedback_at(monitor.id)
         version = uow.models.version(model, uow.models.alias(model, alias).version)
         judge = _Judge(uow, monitor, version)
@@ -183,10 +183,10 @@ def _announce(
 
 
 def forget_old_samples(store: Store, settings: Settings, *, dry_run: bool = False) -> int:
-    """Delete samples that are older than their monitors keep them, with what people said of them.
+    """Delete samples older than their monitors keep them, with their feedback.
 
-    The evidence of their hours is stored before: nothing can change it any more. dry_run: delete nothing.
-    Returns how many samples are deleted. Raises Unavailable.
+    The evidence of their hours is stored before, because it cannot change any more. dry_run: delete nothing.
+    Returns the number of samples. Raises Unavailable.
     """
     store, now, most_days = store.of_all_tenants(), time.time(), settings.retain_samples_days
     if dry_run:
@@ -216,11 +216,11 @@ def forget_old_samples(store: Store, settings: Settings, *, dry_run: bool = Fals
 
 
 _Hours: TypeAlias = tuple[dict[int, list[SampledAnswer]], dict[int, int]]
-"""The samples of a class, and the answers that they were chosen from, by the hour."""
+"""The samples of a class, and the number of answers that they were chosen from, by the hour."""
 
 
 class _Judge:
-    """The evidence against the promises of a monitor, in one transaction."""
+    """Computes the evidence against the promises of a monitor, in one transaction."""
 
     def __init__(self, uow: UnitOfWork, monitor: Monitor, version: ModelVersion) -> None:
         self._uow, self._monitor = uow, monitor
@@ -272,7 +272,7 @@ class _Judge:
         return tests
 
     def row(self, label: str, promise: str) -> EvidenceRow:
-        """What is stored of the evidence against a promise, or how it begins."""
+        """The stored evidence against a promise, or its initial state."""
         found = self._rows.get((label, promise))
         if found is None:
             monitor = self._monitor
@@ -338,10 +338,10 @@ class _Judge:
 
 
 def trials_of_hour(promise: str, period: int, asked: int, sampled: Sequence[SampledAnswer]) -> Trials:
-    """The trials of one hour for the alarm of a promise. asked: answers that could have been sampled.
+    """The trials of one hour for the alarm of a promise. asked: number of answers that could be sampled.
 
-    False positives: all answers, of which the sampled ones weigh 1/q. Precision: sampled yes answers. Recall:
-    sampled rows of the class; a yes answer of which nobody has said anything counts as one, a no answer does
+    False positives: all answers; sampled ones have the weight 1/q. Precision: sampled yes answers. Recall:
+    sampled rows of the class; a yes answer without feedback counts as one, a no answer does
     not.
     """
     from core.monitoring.sequential import Trials
@@ -363,7 +363,7 @@ def _weighted(inclusion: Sequence[float]) -> tuple[tuple[float, int], ...]:
 
 
 def _order(evidence: Sequence[PromiseEvidence]) -> tuple[bool, float]:
-    """First those with alarms, then those that are nearest to one."""
+    """Sort key: classes with alarms first, then those that are nearest to one."""
     has_alarm = any(one.alarm_since is not None for one in evidence)
     return not has_alarm, -max((one.evidence / one.alarm_at for one in evidence), default=0.0)
 

@@ -1,4 +1,4 @@
-"""Quotas of tenants: what they use, what they may use, and the errors beyond it."""
+"""Quotas of tenants: their use, their limits, and the errors beyond these."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def get_usage(store: Store, settings: Settings, tenant: str) -> Usage:
 
 
 def set_quotas(store: Store, settings: Settings, tenant: str, quotas: Mapping[str, int | None]) -> Usage:
-    """Change quotas of a tenant, by name; None means the default. What exists already stays."""
+    """Change quotas of a tenant, by name; None means the default. Existing objects stay."""
     with store.begin() as uow:
         uow.quotas.lock(tenant)
         uow.quotas.set_quotas(tenant, {**uow.quotas.quotas(tenant), **quotas})

@@ -27,24 +27,24 @@ from app.store.unit_of_work import Store, UnitOfWork
 logger = logging.getLogger(__name__)
 
 BLOBS_OF_A_REQUEST: Final = 1000
-"""Students whose blobs are deleted together with their job; those of more are left to `clean`."""
+"""Up to this many students' blobs are deleted together with their job; otherwise `clean` deletes them."""
 GRACE_SECONDS = 3600.0
 """Unreferenced blobs may belong to an upload or a job in progress; younger ones are not deleted."""
 STRAY_SECONDS = 24 * 3600.0
-"""Objects without a row may belong to a transaction in progress; younger ones are not looked at."""
+"""Objects without a row may belong to a transaction in progress; younger ones are not checked."""
 
 _DAY = 86_400.0
 _SMALL_BYTES = 16 * 1024**2
 _PAGE = 200
 _BLOBS_AT_ONCE = 5000
-"""How many blobs a query looks at: it stays short with many millions of them."""
+"""Number of blobs that one query reads, so that it stays short with many millions of them."""
 _RECORDS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """Numbers of deleted rows, or of rows that would be deleted. bytes: of the blobs. inputs: counts of the
-    inputs and answers of queries, of an hour. deliveries: to webhooks. evaluations: of versions, as old as
+    """Numbers of deleted rows, or of rows that would be deleted. bytes: of the blobs. inputs: hourly counts
+    of the inputs and answers of queries. deliveries: to webhooks. evaluations: of versions, as old as
     deleted jobs.
     """
 
@@ -81,10 +81,10 @@ def delete_job(store: Store, job_id: str) -> None:
 
 
 def delete_unused(store: Store, digests: Collection[str]) -> None:
-    """Delete those of some blobs to which no row refers any more. Raises Unavailable.
+    """Delete those of ``digests`` to which no row refers any more. Raises Unavailable.
 
-    What a tenant has deleted takes no space, which its quota does not count any more. Other unused blobs are
-    deleted by `clean` after `GRACE_SECONDS`.
+    Objects that a tenant has deleted then take no space, as in its quota. `clean` deletes other unused blobs
+    after `GRACE_SECONDS`.
     """
     now = time.time()
     with store.read() as uow:
@@ -161,7 +161,7 @@ class Cleaner:
 
 
 def what_to_clean(store: Store, settings: Settings) -> Cleaned:
-    """What `clean` would delete now, without the blobs of jobs that are not deleted yet."""
+    """Numbers that `clean` would delete now, without the blobs of jobs that are not deleted yet."""
     store = store.of_all_tenants()
     now = time.time()
     with store.read() as uow:
@@ -193,7 +193,7 @@ def _since(now: float, days: float) -> float:
 
 
 def _keys_before(now: float, settings: Settings) -> float:
-    """As `_since` for API keys, which servers remember, and the bound of a day counts, for a while."""
+    """Like `_since`, for API keys, which servers and the daily limit of keys need for a while."""
     return min(_since(now, settings.retain_keys_days), now - KEPT_SECONDS)
 
 
@@ -258,7 +258,7 @@ def _delete_page(store: Store, page: Sequence[tuple[str, int]], before: float) -
 
 
 def _bury_strays(store: Store, before: float) -> None:
-    """Hide objects that no row knows, such as after a crash, or after the restoration of a database."""
+    """Hide objects without a row, which exist for example after a crash or the restoration of a database."""
     if store.objects is None:
         return
 

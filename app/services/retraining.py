@@ -152,7 +152,7 @@ def _changed(uow: UnitOfWork, job: Job, dataset: Dataset) -> set[str]:
 def _specification(
     job: Job, version: ModelVersion, dataset: Dataset, alias: str | None, given: Json
 ) -> TrainingSpec:
-    """The specification of a version's job with what differs. Raises Unprocessable."""
+    """The specification of a version's job with the differences. Raises Unprocessable."""
     if "alias" in given:
         text = "alias stands beside the hyper-parameters, and not among them"
         raise _unfit([InputFault("hyperparameters.alias", "given_twice", text)])
@@ -160,7 +160,7 @@ def _specification(
     columns = kept.get("inputs", {}).get("columns")
     names = {one.get("name") for one in listed_columns(dataset)}
     if columns and None not in names and len(names) == dataset.columns:
-        # What the version's job says of a column is nothing about data without it: `like` warns of these.
+        # Settings of the version's job for a column do not apply to data without it: `like` warns of these.
         said = {name: one for name, one in columns.items() if name in names}
         kept["inputs"] = {**kept["inputs"], "columns": said}
     values = merged(kept | {"alias": alias, "like": reference_of(version)}, given)
@@ -177,7 +177,7 @@ def _unfit(faults: Sequence[InputFault]) -> Unprocessable:
 
 
 def _not_repeated(job: Job) -> list[Json]:
-    """Warnings of what a version has that no training gave it, by the record that is its job."""
+    """Warnings about properties of a version that no training gave it, from its job's record."""
     provenance = job.provenance
     texts = []
     if thresholds := provenance.get("thresholds"):

@@ -35,7 +35,7 @@ from app.store.unit_of_work import Store
 from core.data.labels import listed_names
 
 MAX_DELETED: Final = 100_000
-"""Most rows that are deleted at once."""
+"""Largest number of rows that are deleted in one request."""
 MAX_NOTE: Final = 500
 """Characters of the note of a revision."""
 _COPIED_BYTES: Final = 1024**2
@@ -180,7 +180,7 @@ def _stored(
     limits: Settings,
     read: Callable[[RevisionOrder], RevisionContent],
 ) -> tuple[RevisionContent, str, int]:
-    """What a revision contains, and the digest and size of the blob with its rows."""
+    """The contents of a revision, and the digest and size of the blob with its rows."""
     with temporary_paths(files.folder, "source", "added", "rows") as (of_source, of_other, path):
         copy_rows(store, files, source, of_source)
         if other is not None:

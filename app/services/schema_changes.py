@@ -1,7 +1,7 @@
-"""The schema of a model is a contract: what a version answers, the next one under its alias answers, too.
+"""The schema of a model is a contract: the next version under its alias answers all that a version answers.
 
-Two versions are compared where an alias is about to move, in the transaction that moves it. Versions do not
-change, so the comparison holds until then.
+Two versions are compared when an alias is about to move, in the transaction that moves it. Versions do not
+change, so the comparison stays valid until then.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FIELDS: Final = {"class_removed": "classes.", "form_refused": ""}
 
 
 def row_schema(uow: UnitOfWork, version: ModelVersion) -> RowSchema:
-    """What rows must be that a version answers. Raises Unavailable where its encoder is damaged."""
+    """The rows that a version answers. Raises Unavailable if its encoder is damaged."""
     if version.encoder_digest is not None:
         return RowSchema.of_encoder(Encoder.from_bytes(uow.blobs.read(version.encoder_digest)))
     inputs = version.inputs
@@ -53,9 +53,9 @@ def changes_between(uow: UnitOfWork, before: ModelVersion, after: ModelVersion) 
 
 @dataclass(frozen=True, slots=True)
 class ComparedSchemas:
-    """The questions of two versions beside each other. before, after: how many columns they use.
+    """The queries of two versions, compared. before, after: number of columns that they use.
 
-    lines: what differs, each with whether the second version refuses something that the first one answers.
+    lines: differences, each with whether the second version refuses something that the first one answers.
     """
 
     before: int | None
@@ -64,7 +64,7 @@ class ComparedSchemas:
 
 
 def compare_schemas(store: Store, before: ModelVersion, after: ModelVersion) -> ComparedSchemas:
-    """What differs between the questions that two versions answer."""
+    """The differences between the queries that two versions answer."""
     with store.read() as uow:
         old, new = row_schema(uow, before), row_schema(uow, after)
         changes = changes_between(uow, before, after)
@@ -89,7 +89,7 @@ def _line(change: SchemaChange) -> str:
 
 
 def require_same_schema(uow: UnitOfWork, before: ModelVersion, after: ModelVersion) -> None:
-    """Raise Conflict, which lists what ``before`` answers and ``after`` refuses, if there is anything."""
+    """Raise Conflict listing what ``before`` answers and ``after`` refuses, if there is anything."""
     changes = changes_between(uow, before, after)
     if not changes:
         return
@@ -111,7 +111,7 @@ def require_same_schema(uow: UnitOfWork, before: ModelVersion, after: ModelVersi
 
 
 def refusals(before: ModelVersion, after: ModelVersion, changes: Sequence[SchemaChange]) -> str:
-    """Sentences that say what a version refuses that another one answers."""
+    """Sentences about what a version refuses that another one answers."""
     shown = " ".join(change.message for change in changes[:_SHOWN])
     more = f" And {len(changes) - _SHOWN} more." if len(changes) > _SHOWN else ""
     return (

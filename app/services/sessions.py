@@ -1,11 +1,11 @@
 """Use cases of sessions: a person trades an API key for a secret that a browser keeps for some hours.
 
-A session is no key of its own. It stands for the key that began it, so that scopes, tenant, rate limit and
-audit records are those of the key, and ends with it: when the key is revoked, expires or is rotated.
+A session is not a key. It represents the key that began it: scopes, tenant, rate limit and audit records are
+those of the key, and the session ends with the key, when that is revoked, expires or is rotated.
 
 A session is ``ses_<id>_<number of its key>_<secret><MAC>``. The MAC is made with the digest of the key's text
-that began the session. So a server that knows the keys refuses made-up sessions without the database, and a
-session is never valid longer than the text of the key: no later rotation brings it back.
+that began the session. So a server that knows the keys refuses invented sessions without the database, and a
+session is never valid longer than the text of the key: no later rotation makes it valid again.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class SuspectPage:
     """Some suspect rows of a job, the most suspect first.
 
-    rows: facts of each as `Suspects.as_dicts` gives them, with the row of the data set. total: of all suspect
-    rows, or of those of the class that was asked for. classes: of the job.
+    rows: facts of each as from `Suspects.as_dicts`, with the row of the data set. total: number of all
+    suspect rows, or of those of the requested class. classes: of the job.
     """
 
     rows: Sequence[tuple[dict[str, Any], StoredRow]]
@@ -52,8 +52,8 @@ def job_suspects(
 ) -> SuspectPage:
     """At most ``limit`` suspect rows after the first ``skip``; fewer if the rows are long.
 
-    label: only rows that have it. Raises NotFound for a job that has not looked for any, for an unknown class
-    and where the data set was deleted; Unavailable.
+    label: only rows with this label. Raises NotFound for a job that has not looked for suspect rows, for an
+    unknown class, and if the data set was deleted; Unavailable.
     """
     _, found, dataset, classes = _load(store, files, job_id)
     if label is not None:
@@ -143,5 +143,5 @@ def _trained_labels(
         codes = load_labels(store, files, job.id)[0].codes
     else:
         codes = row_codes(store, files, source)
-    # The last entry is that of the code −1.
+    # The last entry is for the code −1.
     return np.array([*classes, None], dtype=object)[codes]

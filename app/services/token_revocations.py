@@ -1,7 +1,7 @@
 """Use cases of revocations of tokens: revoke and list.
 
-A revocation lasts for as long as a token that was issued before it can be valid, for each ``max_age`` that
-its issuer may have or have had.
+A revocation lasts as long as a token that was issued before it can be valid, for the largest ``max_age`` that
+its issuer has or may have had.
 """
 
 from __future__ import annotations

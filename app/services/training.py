@@ -182,8 +182,8 @@ def retry_job(store: Store, queue: JobQueue, job_id: str, settings: Settings) ->
 def queue_again(uow: UnitOfWork, job: Job, **changes: Any) -> Job:
     """Set a job queued for its next attempt. Teacher and finished students are kept. It waits for admission.
 
-    The caller has locked the job: a running one becomes queued, too, when its attempt cannot go on.
-    changes: columns of the job to set, among them ``started_at``, from which its time limit runs.
+    The caller has locked the job; a running one also becomes queued, when its attempt cannot continue.
+    changes: columns of the job to set, including ``started_at``, from which its time limit is counted.
     """
     spec = TrainingSpec.model_validate(job.spec)
     dataset = uow.datasets.get(job.dataset_id)
@@ -278,7 +278,7 @@ def job_students(
         spec = TrainingSpec.model_validate(job.spec)
         coming, classes = _coming(uow, spec, dataset, after=after, limit=limit)
         stored, is_cut = uow.students.page(job_id, after=after, limit=limit, method=method)
-    # Pending rows are short, so a page ends where that of the stored ones does.
+    # Pending rows are short, so a page ends where that of the stored rows ends.
     within = coming if not is_cut else [target for target in coming if target <= stored[-1].class_index]
     rows = {(row.class_index, row.method): row for row in stored}
     methods = [name for name in methods_of(spec) if method in {None, name}]

@@ -30,7 +30,7 @@ from core.training.config import TrainingConfig
 from core.training.memory import RunShape, peak_bytes
 
 _TERM_BYTES: Final = 3
-"""Bytes of the terms of texts as numbers, for each byte of the texts as they are stored."""
+"""Bytes of the terms of texts as numbers, for each byte of the stored texts."""
 _RENAMED: Final = 5
 """Classes of a test part whose other names an error suggests."""
 MAX_SPEC_BYTES: Final = 64 * 1024
@@ -50,12 +50,12 @@ def check_size(spec: TrainingSpec) -> None:
 
 
 def classes_of(spec: TrainingSpec, known: Sequence[str]) -> tuple[str, ...]:
-    """The classes that a job trains: those of its data set, ``known``, or those that its labelling makes."""
+    """The classes that a job trains: ``known``, those of its data set, or those that its labelling makes."""
     return tuple(known) if spec.labelling is None else spec.labelling.classes_of(known)
 
 
 def trained_classes(uow: UnitOfWork, spec: TrainingSpec, dataset: Dataset) -> tuple[str, ...]:
-    """As `classes_of`, for which it reads all classes of the data set."""
+    """Like `classes_of`; it reads all classes of the data set."""
     return classes_of(spec, uow.datasets.classes(dataset.id))
 
 
@@ -67,7 +67,7 @@ def class_count_of(spec: TrainingSpec, dataset: Dataset) -> int:
 
 
 def methods_of(spec: TrainingSpec) -> tuple[str, ...]:
-    """The method that answers queries first, then the baselines beside it, each once."""
+    """The method that answers queries first, then the baselines, each once."""
     return tuple(student.name for student in spec.students)
 
 
@@ -77,7 +77,7 @@ def target_count(spec: TrainingSpec, dataset: Dataset) -> int:
 
 
 def targets_of(spec: TrainingSpec, classes: Sequence[str]) -> Sequence[int]:
-    """Positions in ``classes`` of those that get students, ascending, each once.
+    """Rising positions in ``classes`` of those that get students, each once.
 
     Raises InvalidRequest with one fault for each of the first ten labels that the data set does not have.
     """
@@ -111,7 +111,7 @@ def units_of(spec: TrainingSpec, targets: int) -> int:
 def config_of(spec: TrainingSpec, head: LinearHead | None = None) -> TrainingConfig:
     """The configuration of core for a TrainingSpec. Raises InvalidProblem.
 
-    head: weights of the imported teacher, where it is not restored.
+    head: weights of the imported teacher, unless it is restored.
     """
     teacher = spec.teacher
     return TrainingConfig(
@@ -132,11 +132,11 @@ def config_of(spec: TrainingSpec, head: LinearHead | None = None) -> TrainingCon
 
 
 def needed_memory(dataset: Dataset, spec: TrainingSpec, stored_bytes: int, *, threads: int) -> int:
-    """Bytes that a solver of so many threads takes at its peak, see `core.training.memory`.
+    """Peak bytes of a solver with this many threads, see `core.training.memory`.
 
-    stored_bytes: of the data set's rows, as arrays or as raw cells of a table. What is not known before the
-    rows are read is taken from above: of texts as many terms as there may be, of other categories the columns
-    of their values.
+    stored_bytes: of the data set's rows, as arrays or as raw cells of a table. Sizes that are unknown before
+    the rows are read are estimated from above: for texts the largest number of terms, for other categories
+    the columns of their values.
     """
     held_out = int(dataset.rows * _held_out_share(dataset, spec))
     classes = class_count_of(spec, dataset)
@@ -176,7 +176,7 @@ def _held_out_share(dataset: Dataset, spec: TrainingSpec) -> float:
 
 
 def check_memory(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
-    """Reject a job that cannot fit into the memory of any worker. Without live workers nothing is known.
+    """Reject a job that cannot fit into the memory of any worker. Without live workers nothing is checked.
 
     Raises Unprocessable.
     """
@@ -276,7 +276,7 @@ def check_data(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec) -> None:
 
 
 def check_remote_teacher(uow: UnitOfWork, dataset: Dataset, spec: TrainingSpec, settings: Settings) -> None:
-    """Reject a remote teacher that is not allowed, lacks a class, or whose scores would take too much room.
+    """Reject a remote teacher that is not allowed, lacks a class, or whose scores would take too much space.
 
     Raises Unprocessable, and TooLarge beyond the tenant's quota.
     """
@@ -381,7 +381,7 @@ def _has_texts(dataset: Dataset, spec: TrainingSpec) -> bool:
 
 
 def _has_more_than_texts(dataset: Dataset, spec: TrainingSpec) -> bool:
-    """Whether records of the data set have columns beside texts, which trees test."""
+    """Whether records of the data set have columns besides texts, which trees test."""
     return any(kind not in {Kind.TEXT, Kind.IGNORE} for kind, _ in _kinds(dataset, spec))
 
 
@@ -393,7 +393,7 @@ def _kinds(dataset: Dataset, spec: TrainingSpec) -> Iterator[tuple[str, int]]:
 
 
 def listed_columns(dataset: Dataset) -> Sequence[Json]:
-    """What is known of the columns of a data set, with their names if they have any; of wide ones not all."""
+    """The known columns of a data set, with their names if they have any; for wide data sets not all."""
     found: Sequence[Json] = dataset.summary.get("schema") or dataset.summary.get("features") or ()
     return found
 

@@ -1,7 +1,8 @@
-"""Use cases of uploads past the API: plan one, take its file from the object store, end it.
+"""Use cases of uploads that bypass the API: plan one, take its file from the object store, end it.
 
-A client plans an upload, puts the file at the presigned address, and names the upload where it would send the
-file. Plans count in their tenant's quota until they end or expire, and what becomes of the file as usual.
+A client plans an upload, puts the file at the presigned address, and names the upload in the request instead
+of sending the file. Plans count in their tenant's quota until they end or expire; results of the file count
+as usual.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ EXPIRE_SECONDS: Final = 3600.0
 MAX_OF_TENANT: Final = 100
 """Planned uploads of a tenant at a time."""
 MOST_BYTES: Final = 5 * 1024**3
-"""What S3 takes in one PUT."""
+"""Largest size of a PUT to S3."""
 
 
 def plan_upload(
@@ -109,17 +110,17 @@ def end_upload(store: Store, upload_id: str) -> None:
 
 
 def clean_uploads(store: Store, now: float) -> None:
-    """Delete files that nobody has taken, and forget uploads some time after they have expired."""
+    """Delete files that no request has taken, and forget uploads some time after they have expired."""
     with store.begin() as uow:
         uow.uploads.delete_expired(now - EXPIRE_SECONDS)
     if store.objects is not None and store.objects.inbox is not None:
-        # Whatever arrived that long ago belongs to an upload that has expired.
+        # Files that arrived that long ago belong to expired uploads.
         left = list(store.objects.inbox.left(now - 2 * EXPIRE_SECONDS))
         store.objects.inbox.delete(left)
 
 
 def _inbox(store: Store) -> Inbox:
-    """Raises Conflict where clients cannot put files."""
+    """The inbox. Raises Conflict if clients cannot put files."""
     if store.objects is None or store.objects.inbox is None:
         text = "This installation has no object store. Send the file itself: POST /v1/datasets."
         raise Conflict(text, code="no_object_store")

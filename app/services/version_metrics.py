@@ -82,15 +82,15 @@ class StudentTotals:
         return metrics | self.warning_fields()
 
     def warning_fields(self) -> Json:
-        """``warnings`` and how many ``students_warned`` of; nothing if there are none."""
+        """``warnings`` and the number ``students_warned``; empty if there are none."""
         return {"warnings": self.warnings, "students_warned": self.warned} if self.warned else {}
 
 
 def standard_error(metrics: Json, score: str) -> float | None:
-    """The standard error of a score of one student on its test part; None where it is not known.
+    """The standard error of a score of one student on its test part; None if unknown.
 
-    Of F by the delta method (`core.model_selection.metrics.f1_shares`), of the ROC area by Hanley and McNeil
-    (The meaning and use of the area under a ROC curve, 1982), of the Brier score from the bins.
+    For F it uses the delta method (`core.model_selection.metrics.f1_shares`), for the ROC area Hanley and
+    McNeil (The meaning and use of the area under a ROC curve, 1982), for the Brier score the bins.
     """
     value, counts = metrics.get(score), [metrics.get(name) for name in ("tp", "fp", "tn", "fn")]
     if value is None or None in counts:
@@ -118,19 +118,19 @@ def standard_error(metrics: Json, score: str) -> float | None:
 
 
 def _mean_error(squares: _Mean) -> float:
-    """The standard error of a mean over classes from the squares of theirs, of one that is defined.
+    """The standard error of a mean over classes from the squares of the classes' errors, where defined.
 
-    A wrong answer counts in the class of its row and in the one that takes it, so the errors of two classes
-    go together at most.
+    A wrong answer counts in the class of its row and in the class that accepts it, so the errors of two
+    classes are at most fully correlated.
     """
     return sqrt(min(2, squares.count) * float(squares.value or 0.0) / squares.count)
 
 
 def warnings_of(row: StudentRow) -> list[Json]:
-    """What is wrong with a student, each with code, class and a sentence.
+    """The problems of a student, each with code, class and a sentence.
 
-    The guard may have found it worse than its teacher; its false-positive budget may take more rows to keep;
-    it may answer all rows that it was trained on alike, or accept none of its class; its F or precision on
+    The guard may have found it worse than its teacher; its false-positive budget may need more rows;
+    it may give the same answer to all its training rows, or accept none of its class; its F or precision on
     rows that it has not seen may be clearly below one half.
     """
     student = {"label": row.label, "class_index": row.class_index}

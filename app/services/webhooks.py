@@ -1,4 +1,4 @@
-"""Use cases of webhooks: create, change, list, delete and test them, and what an attempt to send leads to."""
+"""Use cases of webhooks: create, change, list, delete and test them, and the outcomes of attempts to send."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _QUOTAS: Final = ("stored_bytes", "datasets", "versions", "keys")
 
 
 def root_secret(settings: Settings) -> bytes:
-    """The secret from which those of all webhooks are made.
+    """The secret from which the secrets of all webhooks are derived.
 
     Raises Conflict on PostgreSQL without ``STMS_WEBHOOK_SECRET``, and Unavailable if no file can be made.
     """
@@ -119,7 +119,7 @@ def change_webhook(
 ) -> Webhook:
     """Change fields of a webhook: name, url, events, models, form. Its secret stays.
 
-    enabled: false makes it store and send nothing; true sends what waits at once. Raises NotFound and
+    enabled: false makes it store and send nothing; true sends waiting deliveries at once. Raises NotFound and
     InvalidRequest.
     """
     with store.begin() as uow:
@@ -143,7 +143,7 @@ def change_webhook(
 
 
 def delete_webhook(store: Store, webhook_id: str) -> None:
-    """Delete a webhook with its deliveries; what is being sent arrives. Raises NotFound."""
+    """Delete a webhook with its deliveries; running requests still arrive. Raises NotFound."""
     with store.begin() as uow:
         webhook = uow.webhooks.get(webhook_id)
         uow.webhooks.delete(webhook_id)
@@ -189,7 +189,7 @@ def repeat_delivery(store: Store, webhook_id: str, delivery_id: str) -> Delivery
 
 
 def record_outcome(store: Store, delivery: Delivery, outcome: Outcome, now: float) -> None:
-    """Store what an attempt led to. What has changed since the attempt began is left as it is.
+    """Store the outcome of an attempt. Anything changed since the attempt began stays.
 
     store: of all tenants. now: when the attempt ended, in seconds since the epoch.
     """
@@ -220,10 +220,10 @@ def record_outcome(store: Store, delivery: Delivery, outcome: Outcome, now: floa
 
 
 def announce_limits(store: Store, settings: Settings, now: float) -> None:
-    """Store events of keys that expire soon, and of quotas that are nearly used.
+    """Store events about keys that expire soon, and about quotas that are nearly used.
 
     An event is stored once for each key and expiry, and at most once a day for each quota, however often this
-    is called. store: of all tenants. now: seconds since the epoch. Raises Unavailable after those of all
+    is called. store: of all tenants. now: seconds since the epoch. Raises Unavailable after the events of all
     other tenants were stored.
     """
     with store.read() as uow:
@@ -264,7 +264,7 @@ def _announce_quotas(store: Store, settings: Settings, tenant: str, now: float) 
 def _announce(
     store: Store, event_type: str, tenant: str, subject: str, data: Json, again: tuple[object, ...]
 ) -> None:
-    """Store an event once. again: what is the same when the same event is announced again."""
+    """Store an event once. again: identifies the event when it is announced again."""
     digest = hashlib.sha256(" ".join(map(str, (event_type, *again))).encode()).hexdigest()
     with store.begin() as uow:
         uow.outbox.announce(event_type, tenant, subject, data, event_id=f"evt_{digest[:24]}")
@@ -302,7 +302,7 @@ def _note_end(uow: UnitOfWork, webhook: Webhook, outcome: Outcome) -> None:
 
 
 def _shown(webhook: Webhook) -> Json:
-    """What the audit log says of a webhook. Paths of addresses are often secrets."""
+    """The data of a webhook for the audit log. Paths of addresses are often secrets."""
     return {
         "name": webhook.name,
         "origin": str(Target.of(webhook.url).origin),

@@ -1,7 +1,8 @@
-"""How the numbers and dates of a column are written, which all its cells together show.
+"""Finds how the numbers and dates of a column are written, from all cells of the column together.
 
-A format is what most cells have. Cells that are written otherwise are left to the caller. Where cells can be
-read in two ways, such as 1,234 or 05/06/2001, and no cell of the column settles it, there are two patterns.
+The format of a column is the one that most of its cells have. Cells in another format are left to the caller.
+If cells can be read in two ways, such as 1,234 or 05/06/2001, and no cell of the column decides between them,
+the format has two patterns.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ _NAMED: Final = re.compile(
 class CellFormat:
     """How most cells of a column are written.
 
-    patterns: of numbers as `NumberFormat` has them, of dates as ``strptime`` has them; None for plain numbers
-    and dates of ISO 8601; two where each is possible, the likelier one first. others: places of the texts
-    that have no such format. shown: a text that has it, which can be read in both ways if there are two
-    patterns. is_doubtful: whether neither of two patterns is likelier.
+    patterns: of numbers in the notation of `NumberFormat`, of dates in that of ``strptime``; None for plain
+    numbers and ISO 8601 dates; two patterns, the likelier one first, if both are possible. others: positions
+    of the texts that do not have this format. shown: an example text in this format; if there are two
+    patterns, it can be read in both ways. is_doubtful: whether neither of two patterns is likelier.
     """
 
     patterns: tuple[str | None, ...]
@@ -59,9 +60,10 @@ class CellFormat:
 
 
 def number_format(texts: Sequence[str], counts: NDArray[np.int64]) -> CellFormat | None:
-    """The format of the numbers among different texts; None where hardly any is a number.
+    """The format of the numbers among different texts; None if hardly any text is a number.
 
-    counts: how many cells have each text, (texts,). Of very many texts some at equal distances settle it.
+    counts: how many cells have each text, (texts,). If there are very many texts, an evenly spaced sample
+    decides.
     """
     if not _may_have(texts, lambda text: split_number(text) is not None):
         return None
@@ -92,7 +94,7 @@ def number_format(texts: Sequence[str], counts: NDArray[np.int64]) -> CellFormat
 
 
 def _sign(parts: Sequence[NumberText | None], weights: Sequence[int]) -> tuple[str, str, str]:
-    """The sign that most numbers have, and what stands before and behind them; three empty texts for none."""
+    """The most frequent sign, and what stands before and after the numbers; three empty texts for no sign."""
     signs: Counter[str] = Counter()
     written: dict[str, Counter[tuple[str, str]]] = {}
     for part, weight in zip(parts, weights, strict=True):
@@ -115,7 +117,7 @@ def _is_doubtful(part: NumberText) -> bool:
 def _decimals(
     parts: Sequence[NumberText | None], weights: Sequence[int], *, is_signed: bool
 ) -> tuple[tuple[str, ...], bool]:
-    """The mark of decimals, both where no cell settles it, the likelier one first; and whether none is."""
+    """The decimal mark, or both (the likelier first) if no cell decides; and whether neither is likelier."""
     only = {".": 0, ",": 0}
     doubtful: list[str] = []
     longest = 0
@@ -137,7 +139,10 @@ def _decimals(
 def _doubtful_decimals(
     digits: Sequence[str], longest: int, *, is_signed: bool
 ) -> tuple[tuple[str, ...], bool]:
-    """The same where each number with a mark has thousands or decimals. longest: of those without a mark."""
+    """Like `_decimals`, if every mark may be for thousands or decimals.
+
+    longest: digits of numbers without mark.
+    """
     marks = {mark for one in digits for mark in one if mark in ".,"}
     if len(marks) > 1:
         return (".", ","), True
@@ -147,14 +152,17 @@ def _doubtful_decimals(
         # Thousands have no mark, so that others have decimals.
         return (mark,), False
     if longest:
-        # Of numbers below 1000 none has a mark, and of larger ones each.
+        # Numbers below 1000 have no mark and larger numbers all have one: the mark separates thousands.
         is_sure = mark == "," or any(one.endswith("0") for one in digits)
         return ((other,), False) if is_sure else ((".", ","), True)
     return (".", ","), mark == "," or is_signed
 
 
 def date_format(texts: Sequence[str], counts: NDArray[np.int64]) -> CellFormat | None:
-    """The format of the dates among different texts; None where hardly any is a date. counts: as above."""
+    """The format of the dates among different texts; None if hardly any is a date.
+
+    counts: see `number_format`.
+    """
     if not _may_have(texts, lambda text: microseconds_of(text) is not None or bool(_patterns(text))):
         return None
     weights: Counter[str | None] = Counter()
@@ -185,7 +193,7 @@ def date_format(texts: Sequence[str], counts: NDArray[np.int64]) -> CellFormat |
 
 
 def _may_have(texts: Sequence[str], is_such: Callable[[str], bool]) -> bool:
-    """Whether enough of the texts at equal distances are such ones, so that all are worth a look."""
+    """Whether enough texts of an evenly spaced sample pass ``is_such``, so that all should be examined."""
     if len(texts) <= _SAMPLE:
         return True
     some = [texts[place] for place in _spread(len(texts), _SAMPLE)]
@@ -193,7 +201,7 @@ def _may_have(texts: Sequence[str], is_such: Callable[[str], bool]) -> bool:
 
 
 def _spread(n: int, most: int) -> list[int]:
-    """At most so many of n places, at equal distances."""
+    """At most ``most`` of n positions, evenly spaced."""
     return [*range(n)] if n <= most else [place * n // most for place in range(most)]
 
 
@@ -233,7 +241,7 @@ def _named_patterns(parts: re.Match[str]) -> list[str]:
 
 
 def _time_pattern(parts: re.Match[str]) -> str:
-    """The rest of a pattern, for the time of day."""
+    """The part of a pattern that describes the time of day."""
     if parts["hour"] is None:
         return ""
     hour = "%I" if parts["half"] else "%H"

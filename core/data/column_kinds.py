@@ -1,10 +1,11 @@
-"""Guesses the kinds of the columns of a table, over all its rows by stated rules; some may be said.
+"""Infers the kinds of a table's columns, from all its rows by fixed rules; the user may state some kinds.
 
-What most cells look like decides. A column is one of numbers or dates where all its cells are, but for words
-that stand for a gap, such as - and n.a., and for one cell in a hundred; what these are is in the schema. With
-more other cells it is doubtful, and refused with the ways to say what it is, unless these are so many or so
-different that the column holds categories or texts. Whole numbers are never guessed to be categories. They
-identify the rows where they count them, or where all are different under the name of an id, in any order.
+Most cells of a column decide. A column holds numbers or dates if all its cells do, except words that mark a
+gap, such as - and n.a., and except one cell in a hundred; the schema lists these exceptions. With more other
+cells the column is doubtful, and is refused with the ways to state its kind, unless the other cells are so
+many or so different that the column holds categories or texts. Whole numbers are never inferred to be
+categories. They identify the rows if they count them, or if all are different, in any order, in a column
+named like an id.
 """
 
 from __future__ import annotations
@@ -29,24 +30,24 @@ from core.data.validation import MAX_FAULTS, MAX_MAGNITUDE
 from core.errors import Fault, InvalidProblem
 
 MOSTLY_NUMBERS: Final = 0.95
-"""A column of texts of which so many are numbers or dates is no category because of the others."""
+"""A text column with at least this share of numbers or dates is not a category because of its other cells."""
 FEW_OTHERS: Final = 0.01
-"""So many cells that are written otherwise are read as gaps, with a warning."""
+"""Up to this share of cells in another format is read as gaps, with a warning."""
 MANY_NUMBERS: Final = 0.6
-"""The same where the others are few different texts."""
+"""Like MOSTLY_NUMBERS, for columns whose other cells have only a few different texts."""
 _FEW_TEXTS: Final = 5
 ALMOST_UNIQUE: Final = 0.99
 WORDS_OF_TEXT: Final = 4.0
-"""Texts of so many words on average are sentences."""
+"""Texts with at least this many words on average are sentences."""
 WORDS_OF_NAME: Final = 1.5
 FEWEST_TEXTS: Final = 64
 _FEW_CELLS: Final = 5
 FEW_NUMBERS: Final = 20
 MANY_ROWS: Final = 200
 LEAST_ROWS: Final = 10
-"""Rows of a table in which a column that tells them all apart is left out."""
+"""Least number of rows of a table for leaving out a column whose values are all different."""
 SPARSEST: Final = 4.0
-"""So many times the rows is the range of numbers that only number them, with rows left out."""
+"""The range of row numbers is less than this multiple of the number of rows, even if rows are missing."""
 _SPACELESS: Final = re.compile(f"[{''.join(f'{chr(first)}-{chr(last)}' for first, last in SPACELESS)}]")
 _FIRST_OF_OTHERS: Final = 0x80
 """First byte that is no ASCII character."""
@@ -79,10 +80,10 @@ class _Guess:
 def infer_schema(
     table: Table, said: Mapping[str, KindSpec] | None = None, usage: Collection[str] = ()
 ) -> tuple[ColumnSchema, ...]:
-    """The schema of the columns of a table. said: kinds of some columns by name. usage: see `infer_column`.
+    """The schema of a table's columns. said: kinds given by the user, by name. usage: see `infer_column`.
 
-    A column whose cells can be read in two ways is read as the other columns of the table are written. Raises
-    InvalidProblem for unknown columns, and naming all columns that are doubtful.
+    If the cells of a column can be read in two ways, the format of the table's other columns decides. Raises
+    InvalidProblem for unknown columns, and for doubtful columns, with the names of all of them.
     """
     given = dict(said or {})
     unknown = [name for name in given if name not in table.names]
@@ -121,11 +122,11 @@ def infer_schema(
 def infer_column(
     name: str, cells: Cells, said: KindSpec | None = None, usage: Collection[str] = ()
 ) -> ColumnSchema:
-    """The schema of one column. said: its kind, whose pattern is guessed if it is not said, too. usage: how
-    other columns are written, the mark of decimals (``"."`` or ``","``), and ``"day"`` or ``"month"`` as what
-    comes first in dates.
+    """The schema of one column. said: its kind as given by the user; a pattern that is not given is inferred.
+    usage: how other columns are written: the decimal mark (``"."`` or ``","``), and ``"day"`` or ``"month"``
+    for what comes first in dates.
 
-    Raises InvalidProblem where it is doubtful what the column holds.
+    Raises InvalidProblem if it is doubtful what the column holds.
     """
     gaps = int(cells.is_gap.sum())
     if isinstance(cells, TextCells):
@@ -198,10 +199,10 @@ def _without_use(cells: Cells, gaps: int, distinct: int) -> _Guess | None:
 
 
 def identifies_rows(name: str, cells: NumberCells) -> bool:
-    """Whether a column of numbers identifies the rows: whole numbers, all different, under the name of an id.
+    """Whether a column of numbers identifies the rows: whole numbers, all different, and the name of an id.
 
-    Under a name of something numbered it does in many rows whose numbers are dense, in any order: few
-    different numbers, or such as are far apart, may be measured or counted.
+    If the name only says that it numbers something, there must also be many rows and the numbers must be
+    dense, in any order: few numbers, or numbers that are far apart, may be measurements or counts.
     """
     n, values = len(cells), cells.values
     if n < LEAST_ROWS or cells.is_truth or not (is_id_name(name) or is_number_name(name)):
@@ -294,7 +295,10 @@ def _is_gap_word(text: str) -> bool:
 
 
 def _pattern(name: str, kind: Kind, written: CellFormat, usage: Collection[str]) -> str | None:
-    """The pattern of a format, of two that of the usage. Raises InvalidProblem where it is doubtful."""
+    """The pattern of a format; of two patterns, the one that fits ``usage``.
+
+    Raises InvalidProblem if doubtful.
+    """
     patterns = written.patterns
     if len(patterns) == 1:
         return patterns[0]
@@ -313,9 +317,9 @@ def _pattern(name: str, kind: Kind, written: CellFormat, usage: Collection[str])
 
 
 def _usage(spec: KindSpec) -> str:
-    """What columns of one table usually share: the mark of decimals, or whether the day comes first.
+    """What the columns of one table usually share: the decimal mark, or whether the day comes first in dates.
 
-    Nothing for dates without a day or a month.
+    It is empty for dates without a day or a month.
     """
     pattern = spec.pattern
     if pattern is None:
@@ -340,7 +344,7 @@ def _hint(name: str, kind: Kind, written: CellFormat, texts: Texts, counts: NDAr
 
 
 def mean_words(texts: Texts) -> float:
-    """Words of a text on average: between blanks, and letters of scripts that have none."""
+    """Average number of words of a text; letters of scripts without spaces are counted as parts of words."""
     total, n = 0.0, len(texts)
     first = 0
     while first < n:
@@ -370,7 +374,7 @@ def _words(text: str) -> float:
 
 
 def _most_others(values: int) -> float:
-    """How many of so many cells may be others without making a category of them; one of five, too."""
+    """How many of ``values`` cells may be others without making the column a category; one of five may."""
     return max((1.0 - MOSTLY_NUMBERS) * values, float(values >= _FEW_CELLS))
 
 

@@ -282,7 +282,10 @@ def checked_names(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _encoded(labels: Any, classes: Sequence[str] | None, missing: NDArray[np.bool_] | None) -> Coded:
-    """Codes and names; −1 where a label is missing. Raises InvalidProblem that names rows of all labels."""
+    """Codes and names; code −1 for a missing label.
+
+    Raises InvalidProblem with row numbers counted over all labels.
+    """
     if missing is None or not missing.any():
         return encode_labels(labels) if classes is None else encode_with(labels, classes)
     known = np.flatnonzero(~missing)
@@ -299,7 +302,7 @@ def _encoded(labels: Any, classes: Sequence[str] | None, missing: NDArray[np.boo
 
 
 def _at_row(fault: Fault, rows: IntArray) -> Fault:
-    """A fault of some rows, which are counted, as one of all rows."""
+    """The fault of a selection of rows, changed so that its row number counts all rows."""
     if fault.row is None:
         return fault
     row = int(rows[fault.row])

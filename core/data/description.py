@@ -1,4 +1,4 @@
-"""What a data set shows of itself before training."""
+"""Summary of a data set before training."""
 
 from __future__ import annotations
 
@@ -60,7 +60,10 @@ def describe(data: LabelledData) -> dict[str, Any]:
 
 
 def described_classes(classes: Sequence[str], counts: IntArray, unlabelled: int) -> dict[str, Any]:
-    """What ``describe`` says of the classes. counts: rows of each. unlabelled: rows of none."""
+    """The part of ``describe`` about classes. counts: rows of each class.
+
+    unlabelled: rows without a label.
+    """
     return {
         "classes": len(classes),
         "class_counts": {
@@ -91,7 +94,7 @@ def _columns(
 
 
 def described_extras(extras: Extras, y: NDArray[np.int32]) -> dict[str, Any]:
-    """What ``describe`` says of extras; nothing of those that are absent. y: codes of the rows.
+    """The part of ``describe`` about extras, without extras that are absent. y: codes of the rows.
 
     The accuracy of a teacher's scores on the rows shows whether their columns are in the right order.
     """

@@ -19,7 +19,7 @@ EXTRAS: Final = {
     "views": "named views of the columns",
     "teacher_scores": "scores of a teacher (teacher_scores)",
 }
-"""What learners may name in ``needs``, and what messages call it."""
+"""Extras that learners may name in ``needs``, and how messages call them."""
 MAX_VIEWS: Final = 256
 MAX_NAME_LENGTH: Final = 256
 """Longest name of a privileged column or view, in characters."""

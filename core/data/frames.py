@@ -1,7 +1,8 @@
 """Data frames of any library as tables of raw cells: pandas, polars, Arrow, and mappings of columns.
 
-None of these libraries is imported: a frame gives its names, and each column its values. What a column may
-hold, and the value of each cell, are those of files; ``docs/types.md`` has the table.
+None of these libraries is imported: a frame provides its names, and each column provides its values. Columns
+may hold the same values as columns of files, and cells are read in the same way; see the table in
+``docs/types.md``.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ NO_COLUMN: Final[Mapping[str, str]] = {
     "texts": "lists of texts; only lists of numbers are read: make a column of each value, or one text",
     "others": "lists of other values; only lists of numbers are read: make a column of each value",
 }
-"""What no column can have, and what to send instead."""
+"""Types that a column cannot hold, and what to send instead."""
 _MICROSECOND_DIGITS: Final = 6
 _USUAL: Final = frozenset({str, float, int, bool, type(None), list, tuple})
 """Types of values that are cells as they are."""
 
 
 def no_column(name: str, what: str) -> str:
-    """The message that a column holds what no column can have. what: a key of `NO_COLUMN`."""
+    """The message that a column holds a type that is not supported. what: a key of `NO_COLUMN`."""
     return f"Column {name!r:.80} is of a type which no column may have: {NO_COLUMN[what]}."
 
 
@@ -56,8 +57,8 @@ def moment_text(moment: date) -> str:
 
 
 def moments_of(array: NDArray[np.datetime64]) -> list[Any]:
-    """Days and moments of NumPy (n,) as those of Python: None for NaT and masked ones, and a whole number for
-    a year that Python has no date for.
+    """Days and moments of NumPy (n,) as Python's types: None for NaT and masked values, and a whole number
+    for a year that Python's dates cannot represent.
     """
     is_days = np.datetime_data(array.dtype)[0] in ("Y", "M", "W", "D")
     moments: list[Any] = array.astype("M8[D]" if is_days else "M8[us]").tolist()
@@ -143,7 +144,7 @@ def _are_records(X: Any) -> bool:
 
 
 def _names_of(frame: Any) -> list[Any] | None:
-    # Arrow has names beside its columns, the others have names as their columns.
+    # Arrow tables have `column_names`; the other libraries have the names in `columns`.
     names = getattr(frame, "column_names", None)
     if names is None:
         names = getattr(frame, "columns", None)

@@ -28,7 +28,7 @@ MAX_NAME_LENGTH = 256
 MAX_DESCRIBED: Final = 1000
 """Classes and columns that the summary of a data set lists one by one."""
 MAX_CHARACTERS: Final = 100_000
-"""Characters in the names of one such list, which ends before it has more."""
+"""Limit for the characters of the names in one such list; the list ends before it exceeds this."""
 _NUMBER = re.compile(r"[+-]?[0-9]{1,15}(\.[0-9]{1,15})?")
 _ANY_NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _TRUTH = frozenset({"true", "false"})
@@ -89,9 +89,9 @@ def encode_with(labels: Any, classes: Sequence[str], field: str = "y") -> Coded:
 def class_names(texts: Sequence[str]) -> list[str]:
     """The name of the class of each text, by the rule of all formats, which looks at all of them together.
 
-    If all are plain numbers, whole ones become their digits, and others lose zeros at their ends; if all are
-    true or false, they are written small; otherwise they lose only the blanks around them. A text that stands
-    for a missing label, which is blank, or nan among numbers, becomes the empty text.
+    If all texts are plain numbers, whole ones become their digits, and others lose zeros at their ends; if
+    all are true or false, they become lower case; otherwise only the blanks around them are removed. A text
+    for a missing label (blank text, or nan among numbers) becomes the empty text.
     """
     trimmed = [text.strip() for text in texts]
     known = [text for text in trimmed if text]
@@ -115,7 +115,7 @@ def alike(names: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def _look(name: str) -> str | float:
-    """What names that people take for one have in common."""
+    """A key that is equal for names that people would take for the same name."""
     if name.isascii():
         text = name.casefold()
     else:

@@ -1,11 +1,11 @@
-"""Columns that make results too good: by one of them alone the label of nearly every row is known.
+"""Finds leaks: columns that make results too good, because each alone tells the label of nearly every row.
 
-A column is called so where it takes away 99 of 100 errors of a guess that always names the largest class
-(Goodman and Kruskal's λ), counted for each row without its own label, and where chance does not explain it:
-so many labellings of the rows as such a column could tell are a vanishing part of those with as many rows of
-each class, also after a division by the number of columns. A column of n different values, which could tell
-any labelling, is thus never called so for its values, and a single strong measurement (one petal tells 95 of
-100 irises) is not, either.
+A column is a leak if it avoids 99 of 100 errors of a guess that always names the largest class (Goodman and
+Kruskal's λ; each row is predicted without its own label), and if chance does not explain this: the labellings
+that such a column could tell must be a negligible part of all labellings with the same number of rows of each
+class, also after a correction for the number of columns. So a column of n different values, which could tell
+any labelling, is never a leak because of its values, and neither is a single strong measurement (one petal
+measurement tells 95 of 100 irises).
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from core.types import IntArray, Matrix
 How: TypeAlias = Literal["copy", "values", "order", "words", "one_class", "gaps"]
 
 MOST_ROWS: Final = 10_000
-"""Rows that are looked at; of more rows a part that is drawn at random, the same at any time."""
+"""Number of rows that are examined; of more rows, a random sample that is always the same."""
 MOST_COLUMNS: Final = 1000
-"""Columns of a matrix that are looked at: the first ones, of a sparse one those with most stored values."""
+"""Number of columns of a matrix that are examined: the first, or if sparse those with most stored values."""
 FEWEST_ROWS: Final = 10
 _MOST_NUMBERS: Final = 2_000_000
-"""Of a matrix."""
+"""Number of values of a matrix that are examined."""
 _ERRORS: Final = 0.01
-"""Errors that a telling column makes, of those of a guess that always names the largest class."""
+"""Largest ratio of a leak's errors to those of a guess that always names the largest class."""
 _GAP_ERRORS: Final = 0.05
-"""The same where only having a value tells."""
+"""Like _ERRORS, for columns in which only the presence of a value tells the label."""
 _GAP_SHARE: Final = 0.05
-"""Least share of the rows of a class that such a column tells."""
+"""Least share of the rows of a class that must be told by the presence of a value."""
 _CHANCE: Final = np.log(1e-3)
 _CHANCE_OF_ORDER: Final = np.log(1e-6)
 _TEXTS: Final = 1000
-"""Texts in which names of classes are looked for."""
+"""Number of texts in which names of classes are searched."""
 _TEXT_CHARACTERS: Final = 2000
 _MOST_NAME_WORDS: Final = 4
 _WORD: Final = re.compile(r"[^\W\d_]+|\d+")
@@ -50,8 +50,8 @@ _WORD: Final = re.compile(r"[^\W\d_]+|\d+")
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """A column that tells the label. column: its number. rows: that were looked at. wrong: of these it tells
-    another class. label: the code of the class that it tells, where it tells one.
+    """A column that tells the label. column: its number. rows: number of examined rows. wrong: rows for which
+    it tells another class. label: the code of the class that it tells, if it tells only one.
 
     how: ``copy``: its cells are the names of the classes; ``values``: each of its values stands for one
     class; ``order``: sorted by it, the rows of a class stand together; ``words``: its texts have the name of
@@ -68,8 +68,8 @@ class Leak:
 
 
 class _Labels(NamedTuple):
-    """Rows (s,) that are looked at, their codes of K classes, 0..K−1, with the count of each, and how many
-    columns are tried. same: (s,) numbers below s, equal for equal rows.
+    """The examined rows (s,): codes of their K classes, 0..K−1, rows of each class, and the number of columns
+    that are tried. same: (s,) numbers below s, equal for equal rows.
     """
 
     y: NDArray[np.int64]
@@ -85,7 +85,7 @@ class _Labels(NamedTuple):
 
     @property
     def K(self) -> int:  # noqa: N802
-        """Classes, with those that no row has."""
+        """Number of classes, including classes without a row."""
         return len(self.classes)
 
     @property
@@ -104,7 +104,7 @@ class _Labels(NamedTuple):
         return float(np.log(2.0 * self.columns * self.K))
 
     def of(self, rows: NDArray[np.bool_]) -> _Labels | None:
-        """Some of the rows; None if they are few of them, or of one class."""
+        """A selection of the rows; None if it has too few rows or only one class."""
         if rows.all():
             return self
         counts = np.bincount(self.y[rows], minlength=self.K)
@@ -119,7 +119,7 @@ class _Labels(NamedTuple):
         return np.bincount(np.unique(codes * size + self.same) // size)
 
     def is_chance(self, log_count: float, wrong: int, limit: float) -> bool:
-        """Whether so many labellings, each with ``wrong`` changes, are a notable part of all."""
+        """Whether the labellings, each with ``wrong`` changes, are a substantial part of all labellings."""
         log_all = gammaln(self.n + 1.0) - float(gammaln(self.counts + 1.0).sum())
         changed = _log_choose(self.n, wrong) + wrong * self.log_present
         return bool(log_count + changed + np.log(self.columns) > log_all + limit)
@@ -128,9 +128,9 @@ class _Labels(NamedTuple):
 def table_leaks(
     schema: Sequence[ColumnSchema], cells: Sequence[Cells], y: NDArray[np.int32], classes: Sequence[str]
 ) -> list[Leak]:
-    """Columns of a table that tell the label, in order, one way of each. y: (n,) codes, −1 without a label.
+    """Columns of a table that tell the label, in order, each with one way. y: (n,) codes, −1 without a label.
 
-    Columns that are not used are left out.
+    Columns that the schema ignores are left out.
     """
     rows = _rows(y, MOST_ROWS)
     used = [k for k, column in enumerate(schema) if column.kind is not Kind.IGNORE]
@@ -172,7 +172,7 @@ def _rows(y: NDArray[np.int32], most: int) -> IntArray:
 
 
 def _labels(y: NDArray[np.int32], digests: Digests, classes: Sequence[str], columns: int) -> _Labels | None:
-    """None where there is nothing to tell."""
+    """The labels of the examined rows; None if they are too few, of one class, or if there are no columns."""
     counts = np.bincount(y, minlength=len(classes))
     if len(y) < FEWEST_ROWS or np.count_nonzero(counts) < 2 or not columns:
         return None
@@ -220,7 +220,7 @@ def _of_numbers(values: NDArray[np.float64], labels: _Labels) -> Leak | None:
 
 
 class _Groups(NamedTuple):
-    """Of each different value: its rows, the largest class among them and how many of its rows have it."""
+    """For each different value: its number of rows, their most frequent class and its number of rows."""
 
     sizes: IntArray
     top: IntArray
@@ -238,9 +238,12 @@ def _groups(codes: IntArray, y: NDArray[np.int64], K: int) -> _Groups:
 
 
 def _of_values(codes: IntArray, names: Sequence[str], labels: _Labels) -> Leak | None:
-    """Whether each value stands for one class. names: of the values by code; none if they are no names."""
+    """The leak if each value stands for one class, else that of `_of_one_class`, if any.
+
+    names: of the values by code; empty for numbers.
+    """
     groups = _groups(codes, labels.y, labels.K)
-    # A row is told by the others of its value, and one alone by none.
+    # A row is told by the other rows with its value, so a value with a single row tells none.
     told = np.where(groups.top_counts > 1, groups.top_counts, 0)
     if int(told.sum()) > labels.n - labels.guess_errors:
         # Nor do copies of one row tell each other.
@@ -261,7 +264,7 @@ def _are_names(codes: IntArray, names: Sequence[str], labels: _Labels) -> bool:
 
 
 def _of_one_class(codes: IntArray, labels: _Labels) -> Leak | None:
-    """Whether one of two values stands in the rows of one class, and in no others."""
+    """The leak if one of two values stands in the rows of one class, and in no others; else None."""
     for value in np.unique(codes):
         has_it = codes == value
         inside = np.bincount(labels.y[has_it], minlength=labels.K)
@@ -275,7 +278,7 @@ def _of_one_class(codes: IntArray, labels: _Labels) -> Leak | None:
 
 
 def _of_gaps(is_gap: NDArray[np.bool_], labels: _Labels) -> Leak | None:
-    """Whether the rows with a value, or those without one, are nearly all of one class."""
+    """The leak if the rows with a value, or those without one, are nearly all of one class; else None."""
     if not is_gap.any() or is_gap.all():
         return None
     for has_value in (True, False):
@@ -293,7 +296,7 @@ def _of_gaps(is_gap: NDArray[np.bool_], labels: _Labels) -> Leak | None:
 
 
 def _of_order(values: NDArray[np.float64], labels: _Labels) -> Leak | None:
-    """Whether the rows of each class stand together once they are sorted by the column."""
+    """The leak if the rows of each class are contiguous after sorting by the column; else None."""
     groups = _groups(np.unique(values, return_inverse=True)[1], labels.y, labels.K)
     runs = 1 + int(np.count_nonzero(groups.top[1:] != groups.top[:-1]))
     within = labels.n - int(groups.top_counts.sum())

@@ -43,7 +43,7 @@ _CURRENCIES: Final = re.compile(
     "|nzd|sgd|hkd|twd|thb|idr|myr|php|vnd|aed|sar|egp|ngn|kes|ars|clp|cop|pen|rs|kr|fr|sfr|zł|kč|ft|lei|лв|руб|р"
     "|rm|rp|bs|ca"
 )
-"""Words that stand before numbers, in lower case; others make codes of them."""
+"""Words that may stand before or after numbers, in lower case; with other words a cell is a code."""
 _CELL: Final = re.compile(
     rf"(?P<first>[+-]?) ?(?P<before>(?:(?:[^\W\d_]{{1,4}}\.?|[^\W\d_]{{0,3}}[%{_SYMBOLS}]) ?)?)"
     r"(?P<second>[+-]?) ?"
@@ -85,7 +85,7 @@ class NumberText(NamedTuple):
         return sign[:-1] if len(sign) > 3 and sign.endswith("s") else sign
 
     def value(self, decimal: str) -> float | None:
-        """The number, given the mark of decimals, a point or a comma; None where it is none then."""
+        """The number, if ``decimal`` (point or comma) is the decimal mark; None if it is then no number."""
         parts = (_POINT if decimal == "." else _COMMA).fullmatch(self.digits)
         if parts is None:
             return None
@@ -125,8 +125,8 @@ def _may_follow(sign: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NumberFormat:
-    """How the numbers of a column are written. before, after: their sign, of which one is empty. decimal: the
-    mark of decimals, a point or a comma.
+    """How the numbers of a column are written. before, after: their sign; one of the two is empty. decimal:
+    the decimal mark, a point or a comma.
     """
 
     before: str = ""
@@ -170,6 +170,6 @@ class NumberFormat:
 
 @lru_cache(256)
 def _usual(form: NumberFormat) -> re.Pattern[str]:
-    """What most numbers of a format match: the sign as it is written there, and no thousands."""
+    """A pattern that most numbers of a format match: the sign exactly as written, and no thousands marks."""
     before, mark, after = map(re.escape, (form.before, form.decimal, form.after))
     return re.compile(rf"(-?){before}((?:0|[1-9][0-9]{{0,14}})(?:{mark}[0-9]{{1,9}})?){after}")

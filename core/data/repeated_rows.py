@@ -13,13 +13,13 @@ from core.data.validation import row_blocks
 from core.types import FloatArray, IntArray, Matrix
 
 MOST_SHARED: Final = 0.01
-"""Share of the test rows that may stand in the training part, too."""
+"""Largest share of the test rows that may also occur in the training part."""
 RowPair: TypeAlias = tuple[int, int]
 Digests: TypeAlias = NDArray[np.uint64]
 
 
 class RepeatedRows(NamedTuple):
-    """What stands in a data set several times.
+    """Rows that occur several times in a data set.
 
     repeated: rows that equal an earlier row of their class, with the first pair of such rows.
     contradictory: rows that equal a row of another class, with the first of them and its counterpart.
@@ -31,7 +31,7 @@ class RepeatedRows(NamedTuple):
     first_contradiction: RowPair | None = None
 
     def described(self) -> dict[str, Any]:
-        """The same for the summary of a data set, without what there is none of."""
+        """These numbers for the summary of a data set, without those that are zero."""
         described: dict[str, Any] = {}
         if self.first_repeated is not None:
             described |= {"repeated_rows": self.repeated, "first_repetition": [*self.first_repeated]}
@@ -42,9 +42,10 @@ class RepeatedRows(NamedTuple):
 
 
 class SharedRows(NamedTuple):
-    """Rows of a test part that the training part has, too.
+    """Rows of a test part that also occur in the training part.
 
-    rows: how many, ``of`` so many. first: the first of them, and its counterpart in the training part.
+    rows: their number, out of ``of`` test rows. first: the first one, and its counterpart in the training
+    part.
     """
 
     rows: int
@@ -53,7 +54,7 @@ class SharedRows(NamedTuple):
 
     @property
     def are_many(self) -> bool:
-        """Whether results on the test part are too good because of them; a single row may be chance."""
+        """Whether so many shared rows make results on the test part too good; one row may be chance."""
         return self.rows > max(1.0, MOST_SHARED * self.of)
 
 
@@ -67,7 +68,7 @@ def repeated_rows(digests: Digests, y: NDArray[np.int32]) -> RepeatedRows:
     ordered = np.sort(values)
     if not (ordered[1:] == ordered[:-1]).any():
         return RepeatedRows()
-    # Equal rows stand side by side, and among them those of a class, in their order.
+    # Equal rows become neighbours; among them, rows of one class are together, in their original order.
     order = np.lexsort((labels, values))
     rows, values, labels = labelled[order], values[order], labels[order]
     same_row = values[1:] == values[:-1]

@@ -1,8 +1,9 @@
-"""Numbers by which a row of one file is known again in another.
+"""Hashes that identify a row, so that it is recognised in another file.
 
-Unlike ``core.data.repeated_rows`` these depend on what cells hold, and on nothing else of their file: a
-number is the same in single precision, written as a text and stored in a sparse row, and columns with names
-may stand in any order. Two rows that differ have one number with a probability of about 2⁻⁶⁴.
+Unlike the digests of ``core.data.repeated_rows`` they depend only on what cells hold, and on nothing else of
+their file: the hash is the same for single precision, for numbers stored as text and for sparse rows, and
+columns with names may be in any order. Two different rows have the same hash with a probability of about
+2⁻⁶⁴.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ def table_identities(table: Table, names: Sequence[str]) -> Digests:
 
 
 def identity_bytes(identities: Digests) -> bytes:
-    """The different ones of some numbers, ascending, 8 bytes each, little endian."""
+    """The distinct identities, ascending, 8 bytes each, little endian."""
     return np.unique(identities).astype(_BYTES).tobytes()
 
 
@@ -79,7 +80,7 @@ def _of_cells(cells: Cells) -> Digests:
 
 
 def _of_value(text: str) -> int:
-    """As a number or a truth value if the text is one, so that it does not matter who read it as what."""
+    """The hash of a text, or of its number or truth value, so that the type of the column is irrelevant."""
     bare = text.strip()
     value = number_of(bare)
     if value is None and bare.lower() in TRUTH:

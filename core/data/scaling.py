@@ -55,7 +55,7 @@ class Standardisation:
 
 
 def fit_standardisation(X: Matrix, method: Scaling, layout: ColumnLayout | None = None) -> Standardisation:
-    """The standardisation that ``method`` asks for on ``X`` (n, d), finite values.
+    """The standardisation that ``method`` requires for ``X`` (n, d), finite values.
 
     layout: if given, columns other than its numbers stay as they are; numbers are stored in every row, and
     are standardised as dense columns are.

@@ -1,4 +1,4 @@
-"""What the columns of a table hold: each has a kind, which is said or guessed (``core.data.column_kinds``).
+"""What the columns of a table hold: each has a kind, which is given or inferred (``core.data.column_kinds``).
 
 number      numbers, with gaps or without; plain ones unless a pattern is said
 boolean     true and false
@@ -47,7 +47,7 @@ class Kind(StrEnum):
 
 
 def _is_usable(pattern: str) -> bool:
-    """Whether ``strptime`` takes a pattern, which it does not say before it reads a text."""
+    """Whether ``strptime`` accepts a pattern; it reports a faulty pattern only when it reads a text."""
     try:
         datetime.strptime("", pattern)
     except re.error:
@@ -101,7 +101,7 @@ class KindSpec:
 
     @property
     def value_of(self) -> Callable[[str], float | None]:
-        """What gives the number of a cell, or its microseconds since 1970; None for other cells."""
+        """A function from a cell to its number, or to its microseconds since 1970; None for other cells."""
         if self.kind is Kind.DATE:
             return partial(microseconds_of, pattern=self.pattern)
         return number_of if self.pattern is None else NumberFormat.parse(self.pattern).number_of

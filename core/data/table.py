@@ -1,7 +1,7 @@
 """Tables of raw cells, as people bring them: numbers with gaps, and texts.
 
-A table keeps what its file says, and no more: that a column of texts holds categories, dates or sentences is
-said by a schema (``core.data.schema``), and may be said anew without reading the file again.
+A table keeps what its file contains, and nothing more: a schema (``core.data.schema``) says whether a column
+of texts holds categories, dates or sentences, and can be changed without reading the file again.
 """
 
 from __future__ import annotations

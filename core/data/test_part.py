@@ -1,4 +1,4 @@
-"""Rows that are held out to measure what is trained on the others, where nobody names a test part."""
+"""Chooses the rows that are held out for measuring a model, if the user names no test part."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from core.types import BoolArray, IntArray
 SHARE: Final = 0.2
 """Share of the rows of each class that are held out."""
 LEAST_ROWS: Final = 100
-"""Of fewer labelled rows none are held out."""
+"""With fewer labelled rows, no rows are held out."""
 LEAST_TRAINING_ROWS: Final = 2
 """Rows that each class keeps for training."""
 _LEAST_TAKEN: Final = 0.9
 
 
 def held_out_rows(y: NDArray[np.int32], digests: Digests, seed: int) -> IntArray:
-    """Ascending numbers of the rows to measure on, the same for the same seed; none if there are few rows.
+    """Ascending numbers of the held-out rows, the same for the same seed; empty if there are few rows.
 
-    Each class gives a fifth of its rows, as far as it keeps two. Equal rows stay in one part, unless that
-    would cost a tenth of the test part: where rows have few different values, new rows repeat them, too.
+    Each class gives a fifth of its rows, but keeps at least two. Equal rows stay in one part, unless that
+    would cost a tenth of the test part: if rows have only a few different values, new rows will repeat them,
+    too.
 
     y: (n,) codes, −1 without a label. digests: (n,), equal for equal rows.
     """
@@ -123,9 +124,9 @@ def _groups(digests: Digests, marks: RowMarks) -> Digests:
 
 
 def _taken(codes: NDArray[np.int32], turns: IntArray, groups: IntArray, room: IntArray) -> IntArray:
-    """Ascending numbers of the rows of groups all of whose rows have room in their class, (m,).
+    """Ascending numbers of the taken rows, (m,): rows of whole groups that fit into ``room`` of each class.
 
-    turns: (n,) of the groups, those with the smallest go first. groups: (n,) in [0, n). room: (K,).
+    turns: (n,) order of the groups, smallest first. groups: (n,) in [0, n). room: (K,).
     """
     order = np.lexsort((turns, codes))
     ordered = codes[order]

@@ -23,7 +23,7 @@ MAX_MAGNITUDE = 1e100
 """Largest absolute value accepted, so that sums of squares stay finite in float64."""
 
 NO_VALUE = "has no value, and had one in every training row"
-"""What is said of a column that a row has a gap in, and may not."""
+"""Message about a row with a gap in a column that may not have gaps."""
 
 QUIET = np.errstate(over="ignore", invalid="ignore")
 """For functions that look themselves at whether their result is finite, instead of NumPy's warnings."""
@@ -35,7 +35,7 @@ _NO_NUMBERS = {
     "c": "Complex data not supported; make a column of the real and one of the imaginary part",
     "V": "make a column of each field",
 }
-"""Kinds of NumPy's types, and what to send instead."""
+"""Kinds of NumPy types that are not numbers, and what to send instead."""
 _ABSENT = frozenset({"NAType", "NaTType"})
 """Types of pandas for missing values, which are unequal to themselves or to nothing."""
 
@@ -102,7 +102,7 @@ def value_fault(value: float, field: str, row: int, column: int, names: Sequence
 
 
 def no_value(name: str) -> str:
-    """What is said of a row with a gap in a column that had none in training."""
+    """The message about a row with a gap in a column that had no gap in training."""
     return f"{name!r:.100} {NO_VALUE}"
 
 
@@ -133,8 +133,8 @@ def as_dense(X: Any, field: str, *, ndim: int = 2) -> NDArray[np.floating]:
 
 
 def refuse_no_numbers(array: NDArray[Any], field: str) -> None:
-    """Raise InvalidProblem for an array that NumPy would turn into numbers that nobody meant: with a masked
-    value, or of durations, moments, complex numbers or records.
+    """Raise InvalidProblem for an array that NumPy would silently turn into wrong numbers: with a masked
+    value, or with durations, moments, complex numbers or records.
     """
     if isinstance(array, np.ma.MaskedArray) and np.ma.is_masked(array):
         place = [int(axis[0]) for axis in np.nonzero(np.ma.getmaskarray(array))]
@@ -151,7 +151,7 @@ def refuse_no_numbers(array: NDArray[Any], field: str) -> None:
 
 
 def _kind_of_no_numbers(kind: type) -> tuple[str, str] | None:
-    """The kind in `_NO_NUMBERS`, and the name, of a type of objects."""
+    """The kind in `_NO_NUMBERS` and the name of a Python or NumPy type of objects."""
     kinds = {"m": (timedelta, np.timedelta64), "M": (date, np.datetime64), "c": (complex, np.complexfloating)}
     return next(((letter, kind.__name__) for letter, types in kinds.items() if issubclass(kind, types)), None)
 

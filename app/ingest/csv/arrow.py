@@ -1,4 +1,4 @@
-"""How Arrow reads the rows of a CSV file: one way for the reader and for the diagnosis of what it refuses."""
+"""Reads the rows of a CSV file with Arrow, in the same way for the reader and for the diagnosis of faults."""
 
 from __future__ import annotations
 

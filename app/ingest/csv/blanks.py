@@ -1,7 +1,7 @@
 """Tables whose cells are separated by blanks, often by several so that columns are aligned.
 
-Arrow takes one separator between two cells, so the file is copied with one blank in place of each run of
-blanks and tabs outside of quotes, and none at the ends of lines. Lines stay where they are.
+Arrow expects one separator between two cells, so the file is copied with one blank instead of each run of
+blanks and tabs outside of quotes, and without blanks at the ends of lines. The lines stay the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _BLOCK_BYTES: Final = 1024**2
 def with_single_blanks(text: bytes) -> bytes:
     """Complete lines with one blank between two cells."""
     parts = text.split(b'"')
-    # Every second part stands within quotes.
+    # Every second part is within quotes.
     parts[::2] = map(_shortened, parts[::2])
     return b'"'.join(parts).strip(b" ")
 
@@ -41,7 +41,7 @@ def copy_with_single_blanks(path: Path, folder: Path | None) -> Iterator[Path]:
             while block := file.read(_BLOCK_BYTES):
                 waiting += block
                 stop = waiting.rfind(b"\n") + 1
-                # A quoted cell may go on in the next block.
+                # A quoted cell may continue in the next block.
                 if stop and waiting.count(b'"', 0, stop) % 2 == 0:
                     copy.write(with_single_blanks(waiting[:stop]))
                     waiting = waiting[stop:]

@@ -1,8 +1,8 @@
-"""Locates the faults of an invalid CSV file, cell by cell, in the blocks in which Arrow finds one.
+"""Locates the faults of an invalid CSV file, cell by cell, in the blocks in which Arrow finds a fault.
 
-Arrow reads each block of about 1 MiB, some hundred times as fast as the rows are looked at here. Doubtful
-blocks, which Arrow can read but whose rows might have faults, are looked at as long as half of the processor
-time lasts.
+Arrow reads each block of about 1 MiB, some hundred times as fast as this module checks its rows. Doubtful
+blocks, which Arrow can read but whose rows might have faults, are checked until half of the processor
+time is used.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def find_faults(
 
     Messages name the column and the line of the file, counted from 1 as editors do. In the fault itself
     ``row`` counts data rows and ``column`` the columns of its field, both from 0.
-    unlabelled: whether labels may be missing. texts: whether features may be texts, and missing.
+    unlabelled: whether labels may be missing. texts: whether features may be texts, or missing.
     """
     rows = _Rows(text, start, end, layout, texts)
     reader = rows_of(rows.lines(), layout.separator, layout.has_quotes)
@@ -71,8 +71,8 @@ def find_faults(
 class _Rows:
     """The lines of a file, without those of blocks that have no fault.
 
-    row, line: of the next row: data rows from 0, −1 is the header; lines read so far. unlocated: what Arrow
-    says of the first block that it cannot read, as a fault without a column.
+    row, line: of the next row: data rows from 0, −1 is the header; number of lines read so far. unlocated:
+    Arrow's error about the first block that it cannot read, as a fault without a column.
     """
 
     text: mmap.mmap | bytes
@@ -127,14 +127,14 @@ class _Rows:
             position = stop
 
     def _has_no_fault(self, block: bytes) -> bool:
-        """Whether no fault of a block is to be reported; if so, its rows and lines are counted."""
+        """Whether a block has no fault to report; if so, its rows and lines are counted."""
         try:
             rows, has_clean_labels, has_clean_numbers = self._read(block)
         except pa.ArrowInvalid as error:
             self.unlocated = self.unlocated or [self._fault_of(error)]
             return False
         lines = rows + (self.row < 0)
-        # Quoted cells may contain ends of lines, and the last may go on in the next block.
+        # Quoted cells may contain line ends, and the last cell may continue in the next block.
         is_whole = lines == len(block.splitlines()) and block.count(b'"') % 2 == 0
         # Labels are only doubtful, but numbers that cannot be used are faults.
         is_doubtful = not has_clean_labels and self.spent < _SECONDS / 2
@@ -145,9 +145,9 @@ class _Rows:
         return True
 
     def _read(self, block: bytes) -> tuple[int, bool, bool]:
-        """The rows of a block, and whether all labels and numbers are certainly without a fault.
+        """The rows of a block, and whether all labels and numbers are certainly valid.
 
-        Raises ArrowInvalid where the reader does.
+        Raises ArrowInvalid like the reader.
         """
         # Only a single thread counts the rows for its errors.
         batches = open_rows(
@@ -197,7 +197,7 @@ def _has_clean_numbers(batch: pa.RecordBatch, layout: CsvLayout) -> bool:
 
 
 def _is_clean(cells: Sequence[str], layout: CsvLayout) -> bool:
-    """Whether a row certainly has no fault. Fast, because most rows of an invalid file are valid."""
+    """Whether a row is certainly valid. It is fast, because most rows of an invalid file are valid."""
     columns = layout.columns
     if len(cells) != columns.count:
         return False
@@ -271,7 +271,7 @@ def _cell_fault(cell: str, position: int, layout: CsvLayout, texts: bool) -> tup
 
 
 def _wanted(cell: str, position: int, layout: CsvLayout) -> str:
-    """What a cell is not, and how to say that it is."""
+    """Why a cell is invalid, and what to write instead."""
     if position in layout.booleans:
         return "neither true nor false, as the cells above it"
     if cell.lower() in NULLS:

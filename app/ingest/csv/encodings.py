@@ -1,4 +1,4 @@
-"""CSV files in other encodings than UTF-8: they are copied. Lines stay where they are."""
+"""CSV files in other encodings than UTF-8, which are copied to UTF-8. The lines stay the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from app.ingest.raw import disk_full_as_unavailable, invalid_file
 _BLOCK_BYTES: Final = 1024**2
 _SAMPLE_BYTES: Final = 4096
 _MARKS: Final = {
-    # That of UTF-16 is the beginning of that of UTF-32.
+    # The mark of UTF-16 is the beginning of the mark of UTF-32.
     codecs.BOM_UTF32_LE: "utf-32",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_LE: "utf-16",
@@ -47,7 +47,7 @@ def _is_text(sample: bytes, encoding: str) -> bool:
 def copy_in_utf8(path: Path, encoding: str, folder: Path | None) -> Iterator[Path]:
     """A copy of a file in UTF-8, in ``folder``, for the duration of the block.
 
-    Raises InvalidRequest for bytes that stand for nothing in the ``encoding``.
+    Raises InvalidRequest for bytes that are invalid in the ``encoding``.
     """
     decoder = codecs.getincrementaldecoder(encoding)()
     with tempfile.NamedTemporaryFile(dir=folder, suffix=".csv") as copy:

@@ -1,4 +1,4 @@
-"""Detects the layout of a CSV file: separator, header, decimal sign, and what each column is."""
+"""Detects the layout of a CSV file: separator, header, decimal sign, and the role of each column."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ _COMMA_NUMBER: Final = re.compile(r"[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?")
 class CsvLayout:
     """Layout of a file; its columns have names if it has a header.
 
-    decimal: sign of decimals. booleans: positions of the columns of true and false. sample: cells of the
+    decimal: decimal sign. booleans: positions of the columns of true and false. sample: cells of the
     first rows. decisions: how all this was found, without those of ``columns``. header: whether line 1 is
-    none of the rows; by default it is the line of the names. has_quotes: whether quotes enclose cells; where
-    they do not, they are letters. skipped: lines above the table. warnings: code and text of each.
+    not a row; by default it has the names. has_quotes: whether quotes enclose cells; otherwise
+    they are letters. skipped: number of lines above the table. warnings: code and text of each.
     """
 
     separator: str
@@ -111,16 +111,17 @@ def sniff(
 ) -> CsvLayout:
     """Detect the layout from the beginning of a file. Raises InvalidRequest.
 
-    The separator is the one of ``, ; tab |`` that splits the first lines into equally many cells, of which
-    the largest share are numbers, or else the most cells; or blanks, if they do so with more numbers. Line 1
-    is a header if a cell of it is the name of the label column that is asked for, or a usual one that does
-    not occur again in its column, or if none of the other cells is a number, true or false.
+    The separator is the one of ``, ; tab |`` that splits the first lines into equally many cells, of
+    which the largest share are numbers, or otherwise the most cells; or blanks, if these give more
+    numbers. Line 1 is a header if one of its cells is the requested name of the label column, or a usual
+    name that does not occur again in its column, or if none of the other cells is a number, true or
+    false.
 
-    The cells must be separated by single blanks where blanks are the separator, see `separator_of`.
+    If blanks are the separator, single blanks must separate the cells, see `separator_of`.
 
-    whole: ``beginning`` is the whole file, so its last line is complete. index: columns known to number the
-    rows, each with the reason; by default the column that has the name of one. rows: given if the file is of
-    rows to ask about, without labels; a column of labels may be there, and is not read.
+    whole: ``beginning`` is the whole file, so its last line is complete. index: columns known to number
+    the rows, each with the reason; by default the column with a usual name of an index. rows: given if
+    the file has rows without labels; it may have a column of labels, which is not read.
     """
     lines = _complete_lines(beginning, whole)
     if not lines[0].strip():
@@ -161,14 +162,14 @@ def sniff(
 
 
 def separator_of(beginning: bytes, options: ReadingOptions, *, whole: bool) -> str:
-    """The separator that `sniff` finds, also where runs of blanks separate the cells. Raises as it does."""
+    """The separator that `sniff` finds, also if runs of blanks separate the cells. Raises as it does."""
     return _separator(_complete_lines(beginning, whole), options)[1]
 
 
 def variant_of(
     beginning: bytes, options: ReadingOptions, layout: CsvLayout, *, whole: bool
 ) -> tuple[str, ...]:
-    """What sets the layout that ``options`` give apart from the one that is found without them."""
+    """How the layout that ``options`` give differs from the one that is found without them."""
     if not {"separator", "header", "decimal", "label_column"} & set(options.said):
         return ()
     try:
@@ -207,7 +208,7 @@ def _header(
     options: ReadingOptions,
     known: Sequence[str],
 ) -> Decision:
-    """Whether line 1 names the columns. known: names that columns of the file may have."""
+    """Whether line 1 has the names of the columns. known: names that columns of the file may have."""
     said = _said_header(first, options)
     if said is not None:
         return said
@@ -242,7 +243,7 @@ def _header(
 
 
 def _said_header(first: Sequence[str], options: ReadingOptions) -> Decision | None:
-    """Whether line 1 names the columns, where the sender's options say so."""
+    """Whether line 1 has the names of the columns, if the sender's options say so."""
     if options.header is not None:
         return Decision("header", options.header, GIVEN)
     if options.column_names is not None:
@@ -259,10 +260,10 @@ def _said_header(first: Sequence[str], options: ReadingOptions) -> Decision | No
 
 
 def _counting_header(first: Sequence[str], below: Sequence[Sequence[str]]) -> Decision | None:
-    """Whether line 1 names the columns by their numbers, as pandas names those of a frame without names.
+    """Whether line 1 names the columns by their numbers, as pandas does for a frame without names.
 
-    None where it does not count, or has hardly enough cells to tell. Raises InvalidRequest where such numbers
-    may as well be a row.
+    None if it does not count, or has too few cells to tell. Raises InvalidRequest if such numbers may also be
+    a row.
     """
     starts_with_index = bool(index_candidates(first))
     start = int(starts_with_index)
@@ -288,7 +289,7 @@ def _counting_header(first: Sequence[str], below: Sequence[Sequence[str]]) -> De
 
 
 def ambiguous_header(why: str) -> InvalidRequest:
-    """The error where line 1 may be a row, and may name the columns. why: a clause."""
+    """The error if line 1 may either be a row or name the columns. why: a clause."""
     text = (
         f"Line 1 has numbers, and it is doubtful whether it is a row or names the columns: {why}. If it names"
         f" the columns, send {reading_hint('header', 'yes')}; if it is a row, {reading_hint('header', 'no')}."
@@ -320,7 +321,7 @@ def _names(first: Sequence[str], header: Decision, options: ReadingOptions) -> S
 
 
 def _empty(names: Sequence[str] | None, count: int, rows: Sequence[Sequence[str]]) -> list[int]:
-    """The last column, if it has no name and no values, as where a separator ends each line."""
+    """The last column, if it has no name and no values, for example because a separator ends each line."""
     last = count - 1 if rows else 0
     is_empty = last > 1 and not any("".join(row[last:]) for row in rows)
     return [last] if is_empty and (names is None or not names[last].strip()) else []
@@ -340,7 +341,7 @@ def _likely_label(first: Sequence[str], wanted: str | None) -> int:
 
 
 def _decimal(data: Sequence[Sequence[str]], separator: str, options: ReadingOptions) -> Decision:
-    """The sign of decimals; a point where both occur: then each column is looked at by itself."""
+    """The decimal sign; a point if both signs occur, because each column is then checked separately."""
     if options.decimal is not None:
         return Decision("decimal", options.decimal, GIVEN)
     if separator == ",":
@@ -356,8 +357,8 @@ def _decimal(data: Sequence[Sequence[str]], separator: str, options: ReadingOpti
 
 
 def _separator(lines: Sequence[str], options: ReadingOptions) -> tuple[Sequence[str], str, bool, str]:
-    """The lines, of which those that a quoted cell joins are one, the separator, whether quotes enclose
-    cells, and why it is that separator. Raises InvalidRequest for a title above the table.
+    """The lines (lines that a quoted cell joins are one), the separator, whether quotes enclose cells, and
+    the reason for the separator. Raises InvalidRequest for a title above the table.
     """
     has_odd = any(line.count('"') % 2 for line in lines)
     marks = SEPARATORS if options.separator is None else (options.separator,)
@@ -370,10 +371,10 @@ def _separator(lines: Sequence[str], options: ReadingOptions) -> tuple[Sequence[
 
 
 def _with_quotes(lines: Sequence[str], marks: Sequence[str]) -> tuple[Sequence[str], str, bool, str] | None:
-    """The separator of lines of which some have one quote too many; None where it is not found.
+    """The separator of lines of which some have one quote too many; None if it is not found.
 
-    They enclose cells of several lines where the joined lines are rows to the letter. Otherwise they are
-    letters where each line alone has as many separators.
+    Quotes enclose cells of several lines if the joined lines are valid rows. Otherwise they are
+    letters if each line alone has the same number of separators.
     """
     joined = _joined(lines)
     text = "\n".join(joined).encode(errors="surrogateescape")
@@ -391,7 +392,7 @@ def _with_quotes(lines: Sequence[str], marks: Sequence[str]) -> tuple[Sequence[s
 
 
 def _joined(lines: Sequence[str]) -> list[str]:
-    """Rows of one or more lines: a quoted cell may have line breaks. The last row may be left out."""
+    """Rows of one or more lines, because a quoted cell may have line breaks. The last row may be left out."""
     rows, waiting = [], ""
     for line in lines:
         waiting = f"{waiting}\n{line}" if waiting else line
@@ -428,7 +429,7 @@ def _with_single_blanks(line: str) -> str:
 
 
 def _check_title(lines: Sequence[str], marks: Sequence[str]) -> None:
-    """Raise InvalidRequest if the first lines are a comment or a title, and those below them a table."""
+    """Raise InvalidRequest if the first lines are a comment or a title, and the lines below are a table."""
     if re.fullmatch(r"sep=.?", lines[0].strip()):
         text = (
             f"Line 1, {lines[0].strip()!r}, is a note for a spreadsheet program and not a row of the table."
@@ -474,7 +475,7 @@ def _complete_lines(beginning: bytes, whole: bool) -> list[str]:
 
 def _split_quality(lines: Sequence[str], separator: str) -> tuple[bool, float, int]:
     """Sort key of a separator: whether it splits all lines into equally many cells, the share of numbers
-    among those below line 1, and how many cells there are.
+    below line 1, and the number of cells.
     """
     counts = [_count_cells(line, separator) if separator in line else 1 for line in lines]
     if counts[0] < 2 or len(set(counts)) != 1:
@@ -500,7 +501,7 @@ def _cells(line: str, separator: str, has_quotes: bool) -> list[str]:
 
 
 def _lenient(line: str, separator: str, has_quotes: bool) -> list[str]:
-    """The stripped cells of a line; none if it cannot be read, which is reported with its place later."""
+    """The stripped cells of a line; empty if it cannot be read, because the fault is reported later."""
     try:
         return [cell.strip() for cell in _split(line, separator, has_quotes)]
     except csv.Error:
@@ -512,7 +513,7 @@ def _split(line: str, separator: str, has_quotes: bool = True) -> list[str]:
 
 
 def rows_of(lines: Iterable[str], separator: str, has_quotes: bool) -> Reader:
-    """The cells of rows, by the module of the standard library. Raises csv.Error while it is read."""
+    """The cells of rows, read by the standard library's module. Raises csv.Error during reading."""
     if has_quotes:
         return csv.reader(lines, delimiter=separator)
     return csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE)

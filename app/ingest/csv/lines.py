@@ -18,7 +18,7 @@ from app.ingest.raw import invalid_file
 
 _BLOCK_BYTES = 1024**2
 _SECONDS = 1.0
-"""Processor time in which the lines of some rows are looked for."""
+"""Limit of the processor time for finding the lines of some rows."""
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -80,7 +80,7 @@ class LineNumbers:
 def mapped(path: Path, skipped: int = 0) -> Iterator[tuple[mmap.mmap, int, int]]:
     """The mapped file with start and end of its text, without byte order mark and trailing empty lines.
 
-    skipped: lines at its beginning that are left out.
+    skipped: number of lines at the beginning to leave out.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
         start = len(_BOM) if text[: len(_BOM)] == _BOM else 0
@@ -96,7 +96,7 @@ def mapped(path: Path, skipped: int = 0) -> Iterator[tuple[mmap.mmap, int, int]]
 
 
 def count_lines(text: mmap.mmap, start: int, end: int) -> int:
-    """How many lines the text has between two places, whichever marks end them."""
+    """Number of lines between two positions of the text, with any line ends."""
     line_feeds = returns = 0
     for position in range(start, end, _BLOCK_BYTES):
         block = np.frombuffer(text[position : min(end, position + _BLOCK_BYTES)], dtype=np.uint8)

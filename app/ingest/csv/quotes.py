@@ -1,4 +1,4 @@
-"""What the quotes of a CSV file are: they enclose cells, also some of several lines, or are letters."""
+"""The meaning of quotes in a CSV file: they enclose cells, possibly of several lines, or they are letters."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Quotes:
 
 
 def quotes_of(text: mmap.mmap | bytes, start: int, end: int, separator: str) -> Quotes:
-    """What the quotes in ``text[start:end]`` are.
+    """The meaning of the quotes in ``text[start:end]``.
 
-    They are letters if some line has an odd number of them, every line has as many separators, and some quote
-    stands where none can begin or end a cell.
+    They are letters if some line has an odd number of them, every line has the same number of separators, and
+    some quote is in a position where it can neither begin nor end a cell.
     """
     if text.find(b'"', start, end) < 0:
         return Quotes(enclose_line_breaks=False, are_letters=False)
@@ -45,7 +45,7 @@ def quotes_of(text: mmap.mmap | bytes, start: int, end: int, separator: str) -> 
 
 
 def quotes_enclose(text: mmap.mmap | bytes, start: int, end: int, separator: str) -> bool:
-    """Whether all quotes stand where they begin or end cells, or are two in a row for one."""
+    """Whether all quotes begin or end cells, or are two in a row that mean one."""
     is_border = np.zeros(256, dtype=bool)
     is_border[[*map(ord, f'{separator}\r\n"')]] = True
     before, seen = ord("\n"), 0

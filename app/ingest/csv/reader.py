@@ -74,7 +74,7 @@ OPTIONS = (
     "column_names",
     "encoding",
 )
-"""What can be said of a CSV file."""
+"""Options that a sender may set for a CSV file."""
 OPTIONS_OF_ROWS = (
     "label_column",
     "header",
@@ -85,12 +85,12 @@ OPTIONS_OF_ROWS = (
     "column_names",
     "encoding",
 )
-"""What can be said of a CSV file of rows to ask about."""
+"""Options that a sender may set for a CSV file of rows without labels."""
 
 _SNIFF_BYTES = 1024**2
 _LONGEST_FIRST_LINE = 64 * 1024**2
 _COMPARED = 1000
-"""Different texts of a column among which numbers with another sign of decimals are looked for."""
+"""Number of different texts of a column that are checked for numbers with another decimal sign."""
 
 
 def read_csv(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawData:
@@ -135,7 +135,7 @@ def read_csv(path: Path, limits: DatasetLimits, options: ReadingOptions) -> RawD
 
 
 def read_csv_rows(path: Path, limits: DatasetLimits, options: ReadingOptions, known: Known) -> FeatureRows:
-    """Read rows of features without labels, as `read_csv` reads them beside labels; raises as it does."""
+    """Read rows of features without labels, as `read_csv` reads features; raises as it does."""
     with _opened(path, limits, options, known) as file:
         layout, table = file.read()
         decisions = (*layout.columns.decisions, *layout.decisions, *file.decisions)
@@ -167,9 +167,9 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """A mapped file with start and end of its text. known: of rows without labels, see `Known`.
+    """A mapped file with start and end of its text. known: for rows without labels, see `Known`.
 
-    unicode: UTF-16 or UTF-32, if it is the copy of a file in that encoding.
+    unicode: UTF-16 or UTF-32, if this is a copy of a file in that encoding.
     """
 
     path: Path
@@ -182,7 +182,7 @@ class _File:
     unicode: str | None = None
 
     def read(self) -> tuple[CsvLayout, _Table]:
-        """The layout, and what the file holds. Raises InvalidRequest, TooLarge."""
+        """The layout, and the contents of the file. Raises InvalidRequest, TooLarge."""
         layout = self._sniff(None)
         guessed = () if self.options.index_column is not None else layout.columns.index
         table_layout, table = self._table(layout)
@@ -213,7 +213,7 @@ class _File:
 
     @property
     def variant(self) -> tuple[str, ...]:
-        """What sets this reading apart from that of the whole file by its own names."""
+        """How this reading differs from that of the whole file by its own names."""
         said = self.options
         found = {
             "skip_lines": said.skip_lines,
@@ -256,7 +256,7 @@ class _File:
             )
 
     def _table(self, layout: CsvLayout) -> tuple[CsvLayout, _Table]:
-        """The table, with the layout that reads it. Raises InvalidRequest, TooLarge."""
+        """The table, and the layout with which it was read. Raises InvalidRequest, TooLarge."""
         columns = layout.columns
         self.limits.check_shape(0, columns.count)
         rows = count_lines(self.text, self.start, self.end) - layout.has_header
@@ -267,7 +267,7 @@ class _File:
             return self._table_of_cells(layout, rows)
         layouts = [layout]
         if layout.separator != "," and not layout.decimal_is_given and layout.decimal == ".":
-            # The first decimal comma may stand below the lines that were looked at.
+            # The first decimal comma may be below the lines that were checked.
             layouts.append(layout.with_decimal(",", "the file has numbers with decimal commas"))
         for tried in layouts:
             try:
@@ -290,21 +290,21 @@ class _File:
 
     @property
     def _kinds(self) -> Mapping[str, KindSpec]:
-        """The kinds that are said of columns, by name."""
+        """The kinds that the sender gave for columns, by name."""
         of_model = None if self.known is None else self.known.kinds
         return self.options.kinds if of_model is None else of_model
 
     def _needs_cells(self, layout: CsvLayout) -> bool:
-        """Whether the columns are surely no numbers without gaps, or were said to be something else."""
+        """Whether the columns are surely not numbers without gaps, or the sender gave other kinds."""
         if self.options.columns or self.options.null_values or not layout.has_quotes:
             return True
         positions = [k for table in layout.columns.tables.values() for k in table]
         return not all(layout.is_value(row[k], k) for row in layout.rows for k in positions)
 
     def _table_of_cells(self, layout: CsvLayout, rows: int) -> tuple[CsvLayout, _Table]:
-        """The table as columns of raw cells. rows: as many as there can be.
+        """The table as columns of raw cells. rows: largest possible number of rows.
 
-        Raises InvalidRequest, and TooLarge before columns are read that would be too many.
+        Raises InvalidRequest, and TooLarge before too many columns are read.
         """
         check_width(layout.columns)
         quotes = quotes_of(self.text, self.start, self.end, layout.separator)
@@ -330,7 +330,7 @@ class _File:
         return layout, table
 
     def _is_sure(self, layout: CsvLayout, table: _Table) -> bool:
-        """Whether all numbers are of usable size, and none of them may be thousands."""
+        """Whether all numbers have a usable size, and none of them may have separators of thousands."""
         if not all(map(_is_usable, table.numbers.values())):
             return False
         return not any(
@@ -410,7 +410,7 @@ def _opened(
 
 
 def _left_out(names: Sequence[str] | None, position: int, texts: Sequence[str]) -> str | None:
-    """Why a column is left out, if it is: it numbers the rows, or it is the empty one behind the last."""
+    """Why a column is left out, or None: it numbers the rows, or it is the empty one after the last."""
     if texts and not any(texts):
         return "it has no name and no values"
     return index_reason(names[position], texts) if names and position in index_candidates(names) else None
@@ -424,7 +424,7 @@ def _is_usable(values: NDArray[np.float64]) -> bool:
 def _check_repeated_header(
     columns: Columns, cells: Mapping[int, Column], labels: Sequence[str], lines_of: LinesOf
 ) -> None:
-    """Raise InvalidRequest for a row that repeats the header, as where files were put together."""
+    """Raise InvalidRequest for a row that repeats the header, for example in concatenated files."""
     names, label = columns.names, columns.label
     if names is None or label is None or names[label] not in labels:
         return
@@ -441,7 +441,7 @@ def _text_of(cells: TextCells, row: int) -> str | None:
 
 
 def _labels(labels: list[str], layout: CsvLayout) -> list[str]:
-    """Labels with decimal points, if all of them are numbers and commas are signs of decimals here."""
+    """Labels with decimal points, if all of them are numbers and commas are decimal signs here."""
     if layout.separator == "," or (layout.decimal_is_given and layout.decimal == "."):
         return labels
     points = {label: label.replace(",", ".") for label in set(labels)}
@@ -451,7 +451,7 @@ def _labels(labels: list[str], layout: CsvLayout) -> list[str]:
 
 
 def _check_label(layout: CsvLayout, labels: list[str]) -> None:
-    """Raise InvalidRequest where the last column, taken for want of a better one, hardly holds classes."""
+    """Raise InvalidRequest if the last column, taken because no other is better, hardly holds classes."""
     columns = layout.columns
     if columns.label_is_guessed and columns.label is not None:
         doubt = label_doubt(labels, may_lack=columns.labels_may_lack)
@@ -461,7 +461,7 @@ def _check_label(layout: CsvLayout, labels: list[str]) -> None:
 
 
 def _check_label_of_sample(layout: CsvLayout) -> None:
-    """The same for the first rows of a file that cannot be read because its classes stand elsewhere."""
+    """The same for the first rows of a file that cannot be read because its classes are elsewhere."""
     columns, sample = layout.columns, layout.sample
     if not columns.label_is_guessed or columns.label is None:
         return
@@ -481,7 +481,7 @@ def _ambiguous(layout: CsvLayout, doubt: str) -> InvalidRequest:
     columns = layout.columns
     last = columns.label or 0
     skipped = {last, *columns.unread, *columns.privileged, *columns.scores}
-    # Columns of texts first: with numbers beside them they are the likelier classes.
+    # Columns of texts come first, because they are more likely to be classes than numbers beside them.
     likely = likely_labels(layout.sample, skipped)
     rows = [row for row in layout.sample if len(row) == columns.count]
     texts = [k for k in likely if not any(layout.is_value(row[k], k) for row in rows)]
@@ -491,7 +491,7 @@ def _ambiguous(layout: CsvLayout, doubt: str) -> InvalidRequest:
 
 
 def _check_first_label(layout: CsvLayout, labels: list[str]) -> None:
-    """Raise InvalidRequest where line 1, read as a row, seems to be the header."""
+    """Raise InvalidRequest if line 1, read as a row, seems to be the header."""
     header = next(one for one in layout.decisions if one.name == "header")
     names, label = layout.columns.names, layout.columns.label
     if header.reason == GIVEN or header.reason.startswith(COUNTS):

@@ -1,8 +1,8 @@
 """Reads the columns of a CSV file as raw cells: numbers with gaps, and texts.
 
-Arrow reads columns that seem to hold numbers as numbers, and all others as texts of which each is stored
-once. What Arrow does not say of the numbers, which tokens stood for missing values and whether digits began
-with a zero, is looked up in the texts of the columns in question.
+Arrow reads columns that seem to hold numbers as numbers, and all others as texts, each of which is stored
+once. Arrow does not tell which tokens were read as missing values, or whether digits began with a zero. The
+texts of such columns are searched for this.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LONGEST_START: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class CellReader:
-    """kinds: what was said of columns, by position. nulls: tokens of missing values. are_known: whether they
+    """kinds: given kinds of columns, by position. nulls: tokens of missing values. are_known: whether they
     are the columns of a model.
     """
 
@@ -85,13 +85,13 @@ class CellReader:
         return columns | self._text_columns(self._read(set(), wrong, labels=False).texts), found.labels
 
     def _text_columns(self, texts: dict[int, list[pa.Array]]) -> dict[int, Column]:
-        """Columns from chunks of texts, which are taken out of ``texts``."""
+        """Columns from chunks of texts, which are removed from ``texts``."""
         return {
             k: text_column(texts.pop(k), self.nulls, self.kinds.get(k), self.layout.decimal) for k in [*texts]
         }
 
     def _seems_number(self, position: int) -> bool:
-        """Whether the first cells of a column are numbers and gaps, so that it is first read as such."""
+        """Whether the first cells of a column are numbers and gaps, so that it is first read as numbers."""
         if position in self.layout.booleans:
             return False
         if keeps_texts(self.kinds.get(position)):
@@ -129,9 +129,9 @@ class CellReader:
     def _looked_up(
         self, positions: set[int], gaps: Mapping[int, NDArray[np.intp]] | None
     ) -> tuple[set[int], dict[int, Counter[str]]]:
-        """Of columns that seem to hold numbers, those that do not, and the tokens of missing values.
+        """Among columns that seem to hold numbers, those that do not, and the tokens of missing values.
 
-        gaps: rows of these, of columns that hold numbers indeed; None if all are in doubt.
+        gaps: rows of these tokens, for columns that do hold numbers; None if all are in doubt.
         """
         wrong: set[int] = set()
         tokens: dict[int, Counter[str]] = {k: Counter() for k in positions}
@@ -161,7 +161,7 @@ class CellReader:
 
     @property
     def _null_cells(self) -> set[str]:
-        """The tokens of missing values as they may stand in a cell."""
+        """The tokens of missing values in the forms that a cell may have."""
         return {f"{before}{token}{after}" for token in self.nulls for before in _SIDES for after in _SIDES}
 
     def _batches(self, types: Mapping[int, pa.DataType]) -> Iterator[pa.RecordBatch]:
@@ -182,7 +182,7 @@ _SIDES: Final = ("", " ")
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Columns by position. texts: in chunks. gaps: rows of those of the numbers. unusable: columns with
+    """Columns by position. texts: in chunks. gaps: rows of the gaps of number columns. unusable: columns with
     others than finite numbers.
     """
 
