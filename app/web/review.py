@@ -22,7 +22,7 @@ from app.ingest.orders import DatasetContent, RevisionContent
 from app.services import review as reviews
 from app.services import shadows
 from app.services.feedback import give_feedback
-from app.services.revisions import revised_dataset
+from app.services.revisions import Changes, revised_dataset
 from app.web.forms import read_form, see
 from app.web.rendering import page, segment
 
@@ -102,9 +102,7 @@ async def make_dataset(
             store,
             context.files,
             base,
-            append=made.id,
-            delete=(),
-            note=f"reviewed rows of {model}@{alias}",
+            Changes(append=made.id, note=f"reviewed rows of {model}@{alias}"),
             created_by=caller.id,
             limits=context.settings,
             read=lambda order: context.reader.read(order, RevisionContent, gone, by),

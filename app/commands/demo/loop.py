@@ -200,8 +200,8 @@ def _retrain(console: Console, client: Client, dataset: str) -> tuple[int, int]:
     reviewed = client.review_dataset(MODEL, ALIAS)["dataset"]
     revised = client.revise_dataset(dataset, append=reviewed["id"], note="the scanner moved")
     console.print(
-        f"  {reviewed['rows']} rows of which people said the class; revision {revised['revision']} of the data"
-        f" set has {revised['rows']} rows."
+        f"  {reviewed['rows']} rows of which people said the class; revision {revised['revision']} of the"
+        f" data set has {revised['rows']} rows."
     )
     job = client.retrain(MODEL, revised["id"], base=ALIAS).wait()
     return _version(job), reviewed["rows"]
@@ -216,6 +216,7 @@ def _shadow(console: Console, client: Client, candidate: int, images: Images) ->
     _until(lambda: client.shadow(MODEL, ALIAS)["asked"] >= 3 * 150, "the shadow was counted")
     for one in client.shadow(MODEL, ALIAS)["classes"]:
         equal = one["agreement"]
+        assert equal is not None, "both have answered"
         console.print(
             f"  class {one['label']}: {one['asked']} answers of both, {equal['estimate']:.0%} equal"
             f" ({equal['low']:.0%} to {equal['high']:.0%}); {one['only_candidate']} yes of version"

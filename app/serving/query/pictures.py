@@ -64,7 +64,10 @@ class _Slot:
 
 
 class Pictures:
-    """Makes queries with pictures ones with vectors. open_pool: opens what encodes them, once it is needed."""
+    """Replaces the pictures of queries by their vectors.
+
+    open_pool: makes the pool that encodes them, when it is needed first.
+    """
 
     def __init__(self, open_pool: Callable[[], EncoderPool], limits: RequestLimits) -> None:
         self._open_pool, self._limits = open_pool, limits
