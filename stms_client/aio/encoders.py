@@ -8,7 +8,6 @@ from pathlib import Path
 from stms_client import calls
 from stms_client.aio.connection import Connection
 from stms_client.documents import OwnEncoder
-from stms_client.transport import Progress
 
 
 class Encoders(Connection):
@@ -30,7 +29,6 @@ class Encoders(Connection):
         name: str | None = None,
         output: str = "",
         licence: str = "",
-        progress: Progress | None = None,
     ) -> OwnEncoder:
         """Add an ONNX file as an encoder, which the server checks and tries.
 
@@ -38,7 +36,7 @@ class Encoders(Connection):
         its ending. output: name of the output with the vector, if there are several. licence: of the file.
         """
         path = Path(file)
-        return await self.do(calls.add_encoder(path, name or path.stem, expects, output, licence), progress)
+        return await self.do(calls.add_encoder(path, name or path.stem, expects, output, licence))
 
     async def delete_encoder(self, name: str) -> None:
         """Delete an own encoder that neither a version nor an unfinished job uses."""
