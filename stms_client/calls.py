@@ -36,7 +36,6 @@ from stms_client.documents import (
     ImportedVersion,
     Job,
     Key,
-    OwnEncoder,
     Upload,
 )
 from stms_client.errors import InvalidInput, Json, StmsError
@@ -342,13 +341,6 @@ def import_bundle(
     )
 
 
-def add_encoder(file: Path, name: str, expects: str, output: str, licence: str) -> Call[OwnEncoder]:
-    """Upload of an encoder. Uploading the same one again has no effect."""
-    params = {"name": name, "input": expects, "output": output or None, "licence": licence or None}
-    head = {"Content-Type": "application/vnd.onnx"}
-    return Call("POST", "/v1/encoders", decoded, without_none(params), head, file=file)
-
-
 def bundle_part(classes: Sequence[ClassName] | None, teacher: bool) -> dict[str, Any]:
     """Parameters that say what of a version is in its bundle. Raises InvalidInput for no class at all."""
     names = None if classes is None else names_of(classes)
@@ -418,11 +410,6 @@ def alias_path(model: str, alias: str) -> str:
 def revoke_key(key_id: str) -> Call[Key]:
     """Revocation of an API key."""
     return Call("DELETE", f"/v1/keys/{segment(key_id)}", decoded)
-
-
-def encoder_path(name: str) -> str:
-    """Path of an own encoder."""
-    return f"/v1/encoders/{segment(name)}"
 
 
 def webhook_path(webhook_id: str) -> str:
