@@ -374,10 +374,8 @@ def retrain(
 ) -> Call[Job]:
     """Training of a version again, which its idempotency key makes repeatable."""
     body: dict[str, Any] = {"from": base, "hyperparameters": dict(hyperparameters or {})}
-    if classes != "all":
-        body["classes"] = classes if isinstance(classes, str) else list(classes)
-    given = {"dataset_id": dataset_id, "alias": alias}
-    body |= {name: value for name, value in given.items() if value is not None}
+    some = None if classes == "all" else classes if isinstance(classes, str) else list(classes)
+    body |= without_none({"dataset_id": dataset_id, "alias": alias, "classes": some})
     path = f"{model_path(model)}/retrain"
     return _post(path, body, decoded, {"Idempotency-Key": key or uuid.uuid4().hex})
 
@@ -444,11 +442,6 @@ def act(path: str, _kind: type[T]) -> Call[T]:
 def delete(path: str) -> Call[None]:
     """Deletion of a resource."""
     return Call("DELETE", path, lambda _: None, repeatable=False)
-
-
-def erase(path: str, kind: type[T]) -> Call[T]:
-    """Deletion that may be asked for again, and the document of this kind that tells what was deleted."""
-    return Call("DELETE", path, _reader(kind), is_long=True)
 
 
 def page(path: str, **params: str | float | None) -> Call[Page]:

@@ -252,7 +252,8 @@ class Datasets(Connection):
         ``versions`` in the result are those that were trained on such rows, and may contain some.
         """
         path = f"/v1/subjects/{calls.segment(subject)}"
-        return await self.do(calls.erase(path, ErasedSubject))
+        erased: ErasedSubject = await self.do(calls.Call("DELETE", path, calls.decoded, is_long=True))
+        return erased
 
     async def delete_dataset(self, dataset_id: str) -> None:
         """Delete a data set that no unfinished job uses."""

@@ -98,6 +98,13 @@ def test_a_schedule_is_set_changed_and_deleted_by_revision(client: Any, put: Any
     problem(client.get(PATH), 404, "schedule_not_found")
 
 
+def test_a_tenant_has_so_many_schedules(
+    client: Any, dataset_id: str, problem: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.services.schedules.MAX_SCHEDULES", 0)
+    problem(client.put(PATH, json={"every": "daily"}), 409, "too_many_schedules")
+
+
 def test_by_time_one_job_is_begun_and_missed_times_are_made_up_for_once(
     client: Any, put: Any, run: Any, store: Store
 ) -> None:

@@ -93,3 +93,15 @@ def test_pseudonyms_are_of_the_tenant_and_not_of_the_name(client: Any, store: St
         keys = [uow.subjects.of_tenant(tenant).make_key() for tenant in ("a", "b", "a")]
     assert keys[0] == keys[2] != keys[1]
     assert np.unique(np.frombuffer(keys[0], dtype=np.uint8)).size > 8
+
+
+def test_columns_that_name_nobody_are_refused(client: Any, problem: Any) -> None:
+    lists = b'{"a": 1, "who": [1, 2], "label": "x"}\n{"a": 2, "who": [3, 4], "label": "y"}\n' * 2
+    for content, said, code in [
+        (lists, {"format": "jsonl", "subject_column": "who"}, "not_a_name"),
+        (ROWS, {"format": "csv", "subject_column": "nobody"}, "unknown_column"),
+        (b"a,label\n1,x\n2,y\n3,x\n4,y\n", {"format": "csv", "subject_column": "a"}, "no_columns"),
+    ]:
+        answer = client.post("/v1/datasets", params={"label_column": "label"} | said, content=content)
+        document = problem(answer, 400, answer.json()["code"])
+        assert [one["code"] for one in document["errors"]] == [code], document

@@ -244,3 +244,24 @@ def test_a_move_that_would_refuse_questions_is_red_and_needs_a_tick(sign_in: Ent
     assert get_alias(store, "people", "latest").version == 2
     back = person.get("/ui/models/people/move?version=1&alias=latest").text
     assert "allow_schema_change" not in back
+
+
+def test_a_version_is_trained_again_and_gets_other_classes(
+    sign_in: Enter, things: Things, store: Store
+) -> None:
+    person = sign_in("train")
+    shown = person.get("/ui/models/pets/versions/1").text
+    for action in ("retrain", "classes", "classes/merge", "classes/add"):
+        assert f'action="/ui/models/pets/versions/1/{action}"' in shown
+    renamed = person.post("/ui/models/pets/versions/1/classes", label="cat", new="Cat")
+    assert renamed.status_code == 303, renamed.text
+    page = person.get(renamed.headers["location"]).text
+    assert "This version has other classes" in page
+    assert "Cat" in Page(page).text
+    unknown = person.post("/ui/models/pets/versions/1/classes", label="cow", new="")
+    assert unknown.status_code == 404
+    nothing = person.post(
+        "/ui/models/pets/versions/1/retrain", dataset_id="ds_none", classes="changed", alias=""
+    )
+    assert (nothing.status_code, "ds_none" in nothing.text) == (404, True)
+    assert sign_in("query").post("/ui/models/pets/versions/1/retrain").status_code == 403
