@@ -64,7 +64,7 @@ class _Slot:
 
 
 class Pictures:
-    """Makes queries with pictures ones with vectors. open_pool: opens what encodes them, once it is needed."""
+    """Makes queries with pictures ones with vectors. open_pool: opens what encodes them."""
 
     def __init__(self, open_pool: Callable[[], EncoderPool], limits: RequestLimits) -> None:
         self._open_pool, self._limits = open_pool, limits
