@@ -7,7 +7,8 @@ ARG BASE=python:3.11-slim-bookworm
 
 FROM ${BASE} AS root
 # What is installed: runtime; oidc for a server that accepts tokens of issuers; grpc for one with a port for gRPC;
-# objects for a service that keeps large blobs in an object store; images for one that takes pictures;
+# objects for a service that keeps large blobs in an object store; images for one that takes pictures, encoders for one
+# that runs own encoders, too;
 # serving for `stms api` alone, which answers queries and neither reads data sets nor trains.
 ARG LOCK=runtime
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_PYTHON=/opt/venv/bin/python3

@@ -79,6 +79,7 @@ _PANELS: Final = {
         _Entry("bundle", "bundles", "Versions as files."),
         _Entry("monitors", "monitors", "What aliases promise in production."),
         _Entry("feedback", "feedback", "Say of answers whether they were right."),
+        _Entry("encoders", "encoders", "Own encoders of pictures."),
         _Entry("webhooks", "webhooks", "Events sent to other programs."),
         _Entry("workers", "workers"),
         _Entry("servers", "servers"),

@@ -14,6 +14,7 @@ from app.api import (
     dataset_fetch,
     datasets,
     docs,
+    encoders,
     evaluations,
     gates,
     health,
@@ -43,6 +44,7 @@ from app.bundle_server import open_bundle_server
 from app.database_check import check_database
 from app.domain.installation import has_jobs
 from app.domain.ports import JobQueue
+from app.encoders.pool import EncoderPool
 from app.gate.peer import RelayedRequests
 from app.http.client_address import TrustedProxies
 from app.processes.database_metrics import DatabaseMetrics
@@ -53,6 +55,7 @@ from app.processes.os_process import memory_limit
 from app.processes.scoreboard import Scoreboard
 from app.query_parts import group_of, make_server, open_query_parts, prepare_process
 from app.services.health import Probes, database_health
+from app.services.own_encoders import encoder_file
 from app.serving.predictor import Predictor
 from app.serving.server_beats import ServerBeats
 from app.settings import Settings
@@ -102,7 +105,7 @@ def create_app(
     )
     # Uploads are streamed, with limits of their own: see `app.api.uploads`.
     streamed = [bundles.PREFIX, datasets.router.prefix, teachers.router.prefix, *Dashboard.STREAMED]
-    streamed.append(dataset_fetch.PATH)
+    streamed += [dataset_fetch.PATH, encoders.router.prefix]
     app.add_middleware(RequestMiddleware, exempt=health.PATHS, streamed=streamed)
     install_error_handlers(app)
     # `app.api.border` bounds their bodies.
@@ -121,7 +124,7 @@ def create_app(
             retraining,
             teachers,
         )
-        for part in (*training, keys, token_revocations, webhooks):
+        for part in (*training, encoders, keys, token_revocations, webhooks):
             app.include_router(part.router)
         app.include_router(datasets.labels_router)
         app.include_router(monitors.router)
@@ -187,6 +190,7 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
         probes,
         _open_reader(settings, metrics, stack),
         sessions,
+        _open_encoders(settings, store, stack),
         parts.pipeline.tracer,
         parts.pictures,
     )
@@ -237,6 +241,12 @@ def _start_beats(store: Store, app: StmsApi, scoreboard: Scoreboard, stack: Asyn
     beats = ServerBeats(store, metrics, group_of(scoreboard), app.periodic)
     beats.start()
     stack.push_async_callback(beats.stop)
+
+
+def _open_encoders(settings: Settings, store: Store, stack: AsyncExitStack) -> EncoderPool:
+    pool = EncoderPool.of(settings, encoder_file(store))
+    stack.push_async_callback(pool.close)
+    return pool
 
 
 def _open_reader(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> FileReader:

@@ -743,6 +743,24 @@ class Note(TypedDict):
     message: str
 
 
+class OwnEncoder(TypedDict):
+    """An own encoder. digest: SHA-256 of its file, by which versions name it. width: numbers of a vector.
+
+    size: bytes of its file. specification: what it expects and gives, with the digest of its answers to the
+    probes. licence: under which its file may be used, as the tenant says.
+    """
+
+    name: str
+    digest: str
+    kind: str
+    width: int
+    size: int
+    specification: dict[str, Any]
+    licence: str
+    created_at: str
+    created_by: str
+
+
 class Performance(TypedDict):
     """The monitored classes of an alias, those with alarms first, then by their largest evidence.
 

@@ -57,7 +57,7 @@ def listed() -> dict[str, str]:
 
 def test_every_locked_package_has_an_accepted_licence():
     licences = listed()
-    extras = [locked(LOCKS / f"{extra}.txt") for extra in ("oidc", "grpc", "objects", "images")]
+    extras = [locked(LOCKS / f"{extra}.txt") for extra in ("oidc", "grpc", "objects", "images", "encoders")]
     assert set(licences) == {name for name, _ in set().union(*extras)}
     parts = {part for licence in licences.values() for part in re.split(" AND | OR ", licence)}
     assert parts <= ACCEPTED
@@ -80,7 +80,7 @@ def test_the_list_agrees_with_what_the_packages_declare():
     "lock",
     [
         LOCKS / f"{name}.txt"
-        for name in ("runtime", "serving", "oidc", "grpc", "objects", "images", "dev", "docs")
+        for name in ("runtime", "serving", "oidc", "grpc", "objects", "images", "encoders", "dev", "docs")
     ],
     ids=lambda lock: lock.stem,
 )
@@ -107,6 +107,7 @@ def test_packages_are_locked_with_the_extras_that_others_need(lock: Path):
         ("grpc", {"grpcio", "protobuf"}),
         ("objects", {"obstore"}),
         ("images", {"pillow"}),
+        ("encoders", {"flatbuffers", "onnxruntime", "packaging", "pillow", "protobuf"}),
     ],
 )
 def test_an_image_with_an_extra_has_these_packages_more_in_the_versions_of_the_tests(extra, packages):

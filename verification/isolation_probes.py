@@ -27,6 +27,7 @@ class Names:
     key: str
     audit: str
     idempotency: str
+    encoder: str
     webhook: str
     delivery: str
     revocation: str
@@ -201,6 +202,7 @@ def _operation_routes() -> Routes:
         "GET /v1/token-revocations": _lists("/v1/token-revocations", "revocation"),
         "POST /v1/token-revocations": _one("/v1/token-revocations", body=_REVOCATION),
         **_webhook_routes(),
+        **_encoder_routes(),
     }
 
 
@@ -216,6 +218,17 @@ def _webhook_routes() -> Routes:
         f"POST {path}:test": _one(f"{one}:test"),
         f"GET {path}/deliveries": _lists(listed, "delivery"),
         f"POST {path}/deliveries/{{delivery_id}}:repeat": _one(f"{listed}/{{delivery}}:repeat"),
+        f"DELETE {path}": _one(one),
+    }
+
+
+def _encoder_routes() -> Routes:
+    path, one = "/v1/encoders/{encoder}", "/v1/encoders/{encoder}"
+    add = "/v1/encoders?name={encoder}&input=image:32x32:rgb:unit"
+    return {
+        "GET /v1/encoders": _lists("/v1/encoders", "encoder"),
+        "POST /v1/encoders": _one(add, body=b"no model", headers={"content-type": "application/vnd.onnx"}),
+        f"GET {path}": _one(one),
         f"DELETE {path}": _one(one),
     }
 

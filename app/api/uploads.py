@@ -326,3 +326,4 @@ DATASET_BODY: Final = _body(
 )
 HEAD_BODY: Final = _body(["application/x-safetensors", "application/x-npz"], {})
 BUNDLE_BODY: Final = _body(["application/x-tar"], {})
+ENCODER_BODY: Final = _body(["application/vnd.onnx"], {})

@@ -14,6 +14,7 @@ import socket
 import struct
 import time
 from collections.abc import Callable
+from types import ModuleType
 from typing import Final
 
 import msgspec
@@ -21,17 +22,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from app.encoders import features
-from app.encoders.faults import PictureFault
-from app.encoders.messages import FAULT, HEAD, LENGTH, ORDER, READY, VECTOR, Fault, Order, Ready
+from app.encoders.faults import EncoderFailed, PictureFault
+from app.encoders.messages import FAILED, FAULT, HEAD, LENGTH, ORDER, READY, VECTOR, Fault, Order, Ready
 from app.encoders.pixels import decode, library_version
 from app.encoders.probes import probe_pictures
 from app.encoders.sandbox import Sandbox, processor_seconds, restrict
 from app.encoders.specification import EncoderSpecification
 
 _IDLE_SECONDS: Final = 300
-_START_SECONDS: Final = 20.0
-"""Processor time of loading and probing an encoder."""
-_MAX_BYTES: Final = 256 * 1024**2
+_START_FACTOR: Final = 3
+"""Processor time of loading and probing an encoder, as a multiple of that of a question."""
+_MAX_BYTES: Final = 1024**3
+_WIDTHS: Final = range(8, 8193)
+_TRIAL_SECONDS: Final = 1.0
+"""Processor time in which a new encoder must answer each probe."""
 
 Encode = Callable[[bytes], NDArray[np.float32]]
 
@@ -44,12 +48,14 @@ def main() -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _IDLE_SECONDS, 0))
     order = ORDER.decode(_received(connection))
     _warm_up()
+    if not order.encoder.is_built_in:
+        _onnx().warm_up()
     sandbox = restrict(order.memory, order.sandbox)
-    processor_seconds(_START_SECONDS)
+    processor_seconds(_START_FACTOR * order.seconds)
     try:
         encode = _encoder(order, _received(connection) if order.encoder.size else b"")
-        ready = _ready(encode, sandbox)
-    except PictureFault as fault:
+        ready = _ready(encode, order, sandbox)
+    except (PictureFault, EncoderFailed) as fault:
         _send(connection, FAULT, msgspec.json.encode(Fault(fault.code, fault.message)))
         return
     processor_seconds(0)
@@ -61,6 +67,8 @@ def main() -> None:
             kind, body = VECTOR, encode(picture).tobytes()
         except PictureFault as fault:
             kind, body = FAULT, msgspec.json.encode(Fault(fault.code, fault.message))
+        except EncoderFailed as failed:
+            kind, body = FAILED, msgspec.json.encode(Fault(failed.code, failed.message))
         processor_seconds(0)
         _send(connection, kind, body)
 
@@ -109,7 +117,15 @@ def _warm_up() -> None:
 def _encoder(order: Order, file: bytes) -> Encode:
     if order.encoder.is_built_in:
         return _built_in(order.encoder)
-    raise SystemExit(f"The encoder {order.encoder.name} of {len(file)} bytes is of an unknown kind.")
+    encode: Encode = _onnx().encoder_of(order.encoder, file)
+    return encode
+
+
+def _onnx() -> ModuleType:
+    """The module of ONNX files, which loads a library that takes much memory."""
+    from app.encoders import onnx_session
+
+    return onnx_session
 
 
 def _built_in(encoder: EncoderSpecification) -> Encode:
@@ -119,16 +135,32 @@ def _built_in(encoder: EncoderSpecification) -> Encode:
     }[encoder.digest]
 
 
-def _ready(encode: Encode, sandbox: Sandbox) -> Ready:
-    digest, slowest = hashlib.sha256(), 0.0
-    vector = np.empty(0, np.float32)
+def _ready(encode: Encode, order: Order, sandbox: Sandbox) -> Ready:
+    """Ask the probes. Raises EncoderFailed if a new encoder is not fit for questions."""
+    digest, slowest, width = hashlib.sha256(), 0.0, 0
     for picture in probe_pictures():
         start = time.process_time()
         vector = encode(picture)
         slowest = max(slowest, time.process_time() - start)
         digest.update(vector.tobytes())
+        if order.is_trial and encode(picture).tobytes() != vector.tobytes():
+            text = (
+                "The encoder gives other numbers when it is asked again; such numbers cannot be trained with."
+            )
+            raise EncoderFailed("encoder_unstable", text)
+        width = vector.size
+    if order.is_trial and width not in _WIDTHS:
+        text = f"The encoder gives {width} numbers; {_WIDTHS[0]} to {_WIDTHS[-1]} can be trained with."
+        raise EncoderFailed("bad_encoder_output", text)
+    if order.is_trial and slowest > _TRIAL_SECONDS:
+        text = (
+            f"The encoder takes {slowest:.2f} s of processor time for a picture; at most {_TRIAL_SECONDS:g}."
+        )
+        raise EncoderFailed("encoder_too_slow", text)
     libraries = f"{library_version()}, NumPy {np.__version__}"
-    return Ready(digest.hexdigest(), vector.size, sandbox, libraries, round(slowest, 4))
+    if not order.encoder.is_built_in:
+        libraries += f", {_onnx().library_version()}"
+    return Ready(digest.hexdigest(), width, sandbox, libraries, round(slowest, 4))
 
 
 if __name__ == "__main__":

@@ -43,6 +43,15 @@ class PictureFault(Exception):
         return _KINDS[self.status](self.message, code=self.code)
 
 
+class EncoderFailed(Exception):
+    """The encoder does not do its work, whatever the picture. code and message: as of `PictureFault`."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(code, message)
+        self.code = code
+        self.message = message
+
+
 def require_images() -> None:
     """Raise InvalidRequest with the code images_not_installed if the library of pictures is missing."""
     _require("PIL", "images_not_installed", "Pictures need Pillow", "images")

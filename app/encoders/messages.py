@@ -23,6 +23,8 @@ FAULT: Final = 1
 """The answer has a `Fault`: of the picture, or of the encoder's file if it answers the order."""
 READY: Final = 2
 """The answer has a `Ready`."""
+FAILED: Final = 3
+"""The answer has a `Fault` of the encoder, which is not the picture's."""
 MAX_ANSWER: Final = 256 * 1024
 
 

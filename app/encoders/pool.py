@@ -11,18 +11,18 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from app.domain.entities import Caller
-from app.domain.errors import NotFound, Overloaded, ServiceError, Unavailable
+from app.domain.errors import InvalidRequest, NotFound, Overloaded, ServiceError, Unavailable
 from app.encoders.cache import Answer, VectorCache, cache_key
 from app.encoders.checks import check_picture
-from app.encoders.faults import PictureFault, require_images, require_onnx
-from app.encoders.process import SECONDS, ChildLost, EncoderProcess, EncoderRefused
+from app.encoders.faults import EncoderFailed, PictureFault, require_images, require_onnx
+from app.encoders.process import SECONDS, ChildLost, EncoderProcess
 from app.encoders.rests import Rests
 from app.encoders.sandbox import Sandbox
 from app.encoders.specification import EncoderSpecification
@@ -89,6 +89,7 @@ class EncoderPool:
         self._lanes: OrderedDict[str, list[_Lane]] = OrderedDict()
         self._lock = threading.Lock()
         self._closed = False
+        self._trials = FairQueue(self._work)
         most = _MAX_ENCODERS * processes * _MAX_QUESTIONS
         self._threads = ThreadPoolExecutor(most, thread_name_prefix="encoder")
 
@@ -153,6 +154,26 @@ class EncoderPool:
         with ThreadPoolExecutor(self._processes) as threads:
             return list(threads.map(answer, pictures))
 
+    def trial(self, encoder: EncoderSpecification, file: bytes) -> EncoderSpecification:
+        """The encoder with its width and its probe, after a child has asked it the probes twice.
+
+        One trial runs at a time, in the calling thread. Raises InvalidRequest with the code encoder_failed,
+        encoder_unstable, encoder_too_slow, encoder_too_costly, bad_encoder_output or encoders_not_installed,
+        and Unavailable with sandbox_missing where own encoders do not run.
+        """
+        require_onnx()
+        with self._trials.turn(Caller("", ""), self._check_open):
+            child = EncoderProcess(encoder, self._sandbox, lambda: file, is_trial=True)
+            try:
+                ready = child.start()
+            except EncoderFailed as failed:
+                raise InvalidRequest(failed.message, code=failed.code) from None
+            except ChildLost as lost:
+                raise _trial_fault(lost) from None
+            finally:
+                child.end()
+        return replace(encoder, width=ready.width, probe=ready.probe)
+
     async def close(self) -> None:
         """End all children; questions that wait raise Unavailable."""
         await asyncio.to_thread(self.close_now)
@@ -198,9 +219,9 @@ class EncoderPool:
                     answer = self.cache.get(key)
                     if answer is None:
                         answer = child.ask(picture)
-            except EncoderRefused as refused:
+            except EncoderFailed as failed:
                 self._rests.note_death(rest)
-                raise Unavailable(refused.message, code="encoder_unavailable", retry_after=60.0) from None
+                raise Unavailable(failed.message, code="encoder_unavailable", retry_after=60.0) from None
             except ChildLost as lost:
                 self._check_open()
                 self.restarts += 1
@@ -308,3 +329,13 @@ def _unavailable(encoder: EncoderSpecification, lost: ChildLost) -> ServiceError
     why = "stood still" if lost.is_late else f"ended with code {lost.exit_code}"
     text = f"The process of the encoder {encoder.name} {why}; it is started again for the next picture."
     return Unavailable(text, code="encoder_unavailable", retry_after=2.0)
+
+
+def _trial_fault(lost: ChildLost) -> InvalidRequest:
+    if lost.exit_code == -signal.SIGPROF:
+        text = "The encoder takes too much processor time to load and to answer four small pictures."
+        return InvalidRequest(text, code="encoder_too_costly")
+    text = (
+        f"The process that tried the encoder ended with code {lost.exit_code}: it may take too much memory."
+    )
+    return InvalidRequest(text, code="encoder_failed")

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from app.child_environment import child_environment
 from app.domain.errors import Unavailable
-from app.encoders.faults import PictureFault
+from app.encoders.faults import EncoderFailed, PictureFault
 from app.encoders.messages import (
+    FAILED,
     FAULT,
     FAULT_ANSWER,
     HEAD,
@@ -59,15 +60,6 @@ class ChildLost(Exception):
         self.is_late = is_late
 
 
-class EncoderRefused(Exception):
-    """The child does not take the file of the encoder. code and message: for programs and for people."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(code, message)
-        self.code = code
-        self.message = message
-
-
 @dataclass(slots=True)
 class _Child:
     popen: subprocess.Popen[bytes]
@@ -103,7 +95,7 @@ class EncoderProcess:
     def start(self) -> Ready:
         """Start the child unless it runs, and return what it says of itself.
 
-        Raises ChildLost, EncoderRefused, and Unavailable with the code encoder_differs or sandbox_missing.
+        Raises ChildLost, EncoderFailed, and Unavailable with the code encoder_differs or sandbox_missing.
         """
         child = self._child
         if child is None or child.popen.poll() is not None or child.ready is None:
@@ -121,7 +113,7 @@ class EncoderProcess:
             if kind == FAULT:
                 self.end()
                 fault = FAULT_ANSWER.decode(body)
-                raise EncoderRefused(fault.code, fault.message)
+                raise EncoderFailed(fault.code, fault.message)
             child.ready = self._checked(kind, body)
         return child.ready
 
@@ -136,6 +128,9 @@ class EncoderProcess:
         if kind == FAULT:
             fault = FAULT_ANSWER.decode(body)
             return PictureFault(fault.code, fault.message)
+        if kind == FAILED:
+            failed = FAULT_ANSWER.decode(body)
+            raise EncoderFailed(failed.code, failed.message)
         vector = np.frombuffer(body, "<f4") if kind == VECTOR and len(body) % 4 == 0 else np.empty(0, "<f4")
         if vector.size != self._encoder.width or not np.isfinite(vector).all():
             raise self._lost()

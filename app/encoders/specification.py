@@ -26,8 +26,9 @@ class EncoderSpecification:
     (SHA-256, hexadecimal) of the vectors that the pictures of `app.encoders.probes` have; a child that
     computes others is not asked. An empty probe is not compared.
     side: width and height in pixels of the square that an own encoder gets; 0 for built-in ones.
-    scaling: how its pixels become numbers. crop: whether the square is cut from the centre; otherwise the
-    picture is stretched. output: name of the output of an ONNX file. size: bytes of its file.
+    order, scaling: how its pixels become numbers, see `app.encoders.picture_input`. crop: whether the square
+    is cut from the centre; otherwise the picture is stretched. output: name of the output of an ONNX file.
+    size: bytes of its file.
     """
 
     name: str
@@ -37,6 +38,7 @@ class EncoderSpecification:
     pixels: str = PIXELS
     probe: str = ""
     side: int = 0
+    order: str = "rgb"
     scaling: str = ""
     crop: bool = False
     output: str = ""

@@ -62,7 +62,8 @@ def set_quotas(store: Store, settings: Settings, tenant: str, quotas: Mapping[st
 def room_for(store: Store, settings: Settings, noun: str, more_bytes: int = 0) -> int:
     """Bytes that the tenant of ``store`` may still store, before one more of ``noun`` is received.
 
-    noun: "datasets" or "versions". more_bytes: what it will take at least. Raises Conflict and TooLarge.
+    noun: "datasets" or "versions", or another word for what is not counted. more_bytes: what it will take at
+    least. Raises Conflict and TooLarge.
     """
     with store.read() as uow:
         return require_room(uow, settings, store.tenant, noun, more_bytes)
@@ -70,7 +71,9 @@ def room_for(store: Store, settings: Settings, noun: str, more_bytes: int = 0) -
 
 def require_room(uow: UnitOfWork, settings: Settings, tenant: str, noun: str, more_bytes: int = 0) -> int:
     """As `room_for`, in a transaction; the caller has locked the tenant's quotas if it stores something."""
-    _, used, allowed = require_one_more(uow, settings, tenant, noun)
+    is_counted = noun in _NOUNS
+    found = require_one_more(uow, settings, tenant, noun) if is_counted else usage(uow, settings, tenant)
+    _, used, allowed = found
     left = allowed.stored_bytes - used.stored_bytes
     if left <= more_bytes:
         raise storage_exceeded(allowed.stored_bytes, used.stored_bytes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import app.store.encoder_tables
 import app.store.evaluation_tables
 import app.store.live_tables
 import app.store.monitor_tables  # noqa: F401 - importing them adds their tables

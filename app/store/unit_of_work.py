@@ -31,6 +31,7 @@ from app.store.repositories.keys import Keys
 from app.store.repositories.models import Models
 from app.store.repositories.monitors import Monitors
 from app.store.repositories.outbox import Outbox
+from app.store.repositories.own_encoders import OwnEncoders
 from app.store.repositories.quotas import Quotas
 from app.store.repositories.registry import Registry
 from app.store.repositories.remote_scores import RemoteScoreBatches
@@ -82,6 +83,7 @@ class UnitOfWork:
         self.admission = Admission(connection)
         self.quotas = Quotas(connection)
         self.uploads = Uploads(connection, tenant)
+        self.own_encoders = OwnEncoders(connection, tenant)
         self.webhooks = Webhooks(connection, tenant)
         self.outbox = Outbox(connection)
         self.audit = Audit(connection, tenant)

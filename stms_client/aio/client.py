@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stms_client.aio.datasets import Datasets
+from stms_client.aio.encoders import Encoders
 from stms_client.aio.evaluations import Evaluations
 from stms_client.aio.jobs import Jobs
 from stms_client.aio.models import Models
@@ -12,7 +13,7 @@ from stms_client.aio.queries import Queries
 from stms_client.aio.webhooks import Webhooks
 
 
-class AsyncClient(Queries, Datasets, Jobs, Models, Evaluations, Monitors, Webhooks, Operation):
+class AsyncClient(Queries, Datasets, Jobs, Models, Evaluations, Monitors, Encoders, Webhooks, Operation):
     """Connects to a running service through a pool of connections. Every method raises StmsError.
 
     `Client` has the same methods without ``await``, and may be shared by threads.

@@ -45,6 +45,7 @@ VALUES = {
     "dataset_id": "ds_1",
     "delivery_id": "del_1",
     "evaluation_id": "ev_1",
+    "expects": "image:32x32:rgb:unit",
     "issuer": "https://issuer.example.com",
     "job_id": "job_1",
     "key_id": "key_1",

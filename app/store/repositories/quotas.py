@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from app.domain.entities import Resources
 from app.store.dialect import on_postgresql, upsert
+from app.store.encoder_tables import own_encoders
 from app.store.evaluation_tables import evaluations
 from app.store.monitor_tables import monitors
 from app.store.repositories.models import ALIAS_BYTES
@@ -124,6 +125,7 @@ class Quotas:
             model_versions.c.class_table,
             model_versions.c.encoder_digest,
             model_versions.c.profile_digest,
+            own_encoders.c.digest,
         )
         digests = sa.union(
             *(sa.select(column.label("digest")).where(column.table.c.tenant == tenant) for column in columns)

@@ -20,6 +20,7 @@ from core.monitoring.suspects import Suspects
 from core.solvers.solution import Summary
 from tests.app.api.bucket import TARGET, serving
 from tests.app.api.conftest import CSV, WEIGHTS, standing_server
+from tests.app.encoders.onnx_files import network
 from tests.app.started import Client
 from tests.system.published import publish_linear
 from tests.system.token_issuer import NAME, issuer_setting, key_set, public_jwk
@@ -75,6 +76,10 @@ class World:
     def key(self) -> str:
         body = {"name": "k", "scopes": ["query"]}
         return str(self.ask("POST", "/v1/keys", json=body).json()["details"]["id"])
+
+    def encoder(self) -> Any:
+        path = "/v1/encoders?name=own&input=image:32x32:rgb:imagenet"
+        return self.ask("POST", path, content=network())
 
     def webhook(self) -> str:
         return str(self.ask("POST", "/v1/webhooks", json=WEBHOOK).json()["details"]["id"])
@@ -351,6 +356,11 @@ ACTIONS: dict[tuple[str, str], tuple[str, Callable[[World], Any]]] = {
         lambda w: w.ask("POST", "/v1/token-revocations", json={"issuer": NAME, "sub": "robot"}),
     ),
     ("delete", "/v1/keys/{key_id}"): ("key.revoke", lambda w: w.ask("DELETE", f"/v1/keys/{w.key()}")),
+    ("post", "/v1/encoders"): ("encoder.add", lambda w: w.encoder()),
+    ("delete", "/v1/encoders/{encoder}"): (
+        "encoder.delete",
+        lambda w: (w.encoder(), w.ask("DELETE", "/v1/encoders/own"))[1],
+    ),
     ("post", "/v1/webhooks"): ("webhook.create", lambda w: w.ask("POST", "/v1/webhooks", json=WEBHOOK)),
     ("patch", "/v1/webhooks/{webhook_id}"): (
         "webhook.change",
