@@ -200,8 +200,8 @@ def _retrain(console: Console, client: Client, dataset: str) -> tuple[int, int]:
     reviewed = client.review_dataset(MODEL, ALIAS)["dataset"]
     revised = client.revise_dataset(dataset, append=reviewed["id"], note="the scanner moved")
     console.print(
-        f"  {reviewed['rows']} rows of which people said the class; revision {revised['revision']} of the data"
-        f" set has {revised['rows']} rows."
+        f"  {reviewed['rows']} rows of which people said the class; revision {revised['revision']} of the"
+        f" data set has {revised['rows']} rows."
     )
     job = client.retrain(MODEL, revised["id"], base=ALIAS).wait()
     return _version(job), reviewed["rows"]
