@@ -215,7 +215,8 @@ def _shadow(console: Console, client: Client, candidate: int, images: Images) ->
             client.query_rows(f"{MODEL}@{ALIAS}", label, images.X[first : first + 30])
     _until(lambda: client.shadow(MODEL, ALIAS)["asked"] >= 3 * 150, "the shadow was counted")
     for one in client.shadow(MODEL, ALIAS)["classes"]:
-        equal = one["agreement"]
+        if (equal := one["agreement"]) is None:
+            continue
         console.print(
             f"  class {one['label']}: {one['asked']} answers of both, {equal['estimate']:.0%} equal"
             f" ({equal['low']:.0%} to {equal['high']:.0%}); {one['only_candidate']} yes of version"
