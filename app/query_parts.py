@@ -100,7 +100,6 @@ async def open_query_parts(
         serve=make_servable,
         move_seconds=settings.move_seconds,
     )
-    cache.watches.keeps_rows = settings.query_samples == "rows"
     stack.callback(cache.close)
     registry = DatabaseSource(registry_store, files, samples=settings.query_samples != "off")
     stack.callback(registry.close)
@@ -120,10 +119,7 @@ async def open_query_parts(
     _register_metrics(metrics, budgets, cache, authenticator.rate_limiter, refresher)
     await refresher.start()
     _start_audit(audit_writer, metrics, stack)
-    _count_queries(settings, store, cache, metrics, periodic, stack)
-    shadow_runner = ShadowRunner(store, cache, pipeline.limits, periodic)
-    shadow_runner.start()
-    stack.push_async_callback(shadow_runner.stop)
+    _count_queries(settings, store, pipeline, metrics, periodic, stack)
     return QueryParts(
         settings,
         store,
@@ -166,12 +162,14 @@ def _open_pictures(settings: Settings, pipeline: QueryPipeline, stack: AsyncExit
 def _count_queries(
     settings: Settings,
     store: Store,
-    cache: ModelCache,
+    pipeline: QueryPipeline,
     metrics: Metrics,
     periodic: PeriodicWork,
     stack: AsyncExitStack,
 ) -> None:
-    """Write what is counted and sampled of queries, until the stack closes."""
+    """Write what is counted and sampled of queries, and ask shadows, until the stack closes."""
+    cache = pipeline.cache
+    cache.watches.keeps_rows = settings.query_samples == "rows"
     has_room = partial(has_bytes, store, settings)
     input_writer = InputWriter(
         store, cache.tallies, metrics, periodic, has_room=has_room, watches=cache.watches
@@ -187,6 +185,9 @@ def _count_queries(
         "Answers that a monitor has chosen and that could not be kept.",
         lambda: cache.watches.dropped,
     )
+    shadow_runner = ShadowRunner(store, cache, pipeline.limits, periodic)
+    shadow_runner.start()
+    stack.push_async_callback(shadow_runner.stop)
 
 
 def prepare_process(process: ProcessContext, settings: Settings, *, is_control: bool) -> None:

@@ -32,9 +32,9 @@ from app.serving.pipeline import QueryPipeline
 from app.serving.query.handler import QueryHandler
 from app.settings import Settings
 
-PARTS: Final = ("certificate", "connections", "heap", "inputs", "metrics", "samples")
-"""The periodic work of a query process: TLS, timeouts of clients, its tick, `InputWriter` and
-`SampleWriter`.
+PARTS: Final = ("certificate", "connections", "heap", "inputs", "metrics", "samples", "shadows")
+"""The periodic work of a query process: TLS, timeouts of clients, its tick, `InputWriter`,
+`SampleWriter` and `ShadowRunner`.
 """
 _JSON: Final = (b"content-type", b"application/json")
 _PROBES: Final = (b"/livez", b"/readyz/queries")

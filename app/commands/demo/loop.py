@@ -195,7 +195,7 @@ def _broken(client: Client) -> list[str]:
 
 
 def _retrain(console: Console, client: Client, dataset: str) -> tuple[int, int]:
-    """Train a candidate on the first images and the reviewed rows; returns its version and their number."""
+    """Train a candidate on the first images and reviewed rows; returns its version and their number."""
     _say(console, "A candidate is trained on the first images and the reviewed rows")
     reviewed = client.review_dataset(MODEL, ALIAS)["dataset"]
     revised = client.revise_dataset(dataset, append=reviewed["id"], note="the scanner moved")
