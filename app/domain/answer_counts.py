@@ -1,16 +1,16 @@
-"""Counts of the answers of queries by class and hour, of which no row and no score is kept."""
+"""Counts of the answers of queries by class and hour. No row and no score is stored."""
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
 PROBABILITY_BINS: Final = 20
-"""Bin i has the probabilities p with i <= 20 √p < i + 1, the last one also 1.
+"""Bin i holds the probabilities p with i <= 20 √p < i + 1; the last bin also holds 1.
 
 The bins are narrow where p is small, as it is for nearly all queries of a rare class.
 """
 MOST_COUNTED_CLASSES: Final = 1000
-"""Classes of a version whose answers one process counts."""
+"""Largest number of classes of a version whose answers one process counts."""
 
 
 class ClassCounts(NamedTuple):
@@ -36,5 +36,5 @@ class AnswerHour(NamedTuple):
 
 
 def bin_edges() -> tuple[float, ...]:
-    """Where the bins begin, and 1."""
+    """The lower bounds of the bins, and 1."""
     return tuple((number / PROBABILITY_BINS) ** 2 for number in range(PROBABILITY_BINS + 1))

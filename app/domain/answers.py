@@ -1,4 +1,4 @@
-"""What has been answered of the classes of a version, and what follows if the probabilities still hold."""
+"""Counts of the answers of a version by class, and the rates that follow if its probabilities still hold."""
 
 from __future__ import annotations
 

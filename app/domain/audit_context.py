@@ -1,6 +1,6 @@
 """The audit context: who acts, in which request, and from which address, held in a ContextVar.
 
-It is set once where a request or a command enters, and read where a change is written to the audit log.
+It is set once when a request or a command begins, and is read when a change is written to the audit log.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SCOPES: Final = ("operator", "admin", "train", "download", "query")
 SYSTEM: Final = Actor("system", "stms")
 """The service itself, for everything outside of requests and commands."""
 UNKNOWN: Final = Actor("unknown", "")
-"""A caller that is not authenticated, or not yet."""
+"""A caller that is not or not yet authenticated."""
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ _CURRENT: ContextVar[AuditContext | None] = ContextVar("stms_audit_context", def
 
 
 def current_context() -> AuditContext:
-    """The context of the running request or command; a new one of `SYSTEM` outside of them."""
+    """The context of the running request or command; outside of them, a new context of `SYSTEM`."""
     return _CURRENT.get() or AuditContext(SYSTEM)
 
 

@@ -1,4 +1,4 @@
-"""Callers whom others have identified, issuers of tokens or a proxy, and the rules of what they may do."""
+"""Callers identified by a token issuer or a proxy, and the rules for what they may do."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from app.domain.names import DEFAULT_TENANT, DISPLAY_NAME, ModelName, TenantName
 from app.domain.origins import Origin
 
 MAX_SUBJECT: Final = 255
-"""Characters in the name that an issuer or a proxy gives a caller, as OpenID Connect bounds ``sub``."""
+"""Characters of the name that an issuer or a proxy gives a caller; OpenID Connect limits ``sub`` to this."""
 MAX_ISSUER: Final = 200
 MAX_AGE_SECONDS: Final = 3600
-"""Longest time for which a token may be valid after it was issued."""
+"""Longest validity of a token after it was issued."""
 _MAX_ID: Final = 100
 """Characters in the id of a caller, as the audit log stores them."""
 _DIGITS: Final = 24
 
 Text: TypeAlias = Annotated[str, StringConstraints(min_length=1, max_length=MAX_SUBJECT)]
 Scope: TypeAlias = Literal["admin", "train", "download", "query"]
-"""No rule makes an operator, who reaches all tenants."""
+"""Scopes that a rule can give. No rule can make an operator, who has access to all tenants."""
 
 
 class Rule(BaseModel):
@@ -53,7 +53,7 @@ class Rule(BaseModel):
         return self
 
     def applies(self, claims: Mapping[str, object]) -> bool:
-        """Whether the rule is for a caller with these claims."""
+        """Whether the rule applies to a caller with these claims."""
         claim = claims.get(self.claim)
         texts = claim if isinstance(claim, list) else [claim]
         return any(isinstance(text, str) and self._fits(text) for text in texts)
@@ -123,7 +123,7 @@ def is_subject(text: str) -> bool:
 
 
 def caller_id(kind: str, name: str) -> str:
-    """The id of a caller: kind and name; where they are longer than an id, with a digest of them in front."""
+    """The id of a caller: kind and name; if they are too long for an id, it begins with a digest of them."""
     whole = f"{kind}:{name}"
     if len(whole) <= _MAX_ID:
         return whole

@@ -1,4 +1,4 @@
-"""What a student would answer at other thresholds, by the points of its curve on the test part."""
+"""What a student would answer at other thresholds, computed from its curve on the test part."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from app.domain.entities import Json
 from core.types import BoolArray
 
 MOST_PAIRED_CLASSES: Final = 100
-"""Answers row by row are stored for students of jobs with at most so many classes."""
+"""Answers of each row are stored for students of jobs with at most this many classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Confusion:
         return _ratio(self.tp + self.tn, self.tp + self.fp + self.tn + self.fn)
 
     def cost(self, ratio: float) -> float:
-        """False positives, and ``ratio`` for each row of the class that is missed."""
+        """The number of false positives, plus ``ratio`` for each missed row of the class."""
         return self.fp + ratio * self.fn
 
     def metrics(self) -> Json:
@@ -88,7 +88,7 @@ class Curve:
         return max(at - 1, 0)
 
     def loosest_point(self, percent: float) -> int | None:
-        """The number of the point with the smallest threshold that accepts at most so much of the other rows.
+        """The number of the point with the smallest threshold that accepts at most this share of other rows.
 
         None if the first point accepts more.
         """
@@ -100,7 +100,7 @@ class Curve:
         return threshold in self.thresholds
 
     def confusion(self, point: int) -> Confusion:
-        """The counts of a point, by its number."""
+        """The counts of the point with this number."""
         tp, fp = self.tp[point], self.fp[point]
         return Confusion(tp, fp, self.negatives - fp, self.positives - tp)
 
@@ -114,7 +114,7 @@ class RowAnswers:
 
     @classmethod
     def unpack(cls, stored: bytes) -> RowAnswers | None:
-        """What `pack` has packed with a curve; None if the curve has none."""
+        """The answers that `pack` stored with a curve; None if the curve was stored without them."""
         found = json.loads(zlib.decompress(stored)).get("row_answers")
         if found is None:
             return None

@@ -1,4 +1,4 @@
-"""Names of the fields that a validation refuses, as who sent them knows them."""
+"""Names of the fields that a validation refuses, as the sender of the value knows them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any, Final
 
 _MISSING: Final = "missing"
 UNKNOWN_FIELD: Final = "extra_forbidden"
-"""The type of pydantic's error about a field that there is not."""
+"""The type of pydantic's error about an unknown field."""
 
 
 def sent_field(location: Sequence[str | int], kind: str, value: Any) -> tuple[str | int, ...]:
     """A location of a validation error in ``value`` without the names of the alternatives of a union.
 
-    Where a value may have one of several forms, pydantic puts the name of the form into the location:
-    ``automatic.budget.seconds`` for the field ``automatic.seconds``. kind: of the error; a field that is
-    missing is kept although the value does not have it.
+    If a value may have one of several forms, pydantic puts the name of the form into the location:
+    ``automatic.budget.seconds`` for the field ``automatic.seconds``. kind: type of the error; the name of a
+    missing field is kept although the value does not contain it.
     """
     kept = list[str | int]()
     for number, part in enumerate(location, 1):

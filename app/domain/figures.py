@@ -22,7 +22,7 @@ JOB_SECONDS: Final = (
     21600.0,
     86400.0,
 )
-"""Upper bounds of the histogram of the times of jobs."""
+"""Upper bounds of the buckets in the histogram of job durations."""
 
 JOB_SECONDS_SUM: Final = "job_seconds_sum"
 JOB_SECONDS_BUCKET: Final = "job_seconds_bucket"
@@ -38,7 +38,7 @@ WORKER_PARTS: Final = ("webhook outcomes", "webhook requests", "webhook events",
 """Name of the tally of failed periodic work of the elected worker, and the parts of that work."""
 
 COUNTED_EVENTS: Final = frozenset({"worker_took_over", "job_restarted", "solver_died", "solver_hung"})
-"""Types of events that are rare, and that an operator should learn of."""
+"""Types of events that are rare and important to an operator."""
 
 COUNTED_ERRORS: Final = frozenset(
     {
@@ -101,8 +101,8 @@ HOUR: Final = 3600.0
 KEPT_INPUTS_DAYS: Final = 90
 """Days for which counts of inputs and answers are kept."""
 UNUSUAL: Final = ("gap", "unseen", "outside", "cut")
-"""What is unusual about a value of a record: there is none, or it is a category that training did not have, a
-number or date outside its range in training, or a text that is cut because it is too long."""
+"""What is unusual about a value of a record: it is missing, a category that training did not have, a number
+or date outside its range in training, or a text that is truncated because it is too long."""
 
 
 def error_label(code: str) -> str:
@@ -111,7 +111,7 @@ def error_label(code: str) -> str:
 
 
 SERVER_ALIVE_SECONDS: Final = 10.0
-"""A group of server processes answers if its last beat is not older."""
+"""A group of server processes is alive if its last heartbeat is not older than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ class ServerRow:
     figures: dict[str, Any]
 
     def is_alive(self, now: float) -> bool:
-        """Whether its last beat is at most `SERVER_ALIVE_SECONDS` before ``now``, by the database's clock."""
+        """Whether the last heartbeat was at most `SERVER_ALIVE_SECONDS` before ``now`` (database clock)."""
         return now - self.beat_at <= SERVER_ALIVE_SECONDS
 
 

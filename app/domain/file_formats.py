@@ -1,4 +1,4 @@
-"""The formats of the files of data sets, and what is said of each. Their readers are in `app.ingest`."""
+"""The formats of the files of data sets, and their descriptions. Their readers are in `app.ingest`."""
 
 from __future__ import annotations
 
@@ -92,14 +92,14 @@ TRAITS: Final[Mapping[FileFormat, Traits]] = {
     FileFormat.ZIP: Traits("ZIP of pictures", endings=(".zip",), media_types=("application/zip",)),
 }
 KIND_KEY: Final = "x-stms-kind"
-"""Of a property in the schema of records: kind and pattern of a column, as senders of files say them."""
+"""Key of a property in the schema of records: kind and pattern of a column, written as in file options."""
 NULLS_KEY: Final = "x-stms-nulls"
-"""Of such a property: the texts that stand for a gap in the column, besides those that do in every column."""
+"""Key of a property: the texts that mark a gap in the column, besides those that mark one in every column."""
 LABELS: Final = tuple(traits.label for traits in TRAITS.values())
 TABLES: Final = tuple(kind for kind, traits in TRAITS.items() if traits.is_table)
 TABLE_LABELS: Final = tuple(TRAITS[kind].label for kind in TABLES)
 MEDIA_TYPES: Final = {name: kind for kind, traits in TRAITS.items() for name in traits.media_types}
-"""Formats by content type."""
+"""Formats by media type."""
 ENDINGS: Final = {ending: kind for kind, traits in TRAITS.items() for ending in traits.endings}
 """Formats by the ending of a file's name."""
 MAGIC: Final = {magic: kind for kind, traits in TRAITS.items() for magic in traits.magic}

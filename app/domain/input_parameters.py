@@ -1,4 +1,4 @@
-"""What a job may say of the columns of a data set: their kinds, and how they are encoded."""
+"""What a job may specify about the columns of a data set: their kinds, and how they are encoded."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ColumnParameters(SpecModel):
 
     @property
     def rules(self) -> ColumnRules:
-        """The same as core has it."""
+        """These settings as the type of core."""
         families = None if self.terms is None else tuple(dict.fromkeys(self.terms))
         missing = None if self.missing is None else self.missing == "accept"
         return ColumnRules(missing, self.unseen == "refuse", families)
@@ -87,7 +87,7 @@ class InputParameters(SpecModel):
 
     @property
     def kinds(self) -> dict[str, KindSpec]:
-        """The kinds that are said, by the name of the column."""
+        """The specified kinds, by the name of the column."""
         return {
             name: replace(KindSpec.parse(one.kind), nulls=one.nulls)
             for name, one in self.columns.items()

@@ -1,4 +1,4 @@
-"""Whether this installation trains: `requirements/serving.txt` has only what answers queries."""
+"""Whether this installation can train: with only `requirements/serving.txt` it answers queries only."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _ENGINE: Final = "dbos"
 
 @cache
 def only_serves() -> bool:
-    """Whether this installation has none of the packages that read files of data and train."""
+    """Whether this installation lacks the packages that read data files and train."""
     return find_spec(_ENGINE) is None
 
 
 def has_jobs(bundle: Path | None) -> bool:
-    """Whether a server of this installation has jobs. bundle: what it serves in place of a database."""
+    """Whether a server of this installation runs jobs. bundle: what it serves instead of a database."""
     return bundle is None and not only_serves()
 
 
 def require_training() -> None:
-    """Raise OnlyServes where `only_serves`."""
+    """Raise OnlyServes if `only_serves` is true."""
     if only_serves():
         raise only_serves_error()
 
 
 def only_serves_error() -> OnlyServes:
-    """What is raised where there is nothing that trains."""
+    """The error to raise if this installation cannot train."""
     return OnlyServes(
         "This installation only answers queries. Data sets, heads and jobs need a full one:"
         " the packages of requirements/runtime.txt, or an image that is built without LOCK=serving."

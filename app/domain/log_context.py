@@ -1,4 +1,4 @@
-"""What log lines name besides their message: the job in progress and the trace, held in ContextVars.
+"""The context of log lines: the job in progress and the trace, held in ContextVars.
 
 The request and its API key are in `app.domain.audit_context`.
 """
@@ -33,13 +33,13 @@ def current_trace() -> TraceContext | None:
 
 
 def work_on(job_id: str) -> None:
-    """From now on this thread works on a job; for processes that work on one job only."""
+    """Set the job of this thread, for processes that work on one job only."""
     _JOB.set(job_id)
 
 
 @contextmanager
 def working_on(job_id: str) -> Iterator[None]:
-    """Within the block, this thread works on a job."""
+    """Set the job of this thread for the block."""
     token = _JOB.set(job_id)
     try:
         yield
@@ -49,7 +49,7 @@ def working_on(job_id: str) -> Iterator[None]:
 
 @contextmanager
 def traced(context: TraceContext | None) -> Iterator[None]:
-    """Within the block, and in the threads that it starts, ``context`` is the span in progress."""
+    """Make ``context`` the span in progress for the block, also in the threads that it starts."""
     token = _TRACE.set(context)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Moments that people and programs write: RFC 3339, dates, and times before now."""
+"""Parses and formats moments: RFC 3339, dates, and durations before now."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def timestamp(seconds: float) -> str:
 
 
 def moment_of(text: str, now: float) -> Moment:
-    """The moment that a person writes: with a time zone, in that of this machine, or a duration before now.
+    """The moment that a person wrote: with a time zone, in this machine's zone, or a duration before now.
 
     text: such as 2026-01-31 (its midnight), "2026-01-31 09:00", 2026-01-31T09:00:00Z, …+09:00, 30m, 2h, 7d.
     Raises NotAMoment.

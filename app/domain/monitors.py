@@ -1,7 +1,8 @@
-"""Monitors of aliases: what was promised of which classes, and which answers people are asked about.
+"""Monitors of aliases: what was promised for which classes, and which answers are chosen for feedback.
 
-A sample is an answer with the probability q that it was chosen with. What people say of samples makes rates,
-since 1/q weighs each; what somebody reports of other answers is a volunteer's report, and never enters one.
+A sample is an answer, stored with the probability q with which it was chosen. Rates are estimated from
+feedback on samples, weighted by 1/q. Feedback on other answers is a volunteer's report, and is never used for
+a rate.
 """
 
 from __future__ import annotations
@@ -120,11 +121,11 @@ class Monitor(Document):
 
     @property
     def plan(self) -> SamplingPlan:
-        """Which answers are asked about now."""
+        """Which answers are chosen for feedback now."""
         return SamplingPlan(self.settings.ask.yes, self.settings.ask.floor, self.slope)
 
     def promises(self, label: str) -> Promises | None:
-        """Of a class; None if it is not monitored."""
+        """The promises of a class; None if it is not monitored."""
         return promises_of(self.settings.classes, label)
 
 
@@ -144,7 +145,7 @@ class ActiveMonitor(NamedTuple):
     keeps_rows: bool = False
 
     def covers(self, label: str) -> bool:
-        """Whether it looks at a class."""
+        """Whether the monitor covers a class."""
         return label in self.labels or ALL_OTHERS in self.labels
 
 

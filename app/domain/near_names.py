@@ -1,4 +1,4 @@
-"""Names that may be meant by one that is not there, for the messages of errors."""
+"""Finds names similar to an unknown name, for error messages."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 
 _COMPARED_NAMES: Final = 200
 _COMPARED_LETTERS: Final = 40
-"""Names of at most so many letters are compared letter by letter with so many others."""
+"""Longest name that is compared letter by letter with up to _COMPARED_NAMES others."""
 _FOLDED_NAMES: Final = 10_000
 _LISTED: Final = 10
 _SHOWN_LETTERS: Final = 60
 
 
 def near_name(name: str, known: Sequence[str]) -> str | None:
-    """A known name that differs in case or blanks only, or by a few letters if the names are short."""
+    """A known name that differs only in case or blanks, or by a few letters if the names are short."""
     folded = name.strip().casefold()
     same = next((other for other in known[:_FOLDED_NAMES] if other.strip().casefold() == folded), None)
     if same is not None or len(name) > _COMPARED_LETTERS:
@@ -25,14 +25,14 @@ def near_name(name: str, known: Sequence[str]) -> str | None:
 
 
 def spellings(name: str) -> list[str]:
-    """The usual spellings of a name, to look up where names cannot be compared one by one."""
+    """The usual spellings of a name, for a look-up if names cannot be compared one by one."""
     bare = name.strip()
     ways = (bare, bare.lower(), bare.upper(), bare.capitalize(), bare.title(), bare.casefold())
     return [way for way in dict.fromkeys(ways) if way != name]
 
 
 def listed(names: Sequence[str]) -> str:
-    """The first names in quotes, each shortened, and how many there are beyond them."""
+    """The first names in quotes, each shortened, and the number of the other names."""
     shown = ", ".join(
         repr(name) if len(name) <= _SHOWN_LETTERS else repr(name[:_SHOWN_LETTERS]) + "…"
         for name in names[:_LISTED]
@@ -44,9 +44,9 @@ def listed(names: Sequence[str]) -> str:
 def known_names(
     name: str, known: Sequence[str], what: str, *, count: int | None = None, near: str = ""
 ) -> str:
-    """The end of a sentence about a name that is not there: what there is, and what may be meant.
+    """The end of a sentence about an unknown name: the known names, and which of them may be meant.
 
-    known: of ``count`` names the first ones, at least ten, or all. near: a name that is known to be near.
+    known: the first of ``count`` names (at least ten), or all. near: a name that is known to be similar.
     """
     total = len(known) if count is None else count
     names = list(known[:_LISTED])

@@ -1,4 +1,4 @@
-"""Where an object store is: `STMS_BLOBS` and the settings beside it, in a form that a solver is sent, too."""
+"""The address of an object store: `STMS_BLOBS` and related settings, in a form also sent to solvers."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ class ObjectAddress:
 
     @classmethod
     def of(cls, url: str, *others: str) -> Self:
-        """From ``s3://bucket/prefix``, which has been checked. others: the other fields in their order."""
+        """The address from ``s3://bucket/prefix``, already checked. others: the other fields, in order."""
         bucket, _, prefix = url.removeprefix("s3://").partition("/")
         return cls(bucket, prefix.strip("/"), *others)

@@ -1,4 +1,4 @@
-"""Origins of other servers: which of them jobs may ask for scores, and whose pages may ask this server.
+"""Origins of other servers: which ones jobs may ask for scores, and whose pages may call this server.
 
 ``STMS_REMOTE_TEACHERS`` and ``STMS_CORS_ORIGINS`` list origins, separated by commas:
 ``https://triton.example.com:8000``, or with ``*`` as the first label of the host, ``https://*.models.example.com``.
@@ -73,7 +73,7 @@ class AllowedServers:
         return cls(frozenset(listed), frozenset(below))
 
     def allow(self, origin: Origin) -> bool:
-        """Whether the origin is listed, or below a listed domain with the same scheme and port."""
+        """Whether the origin is listed, or is below a listed domain with the same scheme and port."""
         return origin in self.listed or any(
             (origin.scheme, origin.port) == (domain.scheme, domain.port)
             and origin.host.endswith(f".{domain.host}")
@@ -91,7 +91,7 @@ def allowed_pages(text: str) -> AllowedServers:
 
 
 def not_allowed(origin: Origin) -> str:
-    """What to say of an origin that is not allowed."""
+    """The message about an origin that is not allowed."""
     return (
         f"This installation does not allow remote teachers at {origin}. An operator can list the address in"
         " STMS_REMOTE_TEACHERS."
@@ -99,5 +99,5 @@ def not_allowed(origin: Origin) -> str:
 
 
 def token_of(tokens: Mapping[str, str], origin: Origin) -> str | None:
-    """The bearer token of an origin, from tokens by origin."""
+    """The bearer token for an origin, from a mapping of origins to tokens."""
     return next((token for text, token in tokens.items() if Origin.of(text) == origin), None)

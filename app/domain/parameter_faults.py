@@ -1,4 +1,4 @@
-"""What is wrong with the hyper-parameters of a job, in the words of their names."""
+"""Faults of the hyper-parameters of a job, reported by their dotted names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def parameter_faults(values: Json) -> list[InputFault]:
 
 
 def unknown_parameter(name: str) -> str:
-    """That there is no hyper-parameter of this dotted name, which ones there are, and which may be meant."""
+    """The message that no hyper-parameter has this dotted name, with known names and the nearest one."""
     group, dot, own = name.rpartition(".")
     names = [
         row.name.removeprefix(group + dot).partition(".")[0]

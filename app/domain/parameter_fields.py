@@ -1,4 +1,4 @@
-"""From hyper-parameters as core declares them to pydantic: JSON, its checks and its schema."""
+"""Converts hyper-parameters declared in core to pydantic: parsing of JSON, validation and JSON schema."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class AsJson:
         )
 
     def _unpack(self, value: object) -> object:
-        """A spec that was made in Python, as the fields that JSON would have."""
+        """The fields of a spec that was made in Python, as JSON would have them."""
         return self._write(value) if isinstance(value, self._spec_class) else value
 
     def _read(self, values: SpecModel) -> Any:

@@ -114,7 +114,7 @@ def _rows(group: Json, definitions: Json, prefix: str) -> Iterator[ParameterRow]
 
 
 def _group_rows(groups: Sequence[Json], definitions: Json, prefix: str) -> Iterator[ParameterRow]:
-    """Rows of a group of which there may be several kinds, told apart by ``method``: the default's first."""
+    """Rows of a group that may have several methods, distinguished by ``method``; the default comes first."""
     methods = [_choices(group["properties"].get("method", {})) for group in groups]
     of_groups = [list(_rows(group, definitions, prefix)) for group in groups]
     named = [{row.name for row in rows} for rows in of_groups]

@@ -1,4 +1,4 @@
-"""How well the answers of an alias are right in production, by what people say of samples."""
+"""How many answers of an alias are right in production, estimated from feedback on samples."""
 
 from __future__ import annotations
 

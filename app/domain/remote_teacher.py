@@ -1,7 +1,7 @@
 """The remote teacher: a model on a server that speaks the Open Inference Protocol, which scores the rows.
 
-Only a job can have it, since only the service may ask other servers: `app.remote` says which and how. To core
-it is a teacher from outside, whose scores are in the data before anything is fitted.
+Only jobs of the service can have it, since only the service may call other servers: see `app.remote`. For
+core it is an external teacher, whose scores are in the data before anything is fitted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ from core.teachers.outside import OutsideScores
 
 _ORIGIN: Final = r"^https?://([A-Za-z0-9_-][A-Za-z0-9._-]{0,252}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?/?$"
 _NAME: Final = r"^[A-Za-z0-9_][A-Za-z0-9._-]{0,199}$"
-"""Of models, versions and tensors. They stand in paths, so there are no slashes and no ``..`` alone."""
+"""Pattern of names of models, versions and tensors.
+
+They become parts of paths: no slashes, and no ``..`` alone.
+"""
 
 _MAX_VALUES: Final = 2**20
 
@@ -64,14 +67,14 @@ class RemoteScores(OutsideScores):
         check_parameters(self, "teacher", self._url_fault())
 
     def rows_of_a_request(self, columns: int, scores: int) -> int:
-        """Rows in one request: ``batch``, or as many as have a million numbers.
+        """Number of rows in one request: ``batch``, or fewer so that it has at most a million numbers.
 
-        columns: of a row, d. scores: of a row, as many as the output has columns.
+        columns: numbers of a row, d. scores: scores of a row, one for each column of the output.
         """
         return max(1, min(self.batch, _MAX_VALUES // max(columns, scores, 1)))
 
     def _url_fault(self) -> Fault | None:
-        """What the pattern lets pass and is no address: ports above 65535, colons that are no IPv6."""
+        """The fault of an address that the pattern accepts: a port above 65535, or colons without IPv6."""
         try:
             Origin.of(self.url)
         except (AttributeError, ValueError) as error:
@@ -79,5 +82,5 @@ class RemoteScores(OutsideScores):
         return None
 
     def metadata(self) -> dict[str, str | float | int]:
-        """Names of teacher and model, and that it is unknown whether it was trained on these rows."""
+        """Names of teacher and model; it is unknown whether the model was trained on these rows."""
         return {"method": self.name, "model": self.model, "seen_rows": "unknown"}

@@ -1,4 +1,4 @@
-"""Figures as people read them, in one form for the command line and the dashboard."""
+"""Formats figures for people, in the same way for the command line and the dashboard."""
 
 from __future__ import annotations
 

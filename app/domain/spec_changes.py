@@ -1,5 +1,5 @@
-"""What a job's hyper-parameters have beside the defaults: few that make an equal job again, or one that
-differs in some.
+"""Hyper-parameters of a job that differ from the defaults: as few as possible that make an equal job again,
+or a job that differs in some of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from app.domain.training_spec import LEARNERS, TrainingSpec
 
 _METHOD: Final = ("method",)
 _METHODS: Final = {"features": ("kind",), "teacher": ("method", "model")}
-"""The fields of a group that say which others it has."""
+"""The fields that determine which other fields a group has."""
 
 
 def changes(stored: Json) -> Json:
@@ -36,9 +36,10 @@ def changes(stored: Json) -> Json:
 
 
 def merged(base: Json, given: Json) -> Json:
-    """The hyper-parameters ``base``, as `changes` gives them, with those that are ``given`` in their place.
+    """The hyper-parameters ``base``, in the form that `changes` returns, updated with the ``given`` ones.
 
-    Of a group only the fields that are given change, unless it gets another method, whose fields are others.
+    Within a group only the given fields change, unless the group gets another method, which has other fields.
+    A job for which a learner is given is automatic only if ``given`` says so, as for a new job.
     A job that gets a learner is automatic only if ``given`` says so, as a new job.
     """
     usual = _result(base) or {}
@@ -53,7 +54,7 @@ def merged(base: Json, given: Json) -> Json:
 
 
 def _with_fields(before: object, given: object) -> object:
-    """A value in the place of another one: of groups, the fields of both."""
+    """``given`` in place of ``before``; two groups are merged."""
     if not (isinstance(before, dict) and isinstance(given, dict)):
         return given
     return before | {name: _with_fields(before.get(name), value) for name, value in given.items()}
@@ -66,7 +67,7 @@ def _has_another_method(before: object, given: object, names: tuple[str, ...]) -
 
 
 def _fewest(name: str, value: object) -> object:
-    """The fields of a group that differ from its defaults, its method always; another value as it is."""
+    """The fields of a group that differ from its defaults, and always its method; another value unchanged."""
     if not isinstance(value, dict):
         return value
     named = {"method": value["method"]} if "method" in value else {}

@@ -1,4 +1,4 @@
-"""Rules that choose the threshold of a class on its curve, and what is expected of the choice."""
+"""Rules that choose the threshold of a class on its curve, and the expected results of the choice."""
 
 from __future__ import annotations
 
@@ -74,11 +74,11 @@ class ThresholdRule(SpecModel):
 
     @property
     def kind(self) -> str:
-        """The one of `RULES` that is given."""
+        """The name of the rule in `RULES` that is given."""
         return next(name for name in RULES if getattr(self, name) is not None)
 
     def aim(self, curve: Curve) -> Aim:
-        """What is to be reached on a curve."""
+        """The aim to reach on a curve."""
         from core.monitoring.thresholds import Capacity, Costs, LeastRecall, MostFalsePositives
 
         if self.cost is not None:
@@ -91,7 +91,7 @@ class ThresholdRule(SpecModel):
         return MostFalsePositives(self.max_false_positive_rate or 0.0, self.confidence)
 
     def share_of(self, curve: Curve) -> float:
-        """The share of the class that is expected among the rows of queries."""
+        """The expected share of the class among the rows of queries."""
         return curve.positives / (curve.positives + curve.negatives) if self.share is None else self.share
 
 
@@ -145,7 +145,7 @@ class VersionThreshold(Document):
 
 
 def chosen(label: str, was: float, curve: Curve, rule: ThresholdRule) -> ChosenThreshold:
-    """What a rule chooses for a class on its curve. was: its present threshold.
+    """The threshold that a rule chooses for a class on its curve. was: its present threshold.
 
     Raises InvalidProblem if no threshold obeys the rule, or the curve has no rows of the class or of others.
     """

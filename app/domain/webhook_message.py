@@ -1,4 +1,4 @@
-"""What a receiver gets: the body, as a CloudEvent 1.0 or as a message of Slack, and its signed headers.
+"""The request to a receiver: its body, as a CloudEvent 1.0 or a Slack message, and its signed headers.
 
 The headers are those of Standard Webhooks 1.0: ``webhook-id`` is the id of the event, and
 ``webhook-signature`` is ``v1,`` and the base64 of HMAC-SHA256 over ``id.timestamp.body``.
@@ -71,7 +71,7 @@ def _cloud_event(event: WebhookEvent) -> dict[str, object]:
 
 
 def _sentence(event: WebhookEvent) -> str:
-    """One line for people. Slack reads ``&``, ``<`` and ``>`` as marks."""
+    """One line for people. In Slack, ``&``, ``<`` and ``>`` are markup."""
     parts = [f"{event.type}: {event.subject}"]
     model, error = event.data.get("model"), event.data.get("error")
     if model is not None and model not in event.subject:

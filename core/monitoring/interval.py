@@ -17,9 +17,9 @@ are for estimates from samples, see ``core.monitoring.estimates``.
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """An estimate between two limits. All three are shares in [0, 1], or rates of at least 0.
+    """An estimate between two ends. All three are shares in [0, 1], or rates of at least 0.
 
-    method: how it was computed. level: probability that an interval of this method covers the truth, in (0,
+    method: how it was made. level: the probability that an interval made in this way covers the truth, in (0,
     1).
     """
 

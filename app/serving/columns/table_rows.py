@@ -38,8 +38,8 @@ Index = Annotated[int | float, Meta(extra_json_schema={"minimum": 0, "multipleOf
 class SparseRow(msgspec.Struct, forbid_unknown_fields=True):
     """A row by the columns and values of its stored entries; all others are 0.
 
-    index_base: the first index. It is 0 by default; the default is refused if the svmlight file that a
-    version was trained on counts from 1, so that such a row must state its base.
+    index_base: where the indices begin. 0 by default, which is refused where the svmlight file that a version
+    was trained on counts from 1: such a row says what it means.
     """
 
     indices: list[Index]
