@@ -323,25 +323,6 @@ remote_scores = Table(
     Column("data", LargeBinary, nullable=False),
 )
 
-# Vectors that an encoder has made of the pictures of a data set: float32, little endian, (pictures, width).
-# One row for each portion of the different pictures of a column.
-picture_vectors = Table(
-    "picture_vectors",
-    metadata,
-    Column("dataset_id", _ID, ForeignKey("datasets.id", ondelete="CASCADE"), primary_key=True),
-    # "train" or "test".
-    Column("part", String(8), primary_key=True),
-    # Number of the column.
-    Column("number", Integer, primary_key=True),
-    # Digest of the encoder, which the version of the pixels is a part of.
-    Column("encoder", _DIGEST, primary_key=True),
-    # Number of the portion's first picture.
-    Column("first", BigInteger, primary_key=True),
-    Column("pictures", BigInteger, nullable=False),
-    Column("size", BigInteger, nullable=False),
-    Column("data", LargeBinary, nullable=False),
-)
-
 job_events = Table(
     "job_events",
     metadata,

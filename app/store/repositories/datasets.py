@@ -13,8 +13,9 @@ from app.domain.entities import Dataset, ListedDataset
 from app.domain.errors import NotFound
 from app.domain.names import LATEST_SUFFIX
 from app.store.dialect import batched, insert_once, on_postgresql, upsert
+from app.store.encoder_tables import picture_vectors
 from app.store.repositories.scoped import Scoped
-from app.store.tables import dataset_classes, datasets, picture_vectors
+from app.store.tables import dataset_classes, datasets
 
 PIECE: Final = 256
 """Classes whose names are stored in one row."""

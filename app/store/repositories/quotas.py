@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from app.domain.entities import Resources
 from app.store.dialect import on_postgresql, upsert
-from app.store.encoder_tables import own_encoders
+from app.store.encoder_tables import own_encoders, picture_vectors
 from app.store.evaluation_tables import evaluations
 from app.store.monitor_tables import monitors
 from app.store.repositories.models import ALIAS_BYTES
@@ -26,7 +26,6 @@ from app.store.tables import (
     is_unfinished,
     jobs,
     model_versions,
-    picture_vectors,
     remote_scores,
     tenant_quotas,
     webhook_deliveries,
