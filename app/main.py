@@ -112,10 +112,16 @@ def create_app(
     streamed += [dataset_fetch.PATH, encoders.router.prefix]
     app.add_middleware(RequestMiddleware, exempt=health.PATHS, streamed=streamed)
     install_error_handlers(app)
+    _include_routers(app)
+    return app
+
+
+def _include_routers(app: StmsApi) -> None:
+    """Add the endpoints that a server with these settings has."""
     # `app.api.border` bounds their bodies.
     for part in (models, bundles, predict, operation, health, docs):
         app.include_router(part.router)
-    if settings.bundle is None:
+    if app.settings.bundle is None:
         training = (
             datasets,
             dataset_fetch,
@@ -137,11 +143,10 @@ def create_app(
         app.include_router(monitors.router)
         app.include_router(monitors.feedback_router)
         app.include_router(shadows.router)
-    if settings.dashboard:
+    if app.settings.dashboard:
         app.state.pages = Dashboard()
         app.include_router(app.state.pages.streamed)
         app.include_router(app.state.pages.router)
-    return app
 
 
 def run_control(settings: Settings, process: ProcessContext) -> int:
