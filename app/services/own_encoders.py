@@ -12,7 +12,7 @@ from app.domain.entities import Json
 from app.domain.errors import Conflict, InvalidRequest, NotAuthorised, TooLarge
 from app.domain.own_encoder import MAX_ENCODERS, OwnEncoder
 from app.encoders.onnx_check import check_onnx, require_picture_input
-from app.encoders.picture_input import picture_input
+from app.encoders.picture_input import PictureInput, picture_input
 from app.encoders.specification import BUILT_IN, EncoderSpecification
 from app.services.quotas import require_room
 from app.settings import Settings
@@ -61,17 +61,7 @@ def add_encoder(
         if known is None:
             _require_room(uow, settings, size)
     file = path.read_bytes()[:size]
-    specification = EncoderSpecification(
-        name,
-        digest,
-        0,
-        side=wanted.side,
-        order=wanted.order,
-        scaling=wanted.scaling,
-        crop=wanted.crop,
-        output=require_picture_input(check_onnx(file), wanted.side, output),
-        size=size,
-    )
+    specification = _specification(name, digest, file, wanted, output)
     if known is not None:
         return _same(known, specification), False
     complete = trial(specification, file)
@@ -133,6 +123,23 @@ def encoder_file(store: Store) -> Callable[[str], bytes]:
             return b"".join(uow.blobs.chunks(digest))
 
     return read
+
+
+def _specification(
+    name: str, digest: str, file: bytes, wanted: PictureInput, output: str
+) -> EncoderSpecification:
+    """What a file is, before its trial. Raises InvalidRequest for a file that is not taken."""
+    return EncoderSpecification(
+        name,
+        digest,
+        0,
+        side=wanted.side,
+        order=wanted.order,
+        scaling=wanted.scaling,
+        crop=wanted.crop,
+        output=require_picture_input(check_onnx(file), wanted.side, output),
+        size=len(file),
+    )
 
 
 def _require_room(uow: UnitOfWork, settings: Settings, size: int) -> None:

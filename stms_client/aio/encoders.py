@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from stms_client import calls, encoder_calls
+from stms_client import calls
 from stms_client.aio.connection import Connection
 from stms_client.documents import OwnEncoder
-from stms_client.transport import Progress
+from stms_client.encoder_calls import add_encoder, encoder_path
 
 
 class Encoders(Connection):
@@ -20,7 +20,7 @@ class Encoders(Connection):
 
     async def own_encoder(self, name: str) -> OwnEncoder:
         """One own encoder: its digest, its width and what it expects."""
-        return await self.do(calls.get(encoder_calls.encoder_path(name), OwnEncoder))
+        return await self.do(calls.get(encoder_path(name), OwnEncoder))
 
     async def add_encoder(
         self,
@@ -30,7 +30,6 @@ class Encoders(Connection):
         name: str | None = None,
         output: str = "",
         licence: str = "",
-        progress: Progress | None = None,
     ) -> OwnEncoder:
         """Add an ONNX file as an encoder, which the server checks and tries.
 
@@ -38,10 +37,8 @@ class Encoders(Connection):
         its ending. output: name of the output with the vector, if there are several. licence: of the file.
         """
         path = Path(file)
-        return await self.do(
-            encoder_calls.add_encoder(path, name or path.stem, expects, output, licence), progress
-        )
+        return await self.do(add_encoder(path, name or path.stem, expects, output, licence))
 
     async def delete_encoder(self, name: str) -> None:
         """Delete an own encoder that neither a version nor an unfinished job uses."""
-        await self.do(calls.delete(encoder_calls.encoder_path(name)))
+        await self.do(calls.delete(encoder_path(name)))
