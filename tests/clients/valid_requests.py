@@ -28,6 +28,7 @@ from pyarrow import ipc, parquet
 from safetensors.numpy import save
 
 from core.data.schema import Kind
+from tests.made_pictures import members, packed
 from verification.isolation_probes import WEBHOOK_URL, bundle_bytes
 
 COLUMNS = 3
@@ -37,6 +38,9 @@ PATH_CLASS = "/v2/models/{model}/infer"
 """Asked for a class named in the path; with a version, the class is named in the body."""
 
 Json = dict[str, Any]
+
+_OF_OTHERS = {"text", "texts", "image", "images", "embedding", "embeddings"}
+"""Forms of queries that models of numbers refuse."""
 
 
 # The document, for the one model.
@@ -69,7 +73,7 @@ def before_load_schema(context: schemathesis.HookContext, raw_schema: Json) -> N
     # The columns of this model are numbers, and it has no encoder.
     schemas["Record"] = schemas["NamedRow"]
     for name in ("QueryRequest", "ClassesQueryRequest", "PredictRequest"):
-        taken = [one for one in schemas[name]["oneOf"] if not {"text", "texts"} & {*one["required"]}]
+        taken = [one for one in schemas[name]["oneOf"] if not _OF_OTHERS & {*one["required"]}]
         schemas[name]["oneOf"] = [one for one in taken if one["required"] != ["columns"]]
     examples = raw_schema["paths"]["/v1/models/{model}/classes/{class}:query"]["post"]["requestBody"]
     for name in ("record", "columns", "text"):
@@ -251,6 +255,7 @@ for _media_type, _write in {
 }.items():
     schemathesis.openapi.media_type(_media_type, _table.map(_write))
 schemathesis.openapi.media_type("application/x-tar", st.just(bundle_bytes()))
+schemathesis.openapi.media_type("application/zip", st.just(packed(members(2))))
 schemathesis.openapi.media_type(
     "application/octet-stream", st.one_of(*(_table.map(write) for write in (*_DATASETS.values(), _npy)))
 )

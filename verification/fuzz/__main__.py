@@ -37,6 +37,7 @@ SHARES: Final[Mapping[str, float]] = {
     "picture": 1.0,
     "npz": 0.7,
     "npz_arrays": 1.0,
+    "zip": 1.0,
     "npy": 0.7,
     "csv": 1.0,
     "svmlight": 1.0,

@@ -60,6 +60,7 @@ from core.packed.single_text import SingleTexts
 from core.packed.term_table import TermTable, term_entries
 from core.packed.terms import FAMILIES
 from core.packed.trees import TreesBasis
+from tests.made_pictures import members, packed
 from tests.pictures import good as good_pictures
 from tests.reference.random_students import FORMS, MAPS, random_student
 from verification.fuzz import known_heads as fuzz_known_heads
@@ -519,6 +520,7 @@ _FORM: Final = (
     b"1,2,x\n\r\n--b--\r\n"
 )
 _read_npz: Final = _read(FileFormat.NPZ)
+_PICTURES: Final = b"file_name,label\ncross/000.jpeg,a\ncross/001.jpeg,a\ndisc/000.jpeg,b\ndisc/001.jpeg,b\n"
 
 TARGETS: Final[Mapping[str, Target]] = {
     "request_head": Target(compare_heads, lambda: list(HEADS)),
@@ -537,6 +539,9 @@ TARGETS: Final[Mapping[str, Target]] = {
     "form": Target(_form, lambda: [_FORM]),
     "picture": Target(_picture, lambda: list(good_pictures().values())),
     "npz": Target(_read_npz, lambda: [_npz(X=_X, y=_Y), _npz(X=_X, y=_Y, class_names=["a", "b"])]),
+    "zip": Target(
+        _read(FileFormat.ZIP), lambda: [packed(members(2)), packed({**members(2), "metadata.csv": _PICTURES})]
+    ),
     "npz_arrays": Target(_packed(_MEMBERS, _read_npz), _npy_members),
     "npy": Target(
         _read(FileFormat.NPY), lambda: [_npy(np.c_[_X, _Y]), _npy(np.asfortranarray(np.c_[_X, _Y]))]

@@ -350,11 +350,11 @@ def _bytes(kind: MediaType) -> Json:
 
 
 def body_of(schema: str, examples: Json | None = None) -> Json:
-    """A request body of rows: JSON of ``schema``, a raw tensor, an .npy file, or a picture."""
+    """A request body of rows: JSON of ``schema``, a raw tensor, or an .npy file."""
     content = _json(schema)
     if examples is not None:
         content["application/json"]["examples"] = examples
-    for kind in (MediaType.TENSOR, MediaType.NPY, MediaType.PICTURE):
+    for kind in (MediaType.TENSOR, MediaType.NPY):
         content[kind.value.decode()] = {"schema": _bytes(kind)}
     return {"required": True, "content": content}
 
