@@ -9,9 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sqlalchemy as sa
 
 from app.services.keys import create_key
+from app.services.performance import forget_old_samples
+from app.services.quotas import get_usage
 from app.serving.sample_writer import SampleWriter
+from app.settings import Settings
+from app.store.row_bytes import ROW_BYTES
 from app.store.unit_of_work import Store
 from tests.app.api.fast_path import fast_answer
 from tests.app.monitored import publish_watched
@@ -204,3 +209,25 @@ def test_a_shadow_is_asked_after_the_answer_and_its_agreement_is_counted(
     assert of_class["agreement"]["estimate"] == 1.0
     assert client.delete(f"{ALIAS}/shadow").status_code == 204
     problem(client.delete(f"{ALIAS}/shadow"), 404, "shadow_not_found")
+
+
+def test_rows_count_in_the_quota_and_are_deleted_with_their_samples(client: Any, store: Store):
+    def used() -> int:
+        return get_usage(store, Settings(), "default").used.stored_bytes
+
+    before = used()
+    row = [1.0, 0.123456789]
+    for _ in range(20):
+        assert client.post(ONE, json={"x": row}).status_code == 200
+    assert review(client)["waiting"] == 20
+    with store.read() as uow:
+        kept = uow.connection.execute(sa.text("SELECT sum(length(content)) FROM samples")).scalar_one()
+    assert kept == 20 * len('{"x":[1.0,0.123456789]}')
+    assert used() - before >= kept + 20 * ROW_BYTES
+    with store.begin() as uow:
+        uow.connection.execute(sa.text("UPDATE samples SET hour = 1"))
+    assert forget_old_samples(store, Settings()) == 20
+    assert review(client)["waiting"] == 0
+    with store.read() as uow:
+        assert uow.connection.execute(sa.text("SELECT count(*) FROM samples")).scalar_one() == 0
+    assert used() <= before + ROW_BYTES * 4
