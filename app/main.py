@@ -122,9 +122,7 @@ def create_app(
             gates,
             classes,
             retraining,
-            revisions,
-            schedules,
-            subjects,
+            *(revisions, schedules, subjects),
             teachers,
         )
         for part in (*training, keys, token_revocations, webhooks):
