@@ -132,9 +132,7 @@ def _include_routers(app: StmsApi) -> None:
             gates,
             classes,
             retraining,
-            revisions,
-            schedules,
-            subjects,
+            *(revisions, schedules, subjects),
             teachers,
         )
         for part in (*training, encoders, keys, token_revocations, webhooks):

@@ -19,9 +19,10 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from app.ingest.dataset_rows import DTYPES, FORMAT, TABLE_FORMAT
-from app.ingest.table_format import arrays_of, marks_of, parts_of
+from app.ingest.table_format import arrays_of, parts_of
 from core.data.dataset import LabelledData
 from core.data.extras import Extras, View
+from core.data.row_marks import RowMarks
 from core.encoding.labelled_table import LabelledTable
 from core.packed.codec import safetensors_header
 from core.types import Matrix
@@ -125,7 +126,7 @@ def _part(part: str, arrays: dict[str, NDArray[Any]], names: dict[str, Any]) -> 
         X.has_canonical_format = True
     features = None if names["feature_names"] is None else tuple(names["feature_names"])
     named = names.get("extras", {}).get(part)
-    marks = marks_of(part, arrays)
+    marks = RowMarks.of_part(part, arrays)
     if named is None:
         return LabelledData(X, y, tuple(names["classes"]), features, marks=marks)
     extras = Extras(

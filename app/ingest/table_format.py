@@ -110,13 +110,8 @@ def _part(
             privileged_names=None if privileged_names is None else tuple(privileged_names),
             teacher_scores=arrays.get(f"{part}.teacher_scores"),
         ),
-        marks_of(part, arrays),
+        RowMarks.of_part(part, arrays),
     )
-
-
-def marks_of(part: str, arrays: Mapping[str, NDArray[Any]]) -> RowMarks:
-    """The marks of the rows of a part of a file of either format."""
-    return RowMarks(*(arrays.get(f"{part}.{name}") for name in ("ids", "subjects", "held_out")))
 
 
 def _cells(place: str, arrays: Mapping[str, NDArray[Any]], is_truth: bool) -> Cells:

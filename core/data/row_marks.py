@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,11 @@ class RowMarks:
     ids: NDArray[np.int64] | None = None
     subjects: NDArray[np.uint8] | None = None
     held_out: NDArray[np.uint8] | None = None
+
+    @classmethod
+    def of_part(cls, part: str, arrays: Mapping[str, NDArray[Any]]) -> RowMarks:
+        """The marks of a part of a stored data set, among its arrays by name."""
+        return cls(*(arrays.get(f"{part}.{name}") for name in ("ids", "subjects", "held_out")))
 
     @property
     def arrays(self) -> dict[str, NDArray[np.generic]]:
