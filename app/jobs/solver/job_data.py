@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from app.domain.input_parameters import InputParameters
 from app.domain.training_spec import LIKE_NOTHING, TrainingSpec
 from app.jobs.solver.picture_vectors import with_vectors
+from app.jobs.solver.scikit_learn import import_scikit_learn
 from app.services.datasets import load_dataset
 from app.services.imported_teacher import teacher_rows
 from app.store.blob_cache import BlobCache
@@ -385,6 +386,8 @@ def _held_out_rows(data: Rows, test: Rows | None, spec: TrainingSpec) -> IntArra
         return data.marks.test_rows
     if not spec.evaluation.holds_out(has_test_part=test is not None):
         return np.empty(0, dtype=np.intp)
+    if spec.evaluation.given_fraction is not None:
+        import_scikit_learn()
     return Split(spec.evaluation.given_fraction, spec.seed).rows(data.y, data.row_digests(), data.marks)
 
 

@@ -53,6 +53,7 @@ from app.jobs.solver.messages import (
     write_message,
 )
 from app.jobs.solver.processor_share import ProcessorShare
+from app.jobs.solver.scikit_learn import import_scikit_learn
 from app.logs import mask_logs
 from app.plugins import load_plugins
 from app.processes.os_process import deprioritise, limit_memory
@@ -153,6 +154,7 @@ class CommandHandler:
         from app.jobs.solver.transfer import Transfer
 
         if self._labels is None:
+            import_scikit_learn()
             self._labels = label_rows(
                 self._store,
                 self._files,
@@ -329,7 +331,7 @@ class CommandHandler:
         labels = self._stored_labels()
         teacher = self._spec.teacher.spec
         score = self._scorer(teacher).with_scores if isinstance(teacher, RemoteScores) else None
-        return load_job_data(
+        rows = load_job_data(
             self._store,
             self._files,
             self._dataset_id,
@@ -340,6 +342,8 @@ class CommandHandler:
             identify=identify,
             run=self._run().with_seed(self._spec.seed),
         )
+        import_scikit_learn()
+        return rows
 
     def _stored_labels(self) -> Labelling | None:
         """The labels that the job's labelling found; None without a labelling."""
@@ -451,9 +455,7 @@ class WarmUp(threading.Thread):
     def run(self) -> None:
         """Load everything. If a library cannot be loaded, the job that needs it reports the error."""
         try:
-            import sklearn.ensemble
-            import sklearn.tree  # noqa: F401
-
+            import_scikit_learn()
             if not self._has_job.is_set():
                 train_on_four_rows()
         except Exception:

@@ -125,7 +125,7 @@ def test_a_text_is_answered_with_yes_or_no(ask, mail, tmp_path):
         (["--record", '{"age": NaN}'], 1, "record.age is nan"),
         (["--text", "win"], 1, "'text' is for models whose only column is one of texts"),
         (["--row", "1,2"], 1, '{"record": {'),
-        ([], 2, "give one of --row, --record, --text, --file"),
+        ([], 2, "give one of --row, --record, --text, --image, --file"),
         (["--text", "a", "--record", "{}"], 2, "give one of"),
     ],
 )
