@@ -48,7 +48,6 @@ from app.bundle_server import open_bundle_server
 from app.database_check import check_database
 from app.domain.installation import has_jobs
 from app.domain.ports import JobQueue
-from app.encoders.pool import EncoderPool
 from app.gate.peer import RelayedRequests
 from app.http.client_address import TrustedProxies
 from app.processes.database_metrics import DatabaseMetrics
@@ -59,7 +58,6 @@ from app.processes.os_process import memory_limit
 from app.processes.scoreboard import Scoreboard
 from app.query_parts import group_of, make_server, open_query_parts, prepare_process
 from app.services.health import Probes, database_health
-from app.services.own_encoders import encoder_file
 from app.serving.predictor import Predictor
 from app.serving.server_beats import ServerBeats
 from app.settings import Settings
@@ -201,7 +199,6 @@ async def _open(app: StmsApi, scoreboard: Scoreboard, queue: JobQueue | None, st
         probes,
         _open_reader(settings, metrics, stack),
         sessions,
-        _open_encoders(settings, store, stack),
         parts.pipeline.tracer,
         parts.pictures,
     )
@@ -252,12 +249,6 @@ def _start_beats(store: Store, app: StmsApi, scoreboard: Scoreboard, stack: Asyn
     beats = ServerBeats(store, metrics, group_of(scoreboard), app.periodic)
     beats.start()
     stack.push_async_callback(beats.stop)
-
-
-def _open_encoders(settings: Settings, store: Store, stack: AsyncExitStack) -> EncoderPool:
-    pool = EncoderPool.of(settings, encoder_file(store))
-    stack.push_async_callback(pool.close)
-    return pool
 
 
 def _open_reader(settings: Settings, metrics: Metrics, stack: AsyncExitStack) -> FileReader:

@@ -30,6 +30,7 @@ from app.processes.scoreboard import Scoreboard, State
 from app.processes.tuning import favour_event_loop, favour_others, keep_freed_memory, limit_blas_threads
 from app.server.server import Server
 from app.server.tls import Certificate
+from app.services.own_encoders import encoder_file
 from app.services.quotas import has_bytes
 from app.serving.cache import ModelCache
 from app.serving.loader import DatabaseSource
@@ -131,7 +132,7 @@ async def open_query_parts(
         refresher,
         budgets,
         pipeline,
-        _open_pictures(settings, pipeline, stack),
+        _open_pictures(settings, store, pipeline, stack),
     )
 
 
@@ -152,9 +153,11 @@ def _trace(pipeline: QueryPipeline, settings: Settings, stack: AsyncExitStack) -
         stack.callback(pipeline.tracer.close)
 
 
-def _open_pictures(settings: Settings, pipeline: QueryPipeline, stack: AsyncExitStack) -> Pictures:
+def _open_pictures(
+    settings: Settings, store: Store, pipeline: QueryPipeline, stack: AsyncExitStack
+) -> Pictures:
     """What encodes the pictures of queries, until the stack closes."""
-    pictures = Pictures(lambda: EncoderPool.of(settings), pipeline.limits)
+    pictures = Pictures(lambda: EncoderPool.of(settings, encoder_file(store)), store, pipeline.limits)
     stack.push_async_callback(pictures.close)
     return pictures
 

@@ -793,7 +793,7 @@ class Note(TypedDict):
 
 
 class OwnEncoder(TypedDict):
-    """An own encoder. digest: SHA-256 of its file, by which versions name it. width: numbers of a vector.
+    """An own encoder. digest: SHA-256 of its file. width: numbers of a vector.
 
     size: bytes of its file. specification: what it expects and gives, with the digest of its answers to the
     probes. licence: under which its file may be used, as the tenant says.

@@ -18,7 +18,6 @@ from app.domain.entities import ApiKey
 from app.domain.installation import only_serves_error
 from app.domain.names import MODEL_NAME
 from app.domain.ports import JobQueue
-from app.encoders.pool import EncoderPool
 from app.processes.file_reader import FileReader
 from app.processes.metrics import Metrics
 from app.services.health import Probes
@@ -57,7 +56,6 @@ class AppContext:
     probes: Probes
     reader: FileReader
     sessions: Sessions
-    encoders: EncoderPool
     tracer: Tracer | None
     pictures: Pictures
     schemas: EncodedSchemas = field(default_factory=EncodedSchemas)

@@ -69,7 +69,7 @@ async def add_own_encoder(
             digest=sent.file.digest,
             path=sent.file.path,
             size=sent.file.size,
-            trial=context.encoders.trial,
+            trial=context.pictures.pool.trial,
             created_by=caller.id,
         )
     if not is_new:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
+from app.domain.names import MODEL_PART
 from app.domain.parameter_fields import SpecModel
 from core.data.schema import MAX_NULLS, Kind, KindSpec
 from core.encoding.rules import ColumnRules
 from core.errors import InvalidProblem
 from core.packed.encoded_columns import MAX_COLUMNS
 from core.packed.terms import Family
+
+AUTO: Final = "auto"
+MAX_COMPARED_ENCODERS: Final = 8
+"""Most encoders that are compared for one column."""
+_ENCODER: Final = rf"{MODEL_PART}(@[0-9a-f]{{64}}|@[a-z0-9.]{{1,20}})?"
 
 
 def _checked_kind(text: str) -> str:
@@ -54,11 +61,14 @@ class ColumnParameters(SpecModel):
         json_schema_extra={"uniqueItems": True},
     )
 
-    encoder: Literal["auto", "hlc", "rnd"] = Field(
-        "auto",
+    encoder: str = Field(
+        AUTO,
+        max_length=1400,
+        pattern=rf"^{_ENCODER}(,{_ENCODER}){{0,{MAX_COMPARED_ENCODERS - 1}}}$",
         description="What makes numbers of pictures. hlc: edges, textures and colours; rnd: fixed random"
-        " kernels, for signs and drawn characters; auto: they are compared on the training rows, each left"
-        " out once.",
+        " kernels, for signs and drawn characters; or the name of an own encoder. If several names are given,"
+        " with commas between them, they are compared on the training rows, each left out once, and the best"
+        " one is taken. auto: hlc,rnd.",
     )
 
     @property
@@ -95,9 +105,21 @@ class InputParameters(SpecModel):
         }
 
     @property
-    def encoders(self) -> dict[str, str]:
-        """The encoders of pictures that are said, by the name of the column."""
-        return {name: one.encoder for name, one in self.columns.items() if one.encoder != "auto"}
+    def encoders(self) -> dict[str, tuple[str, ...]]:
+        """The encoders to compare, as ``NAME`` or ``NAME@IDENTITY``, of columns that do not leave it open."""
+        return {
+            name: tuple(dict.fromkeys(one.encoder.split(",")))
+            for name, one in self.columns.items()
+            if one.encoder != AUTO
+        }
+
+    def with_encoders(self, pinned: Callable[[str], str]) -> InputParameters:
+        """With other references to encoders: each is replaced by what ``pinned`` makes of it."""
+        columns = {
+            name: self.columns[name].model_copy(update={"encoder": ",".join(map(pinned, references))})
+            for name, references in self.encoders.items()
+        }
+        return self.model_copy(update={"columns": {**self.columns, **columns}}) if columns else self
 
     @property
     def rules(self) -> dict[str, ColumnRules]:

@@ -15,7 +15,7 @@ MAX_LICENCE: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class OwnEncoder(Document):
-    """An own encoder. digest: SHA-256 of its file, by which versions name it. width: numbers of a vector.
+    """An own encoder. digest: SHA-256 of its file. width: numbers of a vector.
 
     size: bytes of its file. specification: what it expects and gives, with the digest of its answers to the
     probes. licence: under which its file may be used, as the tenant says.

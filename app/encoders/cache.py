@@ -19,9 +19,9 @@ _ENTRY_BYTES: Final = 512
 """What an entry takes beside its numbers."""
 
 
-def cache_key(data: bytes, encoder_digest: str) -> Key:
-    """SHA-256 of the bytes, and the digest of the encoder."""
-    return hashlib.sha256(data).digest(), encoder_digest
+def cache_key(data: bytes, identity: str) -> Key:
+    """SHA-256 of the bytes, and the identity of the encoder."""
+    return hashlib.sha256(data).digest(), identity
 
 
 class VectorCache:

@@ -192,7 +192,7 @@ class EncoderPool:
 
     def _quick(self, encoder: EncoderSpecification, picture: bytes) -> Answer | None:
         """The answer without a child, if it is kept or the header shows a fault."""
-        answer = self.cache.get(cache_key(picture, encoder.digest))
+        answer = self.cache.get(cache_key(picture, encoder.identity))
         if answer is None:
             try:
                 check_picture(picture)
@@ -211,7 +211,7 @@ class EncoderPool:
     ) -> Answer:
         """Ask a child in turn, and once more if the first one was ended from outside."""
         (require_images if encoder.is_built_in else require_onnx)()
-        key, rest = cache_key(picture, encoder.digest), (encoder.digest, tenant)
+        key, rest = cache_key(picture, encoder.identity), (encoder.identity, tenant)
         for is_last in (False, True):
             self._rests.check(rest, encoder.name)
             try:
@@ -274,26 +274,26 @@ class EncoderPool:
 
     def _chosen(self, encoder: EncoderSpecification) -> _Lane:
         """The lane of the encoder with the fewest questions. The lock is held."""
-        lanes = self._lanes.get(encoder.digest)
+        lanes = self._lanes.get(encoder.identity)
         if lanes is None:
             self._make_room()
-            lanes = self._lanes[encoder.digest] = [
+            lanes = self._lanes[encoder.identity] = [
                 _Lane(
                     EncoderProcess(encoder, self._sandbox, lambda: self._file(encoder.digest)),
                     FairQueue(self._work),
                 )
                 for _ in range(self._processes)
             ]
-        self._lanes.move_to_end(encoder.digest)
+        self._lanes.move_to_end(encoder.identity)
         return min(lanes, key=lambda lane: lane.questions.total())
 
     def _make_room(self) -> None:
         """End the children of an encoder that nobody asks, if there are as many encoders as may be."""
         if len(self._lanes) < _MAX_ENCODERS:
             return
-        for digest, lanes in self._lanes.items():
+        for identity, lanes in self._lanes.items():
             if not any(lane.questions.total() for lane in lanes):
-                del self._lanes[digest]
+                del self._lanes[identity]
                 for lane in lanes:
                     lane.child.end()
                 return

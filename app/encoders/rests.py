@@ -17,7 +17,7 @@ _LONGEST_SECONDS: Final = 900.0
 _MAX_KEYS: Final = 10_000
 
 Key = tuple[str, str]
-"""The digest of an encoder and the tenant whose questions it answered."""
+"""The identity of an encoder and the tenant whose questions it answered."""
 
 
 @dataclass(slots=True)

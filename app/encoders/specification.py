@@ -8,6 +8,8 @@ rnd  300 fixed random kernels of 6 × 6 pixels: their share of positive answers 
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -48,6 +50,16 @@ class EncoderSpecification:
     def is_built_in(self) -> bool:
         """Whether it needs no file."""
         return self.size == 0
+
+    @property
+    def identity(self) -> str:
+        """What tells encoders with different vectors apart: of a built-in one its digest, of an own one the
+        SHA-256 (hexadecimal) of its file, input and output, since one file may be added with several inputs.
+        """
+        if self.is_built_in:
+            return self.digest
+        said = [self.digest, self.pixels, self.side, self.order, self.scaling, self.crop, self.output]
+        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
 
 
 _HLC_PROBE: Final = "a814afd2212ffb4cac05683a8331692d3c9816e3b67b0942a50a38acaf75c15d"

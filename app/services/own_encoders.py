@@ -107,7 +107,7 @@ def delete_encoder(store: Store, name: str) -> None:
     """Delete an encoder. Raises NotFound, and Conflict while a version or an unfinished job uses it."""
     with store.begin() as uow:
         encoder = uow.own_encoders.get(name)
-        user = uow.own_encoders.user_of(encoder.digest)
+        user = uow.own_encoders.user_of(uow.own_encoders.specification(name))
         if user is not None:
             text = f"The encoder {name} is used by {user}; delete that first."
             raise Conflict(text, code="encoder_in_use")

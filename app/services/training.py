@@ -93,7 +93,7 @@ def submit_job(
     check_model_name(model)
     check_size(spec)
     dataset_id, spec = _pin_datasets(store, dataset_id, spec)
-    spec = _pin_teacher(store, dataset_id, spec, settings)
+    spec = _pin_encoders(store, _pin_teacher(store, dataset_id, spec, settings))
 
     admitted: list[tuple[str, int]] = []
 
@@ -349,6 +349,19 @@ def _pin_teacher(store: Store, dataset_id: str, spec: TrainingSpec, settings: Se
     files = BlobCache.of(settings)
     pinned = pin_teacher_version(store, files, spec.teacher.model, dataset)
     return spec.model_copy(update={"teacher": dataclasses.replace(spec.teacher, model=pinned)})
+
+
+def _pin_encoders(store: Store, spec: TrainingSpec) -> TrainingSpec:
+    """``spec`` with the identities of the encoders that it names. Raises NotFound."""
+    if spec.inputs is None or not spec.inputs.encoders:
+        return spec
+    with store.read() as uow:
+
+        def pinned(reference: str) -> str:
+            encoder = uow.own_encoders.specification(reference)
+            return f"{encoder.name}@{encoder.identity}"
+
+        return spec.model_copy(update={"inputs": spec.inputs.with_encoders(pinned)})
 
 
 def _existing_job(uow: UnitOfWork, known: tuple[str, str], body_digest: str) -> Job:

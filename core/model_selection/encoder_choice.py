@@ -7,7 +7,7 @@ on signs and drawn characters one without; two of them side by side mostly lie b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -29,13 +29,16 @@ _FEWEST_ROWS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class EncoderChoice:
-    """The encoder of one column. taken: its name. rows: training rows that encoders were compared on, each
-    left out once. f1: mean F over the classes of each encoder by name, in [0, 1]; empty where there was
-    nothing to compare.
+    """The encoder of one column.
+
+    taken: its name. identity: what tells it apart from others of this name. rows: number of training rows on
+    which encoders were compared, each left out once. f1: mean F over the classes of each encoder by name, in
+    [0, 1]; empty if there was nothing to compare.
     """
 
     column: str
     taken: str
+    identity: str
     rows: int
     f1: Mapping[str, float]
 
@@ -55,6 +58,7 @@ class EncoderChoice:
         return {
             "column": self.column,
             "encoder": self.taken,
+            "identity": self.identity,
             "rows": self.rows,
             "f1": {name: round(f1, 4) for name, f1 in self.f1.items()},
             "reason": self.text,
@@ -62,12 +66,12 @@ class EncoderChoice:
 
 
 def choose_encoders(
-    rows: LabelledTable, said: Mapping[str, str], run: Run
+    rows: LabelledTable, said: Mapping[str, Sequence[str]], run: Run
 ) -> tuple[LabelledTable, tuple[EncoderChoice, ...]]:
     """The rows with the vectors of one encoder in each column of pictures, and how it was chosen.
 
-    said: the name of the encoder of some columns; those of the others are compared. Raises InvalidProblem for
-    an encoder that has made no vectors, and Cancelled.
+    said: names of the encoders to compare in some columns; in the others all are compared that have made
+    vectors. Raises InvalidProblem for an encoder that has made no vectors, and Cancelled.
     """
     cells, choices = [*rows.table.cells], []
     for place, column in enumerate(rows.schema):
@@ -75,11 +79,13 @@ def choose_encoders(
         if column.kind is not Kind.IMAGE or not isinstance(of_column, PictureCells):
             continue
         names = {of_column.encoders[digest][0]: digest for digest in of_column.vectors}
-        wanted = said.get(column.name)
-        if wanted is not None and wanted not in names:
-            message = f"The pictures of column {column.name!r:.80} have no vectors of the encoder {wanted!r}."
+        wanted = said.get(column.name, tuple(names))
+        missing = [name for name in wanted if name not in names]
+        if missing or not wanted:
+            named = ", ".join(missing) or "any encoder"
+            message = f"The pictures of column {column.name!r:.80} have no vectors of {named}."
             raise InvalidProblem(Fault("inputs.columns", "not_encoded", message))
-        choice = _choice(column.name, of_column, rows, {wanted: names[wanted]} if wanted else names, run)
+        choice = _choice(column.name, of_column, rows, {name: names[name] for name in wanted}, run)
         kept = names[choice.taken]
         cells[place] = replace(of_column, vectors={kept: of_column.vectors[kept]})
         choices.append(choice)
@@ -93,7 +99,8 @@ def _choice(
     some = known[comparison_rows(rows.y[known], len(rows.classes), run.seed)]
     labels = rows.y[some]
     if len(names) == 1 or len(some) < _FEWEST_ROWS or len(np.unique(labels)) < 2:
-        return EncoderChoice(column, next(iter(names)), 0, {})
+        name, identity = next(iter(names.items()))
+        return EncoderChoice(column, name, identity, 0, {})
     f1: dict[str, float] = {}
     for done, (name, digest) in enumerate(names.items()):
         run.report("encoders", done, len(names))
@@ -101,4 +108,5 @@ def _choice(
         centre, scale = scaling_of_block(block)
         f1[name] = best_f1_of_block((block - centre) * scale, labels, run)
     # Of equal ones the first is taken.
-    return EncoderChoice(column, max(f1, key=lambda name: f1[name]), len(some), f1)
+    best = max(f1, key=lambda name: f1[name])
+    return EncoderChoice(column, best, names[best], len(some), f1)

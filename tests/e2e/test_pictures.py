@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from stms_client import Client
+from stms_client.errors import Problem
+from tests.app.encoders.onnx_files import SIDE, network
 from tests.made_pictures import SHAPES, members, packed, picture
 from tests.system.deployment import QUICK_SOLVERS, Deployment
 
@@ -118,6 +120,36 @@ def test_a_picture_has_the_same_score_in_all_ways(http: httpx.Client, client: Cl
     )
     scores.append(raw.json()["classes"][0]["score"])
     assert scores == [wanted] * len(scores)
+
+
+def test_an_own_encoder_is_compared_trained_with_and_asked(client: Client, trained: Json, tmp_path: Path):
+    file = tmp_path / "own.onnx"
+    file.write_bytes(network())
+    own = client.add_encoder(file, expects=f"image:{SIDE}x{SIDE}:rgb:unit")
+    client.add_encoder(file, expects=f"image:{SIDE}x{SIDE}:bgr:unit", name="other-input")
+
+    def job(encoders: str) -> Json:
+        columns = {"columns": {"image": {"encoder": encoders}}}
+        submitted = client.submit_job(trained["dataset_id"], "own", {"inputs": columns})
+        return dict(client.wait_for_job(submitted.id))
+
+    compared = job("own,hlc,other-input")
+    assert compared["state"] == "succeeded", compared
+    [choice] = compared["provenance"]["encoders"]
+    assert set(choice["f1"]) == {"own", "hlc", "other-input"}
+    assert choice["f1"]["own"] != choice["f1"]["other-input"]
+    alone = job("own")
+    [choice] = alone["provenance"]["encoders"]
+    assert (choice["encoder"], choice["f1"]) == ("own", {})
+    named = alone["hyperparameters"]["inputs"]["columns"]["image"]["encoder"]
+    assert named == f"own@{choice['identity']}"
+    asked = picture("disc", np.random.default_rng(5))
+    by_picture = client.query("own", "disc", image=asked)
+    assert by_picture == client.query("own", "disc", image=asked)
+    with pytest.raises(Problem, match=r"used by the version own@\d"):
+        client.delete_encoder(own["name"])
+    with pytest.raises(Problem, match="There is no encoder 'unknown'"):
+        job("hlc,unknown")
 
 
 def test_answers_are_mostly_right(client: Client, trained: Json):

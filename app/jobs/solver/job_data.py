@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
@@ -265,10 +265,11 @@ def _load(
 ) -> tuple[Rows, Rows | None]:
     """Training part and test part of a data set, as tables if the specification describes columns."""
     train, test = load_dataset(store, files, dataset_id)
+    said = {} if inputs is None else inputs.encoders
     if isinstance(train, LabelledTable):
-        train = with_vectors(store, dataset_id, "train", train)
+        train = with_vectors(store, dataset_id, "train", train, said)
     if isinstance(test, LabelledTable):
-        test = with_vectors(store, dataset_id, "test", test)
+        test = with_vectors(store, dataset_id, "test", test, said)
     if inputs is None or not inputs.columns:
         return train, test
     kinds = inputs.kinds
@@ -300,7 +301,7 @@ def _encoded(
         if any(column.kind is Kind.IMAGE for column in train.schema):
             from core.model_selection.encoder_choice import choose_encoders  # only jobs on pictures need it
 
-            train, choices = choose_encoders(train, said.encoders, run)
+            train, choices = choose_encoders(train, _names_of(said.encoders), run)
         encoder = train.encoder(
             said.rules, takes_others=said.extra == "ignore", answers_gaps=said.on_missing == "answer"
         )
@@ -389,6 +390,14 @@ def _held_out_rows(data: Rows, test: Rows | None, spec: TrainingSpec) -> IntArra
     if spec.evaluation.given_fraction is not None:
         import_scikit_learn()
     return Split(spec.evaluation.given_fraction, spec.seed).rows(data.y, data.row_digests(), data.marks)
+
+
+def _names_of(encoders: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The names in references to encoders, by column."""
+    return {
+        column: [reference.partition("@")[0] for reference in references]
+        for column, references in encoders.items()
+    }
 
 
 def _measures_held_out(held_out: IntArray, test: Rows | None, spec: TrainingSpec) -> bool:

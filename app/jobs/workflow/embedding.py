@@ -69,7 +69,7 @@ class PictureEmbedding:
         for task in tasks:
             with self._store.read() as uow:
                 kept = uow.picture_vectors.portions(
-                    task.dataset.id, task.part, task.number, task.encoder.digest
+                    task.dataset.id, task.part, task.number, task.encoder.identity
                 )
             known = dict(kept)
             for first in range(0, task.count, PORTION):
@@ -97,10 +97,12 @@ class PictureEmbedding:
             for number, column in stored.picture_columns:
                 if column in kinds and kinds[column].kind is Kind.IGNORE:
                     continue
-                names = [said[column]] if column in said else [*BUILT_IN]
-                for name in names:
+                with self._store.read() as uow:
+                    references = said.get(column, tuple(BUILT_IN))
+                    encoders = [uow.own_encoders.specification(reference) for reference in references]
+                for encoder in encoders:
                     count = stored.picture_count(number)
-                    yield _Task(dataset, part, number, column, BUILT_IN[name], count)
+                    yield _Task(dataset, part, number, column, encoder, count)
 
     def _stored(self, dataset: Dataset, part: str) -> StoredPart:
         digest = dataset.blob_digest
@@ -118,7 +120,13 @@ class PictureEmbedding:
         data = np.stack([one for one in vectors if not isinstance(one, PictureFault)]).astype("<f4")
         with self._store.begin() as uow:
             uow.picture_vectors.save(
-                task.dataset.id, task.part, task.number, task.encoder.digest, first, len(data), data.tobytes()
+                task.dataset.id,
+                task.part,
+                task.number,
+                task.encoder.identity,
+                first,
+                len(data),
+                data.tobytes(),
             )
 
     def _failed(

@@ -29,6 +29,7 @@ from app.jobs.workflow.evaluation import EvaluationCheck, EvaluationRunner
 from app.jobs.workflow.running_job import CancellationCheck, JobPlans, raise_if_stopping
 from app.jobs.workflow.unit_runner import UnitRunner
 from app.jobs.workflow.work_units import EVALUATION, PREPARE, RunningUnits, WorkUnit
+from app.services.own_encoders import encoder_file
 from app.settings import Settings
 from app.store.unit_of_work import Store
 from app.tracing import open_tracer
@@ -128,7 +129,7 @@ class TrainingWorkflows:
         """The pool that encodes pictures, which is made for the first job that has any."""
         with self._opening_encoders:
             if self._encoders is None:
-                self._encoders = EncoderPool.of(self._settings)
+                self._encoders = EncoderPool.of(self._settings, encoder_file(self._store))
             return self._encoders
 
     def run_job(self, job_id: str, attempt: int) -> None:

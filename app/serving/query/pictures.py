@@ -12,6 +12,7 @@ Nothing here decodes a picture: the children of the pool do.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import re
@@ -24,12 +25,13 @@ import msgspec
 from app.domain.errors import (
     InputFault,
     InvalidRequest,
+    NotFound,
     TooLarge,
     Unavailable,
 )
 from app.encoders.faults import PictureFault
 from app.encoders.pool import EncoderPool
-from app.encoders.specification import BUILT_IN
+from app.encoders.specification import BUILT_IN, EncoderSpecification
 from app.http.types import Body
 from app.serving.columns.base import Columns
 from app.serving.columns.faults import refusal
@@ -38,6 +40,7 @@ from app.serving.query.bodies import MAX_PICTURES
 from app.serving.query.negotiation import MediaType, RequestFormat
 from app.serving.query.requests import decompressed
 from app.serving.work import RequestLimits
+from app.store.unit_of_work import Store
 from core.packed.embedded_column import EmbeddedColumn
 
 _FORMS: Final = ("image", "images", "embedding", "embeddings")
@@ -48,6 +51,8 @@ _ADDRESS: Final = re.compile(r"\s*(?:https?|ftp|s3|gs|file)://", re.IGNORECASE)
 _FIRST_BYTES: Final = 64
 """Bytes of a body in which its first field stands."""
 _FIRST_FIELD: Final = re.compile(rb'\s*\{\s*"(?:images?|embeddings?)"\s*:')
+_MOST_ENCODERS: Final = 1000
+"""Own encoders of all tenants whose specifications are kept."""
 _BOUNDARY: Final = re.compile(rb"""boundary=(?:"([^"]{1,200})"|([^;\s]{1,200}))""", re.IGNORECASE)
 _FILE: Final = re.compile(rb"^content-disposition:[^\r\n]*filename", re.IGNORECASE | re.MULTILINE)
 
@@ -66,12 +71,20 @@ class _Slot:
 class Pictures:
     """Replaces the pictures of queries by their vectors.
 
-    open_pool: makes the pool that encodes them, when it is needed first.
+    open_pool: makes the pool that encodes them, when it is needed first. store: has the own encoders.
     """
 
-    def __init__(self, open_pool: Callable[[], EncoderPool], limits: RequestLimits) -> None:
-        self._open_pool, self._limits = open_pool, limits
+    def __init__(self, open_pool: Callable[[], EncoderPool], store: Store, limits: RequestLimits) -> None:
+        self._open_pool, self._store, self._limits = open_pool, store, limits
         self._pool: EncoderPool | None = None
+        self._own: dict[tuple[str, str, str], EncoderSpecification] = {}
+
+    @property
+    def pool(self) -> EncoderPool:
+        """The pool of this process."""
+        if self._pool is None:
+            self._pool = self._open_pool()
+        return self._pool
 
     async def close(self) -> None:
         """End all children, if there are any."""
@@ -180,21 +193,42 @@ class Pictures:
     async def _vector(
         self, column: EmbeddedColumn, picture: bytes, tenant: str, field: str, row: int | None
     ) -> list[float]:
-        encoder = next((one for one in BUILT_IN.values() if one.digest == column.encoder), None)
-        if encoder is None:
-            text = (
-                f"The pictures of column {column.name!r:.100} were encoded by {column.encoder_name}"
-                f" ({column.encoder[:12]}), which this server has in another version: send vectors, or train"
-                " again."
-            )
-            raise Unavailable(text, code="encoder_differs", retry_after=None)
-        if self._pool is None:
-            self._pool = self._open_pool()
+        encoder = await self._encoder(column, tenant)
         try:
-            vector = await self._pool.vector(encoder, picture, tenant=tenant)
+            vector = await self.pool.vector(encoder, picture, tenant=tenant)
         except PictureFault as fault:
             _refuse(fault, field, row)
         return vector.astype("f8").tolist()  # type: ignore[no-any-return]
+
+    async def _encoder(self, column: EmbeddedColumn, tenant: str) -> EncoderSpecification:
+        """The encoder of a column. Raises Unavailable where this server does not have it."""
+        key = (tenant, column.encoder_name, column.encoder)
+        encoder = self._own.get(key) or BUILT_IN.get(column.encoder_name)
+        try:
+            if encoder is None:
+                encoder = await asyncio.to_thread(self._read, tenant, column.encoder_name)
+            if encoder.identity == column.encoder:
+                if not encoder.is_built_in:
+                    self._keep(key, encoder)
+                return encoder
+        except NotFound:
+            pass
+        text = (
+            f"The pictures of column {column.name!r:.100} were encoded by {column.encoder_name}"
+            f" ({column.encoder[:12]}), which this server does not have, or has in another version: send"
+            " vectors, add that encoder, or train again."
+        )
+        raise Unavailable(text, code="encoder_differs", retry_after=None)
+
+    def _read(self, tenant: str, name: str) -> EncoderSpecification:
+        with self._store.of_tenant(tenant).read() as uow:
+            return uow.own_encoders.specification(name)
+
+    def _keep(self, key: tuple[str, str, str], encoder: EncoderSpecification) -> None:
+        """Keep a specification, which never changes, so that the next query reads nothing."""
+        if len(self._own) >= _MOST_ENCODERS:
+            self._own.clear()
+        self._own[key] = encoder
 
 
 def is_about_pictures(data: Body, format_: RequestFormat) -> bool:

@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from app.domain.errors import NotFound
 from app.domain.own_encoder import OwnEncoder
+from app.encoders.specification import BUILT_IN, EncoderSpecification
 from app.store.encoder_tables import own_encoders
 from app.store.paging import bounded_page
 from app.store.repositories.scoped import Scoped
@@ -41,6 +42,18 @@ class OwnEncoders(Scoped):
             raise NotFound(f"There is no encoder {name!r}.", code="encoder_not_found")
         return encoder
 
+    def specification(self, reference: str) -> EncoderSpecification:
+        """The encoder that ``NAME`` or ``NAME@IDENTITY`` means, a built-in one or one of the tenant.
+
+        Raises NotFound if there is none, or if the one of this name has another identity.
+        """
+        name, _, identity = reference.partition("@")
+        encoder = BUILT_IN.get(name) or EncoderSpecification(**self.get(name).specification)
+        if identity and encoder.identity != identity:
+            message = f"The encoder {name!r} is another one now; its identity is no longer {identity:.12}…."
+            raise NotFound(message, code="encoder_not_found")
+        return encoder
+
     def page(self, *, limit: int, after: str | None = None) -> tuple[Sequence[OwnEncoder], bool]:
         """Encoders behind the name ``after``, by name, and whether more follow."""
         condition = own_encoders.c.tenant == self.tenant
@@ -56,11 +69,13 @@ class OwnEncoders(Scoped):
         count, size = self._connection.execute(query.where(self._owns(own_encoders))).one()
         return int(count), int(size)
 
-    def user_of(self, digest: str) -> str | None:
-        """A version or an unfinished job of the tenant that names an encoder; None if none does."""
-        text = f"%{digest}%"
-        version = sa.select(model_versions.c.model, model_versions.c.version).where(
-            self._owns(model_versions), sa.cast(model_versions.c.metrics, sa.Text).like(text)
+    def user_of(self, encoder: EncoderSpecification) -> str | None:
+        """A version or an unfinished job of the tenant that uses an encoder; None if none does."""
+        text = f"%{encoder.identity}%"
+        version = (
+            sa.select(model_versions.c.model, model_versions.c.version)
+            .join(jobs, jobs.c.id == model_versions.c.job_id)
+            .where(self._owns(model_versions), sa.cast(jobs.c.provenance, sa.Text).like(text))
         )
         row = self._connection.execute(version.limit(1)).first()
         if row is not None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sqlalchemy as sa
-
 from app.encoders.pool import EncoderPool
 from app.encoders.specification import EncoderSpecification
 from app.services.keys import create_key
 from app.services.own_encoders import encoder_file
-from app.store.tables import model_versions
 from tests.app.encoders.onnx_files import HOSTILE, SIDE, network
 from tests.pictures import good
 
@@ -44,15 +41,6 @@ def test_an_encoder_is_added_once_and_gives_the_same_vectors_from_its_stored_fil
     assert client.delete(f"{PATH}/own").status_code == 204
     missing = client.get(f"{PATH}/own")
     assert (missing.status_code, missing.json()["code"]) == (404, "encoder_not_found")
-
-
-def test_an_encoder_that_a_version_uses_stays(client, store, pets):
-    digest = add(client).json()["digest"]
-    with store.begin() as uow:
-        uow.connection.execute(sa.update(model_versions).values(metrics={"inputs": {"encoder": digest}}))
-    refused = client.delete(f"{PATH}/own")
-    assert (refused.status_code, refused.json()["code"]) == (409, "encoder_in_use")
-    assert "pets@1" in refused.json()["detail"]
 
 
 def test_files_and_names_that_are_refused(client):

@@ -43,7 +43,7 @@ def test_a_webhook_is_made_tested_changed_repeated_and_deleted(
     assert "STMS_WEBHOOKS" in ask("create", "ours", "https://elsewhere.example.com/", code=1)
     secret = ask("create", "ours", f"{found.url}/stms").split()[-1]
     [webhook] = json.loads(ask("list", "--json"))
-    assert len(webhook["events"]) == 9
+    assert len(webhook["events"]) == 14
     assert "with status 200" in ask("test", webhook["id"])
     headers, body = found.requests[0]
     assert Verifier(secret).verify(body, headers)["type"] == "webhook.test"

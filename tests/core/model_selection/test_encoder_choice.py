@@ -47,10 +47,10 @@ def test_the_better_one_is_taken():
 
 
 def test_one_that_was_said_is_not_compared():
-    _, [choice] = choose_encoders(table(), {"photo": "noise"}, Run(0))
+    _, [choice] = choose_encoders(table(), {"photo": ["noise"]}, Run(0))
     assert (choice.taken, choice.rows, dict(choice.f1)) == ("noise", 0, {})
     with pytest.raises(InvalidProblem, match="no vectors of the encoder") as caught:
-        choose_encoders(table(encoders=("good",)), {"photo": "noise"}, Run(0))
+        choose_encoders(table(encoders=("good",)), {"photo": ["noise"]}, Run(0))
     assert caught.value.faults[0].code == "not_encoded"
 
 
