@@ -14,7 +14,7 @@ from tests.e2e.conftest import csv_bytes
 from tests.system.deployment import QUICK_SOLVERS, Deployment
 from tests.trace_processes import Trace, tracing
 
-MAX_FILES = 84
+MAX_FILES = 86
 PASSED_BY_EVERY_REQUEST = (
     "app/server/",
     "app/gate/",
