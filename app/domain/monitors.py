@@ -231,11 +231,22 @@ class FeedbackItem(SpecModel):
                 },
                 {
                     "anyOf": [
-                        {"required": ["correct"], "properties": {"correct": {"type": "boolean"}}},
-                        {"required": ["truth"], "properties": {"truth": _TEXT}},
+                        {
+                            "required": ["correct"],
+                            "properties": {"correct": {"type": "boolean"}, "skip": {"const": False}},
+                        },
+                        {
+                            "required": ["truth"],
+                            "properties": {"truth": _TEXT, "skip": {"const": False}},
+                        },
                         {
                             "required": ["skip", "sample"],
-                            "properties": {"skip": {"const": True}, "sample": _TEXT},
+                            "properties": {
+                                "skip": {"const": True},
+                                "sample": _TEXT,
+                                "correct": _NULL,
+                                "truth": _NULL,
+                            },
                         },
                     ]
                 },

@@ -28,6 +28,7 @@ from pyarrow import ipc, parquet
 from safetensors.numpy import save
 
 from core.data.schema import Kind
+from tests.app.encoders.onnx_files import SIDE, network
 from tests.made_pictures import members, packed
 from verification.isolation_probes import WEBHOOK_URL, bundle_bytes
 
@@ -279,11 +280,13 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwar
         _fit_head(case, kwargs)
     elif path == "/v1/bundles":
         _fit_bundle(case, kwargs)
+    elif path == "/v1/encoders" and case.method == "POST":
+        _fit_encoder(case, kwargs)
     elif path.endswith("/aliases/{alias}") and case.method in ("PUT", "DELETE"):
         _fit_alias(case)
     elif path.endswith("/aliases/{alias}/monitor"):
         case.headers.pop("If-None-Match", None)
-    elif path.endswith("/gate") and case.method in ("PUT", "DELETE"):
+    elif path.endswith(("/gate", "/schedule")) and case.method in ("PUT", "DELETE"):
         _fit_gate(case)
     elif path.endswith(("/training-jobs", "/retrain")) and case.method == "POST":
         _fit_job(case)
@@ -368,6 +371,13 @@ def _fit_bundle(case: schemathesis.Case, kwargs: Json) -> None:
         kwargs["data"] = bundle_bytes()
 
 
+def _fit_encoder(case: schemathesis.Case, kwargs: Json) -> None:
+    """A network, with its input."""
+    case.query |= {"name": "own", "input": f"image:{SIDE}x{SIDE}:rgb:unit"}
+    case.query.pop("output", None)
+    kwargs["data"] = network()
+
+
 def _fit_dataset(case: schemathesis.Case, kwargs: Json) -> None:
     """The query string says nothing of the file that it does not hold."""
     of_reading = ("label_column", "header", "separator", "decimal", "index_column", "index_base", "columns")
@@ -409,7 +419,7 @@ def _get(case: schemathesis.Case, path: str) -> httpx.Response:
 
 
 def _fit_gate(case: schemathesis.Case) -> None:
-    """The state of the gate that is there now, if there is one."""
+    """The state of the gate or schedule that is there now, if there is one."""
     case.headers.pop("If-None-Match", None)
     case.headers.pop("If-Match", None)
     now = _get(case, case.formatted_path)
