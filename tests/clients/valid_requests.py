@@ -127,6 +127,7 @@ def before_load_schema(context: schemathesis.HookContext, raw_schema: Json) -> N
     head["encoding"]["file"]["contentType"] = "application/x-safetensors"
     tar = raw_schema["paths"]["/v1/bundles"]["post"]["requestBody"]["content"]["multipart/form-data"]
     tar["encoding"]["file"]["contentType"] = "application/x-tar"
+    del raw_schema["paths"]["/v1/encoders"]["post"]["requestBody"]["content"]["multipart/form-data"]
 
 
 def _classes_of(request: Json) -> Json:
@@ -274,14 +275,8 @@ def before_call(context: schemathesis.HookContext, case: schemathesis.Case, kwar
         _fit_query(case, kwargs)
     elif path.endswith("/infer"):
         _fit_inference(case, kwargs)
-    elif path == "/v1/datasets" and case.method == "POST":
-        _fit_dataset(case, kwargs)
-    elif path == "/v1/teachers":
-        _fit_head(case, kwargs)
-    elif path == "/v1/bundles":
-        _fit_bundle(case, kwargs)
-    elif path == "/v1/encoders" and case.method == "POST":
-        _fit_encoder(case, kwargs)
+    elif path in _OF_FILES and case.method == "POST":
+        _OF_FILES[path](case, kwargs)
     elif path.endswith("/aliases/{alias}") and case.method in ("PUT", "DELETE"):
         _fit_alias(case)
     elif path.endswith("/aliases/{alias}/monitor"):
@@ -387,6 +382,14 @@ def _fit_dataset(case: schemathesis.Case, kwargs: Json) -> None:
     if case.media_type == "application/x-safetensors":
         # Heads are files of this type, too.
         kwargs["data"] = _rows_safetensors(_numbers(case))
+
+
+_OF_FILES = {
+    "/v1/datasets": _fit_dataset,
+    "/v1/teachers": _fit_head,
+    "/v1/bundles": _fit_bundle,
+    "/v1/encoders": _fit_encoder,
+}
 
 
 def _fit_job(case: schemathesis.Case) -> None:
