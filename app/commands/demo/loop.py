@@ -32,7 +32,7 @@ _HYPERPARAMETERS: Final[Json] = {
 }
 _TRAINED, _ASKED = 900, 500
 """Rows of the first training, and of each batch of queries; all others are kept to check versions on."""
-_WRITTEN_SECONDS: Final = 30.0
+_WRITTEN_SECONDS: Final = 120.0
 """How long a sample, an alarm or a count of the shadow may take."""
 _WIDTH: Final = 110
 
