@@ -38,7 +38,7 @@ class ScheduleSettings(SpecModel):
                 {
                     "anyOf": [
                         {"required": ["every"], "properties": {"every": {"type": "string"}}},
-                        {"required": ["new_rows"], "properties": {"new_rows": {"type": "integer"}}},
+                        {"required": ["new_rows"], "properties": {"new_rows": {"not": {"type": "null"}}}},
                         {"required": ["alarm"], "properties": {"alarm": {"const": True}}},
                     ]
                 },

@@ -25,7 +25,6 @@ import msgspec
 from app.domain.errors import (
     InputFault,
     InvalidRequest,
-    NotFound,
     TooLarge,
     Unavailable,
 )
@@ -204,25 +203,23 @@ class Pictures:
         """The encoder of a column. Raises Unavailable where this server does not have it."""
         key = (tenant, column.encoder_name, column.encoder)
         encoder = self._own.get(key) or BUILT_IN.get(column.encoder_name)
-        try:
-            if encoder is None:
-                encoder = await asyncio.to_thread(self._read, tenant, column.encoder_name)
-            if encoder.identity == column.encoder:
-                if not encoder.is_built_in:
-                    self._keep(key, encoder)
-                return encoder
-        except NotFound:
-            pass
-        text = (
-            f"The pictures of column {column.name!r:.100} were encoded by {column.encoder_name}"
-            f" ({column.encoder[:12]}), which this server does not have, or has in another version: send"
-            " vectors, add that encoder, or train again."
-        )
-        raise Unavailable(text, code="encoder_differs", retry_after=None)
+        if encoder is None:
+            encoder = await asyncio.to_thread(self._read, tenant, column.encoder_name)
+        if encoder is None or encoder.identity != column.encoder:
+            text = (
+                f"The pictures of column {column.name!r:.100} were encoded by {column.encoder_name}"
+                f" ({column.encoder[:12]}), which this server does not have, or has in another version: send"
+                " vectors, add that encoder, or train again."
+            )
+            raise Unavailable(text, code="encoder_differs", retry_after=None)
+        if not encoder.is_built_in:
+            self._keep(key, encoder)
+        return encoder
 
-    def _read(self, tenant: str, name: str) -> EncoderSpecification:
+    def _read(self, tenant: str, name: str) -> EncoderSpecification | None:
         with self._store.of_tenant(tenant).read() as uow:
-            return uow.own_encoders.specification(name)
+            own = uow.own_encoders.find(name)
+        return None if own is None else EncoderSpecification(**own.specification)
 
     def _keep(self, key: tuple[str, str, str], encoder: EncoderSpecification) -> None:
         """Keep a specification, which never changes, so that the next query reads nothing."""
