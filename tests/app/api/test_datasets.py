@@ -286,9 +286,9 @@ def test_rows_are_shown_page_by_page_and_by_class(client, dataset_id: str, probl
     first = client.get(path, params={"limit": 3})
     assert first.json() == {
         "data": [
-            {"id": 0, "label": "no", "x": [0.0, 0.0]},
-            {"id": 1, "label": "yes", "x": [1.0, 1.0]},
-            {"id": 2, "label": "no", "x": [2.0, 4.0]},
+            {"id": 0, "row_id": 0, "label": "no", "x": [0.0, 0.0]},
+            {"id": 1, "row_id": 1, "label": "yes", "x": [1.0, 1.0]},
+            {"id": 2, "row_id": 2, "label": "no", "x": [2.0, 4.0]},
         ],
         "has_more": True,
     }
