@@ -80,7 +80,10 @@ def schema(**kinds: str) -> Json:
 def said(job: Job) -> dict[str, dict[str, Any]]:
     """What the job says of its columns."""
     columns = (job.spec["inputs"] or {"columns": {}})["columns"]
-    return {name: {k: v for k, v in one.items() if v and v != "accept"} for name, one in columns.items()}
+    return {
+        name: {k: v for k, v in one.items() if v and v not in ("accept", "auto")}
+        for name, one in columns.items()
+    }
 
 
 def test_the_first_job_of_a_model_takes_the_columns_as_they_are(store: Store):
