@@ -358,6 +358,22 @@ def _monitor_routes() -> Routes:
     }
 
 
+def _schedule_routes() -> Routes:
+    one = "/v1/models/{model}/schedule"
+    daily = {"every": "daily"}
+    return {
+        f"GET {one}": _one(one),
+        f"PUT {one}": [
+            *_one(one, body=daily),
+            *_one(one, body=daily | {"dataset_id": "<dataset>"}, headers=_FIRST),
+            Probe("/v1/models/aaa/schedule", daily | {"dataset_id": "<dataset>"}),
+        ],
+        f"DELETE {one}": _one(one, headers=_FIRST),
+        # A pseudonym is made by the key of the tenant: the same name is another subject to each of them.
+        "DELETE /v1/subjects/{subject}": _one("/v1/subjects/nobody", same_work=False),
+    }
+
+
 def _class_routes() -> Routes:
     return {
         "POST /v1/models/{model}/classes": _one(
@@ -370,6 +386,11 @@ def _class_routes() -> Routes:
             *_one("/v1/models/{model}/retrain", body={"from": 1}),
             *_one("/v1/models/{model}/retrain", body={"from": 1, "dataset_id": "<dataset>"}),
         ],
+        "POST /v1/models/{model}/classes:merge": _one(
+            "/v1/models/{model}/classes:merge",
+            body={"base": 1, "name": "other", "classes": ["<label>", "another"]},
+        ),
+        **_schedule_routes(),
         "POST /v1/models/{model}/classes/{class}:query": [
             Probe("/v1/models/{model}/classes/{label}:query", _ROW)
         ],

@@ -146,8 +146,9 @@ def test_an_own_encoder_is_compared_trained_with_and_asked(client: Client, train
     asked = picture("disc", np.random.default_rng(5))
     by_picture = client.query("own", "disc", image=asked)
     assert by_picture == client.query("own", "disc", image=asked)
-    with pytest.raises(Problem, match=r"used by the version own@\d"):
+    with pytest.raises(Problem, match=r"used by the version own@\d") as refused:
         client.delete_encoder(own["name"])
+    assert refused.value.code == "encoder_in_use"
     with pytest.raises(Problem, match="There is no encoder 'unknown'"):
         job("hlc,unknown")
 

@@ -355,7 +355,7 @@ def retraining() -> list[Refusal]:
             400,
             ANY_CODE,
         ),
-        ("a field that there is not", again(classes="changed"), *invalid),
+        ("a field that there is not", again(only="changed"), *invalid),
     )
 
 

@@ -32,7 +32,7 @@ def evaluations() -> list[Refusal]:
         ("a version that is none", ask(version="pets@77"), 404, "version_not_found"),
         ("a model that is none", ask(version="cats"), 404, "model_not_found"),
         ("an alias that is none", ask(baseline="pets@other"), 404, "alias_not_found"),
-        ("a data set that is SQL", ask(dataset_id="' OR 1=1--"), 404, "dataset_not_found"),
+        ("a data set that is SQL", ask(dataset_id="' OR 1=1--"), *_BAD_BODY),
         ("a data set of 10 000 letters", ask(dataset_id="a" * 10_000), *_BAD_BODY),
         ("a data set of another tenant", ask("rival"), 404, "version_not_found"),
         ("a tolerance of 1", ask(tolerance=1), *_BAD_BODY),
