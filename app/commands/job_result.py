@@ -94,13 +94,24 @@ def _record_columns(server: Client, job: Mapping[str, Any]) -> list[str]:
     return [*server.record_schema(job["model"], job["version"])["properties"]]
 
 
+def _is_picture(value: Any) -> bool:
+    """Whether a cell of a row stands for a picture, of which rows show the digest and the size."""
+    return isinstance(value, dict) and value.keys() == {"sha256", "bytes"}
+
+
 def _question(x: Any, columns: Sequence[str]) -> str:
     """The option of `stms query` that asks about a row of a data set."""
     if columns:
         x = {name: value[:_LONGEST_TEXT] if isinstance(value, str) else value for name, value in x.items()}
         if len(columns) == 1 and isinstance(x[columns[0]], str):
             return f"--text {shlex.quote(x[columns[0]])}"
-        record = {name: value for name, value in x.items() if name in columns}
+        if len(columns) == 1 and _is_picture(x[columns[0]]):
+            return "--image FILE"
+        record = {
+            name: {"b64": "…"} if _is_picture(value) else value
+            for name, value in x.items()
+            if name in columns
+        }
         return f"--record {shlex.quote(json.dumps(record, ensure_ascii=False))}"
     if isinstance(x, list):
         return f"--row {','.join(f'{value:g}' for value in x)}"

@@ -58,6 +58,12 @@ def test_without_held_out_rows_it_says_how_to_get_figures(written, capsys, monke
         ({"indices": [3], "values": [1.0]}, None, ["--row", '{"indices": [3], "values": [1.0]}']),
         ({"id": 1, "job": "it's"}, ["job", "age"], ["--record", '{"job": "it\'s"}']),
         ({"text": "win " * 100}, ["text"], ["--text", "win " * 30]),
+        ({"photo": {"sha256": "c1", "bytes": 9}}, ["photo"], ["--image", "FILE"]),
+        (
+            {"photo": {"sha256": "c1", "bytes": 9}, "price": 2},
+            ["photo", "price"],
+            ["--record", '{"photo": {"b64": "…"}, "price": 2}'],
+        ),
         ([0.123456] * 1000, None, ["--file", "FILE"]),
     ],
 )
@@ -67,5 +73,5 @@ def test_the_next_command_asks_about_a_row_of_the_data(written, capsys, monkeypa
     written.on("GET", VERSION, {"encoder_digest": None if columns is None else "d"})
     written.on("GET", f"{VERSION}/schema", {"properties": {name: {} for name in columns or ()}})
     command = shlex.split(printed(written, capsys, monkeypatch, url=written.address).splitlines()[-1])
-    label = "CLASS" if "FILE" in question else ">50K"
+    label = "CLASS" if "--file" in question else ">50K"
     assert command == ["Next:", "stms", "query", "m", label, *question]
